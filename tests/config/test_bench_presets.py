@@ -15,8 +15,9 @@ from convoy.config.loader import configs_folder, read_overrides
 from convoy.config.run import RunConfig
 from convoy.config.schema import leaves
 from convoy.launch.benchmark.split import shares_of
-from convoy.launch.checks.compatibility import refuse, world
+from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import step_decorators
+from tests.launch.checks.refusal import refuse
 
 FOLDER = configs_folder() / "bench"
 CLUSTER = [FOLDER / "p4d.yaml", FOLDER / "p5.yaml"]

@@ -10,9 +10,10 @@ from convoy.catalog.prices import SHIPPED
 from convoy.config.loader import configs_folder, read_overrides, read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.launch.checks.compatibility import refuse, world
+from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import step_decorators
 from convoy.launch.pricing import instance_price, machines
+from tests.launch.checks.refusal import refuse
 
 MODELS = sorted(path.stem for path in (configs_folder() / "models").glob("*.yaml"))
 TRAINS = sorted((configs_folder() / "train").glob("*.yaml"))

@@ -28,6 +28,14 @@ _GRAVITY = ("contradiction", "impossible", "unlikely", "cannot be checked")
 _NO_FIGURES = frozenset({"variant", "relative_to", "offload", "directions", "operation", "scope", "to", "contents"})
 """Keys that say what other claims are about."""
 
+_IMPLIED = (
+    "throughput", "throughput_per_gpu", "mfu", "step_time", "tokens", "time", "gpu_hours", "total_price_per_hour",
+    "cost",
+    "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "tokens_per_joule", "lost_share", "size",
+    "bandwidth", "overhead",
+)  # fmt: skip
+"""Quantities that are reported of a run that does not state them, in this order; others are steps to these."""
+
 
 def audit(page: PageClaims) -> Audit:
     """Raises ConfigError for an operation or a link that there is not."""
@@ -96,15 +104,6 @@ def _day(text: str) -> date | None:
         return date(int(match[1]), int(match[2] or 1), int(match[3] or 1)) if match else None
     except ValueError:
         return None
-
-
-_IMPLIED = (
-    "throughput", "throughput_per_gpu", "mfu", "step_time", "tokens", "time", "gpu_hours", "total_price_per_hour",
-    "cost",
-    "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "tokens_per_joule", "lost_share", "size",
-    "bandwidth", "overhead",
-)  # fmt: skip
-"""Quantities that are reported of a run that does not state them, in this order; others are steps to these."""
 
 
 def unchecked(

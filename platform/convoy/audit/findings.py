@@ -14,6 +14,13 @@ FORMAT = 1
 WRONG: frozenset[Kind] = frozenset({"contradiction", "impossible"})
 """What makes a page inconsistent."""
 
+_TITLES = {
+    "contradiction": "Contradiction",
+    "impossible": "Impossible",
+    "unlikely": "Unlikely",
+    "cannot be checked": "Cannot be checked",
+}
+
 
 class Finding(Frozen):
     """Claims that cannot all be true, or that hardly are, with the arithmetic in a line."""
@@ -62,14 +69,6 @@ class Audit(Frozen):
 
 def claim_line(name: str, text: str) -> str:
     return f"{name} = {text}"
-
-
-_TITLES = {
-    "contradiction": "Contradiction",
-    "impossible": "Impossible",
-    "unlikely": "Unlikely",
-    "cannot be checked": "Cannot be checked",
-}
 
 
 def audit_page(audit: Audit) -> Page:

@@ -9,6 +9,8 @@ from convoy.catalog.tables import table
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError, nearest
 
+MONTH_SECONDS = 365.25 / 12 * 86400
+
 
 class Gpu(Frozen):
     """The GPUs of one instance, all of one kind."""
@@ -81,9 +83,6 @@ def _meant(name: str) -> str:
     family = [each for each in names if begin and each.startswith(f"{begin}.")]
     family = family or [each for each in names if begin and each.startswith(begin)]
     return f"did you mean {' or '.join(family)}?" if family else nearest(name, names)
-
-
-MONTH_SECONDS = 365.25 / 12 * 86400
 
 
 class Interruptions(Frozen):

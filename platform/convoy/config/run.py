@@ -23,6 +23,26 @@ from convoy.config.train import (
 BYTES_VOCABULARY = 257
 """256 bytes and the end of a document."""
 
+TRAIN = (
+    "global_batch",
+    "micro_batch",
+    "param_dtype",
+    "reduce_dtype",
+    "activation_checkpointing",
+    "attention",
+    "compile",
+    "loss_chunk_tokens",
+    "threads_per_rank",
+)
+"""Keys of `train` that a step's time depends on. Others, such as `steps` and `seed`, make no other training."""
+
+MODEL_UNTIMED = ("name", "norm_eps", "rope_theta", "init_std", "init_from")
+"""Keys of `model` that it does not depend on."""
+
+_DATA = ("sequence_length", "packing", "respect_documents")
+
+_CHECKPOINT = ("every_steps", "write_mb_per_second")
+
 
 class RunConfig(Frozen):
     """Everything a training job needs to know. The defaults are the default job."""
@@ -112,26 +132,6 @@ def with_param_dtype(config: RunConfig, dtype: ParamDtype) -> RunConfig:
 def config_hash(config: RunConfig) -> str:
     """First 16 hex digits of the SHA-256 of the configuration's canonical JSON."""
     return short_hash(config.model_dump(mode="json"))
-
-
-TRAIN = (
-    "global_batch",
-    "micro_batch",
-    "param_dtype",
-    "reduce_dtype",
-    "activation_checkpointing",
-    "attention",
-    "compile",
-    "loss_chunk_tokens",
-    "threads_per_rank",
-)
-"""Keys of `train` that a step's time depends on. Others, such as `steps` and `seed`, make no other training."""
-
-MODEL_UNTIMED = ("name", "norm_eps", "rope_theta", "init_std", "init_from")
-"""Keys of `model` that it does not depend on."""
-
-_DATA = ("sequence_length", "packing", "respect_documents")
-_CHECKPOINT = ("every_steps", "write_mb_per_second")
 
 
 def training_hash(config: RunConfig) -> str:

@@ -47,6 +47,18 @@ from convoy.data.tokenizer import (
 from convoy.data.tokenizer_json import TokenizerJson, read_tokenizer_json
 from convoy.storage import ObjectMissing, Store
 
+_BATCH_CHARACTERS = 1 << 20
+
+_LEAST_BYTES_PER_TOKEN = 2
+"""Of a BPE, for the estimate of space; English and source text have three or more."""
+
+SUCCESSOR_PROBABILITIES = (0.5, 0.25, 0.15, 0.1)
+"""Of each token's four successors, which are drawn once per seed; two may coincide. Entropy at most 1.74 bits."""
+
+_CHAINS = 1024
+
+_CHAIN_TOKENS = 1024
+
 
 def precheck(config: DataConfig, model_vocab_size: int | None = None) -> None:
     """Raise ConfigError for a missing extra, path or tokenizer, no match, or a tokenizer the model is too small for."""
@@ -59,11 +71,6 @@ def precheck(config: DataConfig, model_vocab_size: int | None = None) -> None:
         vocab_size = read_tokenizer_json(config.tokenizer).vocab_size
         if model_vocab_size is not None:
             require_vocabulary(vocab_size, model_vocab_size)
-
-
-_BATCH_CHARACTERS = 1 << 20
-_LEAST_BYTES_PER_TOKEN = 2
-"""Of a BPE, for the estimate of space; English and source text have three or more."""
 
 
 def prepare(config: DataConfig, store: Store) -> PreparedData:
@@ -248,13 +255,6 @@ def shard_bytes_estimate(config: DataConfig, corpus_bytes: int) -> int:
         id_bytes = 4 if isinstance(config.tokenizer, FileTokenizer) else 2
         return corpus_bytes * id_bytes // _LEAST_BYTES_PER_TOKEN
     return corpus_bytes * 2
-
-
-SUCCESSOR_PROBABILITIES = (0.5, 0.25, 0.15, 0.1)
-"""Of each token's four successors, which are drawn once per seed; two may coincide. Entropy at most 1.74 bits."""
-
-_CHAINS = 1024
-_CHAIN_TOKENS = 1024
 
 
 def markov_tokens(count: int, vocab_size: int, seed: int, stream: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -6,8 +6,7 @@ the global samples [s*B, (s+1)*B), whatever the world size.
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,16 @@ from convoy.config.errors import ConfigError
 
 PADDING = -1
 """Sample id of a row that exists only so that all ranks run equal shapes; its weight is zero."""
+
+MAX_LENGTH = 2**62
+
+_ROUNDS = 8
+
+_MASK_64 = 2**64 - 1
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+_HIGH = np.uint64(8)  # the sum of 56 bits and a half below 2^31 never overflows
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,20 +48,6 @@ class SamplerState:
     """Global samples consumed so far."""
     fingerprint: str
     """Of the data: see `manifest.fingerprint`."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> "SamplerState":
-        """What `to_dict` gave."""
-        return cls(int(value["seed"]), int(value["next_sample"]), str(value["fingerprint"]))
-
-
-def state_after(step: int, global_batch: int, seed: int, fingerprint: str) -> SamplerState:
-    """The state once `step` steps are done."""
-    return SamplerState(seed, step * global_batch, fingerprint)
 
 
 def check_resume(state: SamplerState, step: int, global_batch: int, seed: int, fingerprint: str) -> None:
@@ -107,14 +102,6 @@ def share(rank: int, world_size: int, count: int, micro_batch: int) -> npt.NDArr
     items = rank + world_size * np.arange(passes * math.ceil(most / passes), dtype=np.int64)
     items[items >= count] = PADDING
     return items.reshape(passes, -1)
-
-
-MAX_LENGTH = 2**62
-
-_ROUNDS = 8
-_MASK_64 = 2**64 - 1
-_GOLDEN = 0x9E3779B97F4A7C15
-_HIGH = np.uint64(8)  # the sum of 56 bits and a half below 2^31 never overflows
 
 
 def epoch_key(seed: int, epoch: int) -> int:

@@ -28,6 +28,22 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 _TRIES = 8
 """Of forming a generation while the commit it would go on from is pruned."""
 
+__all__ = [
+    "CommitsLostError",
+    "FormationRefusedError",
+    "GenerationLostError",
+    "Origin",
+    "await_generation",
+    "form_generation",
+    "full_history",
+    "generation_name",
+    "refusal_of",
+    "refuse_formation",
+    "rewind",
+]
+
+_FOLDER = "tokens/"
+
 
 class FormationRefusedError(RuntimeError):
     """The nodes of this formation do not come together, or it has ended already; the text is the reason."""
@@ -263,24 +279,6 @@ def _newest_of(store: Store, formation: str, others: set[str]) -> Generation | N
         newer = newer or name
         others.add(name)
     return None
-
-
-__all__ = [
-    "CommitsLostError",
-    "FormationRefusedError",
-    "GenerationLostError",
-    "Origin",
-    "await_generation",
-    "form_generation",
-    "full_history",
-    "generation_name",
-    "refusal_of",
-    "refuse_formation",
-    "rewind",
-]
-
-
-_FOLDER = "tokens/"
 
 
 def new_token() -> str:

@@ -31,6 +31,9 @@ SCRIPT_DATA = "script"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+MODEL_MARKER = "config.json"
+"""Written last, and the first file that any reader of the folder asks for."""
+
 
 class JobRecord(BaseModel):
     """`JOB.json`: created only if absent, by whoever starts the job first."""
@@ -202,10 +205,6 @@ def check_fit(store: Store) -> None:
         store.prove()
     except StoreUnfit as error:
         raise ConfigError(f"{error}; no job can be kept there") from error
-
-
-MODEL_MARKER = "config.json"
-"""Written last, and the first file that any reader of the folder asks for."""
 
 
 def model_prefix(ref: CommitRef) -> str:

@@ -11,6 +11,42 @@ from typing import Any
 
 REQUIRED = object()
 
+ROPE_DICTS = ("rope_parameters", "rope_scaling")
+"""`transformers` 5 writes the first one, and before it the second one with `rope_theta` next to it."""
+
+_DESCRIPTION = """
+    model_type architectures transformers_version name_or_path _name_or_path _commit_hash _from_model_config _auto_class
+    dtype torch_dtype use_bfloat16 tf_legacy_loss torchscript fp16 bf16
+    tokenizer_class prefix bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id
+    model_max_length max_sequence_length n_ctx task_specific_params finetuning_task
+    id2label label2id num_labels _num_labels problem_type
+    is_llama_config transformers.js_config unsloth_fixed unsloth_version
+"""
+
+_TRAINING = """
+    initializer_range gradient_checkpointing dropout attention_dropout attn_pdrop embd_pdrop resid_pdrop
+    summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
+"""
+
+_HOW_IT_RUNS = """
+    use_cache cache_implementation output_past output_hidden_states output_attentions output_scores return_dict
+    return_dict_in_generate tie_last_hidden_states is_decoder chunk_size_feed_forward pretraining_tp
+    reorder_and_upcast_attn attn_implementation _attn_implementation _attn_implementation_autoset
+    _attn_implementation_internal
+"""
+
+_GENERATION = """
+    assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens diversity_penalty do_sample
+    early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff
+    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty max_length min_length
+    no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams
+    num_return_sequences remove_invalid_values repetition_penalty suppress_tokens target_lookbehind temperature top_k
+    top_p typical_p
+"""
+
+HARMLESS = frozenset(f"{_DESCRIPTION} {_TRAINING} {_HOW_IT_RUNS} {_GENERATION}".split())
+"""Keys that leave the logits as they are, whatever their value."""
+
 
 @dataclass(frozen=True)
 class Key:
@@ -62,8 +98,6 @@ class HfFormat:
 HEAD_WIDTH = Key("head_dim", int, None, nullable=True)
 """Must be the width of the model divided by its heads."""
 
-ROPE_DICTS = ("rope_parameters", "rope_scaling")
-"""`transformers` 5 writes the first one, and before it the second one with `rope_theta` next to it."""
 
 SAME_FOR_ALL = {
     "add_cross_attention": Fixed((False,), False),
@@ -74,36 +108,3 @@ SAME_FOR_ALL = {
     "quantization_config": Fixed((None,)),
     "tie_encoder_decoder": Fixed((False,), False),
 }
-
-_DESCRIPTION = """
-    model_type architectures transformers_version name_or_path _name_or_path _commit_hash _from_model_config _auto_class
-    dtype torch_dtype use_bfloat16 tf_legacy_loss torchscript fp16 bf16
-    tokenizer_class prefix bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id
-    model_max_length max_sequence_length n_ctx task_specific_params finetuning_task
-    id2label label2id num_labels _num_labels problem_type
-    is_llama_config transformers.js_config unsloth_fixed unsloth_version
-"""
-
-_TRAINING = """
-    initializer_range gradient_checkpointing dropout attention_dropout attn_pdrop embd_pdrop resid_pdrop
-    summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
-"""
-
-_HOW_IT_RUNS = """
-    use_cache cache_implementation output_past output_hidden_states output_attentions output_scores return_dict
-    return_dict_in_generate tie_last_hidden_states is_decoder chunk_size_feed_forward pretraining_tp
-    reorder_and_upcast_attn attn_implementation _attn_implementation _attn_implementation_autoset
-    _attn_implementation_internal
-"""
-
-_GENERATION = """
-    assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens diversity_penalty do_sample
-    early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty epsilon_cutoff eta_cutoff
-    exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty max_length min_length
-    no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams
-    num_return_sequences remove_invalid_values repetition_penalty suppress_tokens target_lookbehind temperature top_k
-    top_p typical_p
-"""
-
-HARMLESS = frozenset(f"{_DESCRIPTION} {_TRAINING} {_HOW_IT_RUNS} {_GENERATION}".split())
-"""Keys that leave the logits as they are, whatever their value."""

@@ -18,6 +18,9 @@ MOST_LINES = 100_000
 RETRY_SECONDS = 1.0
 """Between two tries while the storage refuses."""
 
+SEGMENT_SECONDS = 3.0
+"""A segment of a log is put at most this long after its first line."""
+
 
 class Sink(Protocol):
     """Where the lines of one log go. Used by one thread at a time."""
@@ -168,10 +171,6 @@ def _ends_torn(path: Path) -> bool:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
         return file.read(1) not in (b"", b"\n")
-
-
-SEGMENT_SECONDS = 3.0
-"""A segment of a log is put at most this long after its first line."""
 
 
 class SegmentSink:

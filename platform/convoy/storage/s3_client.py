@@ -24,6 +24,11 @@ _ATTEMPTS = 8
 _CONNECTIONS = 64
 """More than anything here has threads; only those that are used are opened."""
 
+_TRIES = 8
+"""In a row, without a byte between them."""
+
+_BROKEN_OFF = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError, BotoCoreError)
+
 
 def client(config: StoreConfig, read_timeout_seconds: float) -> "S3Client":
     """A request is tried `AWS_MAX_ATTEMPTS` times, or 8."""
@@ -78,12 +83,6 @@ def outages(uri: str, name: str) -> Iterator[None]:
         raise StoreUnavailable(f"{uri}/{name}: {error}") from error
     except BotoCoreError as error:
         raise StoreUnavailable(f"{uri}/{name}: {error}") from error
-
-
-_TRIES = 8
-"""In a row, without a byte between them."""
-
-_BROKEN_OFF = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError, BotoCoreError)
 
 
 def read_rest(s3: "S3Client", bucket: str, key: str, start: int) -> bytes:

@@ -12,8 +12,9 @@ from convoy.config.loader import merged, resolve
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
 from convoy.config.train import BudgetConfig
-from convoy.launch.checks.compatibility import check, refusals, refuse, world
+from convoy.launch.checks.compatibility import check, refusals, world
 from convoy.launch.pricing import instance_price
+from tests.launch.checks.refusal import refuse
 
 BATCH = {"backend": "batch", "nodes": 2, "instance_type": "p4d.24xlarge"}
 KUBERNETES = {"backend": "kubernetes", "nodes": 2, "instance_type": "p4d.24xlarge"}

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from convoy.launch.checks.compatibility import refuse
 from convoy.launch.checks.locations import mounted_folders
+from tests.launch.checks.refusal import refuse
 from tests.launch.checks.test_compatibility import BATCH, KUBERNETES, on, run
 
 

@@ -12,7 +12,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.loader import read_run, resolve
 from convoy.config.ranks import World
 from convoy.config.run import RunConfig
-from convoy.launch.checks.compatibility import refuse, world
+from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.memory import (
     check_host,
     check_machine,
@@ -22,6 +22,7 @@ from convoy.launch.checks.memory import (
     staging_mib,
 )
 from convoy.model.counts import parameter_count
+from tests.launch.checks.refusal import refuse
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "train"
 P4D = instance("p4d.24xlarge")

@@ -23,6 +23,20 @@ FailureKind = Literal[
 connection though no peer had failed, found its machine unfit) or a node (its agent gone, silent, cut off from all
 others, failed itself)."""
 
+_HAPPENED: dict[FailureKind, tuple[str, str]] = {
+    "exited": ("failed", ""),
+    "exited_early": ("ended too early", "with success, while the others went on"),
+    "stopped": ("was stopped", "by a signal"),
+    "hung": ("hung", ""),
+    "link_lost": ("lost its connection", "though no peer had failed"),
+    "unfit": ("is not fit to train", "another machine may be"),
+    "node_gone": ("was lost", "its agent ended without a word"),
+    "node_silent": ("was lost", "nothing more was heard of it"),
+    "cut_off": ("was cut off", "it heard no other node any more"),
+    "agent_failed": ("could not go on", ""),
+}
+"""What became of it in a few words, and in a few more."""
+
 
 class WorkerExited(Event):
     """A worker process ended otherwise than with success (agent)."""
@@ -99,21 +113,6 @@ class SlowNode(Event):
     """Of the others' time, that they wait for this node."""
     seconds: float
     """Over which that was seen."""
-
-
-_HAPPENED: dict[FailureKind, tuple[str, str]] = {
-    "exited": ("failed", ""),
-    "exited_early": ("ended too early", "with success, while the others went on"),
-    "stopped": ("was stopped", "by a signal"),
-    "hung": ("hung", ""),
-    "link_lost": ("lost its connection", "though no peer had failed"),
-    "unfit": ("is not fit to train", "another machine may be"),
-    "node_gone": ("was lost", "its agent ended without a word"),
-    "node_silent": ("was lost", "nothing more was heard of it"),
-    "cut_off": ("was cut off", "it heard no other node any more"),
-    "agent_failed": ("could not go on", ""),
-}
-"""What became of it in a few words, and in a few more."""
 
 
 class FirstCause(BaseModel):

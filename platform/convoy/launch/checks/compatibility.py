@@ -20,6 +20,19 @@ BATCH_ONLY = ("queue", "iam_role", "host_volumes")
 SHORTEST_TIME_LIMIT_SECONDS = 60
 """Metaflow refuses less on AWS Batch and Kubernetes."""
 
+Json = Mapping[str, Any]
+
+_DATA_MAY_CHANGE = {"data.cache", "data.corpus.path", "data.corpus.suffixes"}
+"""Where the same content lies."""
+
+_TOKENIZER_MAY_CHANGE = {"data.tokenizer.path", "data.tokenizer.eos_token"}
+"""The same file elsewhere, or its default end of document spelled out."""
+
+_MODEL_MAY_CHANGE = {f"model.{key}" for key in ("name", "init_from", "init_std", "dropout", "build", "args")}
+"""What leaves the shape of the weights as it is."""
+
+_NO_TOKENIZER = ("shards", "synthetic")
+
 
 def world(config: RunConfig, local_gpus: int = 0) -> World:
     """The ranks of the run, with the defaults of `cluster.nproc_per_node` filled in.
@@ -80,16 +93,6 @@ def _of_cluster(config: RunConfig, datastore: str | None) -> Iterator[Demand]:
         yield from of_shared(config)
         yield lambda: _datastore_is_s3(config, datastore)
         yield lambda: _fits_machine(config)
-
-
-def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
-    """Why the run cannot work, in one line; None if nothing speaks against it."""
-    try:
-        check(config, datastore, local_gpus)
-        check_budget(config)
-    except ConfigError as error:
-        return str(error)
-    return None
 
 
 def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ...]:
@@ -180,20 +183,6 @@ def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
         raise PrerequisiteMissing(
             f"METAFLOW_DEFAULT_DATASTORE = {datastore}: must be s3 with cluster.backend = {config.cluster.backend}"
         )
-
-
-Json = Mapping[str, Any]
-
-_DATA_MAY_CHANGE = {"data.cache", "data.corpus.path", "data.corpus.suffixes"}
-"""Where the same content lies."""
-
-_TOKENIZER_MAY_CHANGE = {"data.tokenizer.path", "data.tokenizer.eos_token"}
-"""The same file elsewhere, or its default end of document spelled out."""
-
-_MODEL_MAY_CHANGE = {f"model.{key}" for key in ("name", "init_from", "init_std", "dropout", "build", "args")}
-"""What leaves the shape of the weights as it is."""
-
-_NO_TOKENIZER = ("shards", "synthetic")
 
 
 def check_same_data(job: str, earlier: Json, config: RunConfig) -> None:

@@ -29,6 +29,11 @@ Json = dict[str, Any]
 TELL_SECONDS = 5.0
 """For the other nodes to be told that nothing comes of the gang: no failed step waits for a store that hangs."""
 
+WAIT_SECONDS = 6 * 3600.0
+"""For node 0 to read and tokenise a corpus. Where Metaflow runs a gang, it ends with node 0's task."""
+
+POLL_SECONDS = 0.5
+
 
 def train(
     config: RunConfig,
@@ -46,7 +51,6 @@ def train(
     None: as configured.
     """
     from convoy.data.manifest import DataDamaged
-    from convoy.launch.gang.run import prepared_by_first
 
     with _plainly(DataDamaged), _failures_reach_other_nodes(config, job, current, call):
         node = this_node(config, current, call, nproc_per_node, local_gpus())
@@ -187,12 +191,6 @@ def _training(config: RunConfig, job: str, data: Json) -> Task:
         spent_seconds=spent_seconds(job_store(config.root, job, config)) if limited else 0.0,
         has_record=True,
     )
-
-
-WAIT_SECONDS = 6 * 3600.0
-"""For node 0 to read and tokenise a corpus. Where Metaflow runs a gang, it ends with node 0's task."""
-
-POLL_SECONDS = 0.5
 
 
 def prepared_by_first(store: Store, node: Node, prepare: Callable[[], Json], seconds: float = WAIT_SECONDS) -> Json:

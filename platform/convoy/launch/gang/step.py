@@ -26,6 +26,8 @@ ASK_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
 """For each; a store that hangs tells nothing."""
 
+FOREVER = 3600.0
+
 
 class Hindrance:
     """Asked a few times a second while node 0 waits for the others. Waits for nothing itself."""
@@ -77,9 +79,6 @@ def _ended_children() -> Iterator[tuple[int, int]]:
         pid, state, parent, session = int(folder.name), fields[0], int(fields[1]), int(fields[3])
         if state == "Z" and parent == ours and session != pid:
             yield pid, int(fields[49])  # exit_code, see proc(5)
-
-
-FOREVER = 3600.0
 
 
 class GangFailedError(Exception):
