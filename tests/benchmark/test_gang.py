@@ -14,13 +14,13 @@ from convoy.benchmark.suites.scaling import variants_of
 from convoy.benchmark.suites.strategies import SUITE, model_parallel
 from convoy.benchmark.suites.strategies import variants_of as strategies
 from convoy.benchmark.suites.throughput import PLAIN
-from convoy.launch.benchmark.groups import Ran, gang_here, run_groups, unmeasured_case
+from convoy.launch.benchmark.groups import GroupResult, gang_here, run_groups, unmeasured_case
 from tests.benchmark.benches import QUICK, a_group, state_bytes
 
 SEQUENCE = 16
 
 
-def ran(*groups: Group, nodes: int = 1) -> list[Ran]:
+def ran(*groups: Group, nodes: int = 1) -> list[GroupResult]:
     """On two ranks: of so many nodes. A node takes seconds to start, so most have one."""
     lines: list[str] = []
     return list(run_groups(groups, gang_here("bench", nodes, 2 // nodes), lines.append))
@@ -116,7 +116,7 @@ def test_where_it_was_measured_is_in_it(throughput: dict[str, Case]) -> None:
 
 
 @pytest.fixture(scope="module")
-def failed_and_not(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
+def failed_and_not(tmp_path_factory: pytest.TempPathFactory) -> tuple[GroupResult, GroupResult]:
     """Three ranks of a gang of two, which cannot be, and then the scaling suite."""
     good = a_group(str(tmp_path_factory.mktemp("root")), *variants_of(4, Ranks(2, 2)), suite="scaling")
     bad = good.model_copy(update={"name": "bad", "variants": (VariantSpec(name="three", ranks=3),), "baseline": None})
@@ -124,7 +124,7 @@ def failed_and_not(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
     return first, second
 
 
-def test_groups_run_one_after_the_other_and_a_failure_is_told(failed_and_not: tuple[Ran, Ran]) -> None:
+def test_groups_run_one_after_the_other_and_a_failure_is_told(failed_and_not: tuple[GroupResult, GroupResult]) -> None:
     first, second = failed_and_not
     assert first.began < first.ended <= second.began < second.ended
     assert "ranks = 3: must divide the ranks of the gang, 2" in first.failure
@@ -136,7 +136,7 @@ def test_groups_run_one_after_the_other_and_a_failure_is_told(failed_and_not: tu
 
 
 @pytest.fixture
-def scaling(failed_and_not: tuple[Ran, Ran]) -> dict[str, Case]:
+def scaling(failed_and_not: tuple[GroupResult, GroupResult]) -> dict[str, Case]:
     return {case.name: case for case in failed_and_not[1].cases}
 
 

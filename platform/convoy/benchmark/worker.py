@@ -18,7 +18,7 @@ from convoy.benchmark.cases import Results, cases_of
 from convoy.benchmark.groups import Group, lack
 from convoy.benchmark.measure import collectives
 from convoy.benchmark.measure.memory_footprint import footprint
-from convoy.benchmark.measure.observer import keep_to, observed, observer_of, share
+from convoy.benchmark.measure.observer import keep_to, observations_of, observer_of, share
 from convoy.benchmark.measure.predictions import measured_machines, predictions
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.rounds import host_sent_bytes, measure
@@ -114,7 +114,7 @@ def _results(
         before_turn=before_turn,
         watch=watch,
     )
-    observations = {} if observer is None else observed(observer, variants, measured, ranks, len(cores))
+    observations = {} if observer is None else observations_of(observer, variants, measured, ranks, len(cores))
     if observer is not None:
         keep_to(own if group.measure.pin else cores)
     saves = measured_at_rest(variants, group.predict, progress)

@@ -12,11 +12,11 @@ from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.case import Block, Case
 from convoy.benchmark.results.figures import NotComparableError, speedup
 from convoy.benchmark.results.files import write_case
-from convoy.benchmark.suites.environments import Turn, captured, enter, merged, turns
+from convoy.benchmark.suites.environments import Turn, captured_variables, enter, merged_cases, turns
 from convoy.config.benchmark import BenchConfig, EnvironmentConfig
 from convoy.gang.task import Script
 from convoy.launch.benchmark.groups import run_groups
-from convoy.launch.benchmark.split import Share, described
+from convoy.launch.benchmark.split import Share, descriptions
 from convoy.launch.gang.step import GangFailedError
 from tests.benchmark.results.cases import PROVENANCE, a_case
 
@@ -70,7 +70,7 @@ def test_what_is_claimed_is_of_all_but_the_first() -> None:
 def test_a_gang_is_one_block_and_gangs_of_one_turn_are_a_pair() -> None:
     group = a_group()
     gangs = [(turn, gang_case(turn, (1 if turn.case == "EFA" else 2) + 0.01 * turn.pair)) for turn in turns(group)]
-    tcp, efa = merged(group, list(reversed(gangs)))
+    tcp, efa = merged_cases(group, list(reversed(gangs)))
     assert (tcp.name, tcp.baseline, efa.name, efa.baseline) == ("TCP", None, "EFA", "TCP")
     assert [block.number for block in efa.blocks] == list(range(6))
     assert [block.seconds for block in efa.blocks] == pytest.approx([1.0, 1.01, 1.02, 1.03, 1.04, 1.05])
@@ -84,7 +84,7 @@ def test_a_gang_is_one_block_and_gangs_of_one_turn_are_a_pair() -> None:
 def test_what_was_not_to_differ_is_refused() -> None:
     group = a_group()
     gangs = [(turn, gang_case(turn, 1.0)) for turn in turns(group)]
-    tcp, efa = merged(group, gangs)
+    tcp, efa = merged_cases(group, gangs)
     environment = {**efa.provenance.environment, "NCCL_ALGO": "Ring"}
     other = efa.model_copy(update={"provenance": efa.provenance.model_copy(update={"environment": environment})})
     with pytest.raises(NotComparableError, match=r"environment\.NCCL_ALGO: Ring and None, which was not to differ"):
@@ -122,7 +122,7 @@ def test_on_other_nodes_gangs_run_alike_and_there_are_no_cases() -> None:
 
 
 def test_a_dry_run_tells_how_many_gangs_there_would_be() -> None:
-    (line,) = described(Share(nodes=1, groups=(a_group(),)))
+    (line,) = descriptions(Share(nodes=1, groups=(a_group(),)))
     assert line.startswith("network-tiny: ")
     assert line.endswith("ranks, 6 gangs of each: TCP, EFA")
 
@@ -134,11 +134,14 @@ def test_variables_are_set_or_taken_away_and_captured() -> None:
     assert variables["NCCL_NET"] == "Socket"
     enter(environment, variables)
     assert variables == {"AWS_SECRET": "s", "NCCL_ALGO": "Ring", "FI_EFA_X": "0"}
-    assert captured(("NCCL_ALGO", "NCCL_NET"), environment, variables) == {"NCCL_ALGO": "Ring", "FI_EFA_X": "0"}
+    assert captured_variables(("NCCL_ALGO", "NCCL_NET"), environment, variables) == {
+        "NCCL_ALGO": "Ring",
+        "FI_EFA_X": "0",
+    }
 
 
 def test_the_median_of_a_gang_is_over_its_blocks() -> None:
     group = a_group()
     turn = next(turns(group))
-    (case, *_) = merged(group, [(turn, gang_case(turn, 2.0))])
+    (case, *_) = merged_cases(group, [(turn, gang_case(turn, 2.0))])
     assert case.blocks[0].seconds == statistics.median([1.8, 2.0, 2.6])

@@ -16,7 +16,7 @@ from convoy.config.errors import ConfigError
 from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.launch.benchmark import split
 from convoy.launch.benchmark.groups import drill_environment, run_groups
-from convoy.launch.benchmark.split import described, shares_of
+from convoy.launch.benchmark.split import descriptions, shares_of
 from tests.benchmark.benches import a_group
 
 WHEN = datetime(2026, 11, 23, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_memory_for_a_large_model_is_not_asked_of_drills(monkeypatch: pytest.Mon
     run = {"cluster": {"nodes": 1}}
     config = BenchConfig(suites=("recovery",), models=("gpt-175b",), run=run, recovery=RecoveryConfig(nodes=2))
     (share,) = shares_of(config)
-    assert list(described(share)) == ["recovery: gangs of 2 nodes on one host: node-kill, spot-notice"]
+    assert list(descriptions(share)) == ["recovery: gangs of 2 nodes on one host: node-kill, spot-notice"]
 
 
 def test_a_case_has_every_trial(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.measure.observer import Host, Observer, gpu_values, host_values, keep_to, observed, threads
+from convoy.benchmark.measure.observer import Host, Observer, gpu_values, host_values, keep_to, observations_of, threads
 from convoy.benchmark.measure.trace import profiled
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.values import SHARES
@@ -125,7 +125,7 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
     )
     timed = {each.name: len(each.losses) for each in variants}
     blocks = {name: len(each.blocks) for name, each in found.items()}
-    told = observed(observer, variants, found, ranks, len(CORES))
+    told = observations_of(observer, variants, found, ranks, len(CORES))
     threads_then = len(threads())
     losses = {each.name: list(each.losses) for each in variants}
     spoiled = spoiled_on_one(rank, observer, variants[0], ranks)

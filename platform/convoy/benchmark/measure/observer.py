@@ -139,7 +139,7 @@ def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: R
     return Observer({spec.name: own if spec.pinned(group.measure) else cores for spec in group.variants}, gpu, why)
 
 
-def observed(
+def observations_of(
     observer: Observer, variants: Sequence[Variant], measured: Mapping[str, Measured], ranks: Ranks, cores: int
 ) -> dict[str, Observation]:
     """For each variant by name: what its blocks used, and the parts of some steps that are profiled after all blocks.

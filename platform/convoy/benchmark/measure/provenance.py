@@ -9,7 +9,7 @@ from pathlib import Path
 import convoy
 from convoy.benchmark.groups import Group
 from convoy.benchmark.results.case import Provenance
-from convoy.benchmark.suites.environments import captured
+from convoy.benchmark.suites.environments import captured_variables
 
 ENVIRONMENT = (
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_DISABLE",
@@ -25,7 +25,7 @@ def provenance(group: Group, began: datetime, versions: Mapping[str, str]) -> Pr
         measured=began,
         commit=commit_of_sources(),
         versions=dict(versions),
-        environment=captured(ENVIRONMENT, group.environment),
+        environment=captured_variables(ENVIRONMENT, group.environment),
         command=group.command,
     )
 

@@ -38,7 +38,7 @@ def turns(group: Group) -> Iterator[Turn]:
             yield Turn(pair, environment.name, group.model_copy(update={**gang, "environment": environment}))
 
 
-def merged(group: Group, measured: Sequence[tuple[Turn, Case]]) -> tuple[Case, ...]:
+def merged_cases(group: Group, measured: Sequence[tuple[Turn, Case]]) -> tuple[Case, ...]:
     """The group's cases from those of its gangs: each block of a case is a gang."""
     assert group.compared is not None
     began = min((case.provenance.measured for _, case in measured), default=None)
@@ -84,7 +84,7 @@ def enter(environment: EnvironmentConfig | None, variables: MutableMapping[str, 
             variables[name] = value
 
 
-def captured(
+def captured_variables(
     names: Sequence[str], environment: EnvironmentConfig | None, variables: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """The variables that are set, among `names` and those that the environment sets."""

@@ -6,7 +6,7 @@ from convoy.benchmark.groups import Group
 from convoy.catalog.prices import SHIPPED
 from convoy.config.run import RunConfig
 from convoy.display.formatting import duration, plural
-from convoy.launch.benchmark.split import Share, described
+from convoy.launch.benchmark.split import Share, descriptions
 from convoy.launch.dry_run import aligned, machine_in_words, price_in_words
 from convoy.launch.pricing import instance_price
 
@@ -24,7 +24,7 @@ def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
     local = run.cluster.backend == "local"
     price = {} if local else {"price": price_in_words(run, "for a gang")}
     totals = {"machine": machine_in_words(run), **price, "in all": _in_all(shares, run), "time": _time(shares, local)}
-    return "\n".join([*(line for share in shares for line in described(share)), aligned(totals)])
+    return "\n".join([*(line for share in shares for line in descriptions(share)), aligned(totals)])
 
 
 def measured_seconds(group: Group) -> float:

@@ -17,7 +17,7 @@ from convoy.benchmark.results.case import Case, Hardware, Provenance, Status
 from convoy.benchmark.results.files import read_cases, write_case
 from convoy.benchmark.results.history import keep
 from convoy.benchmark.results.values import OF_LARGEST
-from convoy.benchmark.suites.environments import merged, turns
+from convoy.benchmark.suites.environments import merged_cases, turns
 from convoy.benchmark.suites.peers import without_missing_packages
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
@@ -40,8 +40,8 @@ POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Ran:
-    """The outcome of a group."""
+class GroupResult:
+    """What came of a group."""
 
     group: Group
     cases: tuple[Case, ...]
@@ -58,7 +58,7 @@ def run_groups(
     say: Callable[[str], None],
     command: str = "",
     drills: bool = True,
-) -> Iterator[Ran]:
+) -> Iterator[GroupResult]:
     """Run each group as a gang, by `run_gang`, which raises GangFailedError. A failed group does not stop the others;
     cases whose packages are missing are refused before their gang starts.
 
@@ -85,7 +85,7 @@ def run_groups(
             ended = {case.name: case for case in cases if here.recovery}  # drills are, one by one
             cases = tuple(ended.get(s.name) or unmeasured_case(group, s, "failed", failure) for s in here.cases)
         refused = (unmeasured_case(group, each.spec, "refused", each.reason) for each in here.refused)
-        yield Ran(group, (*cases, *refused), began, time.time(), failure)
+        yield GroupResult(group, (*cases, *refused), began, time.time(), failure)
 
 
 def _run(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple[Case, ...], str]:
@@ -113,7 +113,7 @@ def _in_turns(
         if failure:
             return (), f"{turn.case}: {failure}"
         measured += [(turn, case) for case in cases]
-    return merged(group, measured), ""
+    return merged_cases(group, measured), ""
 
 
 def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:
@@ -121,7 +121,7 @@ def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], Non
 
     def run(group: Group, script: Script) -> None:
         with tempfile.TemporaryDirectory(prefix="convoy-gang-") as name:
-            task = Task(named(group), f"{job}-{group.name}", str(group.run.root), "", "script", script=script)
+            task = Task(run_named_after(group), f"{job}-{group.name}", str(group.run.root), "", "script", script=script)
             processes = [
                 local_node.start(
                     local_node.NodeSpec(task=task, node=local_node.local_position(index, nodes, nproc, job)),
@@ -137,7 +137,7 @@ def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], Non
     return run
 
 
-def named(group: Group) -> RunConfig:
+def run_named_after(group: Group) -> RunConfig:
     """The group's run with the group's name as that of its model, which is displayed."""
     return group.run.model_copy(update={"model": group.run.model.model_copy(update={"name": group.name})})
 
@@ -207,7 +207,7 @@ def drill_environment(group: Group, gpus: int) -> dict[str, str]:
     return {**os.environ, **hidden}
 
 
-def run_here(config: BenchConfig, folder: Path, say: Callable[[str], None], command: str = "") -> list[Ran]:
+def run_here(config: BenchConfig, folder: Path, say: Callable[[str], None], command: str = "") -> list[GroupResult]:
     """Run a whole benchmark on this host, without Metaflow, and write each case into the folder, and below the root, as
     soon as its group has ended.
 
@@ -216,13 +216,13 @@ def run_here(config: BenchConfig, folder: Path, say: Callable[[str], None], comm
     groups = share_here(config).groups
     ranks, store = world(groups[0].run, local_gpus()), open_store(str(groups[0].run.root))
     run = f"bench-{socket.gethostname()}-{int(time.time())}-{os.getpid()}"
-    done = []
-    for ran in run_groups(groups, gang_here(run, ranks.nodes, ranks.nproc_per_node), say, command):
-        for case in ran.cases:
+    results = []
+    for result in run_groups(groups, gang_here(run, ranks.nodes, ranks.nproc_per_node), say, command):
+        for case in result.cases:
             write_case(folder, case)
             keep(store, run, case)
-        done.append(ran)
-    return done
+        results.append(result)
+    return results
 
 
 def share_here(config: BenchConfig) -> Share:

@@ -66,7 +66,7 @@ def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
             raise ConfigError(f"run.parallel.{name} = {cut}: must divide the {n} ranks of {spec.name}")
 
 
-def described(share: Share) -> Iterator[str]:
+def descriptions(share: Share) -> Iterator[str]:
     """A line for each gang that would run."""
     for group in share.groups:
         ranks = f"{world(group.run, local_gpus())} ranks"
