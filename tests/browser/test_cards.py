@@ -178,7 +178,7 @@ def test_the_final_card_tells_what_failed_how_soon_it_got_on_and_where_the_time_
         "rank 1 on node 1 was killed by SIGKILL: MemoryError: <no room> for `x`",
         "restarted in place",
         "200 ms",
-        "35 steps done again",
+        "35 steps recomputed",
         "Goodput",
         "of 1 m 30 s, 2 generations, 1 incident",
     ):

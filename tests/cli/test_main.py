@@ -49,11 +49,11 @@ def test_help_names_every_command_with_what_it_does() -> None:
     told = " ".join(convoy("--help").stdout.split())
     for words in (
         "checkpoints Look at, check, copy and prune checkpoints",
-        "doctor Say what this machine can do and what is wrong",
+        "doctor Report what this machine can do and what is wrong",
         "drain Have the run of JOB save and end",
         "export Write JOB's weights to FOLDER",
-        "replay Give JOB's event log to other tools",
-        "rewind Let JOB go on from an earlier checkpoint",
+        "replay Export JOB's event log to other tools",
+        "rewind Make JOB resume from an earlier checkpoint",
         "show Summarise JOB from its event log",
         "tail Print JOB's steps and events as they come",
     ):

@@ -36,7 +36,7 @@ def test_without_a_name_the_drills_are_listed() -> None:
         (["worker-kil"], "convoy: drill worker-kil: no such drill; did you mean worker-kill?"),
         (["none", "--all"], "convoy: drill none --all: give one of the two"),
         (["worker-kill", "--seconds", "60"], "convoy: --seconds 60: drill worker-kill ends by itself"),
-        (["none", "--keep", "/"], "convoy: --keep /: is there already; name a new folder"),
+        (["none", "--keep", "/"], "convoy: --keep /: already exists; choose a new folder"),
         (["worker-kill", "--set", "train.stepz=3"], "convoy: train.stepz = 3: unknown key"),
     ],
 )

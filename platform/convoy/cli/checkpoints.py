@@ -48,7 +48,7 @@ def checkpoints() -> None:
 @ENDPOINT
 @JSON
 def list_(uri: str, endpoint_url: str | None, as_json: bool) -> None:
-    """List the checkpoints at URI, and what is known of each."""
+    """List the checkpoints at URI, and the state of each."""
     store = store_at(uri, endpoint_url)
     rows = list_commits(store)
     if as_json:
@@ -63,7 +63,7 @@ def list_(uri: str, endpoint_url: str | None, as_json: bool) -> None:
 @URI
 @ENDPOINT
 @STEP
-@click.option("--reinstate", is_flag=True, help="Take the mark off those that were found damaged and read back whole.")
+@click.option("--reinstate", is_flag=True, help="Unmark checkpoints that were marked as damaged but verify now.")
 @JSON
 def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool, as_json: bool) -> None:
     """Read back every byte of the checkpoints at URI, and mark them as verified, or as damaged: then they count no
@@ -106,8 +106,8 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
 def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json: bool) -> None:
     """Copy the checkpoints at URI that count to the same job on another tier, TO, every byte checked.
 
-    What is there already is not copied again. Refused, with exit code 2, where both have gone on by themselves since
-    one was copied from the other. Exit code 1 if a checkpoint could not be copied.
+    Existing checkpoints are not copied again. Refused, with exit code 2, where both have diverged since one was copied
+    from the other. Exit code 1 if a checkpoint could not be copied.
     """
     source, target = stores_of_job([uri, to], endpoint_url)
     check_not_live(target, target.uri)
@@ -125,10 +125,10 @@ def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json:
 @checkpoints.command()
 @URI
 @ENDPOINT
-@click.option("--keep-last", type=click.IntRange(1), default=None, help="Newest verified checkpoints that stay.")
-@click.option("--keep-every", type=click.IntRange(1), default=None, help="Also one for each multiple of these steps.")
+@click.option("--keep-last", type=click.IntRange(1), default=None, help="Newest verified checkpoints to keep.")
+@click.option("--keep-every", type=click.IntRange(1), default=None, help="Also keep one per multiple of these steps.")
 @click.option("--root", default=None, help="URI of the job on its first tier; needed where URI is another one.")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @JSON
 def prune(
     uri: str,

@@ -17,7 +17,7 @@ from convoy.config.errors import ConfigError
 @click.argument("second", metavar="RESULT", type=click.Path(exists=True))
 @JSON
 def compare(first: str, second: str, as_json: bool) -> None:
-    """How the second RESULT stands to the first: two files of cases, or two folders of them.
+    """Compare the second RESULT with the first: two files of cases, or two folders of them.
 
     Only what has the same fingerprint is compared: hardware, versions, environment and configuration. Exit code 2, with
     what differs, if it has not.

@@ -24,11 +24,11 @@ WIDTH = 110
 @click.argument("name", required=False)
 @click.option("--all", "every", is_flag=True, help="Every drill, one trial each unless --trials is given.")
 @click.option("--nodes", type=click.IntRange(1), default=3, show_default=True, help="Agents, one process each.")
-@click.option("--nproc", type=click.IntRange(1), default=1, show_default=True, help="Workers of each.")
-@click.option("--trials", type=click.IntRange(1), default=None, help="How often. Default: 3.")
-@click.option("--seconds", type=click.FloatRange(1), default=None, help="How long `none` and `random` go on.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn: ranks, nodes, times.")
-@click.option("--set", "words", default="", help="key=value words laid on the drills' job.")
+@click.option("--nproc", type=click.IntRange(1), default=1, show_default=True, help="Workers of each agent.")
+@click.option("--trials", type=click.IntRange(1), default=None, help="Number of trials. Default: 3.")
+@click.option("--seconds", type=click.FloatRange(1), default=None, help="Duration of `none` and `random`.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random ranks, nodes and times.")
+@click.option("--set", "words", default="", help="key=value overrides of the drills' job.")
 @click.option("--flow", is_flag=True, help="Through Metaflow, whose @retry makes the next attempt.")
 @click.option("--keep", type=click.Path(file_okay=False), default=None, help="Keep the jobs in this new folder.")
 @JSON
@@ -45,7 +45,7 @@ def drill(
     keep: str | None,
     as_json: bool,
 ) -> None:
-    """Train a small job on this machine with a real gang, do NAME to it, and tell how it was seen and mended.
+    """Train a small job on this machine with a real gang, inject the fault NAME, and report detection and recovery.
 
     Exit code 1 if any trial is not ok. Without NAME and --all, the drills are listed.
     """
@@ -62,7 +62,7 @@ def drill(
     if seconds is not None and not any(kind.lasting for kind in kinds):
         raise ConfigError(f"--seconds {seconds:g}: drill {name} ends by itself; none and random go on for a time")
     if keep is not None and Path(keep).exists():
-        raise ConfigError(f"--keep {keep}: is there already; name a new folder")
+        raise ConfigError(f"--keep {keep}: already exists; choose a new folder")
     plan = Plan(
         size=Size(nodes, nproc),
         trials=trials or (1 if every else 3),

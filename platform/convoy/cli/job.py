@@ -51,7 +51,7 @@ def show(jobs: Jobs, job: str | None, as_json: bool) -> None:
 @click.command()
 @click.argument("job", required=False)
 @with_jobs
-@click.option("--follow/--no-follow", default=True, help="Go on until the job ends.")
+@click.option("--follow/--no-follow", default=True, help="Keep printing until the job ends.")
 def tail(jobs: Jobs, job: str | None, follow: bool) -> None:
     """Print JOB's steps and events as they come.
 
@@ -65,7 +65,7 @@ def tail(jobs: Jobs, job: str | None, follow: bool) -> None:
 @click.argument("words", nargs=-1, required=True, metavar="[JOB] FOLDER")
 @with_jobs
 @click.option("--to", "kind", type=click.Choice(["hf"]), required=True, help="Hugging Face folder of safetensors.")
-@click.option("--step", type=int, default=None, help="Of the newest commit that counts at or below this step.")
+@click.option("--step", type=int, default=None, help="Export the newest commit that counts at or below this step.")
 def export(jobs: Jobs, words: tuple[str, ...], kind: str, step: int | None) -> None:
     """Write JOB's weights to FOLDER in a form that other software loads.
 
@@ -98,9 +98,9 @@ def _job_and_folder(jobs: Jobs, words: tuple[str, ...]) -> tuple[str, str]:
 @click.command()
 @click.argument("job")
 @with_jobs
-@click.option("--to", "to_step", type=int, required=True, help="Go on from the newest commit at or below this step.")
+@click.option("--to", "to_step", type=int, required=True, help="Resume from the newest commit at or below this step.")
 def rewind(jobs: Jobs, job: str, to_step: int) -> None:
-    """Let JOB go on from an earlier checkpoint; what came after it is never read again, and pruned in time."""
+    """Make JOB resume from an earlier checkpoint; later ones are never read again, and are pruned in time."""
     store, _, config = jobs.read(job)
     check_not_live(store, job)
     configured = with_endpoint(config, jobs.endpoint_url)
@@ -120,7 +120,7 @@ def rewind(jobs: Jobs, job: str, to_step: int) -> None:
 @click.option("--mlflow", metavar="URI", help="MLflow tracking URI.")
 @click.option("--experiment", default="convoy", show_default=True, help="MLflow experiment.")
 def replay(jobs: Jobs, job: str, tensorboard: str | None, mlflow: str | None, experiment: str) -> None:
-    """Give JOB's event log to other tools."""
+    """Export JOB's event log to other tools."""
     if not (tensorboard or mlflow):
         raise ConfigError("replay: needs --tensorboard FOLDER or --mlflow URI")
     _, events, config = jobs.read(job)

@@ -14,10 +14,10 @@ from convoy.job.rank_logs import follow as follow_log
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("--rank", type=click.IntRange(min=0), default=None, help="Default: list the logs that there are.")
-@click.option("--generation", type=click.IntRange(min=1), default=None, help="Default: the newest that the rank has.")
-@click.option("--lines", type=click.IntRange(min=0), default=None, help="Only so many last ones.")
-@click.option("--follow", is_flag=True, help="Go on, through restarts, until no run is working on the job.")
+@click.option("--rank", type=click.IntRange(min=0), default=None, help="Default: list the available logs.")
+@click.option("--generation", type=click.IntRange(min=1), default=None, help="Default: the rank's newest.")
+@click.option("--lines", type=click.IntRange(min=0), default=None, help="Print only the last lines.")
+@click.option("--follow", is_flag=True, help="Follow, through restarts, until no run is active.")
 @with_jobs
 def logs(
     jobs: Jobs, job: str | None, rank: int | None, generation: int | None, lines: int | None, follow: bool

@@ -37,10 +37,10 @@ ENDPOINT = click.option(
     envvar=["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"],
     default=None,
     callback=_url,
-    help="Of an S3-compatible store. Default: $AWS_ENDPOINT_URL, or as the job was configured, or AWS.",
+    help="URL of an S3-compatible store. Default: $AWS_ENDPOINT_URL, or as the job was configured, or AWS.",
 )
 
-JSON = click.option("--json", "as_json", is_flag=True, help="For machines.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @dataclass(frozen=True)

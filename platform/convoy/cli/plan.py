@@ -37,7 +37,7 @@ def plan() -> None:
 
 @click.command()
 @click.argument("config")
-@click.option("--set", "words", multiple=True, metavar="KEY=VALUE", help="As for a flow; may be repeated.")
+@click.option("--set", "words", multiple=True, metavar="KEY=VALUE", help="Override, as for a flow; may be repeated.")
 @plan_inputs.measured_options
 @ROOT
 @ENDPOINT

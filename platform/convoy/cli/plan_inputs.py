@@ -94,25 +94,29 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 CALIBRATION = click.option(
     "--calibration",
     type=click.Path(exists=True, dir_okay=False),
-    help="Of `calibrate`, in place of the shipped one.",
+    help="Calibration file written by `calibrate`. Default: the shipped one.",
 )
 
-RESULTS = click.option("--results", type=click.Path(exists=True), help="Of a benchmark: its saves and restarts.")
+RESULTS = click.option(
+    "--results", type=click.Path(exists=True), help="Benchmark results that provide save and restart times."
+)
 
 REPLACEMENT = click.option(
-    "--replacement-seconds", type=_POSITIVE, help="Until there is another one. Default: 600, assumed."
+    "--replacement-seconds", type=_POSITIVE, help="Time to replace a lost machine. Default: 600, assumed."
 )
 
 WRITES = click.option(
-    "--write-gb-per-second", type=_POSITIVE, help="Of each machine to the root, while all others write."
+    "--write-gb-per-second", type=_POSITIVE, help="Write rate of each machine to the root while all write."
 )
 
 _OPTIONS = (
     CALIBRATION,
     RESULTS,
-    click.option("--stall-seconds", type=_POSITIVE, help="For which a save stops training, as measured."),
-    click.option("--durable-seconds", type=_POSITIVE, help="Until a save is of use; with --stall-seconds."),
-    click.option("--restart-seconds", type=_POSITIVE, help="Once all machines are there again, as measured."),
+    click.option("--stall-seconds", type=_POSITIVE, help="Measured training stall per save, in seconds."),
+    click.option(
+        "--durable-seconds", type=_POSITIVE, help="Seconds until a save is durable; requires --stall-seconds."
+    ),
+    click.option("--restart-seconds", type=_POSITIVE, help="Measured restart time once all machines are available."),
     REPLACEMENT,
     WRITES,
 )

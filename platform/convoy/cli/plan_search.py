@@ -54,12 +54,12 @@ _AMOUNT = _Amount()
 @click.option("--instances", metavar="TYPE,…", help="Such as p5, the largest of its family. Default: p4d,p5.")
 @click.option("--nodes", metavar="N,…", help="Default: 1,2,4,8,16,32,64.")
 @click.option("--market", multiple=True, metavar="MARKET,…", help="on-demand, spot, capacity-block. Default: all.")
-@click.option("--max-usd", type=_AMOUNT, help="Show only what costs no more.")
-@click.option("--max-hours", type=_AMOUNT, help="Show only what takes no longer.")
-@click.option("--tokens", type=_AMOUNT, help="To train, such as 300B. Default: 20 a parameter, or as configured.")
+@click.option("--max-usd", type=_AMOUNT, help="Show only plans up to this cost.")
+@click.option("--max-hours", type=_AMOUNT, help="Show only plans up to this duration.")
+@click.option("--tokens", type=_AMOUNT, help="Tokens to train on, such as 300B. Default: 20 per parameter.")
 @click.option("--sequence-length", type=click.IntRange(min=1), help="Default: the model's longest, or as configured.")
-@click.option("--global-batch", type=click.IntRange(min=1), help="Sequences of a step. Default: 4 Mi tokens.")
-@click.option("--region", help="Of the prices. Default: us-east-1, or as configured.")
+@click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per step. Default: 4 Mi tokens.")
+@click.option("--region", help="Region of the prices. Default: us-east-1, or as configured.")
 @plan_inputs.CALIBRATION
 @plan_inputs.RESULTS
 @plan_inputs.REPLACEMENT
@@ -71,7 +71,7 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
     """Search machines for MODEL, a preset of configs/models, or a training configuration with its batch and tokens.
 
     For each number of machines of each type it finds the fastest way to train that fits in 90 % of a GPU's memory:
-    strategy, micro batch, recomputation, wrap. What is shown is the cheapest and the fastest of these.
+    strategy, micro batch, recomputation, wrap. The cheapest and the fastest of these are shown.
     """
     config, base = _workload(model, options)
     own = Measurements(

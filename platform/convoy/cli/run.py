@@ -21,13 +21,13 @@ from convoy.launch.restarts.policy import Limits
 @click.command("run")
 @click.argument("flow", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-@click.option("--job", required=True, help="Start this job, or go on with it.")
+@click.option("--job", required=True, help="Start or resume this job.")
 @ROOT
 @click.option("--pause", type=click.FloatRange(min=0), default=10.0, show_default=True, metavar="SECONDS",
-              help="Before the flow is started again; doubled while the job comes no further.")  # fmt: skip
+              help="Pause before the flow is started again; doubled while the job makes no progress.")  # fmt: skip
 @click.option("--longest-pause", type=click.FloatRange(min=0), default=600.0, show_default=True, metavar="SECONDS")
 @click.option("--start-minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
-              help="A gang whose first node does not run for so long is given up, and started again.")  # fmt: skip
+              help="A gang whose first node is not running after this time is given up and started again.")  # fmt: skip
 @click.option("--most-runs", type=click.IntRange(min=1), default=None, help="Default: no limit.")
 def run(
     flow: Path,
@@ -64,7 +64,7 @@ def run(
 @with_jobs
 @click.option("--now", is_flag=True, help="End on the last checkpoint, without another save.")
 def drain(jobs: Jobs, job: str, now: bool) -> None:
-    """Have the run of JOB save and end, as if its machines were taken away; the job's next run goes on from there.
+    """Have the run of JOB save and end, as if its machines were taken away; the job's next run resumes from there.
 
     Returns as soon as the run is told. Exit code 2 if none is running.
     """

@@ -41,5 +41,5 @@ def init(folder: Path) -> None:
 
 @click.command()
 def doctor() -> None:
-    """Say what this machine can do and what is wrong; exit code 1 if something is."""
+    """Report what this machine can do and what is wrong; exit code 1 if something is."""
     sys.exit(run_doctor(Console()))

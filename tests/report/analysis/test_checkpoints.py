@@ -85,7 +85,7 @@ def by_step(report: TrainReport) -> dict[int, Checkpoint]:
 
 
 def value(report: TrainReport) -> Value:
-    found = [v for block in _blocks(report, Values) for v in block.items if v.title == "Durable step"]
+    found = [v for block in _blocks(report, Values) for v in block.items if v.title == "Last checkpoint"]
     assert len(found) == 1
     return found[0]
 
@@ -98,7 +98,7 @@ def _blocks(report: TrainReport, kind: type) -> list[Any]:
 def test_a_checkpoint_is_verified_when_every_part_was_read_back_whole() -> None:
     log = Saves().formed().saved(10).saved(20).read_back(10, 0).read_back(20, 0).read_back(20, 0)
     assert [c.verified for c in log.report.checkpoints] == [False, False]
-    assert value(log.report).subtitle == "2.00 MB, not read back yet, 1 older one kept"
+    assert value(log.report).subtitle == "2.00 MB, not verified yet, 1 older one kept"
 
     log.read_back(20, 1, error="timed out")
     assert [c.verified for c in log.report.checkpoints] == [False, False]
@@ -107,7 +107,7 @@ def test_a_checkpoint_is_verified_when_every_part_was_read_back_whole() -> None:
     log.read_back(10, 1).read_back(20, 1)
 
     assert [c.verified for c in log.report.checkpoints] == [True, True]
-    assert value(log.report) == Value("Durable step", "20", "2.00 MB, read back whole, 1 older one kept", "plain")
+    assert value(log.report) == Value("Last checkpoint", "step 20", "2.00 MB, verified, 1 older one kept", "plain")
 
 
 def test_a_host_that_reads_wrongly_is_named_and_the_checkpoint_stays() -> None:
@@ -153,7 +153,7 @@ def test_the_card_says_where_checkpoints_go_while_the_first_tier_takes_none() ->
     assert not [t for t in _blocks(log.report, Text) if "tried again" in t.text]
     log.failed(20, retried_on=S3).saved(20, tier=S3)
     (said,) = [t.text for t in _blocks(log.report, Text) if "tried again" in t.text]
-    assert said == f"{FSX} did not take a checkpoint: they go to {S3}, and it is tried again from time to time."
+    assert said == f"{FSX} did not take a checkpoint: they go to {S3}, and {FSX} is tried again from time to time."
     log.saved(30)
     assert not [t for t in _blocks(log.report, Text) if "tried again" in t.text]
 
@@ -166,14 +166,14 @@ def test_a_save_that_went_to_the_next_tier_says_so_and_the_first_one_lags() -> N
     ]  # fmt: skip
     moments = [m.text for m in log.report.timeline]
     assert f"Checkpoint at step 20 failed on {FSX}: no space left; it goes to {S3}" in moments
-    told = f"2.00 MB, on {S3}, not read back yet, 1 older one kept, 1 moved to another tier"
-    assert value(log.report) == Value("Durable step", "20", told, "warning")
+    told = f"2.00 MB, on {S3}, not verified yet, 1 older one kept, 1 moved to another tier"
+    assert value(log.report) == Value("Last checkpoint", "step 20", told, "warning")
 
 
 def test_skipped_and_failed_saves_are_counted_apart() -> None:
     log = Saves().formed().saved(10).then(CheckpointSkipped(step=20, under_way=[15, 18])).failed(15).failed(18)
     assert log.report.saves == SaveCounts(skipped=1, given_up=2)
-    assert value(log.report).subtitle == "2.00 MB, not read back yet, 1 skipped, 2 given up"
+    assert value(log.report).subtitle == "2.00 MB, not verified yet, 1 skipped, 2 given up"
     assert any(
         m.text == "Checkpoint at step 20 skipped: those of steps 15 and 18 were not done" for m in log.report.timeline
     )
@@ -235,7 +235,7 @@ def test_the_table_of_the_final_page_tells_what_each_save_cost() -> None:
     log = Saves().formed().saved(10).read_back(10, 0).read_back(10, 1)
     page = final_page(log.report, CONFIG)
     assert Heading("Checkpoints") in page.blocks
-    table = next(b for b in page.blocks if isinstance(b, Table) and "Read back" in b.headers)
+    table = next(b for b in page.blocks if isinstance(b, Table) and "Verified" in b.headers)
     assert table.rows == (("10", "1", "2.00 MB", "4.00 ms", "600 ms", "yes"),)
 
 

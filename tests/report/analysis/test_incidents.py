@@ -227,7 +227,7 @@ def test_a_preemption_is_an_incident_that_loses_nothing() -> None:
     (callout,) = blocks(live_page(report, CONFIG), Callout)
     assert (callout.title, callout.tone) == ("Preempted at step 2", "warning")
     assert any(
-        m.text == "Notice on node 1 (spot/instance-action, 1 m 59 s ahead): terminate; the gang saves, and ends"
+        m.text == "Notice on node 1 (spot/instance-action, 1 m 59 s ahead): terminate; the gang saves and ends"
         for m in report.timeline
     )
     started(log, 1, attempt=1, parent=2)

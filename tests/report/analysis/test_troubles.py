@@ -47,7 +47,7 @@ def test_a_tier_in_trouble_stands_on_the_card_until_it_is_well() -> None:
     assert (trouble.tier, trouble.problem, trouble.nodes, trouble.since) == ("/fsx/a", FULL, (0, 1), log.t - 1.0)
     (shown,) = callouts(live_page(fold(log.events), CONFIG))
     assert (shown.title, shown.tone) == (f"Storage /fsx/a: {FULL}", "warning")
-    assert shown.text == "Seen on nodes 0, 1. Training goes on; nothing can be saved meanwhile."
+    assert shown.text == "Seen on nodes 0, 1. Training continues; nothing can be saved meanwhile."
 
     log.add(StorageGood(tier="/fsx/a", seconds=60.0), node=0)
     (trouble,) = fold(log.events).storage_troubles
@@ -57,7 +57,7 @@ def test_a_tier_in_trouble_stands_on_the_card_until_it_is_well() -> None:
     assert callouts(live_page(fold(log.events), CONFIG)) == []
     assert lines(log)[-2:] == [
         f"Storage /fsx/a on nodes 0, 1: {FULL}",
-        "Storage /fsx/a is well again on nodes 0, 1, after 1 m 01 s",
+        "Storage /fsx/a works again on nodes 0, 1, after 1 m 01 s",
     ]
 
 
@@ -67,7 +67,7 @@ def test_with_another_tier_saves_go_there() -> None:
     log.events[0] = started.model_copy(update={"t": log.events[0].t})
     log.add(StorageBad(tier="/fsx/a", problem="no answer for 2.1 s", seconds=2.1), node=1)
     (shown,) = callouts(live_page(fold(log.events), CONFIG))
-    assert shown.text == "Seen on node 1. Training goes on; saves go to another tier."
+    assert shown.text == "Seen on node 1. Training continues; saves go to another tier."
 
 
 def test_a_restart_in_place_keeps_what_is_known_and_a_new_attempt_does_not() -> None:
@@ -94,7 +94,7 @@ def test_a_slow_node_stands_on_the_card_until_it_is_not_or_there_are_new_workers
     assert lines(log)[-1] == "Node 1 is slow: the others wait for it 42.0 % of their time"
     log.add(SlowNode(slow_node=1, share=0.0, seconds=12.0), node=0)
     assert callouts(live_page(fold(log.events), CONFIG)) == []
-    assert lines(log)[-1] == "Node 1 is not slow any more"
+    assert lines(log)[-1] == "Node 1 is no longer slow"
 
 
 def test_a_job_that_ended_has_no_present_troubles() -> None:

@@ -42,7 +42,7 @@ def test_a_running_job_shows_progress_curves_step_time_and_events() -> None:
     assert _of(page, Timeline)[0].entries[0].text == "Checkpoint at step 85: 43.2 MB in 200 ms"
     assert not _of(page, Callout)
     assert _of(page, Text)[0].text.endswith("AMD EPYC 7R13 · memory peak 813 MB · as of 08:00:39 UTC")
-    assert _value(page, "Durable step") == Value("Durable step", "85", "43.2 MB, not read back yet")
+    assert _value(page, "Last checkpoint") == Value("Last checkpoint", "step 85", "43.2 MB, not verified yet")
 
 
 def test_a_job_that_has_not_begun_has_a_page() -> None:
@@ -71,7 +71,9 @@ def test_the_final_page_has_every_headline_number_with_its_spread() -> None:
     assert _value(page, "Of matmul rate") == Value("Of matmul rate", "40.9 %", "measured 0.250 TFLOP/s per rank")
     assert _value(page, "Memory peak") == Value("Memory peak", "813 MB", "resident, highest of 2 ranks")
     assert _value(page, "Steps") == Value("Steps", "170", "of 170, none skipped")
-    assert _value(page, "Durable step") == Value("Durable step", "170", "43.2 MB, not read back yet, 1 older one kept")
+    assert _value(page, "Last checkpoint") == Value(
+        "Last checkpoint", "step 170", "43.2 MB, not verified yet, 1 older one kept"
+    )
 
 
 def test_an_unknown_peak_is_said_and_no_stand_in_is_shown() -> None:
@@ -107,7 +109,7 @@ def test_a_failure_without_a_checkpoint_says_so() -> None:
     log.fail(0)
     (callout,) = _of(_live(log.events), Callout)
     assert callout.text.endswith("No checkpoint exists yet.")
-    assert _value(_final(log.events), "Durable step") == Value("Durable step", "none", "nothing is durable", "warning")
+    assert _value(_final(log.events), "Last checkpoint") == Value("Last checkpoint", "none", "none saved", "warning")
 
 
 def test_a_failed_script_names_its_step_if_it_reported_one_and_no_checkpoint_of_convoys() -> None:

@@ -54,9 +54,9 @@ _MOST_NODES_NAMED = 6
 _TONES: dict[str, Tone] = {"finished": "good", "stopped": "warning", "preempted": "warning", "failed": "bad"}
 
 _ACTIONS = {
-    "none": "it is not acted on",
-    "save": "the gang saves, and goes on",
-    "save_and_end": "the gang saves, and ends",
+    "none": "no action",
+    "save": "the gang saves and continues",
+    "save_and_end": "the gang saves and ends",
     "end": "the gang ends on its last checkpoint",
 }
 
@@ -91,7 +91,7 @@ def _run_line(e: AnyEvent) -> Line | None:
             bits = "" if e.bits_per_byte is None else f", {significant(e.bits_per_byte)} bits per byte"
             return f"Evaluated at step {e.step:,}: loss {significant(e.loss)}{bits}", "plain"
         case ScriptResumed():
-            return f"The script goes on from step {e.step:,}", "plain"
+            return f"The script resumes from step {e.step:,}", "plain"
         case ScriptEvent():
             values = ", ".join(f"{key} = {value}" for key, value in e.values.items())
             return f"Rank {e.rank}: {e.name}" + (f": {values}" if values else ""), "plain"
@@ -167,7 +167,7 @@ def _failure_line(e: AnyEvent) -> Line | None:
             share = percent(e.share)
             return f"Node {e.slow_node} is slow: the others wait for it {share} of their time", "warning"
         case SlowNode():
-            return f"Node {e.slow_node} is not slow any more", "good"
+            return f"Node {e.slow_node} is no longer slow", "good"
         case ScriptEndedLate():
             end = f"was ended after its script's last line, with exit code {e.exit_code}"
             why = f"it had made no progress for {duration(e.seconds)}"
@@ -225,7 +225,7 @@ def _bad_storage(group: list[StorageBad]) -> Moment:
 
 def _good_storage(group: list[StorageGood]) -> Moment:
     nodes, longest = nodes_in_words(e.node for e in group), max(e.seconds for e in group)
-    text = f"Storage {group[0].tier} is well again on {nodes}, after {duration(longest)}"
+    text = f"Storage {group[0].tier} works again on {nodes}, after {duration(longest)}"
     return Moment(t=group[-1].t, text=text, tone="good")
 
 

@@ -51,7 +51,9 @@ def _elsewhere(report: TrainReport) -> tuple[Block, ...]:
     first, newest = report.tiers[0].uri, report.checkpoints[-1].tier if report.checkpoints else ""
     if newest == first or newest not in {tier.uri for tier in report.tiers}:
         return ()
-    return (Text(f"{first} did not take a checkpoint: they go to {newest}, and it is tried again from time to time."),)
+    return (
+        Text(f"{first} did not take a checkpoint: they go to {newest}, and {first} is tried again from time to time."),
+    )
 
 
 def table(report: TrainReport) -> tuple[Block, ...]:
@@ -64,8 +66,8 @@ def table(report: TrainReport) -> tuple[Block, ...]:
         Column("Step", lambda c: c.step, formatting.integer),
         Column("Generation", lambda c: c.generation),
         Column("Size", lambda c: c.bytes, formatting.size),
-        Column("Training stood still", lambda c: c.seconds, formatting.duration),
-        Column("Committed after", lambda c: c.committed_seconds or None, formatting.duration),
-        Column("Read back", lambda c: "yes" if c.verified else "not yet"),
+        Column("Stall", lambda c: c.seconds, formatting.duration),
+        Column("Time to commit", lambda c: c.committed_seconds or None, formatting.duration),
+        Column("Verified", lambda c: "yes" if c.verified else "not yet"),
     )
     return (Heading("Checkpoints"), table)

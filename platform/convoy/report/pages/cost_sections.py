@@ -43,7 +43,7 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
         Column("Idle", lambda row: row[1].idle, usd),
     )
     why = tuple(Text(f"No total: {reason}.") for reason in spent.lacking)
-    left_out = Text(f"Not in it, as the log does not tell of it: {'; '.join(spent.not_counted)}.", quiet=True)
+    left_out = Text(f"Not included, as the log does not record it: {'; '.join(spent.not_counted)}.", quiet=True)
     meaning = (
         "Measuring: of the machine, after the first step of a generation. Stalled: for saves, for other ranks and "
         "between steps. Idle: until the first step of a generation was done. What it would have cost on demand leaves "

@@ -24,8 +24,8 @@ def incidents(report: TrainReport) -> tuple[Block, ...]:
         Column("Detected", lambda i: i.detected_s, formatting.duration),
         Column("Stopped", lambda i: i.stopped_s, formatting.duration),
         Column("Recovered", lambda i: i.recovered_s, formatting.duration),
-        Column("Beyond", lambda i: i.beyond_s, formatting.duration),
-        Column("Steps done again", lambda i: i.steps_recomputed, formatting.integer),
+        Column("Past previous progress", lambda i: i.beyond_s, formatting.duration),
+        Column("Steps recomputed", lambda i: i.steps_recomputed, formatting.integer),
         Column("", lambda i: i.then),
     )
     left = len(report.incidents) - len(newest_first)
@@ -40,7 +40,7 @@ def troubles(report: TrainReport) -> tuple[Block, ...]:
     others = {tier.uri for tier in report.tiers} - {trouble.tier for trouble in report.storage_troubles}
     saves = "saves go to another tier." if others else "nothing can be saved meanwhile."
     storage = (
-        (f"Storage {t.tier}: {t.problem}", f"Seen on {nodes_in_words(t.nodes)}. Training goes on; {saves}")
+        (f"Storage {t.tier}: {t.problem}", f"Seen on {nodes_in_words(t.nodes)}. Training continues; {saves}")
         for t in report.storage_troubles
     )
     advice = "Nothing is lost; it is worth looking at its clocks, its memory and its neighbours."
@@ -67,7 +67,7 @@ def goodput(report: TrainReport) -> tuple[Block, ...]:
     if spent is None or not report.steps:
         return ()
     note = (
-        "Productive: steps and evaluations that the job goes on from. Measuring: of the machine, after the first step "
+        "Productive: steps and evaluations that were kept. Measuring: of the machine, after the first step "
         "of a generation. Restarting: until the first step of a generation was done. Waiting: for ranks of other "
         "nodes, and at the end for the last commit and the export. Other: between two steps, mostly for the log."
     )
@@ -105,7 +105,7 @@ def _summary(report: TrainReport) -> str:
         _count(len(all_of)),
         _median("detected", (i.detected_s for i in all_of)),
         _median("recovered", (i.recovered_s for i in all_of)),
-        f"{formatting.plural(sum(i.steps_recomputed or 0 for i in all_of), 'step')} done again",
+        f"{formatting.plural(sum(i.steps_recomputed or 0 for i in all_of), 'step')} recomputed",
     ]
     since = "Seconds count from the last sign of life of what failed, or from the notice."
     return f"{', '.join(filter(None, facts))}. {since}"

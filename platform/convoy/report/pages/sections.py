@@ -25,7 +25,7 @@ from convoy.report.pages import checkpoint_sections
 from convoy.report.train_report import Generation, TrainReport
 
 _TIMELINE_ENTRIES = 40
-_RESUME = "Its state is saved: start the job again to go on, with a higher limit where one was reached."
+_RESUME = "Its state is saved: start the job again to resume it, with a higher limit if one was reached."
 
 _ENDING = "If this page stays as it is, `convoy show` reports how the run ended."
 
@@ -133,8 +133,8 @@ def step_breakdown(report: TrainReport, detailed: bool = False) -> tuple[Block, 
         times.parts.items(),
         Column("Part", lambda row: row[0]),
         Column("Median", lambda row: row[1].median, formatting.duration),
-        Column("Middle half", lambda row: f"{formatting.duration(row[1].q1)} to {formatting.duration(row[1].q3)}"),
-        Column("Of the median step", lambda row: row[1].median / whole if whole else None, formatting.percent),
+        Column("IQR", lambda row: f"{formatting.duration(row[1].q1)} to {formatting.duration(row[1].q3)}"),
+        Column("% of median step", lambda row: row[1].median / whole if whole else None, formatting.percent),
     )
     return (*blocks, table)
 

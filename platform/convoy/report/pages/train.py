@@ -182,14 +182,14 @@ def _durable(report: TrainReport) -> Value:
     tone: Tone = "warning" if troubles else "plain"
     if not report.checkpoints:
         if report.outcome.state == "running" and not troubles:
-            return Value("Durable step", "none", "no checkpoint yet")
-        return Value("Durable step", "none", ", ".join(["nothing is durable", *troubles]), "warning")
+            return Value("Last checkpoint", "none", "not saved yet")
+        return Value("Last checkpoint", "none", ", ".join(["none saved", *troubles]), "warning")
     newest = report.checkpoints[-1]
     where = [f"on {newest.tier}"] if len(report.tiers) > 1 and newest.tier != report.tiers[0].uri else []
-    facts = [formatting.size(newest.bytes), *where, "read back whole" if newest.verified else "not read back yet"]
+    facts = [formatting.size(newest.bytes), *where, "verified" if newest.verified else "not verified yet"]
     others = len(report.checkpoints) - 1
     older = [f"{formatting.plural(others, 'older one')} kept"] if others else []
-    return Value("Durable step", f"{newest.step:,}", ", ".join(facts + older + troubles), tone)
+    return Value("Last checkpoint", f"step {newest.step:,}", ", ".join(facts + older + troubles), tone)
 
 
 def _from_first(first: Validation, last: Validation, loss: float) -> str:
