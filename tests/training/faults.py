@@ -188,13 +188,16 @@ def host(name: str, misreads: bool = False) -> None:
         chunks.crc32c = lambda data: real(data) ^ 1  # type: ignore[assignment]
 
 
-def no_memory_for_copies(times: int) -> None:
-    """The first so many copies of the state of this rank find no memory."""
+NO_MEMORY = OSError(errno.ENOMEM, "Cannot allocate memory")
+
+
+def copies_fail(times: int, error: Exception = NO_MEMORY) -> None:
+    """The first so many copies of the state of this rank raise this."""
     real, failures = Stager.stage, iter(range(times))
 
     def stage(self: Stager, *args: Any) -> Staged:
         if next(failures, None) is not None:
-            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+            raise error
         return real(self, *args)
 
     Stager.stage = stage  # type: ignore[method-assign]

@@ -22,7 +22,7 @@ from convoy.job.events.types import (
 from convoy.job.lineage import CommitRef, lineage, parse_commits, places, read_history
 from convoy.report.analysis.checkpoints import alert
 from convoy.storage import Store, open_store
-from tests.training.faults import copy_late, know_nothing_of_saves, no_memory_for_copies, settle_before_each_save
+from tests.training.faults import NO_MEMORY, copies_fail, copy_late, know_nothing_of_saves, settle_before_each_save
 from tests.training.job import GPT, Job, differing, tiny
 
 WIDE = GPT | {"d_model": 192, "dropout": 0.1}
@@ -81,19 +81,24 @@ def test_while_two_saves_are_under_way_later_ones_are_skipped_and_counted(tmp_pa
     assert [e.step for e in job.events(CheckpointSaved)] == job.steps_committed() == [2, 4, 10]
 
 
-def test_a_rank_that_cannot_take_part_aborts_the_save_for_all_and_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"), [(NO_MEMORY, "Cannot allocate memory"), (ValueError("a bug of ours"), "nothing was staged")]
+)
+def test_a_rank_that_cannot_take_part_aborts_the_save_for_all_and_says_why(
+    tmp_path: Path, error: Exception, reason: str
+) -> None:
     job = Job(str(tmp_path), tiny(train={"steps": 6}, checkpoint={"every_steps": 2}))
 
     def fault(rank: int) -> None:
         settle_before_each_save()
-        no_memory_for_copies(1 if rank == 1 else 0)
+        copies_fail(1 if rank == 1 else 0, error)
 
     job.run(2, fault, prompt=False)
 
     (failed,) = job.events(CheckpointFailed)
     assert failed.step == 2
     assert "rank 1: " in failed.error
-    assert "Cannot allocate memory" in failed.error
+    assert reason in failed.error
     assert job.steps_committed() == [3, 4, 6]
     assert len(job.events(StepDone)) == 6
 
