@@ -52,7 +52,6 @@ from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
 from convoy.training.batches import Data
 from convoy.training.build import build_trained
-from convoy.training.loop import log_step, one_step
 from convoy.training.process_groups import Ranks
 
 MIB = 2**20
@@ -193,11 +192,9 @@ def _turn(saver: Saver, bench: Bench, target: State, step: int) -> Turn:
 
 
 def _step(bench: Bench) -> float:
-    """Seconds of one step, as `convoy.training.loop.train` takes it."""
-    began, training = time.perf_counter(), bench.training
-    result, lr = one_step(training)
-    training.saver.settle(result.save_status, training.progress.step)
-    log_step(training, result, lr)
+    """Seconds of one step."""
+    began = time.perf_counter()
+    gang.one_step_of(bench.training)
     return time.perf_counter() - began
 
 

@@ -29,7 +29,7 @@ import gang  # first of all: it sets how many threads a rank has
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.gang.task import Assignment
 from convoy.training.batches import Data
-from convoy.training.loop import Training, log_step, one_step, save, save_is_due
+from convoy.training.loop import Training, save, save_is_due
 from convoy.training.process_groups import Ranks
 from gang import Block
 
@@ -48,8 +48,8 @@ def main() -> int:
         overrides += " train.param_dtype=bf16"
         config = resolve(read_run(""), read_overrides(f"{overrides} {options.set}"))
         body = partial(blocks_of_rank, pairs=options.pairs, steps=options.steps)
-        found = gang.on_gang(config, body)
-    result = summarise(gang.of_gang([told["pairs"] for told in found]), found, options.steps)
+        of_ranks = gang.on_gang(config, body)
+    result = summarise(gang.of_gang([rank["pairs"] for rank in of_ranks]), of_ranks, options.steps)
     record = {**provenance(), "command": " ".join(sys.argv), "options": {**vars(options), "out": str(options.out)}}
     print("\n".join(table(result)))
     if options.out is not None:
@@ -69,17 +69,18 @@ def blocks_of_rank(assignment: Assignment, ranks: Ranks, data: Data, *, pairs: i
         for t in (saving, plain):
             first_steps(t)
         loops = loop(saving), loop(plain)
-        found = [gang.pair(*loops, steps, ranks, swapped=i % 2 == 1) for i in range(WARMUP_BLOCKS)]
+        for i in range(WARMUP_BLOCKS):
+            gang.pair(*loops, steps, ranks, swapped=i % 2 == 1)
         committed, writers = saving.saver.committed or 0, _writers()
-        found = [gang.pair(*loops, steps, ranks, swapped=i % 2 == 1) for i in range(pairs)]
-        told = {
-            "pairs": found,
+        measured = [gang.pair(*loops, steps, ranks, swapped=i % 2 == 1) for i in range(pairs)]
+        result = {
+            "pairs": measured,
             "commits": ((saving.saver.committed or 0) - committed) // EVERY_STEPS,
             "writer_cpu_seconds": _writers() - writers,
         }
     saving.saver.close(0.0)
     plain.saver.close(0.0)
-    return told
+    return result
 
 
 def first_steps(t: Training) -> None:
@@ -95,25 +96,23 @@ def loop(t: Training) -> Callable[[], None]:
     """One step as `convoy.training.loop.train` takes it, but for evaluations."""
 
     def step() -> None:
-        result, lr = one_step(t)
-        t.saver.settle(result.save_status, t.progress.step)
-        log_step(t, result, lr)
+        gang.one_step_of(t)
         if save_is_due(t):
             save(t, last=False)
 
     return step
 
 
-def summarise(pairs: Sequence[tuple[Block, Block]], found: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
-    """pairs: of the gang, saving and not. found: of each rank."""
+def summarise(pairs: Sequence[tuple[Block, Block]], of_ranks: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
+    """pairs: of the gang, saving and not. of_ranks: what each rank returned."""
     done = len(pairs) * steps
     return {
         "steps_of_each": done,
-        "commits": found[0]["commits"],
+        "commits": of_ranks[0]["commits"],
         "cpu_seconds_per_step": {
             "saving": statistics.mean(saving.cpu_seconds for saving, _ in pairs),
             "plain": statistics.mean(plain.cpu_seconds for _, plain in pairs),
-            "writers": sum(told["writer_cpu_seconds"] for told in found) / done,
+            "writers": sum(rank["writer_cpu_seconds"] for rank in of_ranks) / done,
         },
         "wall_seconds_per_step": {
             "saving": statistics.median(saving.wall_seconds for saving, _ in pairs),
@@ -137,8 +136,8 @@ def table(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def _interval(told: dict[str, float]) -> str:
-    return f"{told['ratio']:.4f}, 95 % interval {told['low']:.4f} to {told['high']:.4f}"
+def _interval(spread: dict[str, float]) -> str:
+    return f"{spread['ratio']:.4f}, 95 % interval {spread['low']:.4f} to {spread['high']:.4f}"
 
 
 def _writers() -> float:

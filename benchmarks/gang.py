@@ -26,7 +26,7 @@ from convoy.training.batches import Data
 from convoy.training.build import Trained, build_trained
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.exchange import Exchange
-from convoy.training.loop import Training
+from convoy.training.loop import Training, log_step, one_step
 from convoy.training.measure.clock import OwnTime, UnknownTime, clock_for, own_time_for
 from convoy.training.measure.machine import memory_peak
 from convoy.training.process_groups import Ranks, connect
@@ -127,6 +127,13 @@ def training(
         marker=marker,
         own_time=own_time or own_time_for(ranks.device),
     )
+
+
+def one_step_of(t: Training) -> None:
+    """A step as `convoy.training.loop.train` takes it, logging included, but for saves and evaluations."""
+    result, lr = one_step(t)
+    t.saver.settle(result.save_status, t.progress.step)
+    log_step(t, result, lr)
 
 
 def block(step: Callable[[], None], steps: int, ranks: Ranks) -> Block:

@@ -33,7 +33,6 @@ from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
 from convoy.training.batches import Data
 from convoy.training.build import Trained, build_trained
-from convoy.training.loop import Training, log_step, one_step
 from convoy.training.optimizer import learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch
@@ -91,21 +90,10 @@ def blocks_of_rank(assignment: Assignment, ranks: Ranks, data: Data, *, pairs: i
     """Pairs of blocks, ours and bare."""
     config = assignment.config
     with data.steps_from(0) as ours_batches, data.steps_from(0) as bare_batches:
-        ours = ours_loop(gang.training(assignment, ranks, ours_batches))
+        ours = partial(gang.one_step_of, gang.training(assignment, ranks, ours_batches))
         bare = bare_loop(build_trained(config, ranks), config, bare_batches)
         found = [gang.pair(ours, bare, steps, ranks, swapped=i % 2 == 1) for i in range(pairs + WARMUP_BLOCKS)]
     return found[WARMUP_BLOCKS:]
-
-
-def ours_loop(t: Training) -> Callable[[], None]:
-    """One step of the product's loop, logging included."""
-
-    def step() -> None:
-        result, lr = one_step(t)
-        t.saver.settle(result.save_status, t.progress.step)
-        log_step(t, result, lr)
-
-    return step
 
 
 def bare_loop(trained: Trained, config: RunConfig, batches: Any) -> Callable[[], None]:

@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from loop_overhead import ours_loop
 from measured import cpu_seconds, provenance, ratio
 from supervisor import TOKEN
 
@@ -154,7 +153,7 @@ def blocks_of_rank(assignment: Assignment, ranks: Ranks, data: Data, *, pairs: i
 
 def begun(t: Training) -> Callable[[], None]:
     """The loop of one step, the first of which is done with what follows on it."""
-    step = ours_loop(t)
+    step = partial(gang.one_step_of, t)
     step()
     t.updated = True
     t.after_first_step()
