@@ -59,13 +59,13 @@ class Unwatched(Marker):
     def enter(self, phase: Phase, step: int | None = None) -> None:
         """Nobody looks."""
 
-    def passed(self) -> None:
+    def pass_point(self) -> None:
         """Nobody looks."""
 
-    def goes_on(self) -> None:
+    def advance(self) -> None:
         """Nobody looks."""
 
-    def stepped(self, step: int, seconds: float, own_seconds: float) -> None:
+    def step_done(self, step: int, seconds: float, own_seconds: float) -> None:
         """Nobody looks."""
 
 
