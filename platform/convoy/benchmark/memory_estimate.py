@@ -25,7 +25,7 @@ from convoy.planner.step.fsdp_units import WIDTH, stages
 from convoy.planner.workload import UNNAMED, Machine, Workload
 
 WEIGHT_BYTES = 4
-"""Of a parameter that trains; a gradient has as many."""
+"""Bytes of a parameter that trains, and of its gradient."""
 
 BUCKET_ELEMENTS = 5 * 10**8
 """Gradients that DeepSpeed by default has room for in a bucket (`reduce_bucket_size`), however small the model. It
@@ -53,7 +53,7 @@ class Memory(NamedTuple):
 
 
 class Memories(NamedTuple):
-    """What a case takes of each."""
+    """Memory that a case takes in each place."""
 
     device: Memory
     """Where it computes: a GPU's memory; the host's where there is none."""

@@ -12,12 +12,12 @@ from convoy.benchmark.memory_estimate import NOTHING, Memories, memories, taking
 from convoy.config.errors import ConfigError
 
 SHARE_OF_STATES = 0.6
-"""Of each memory of a rank, for the states of a gang's cases: activations and logits have the rest."""
+"""Share of each memory of a rank for the states of a gang's cases: activations and logits have the rest."""
 
 GIB = 2**30
 
 Sizes = Mapping[str, Memories]
-"""Of the cases of a group, by name."""
+"""Memory of the cases of a group, by name."""
 
 
 class Lack(NamedTuple):

@@ -21,10 +21,10 @@ from convoy.planner.validation.published import MeasuredRun
 from convoy.planner.workload import Workload
 
 SPREAD = {"matmul_efficiency": 0.15, "attention_efficiency": 0.3}
-"""Of chips, and of PyTorch's fused attention, that no published run tells of: as of those that they have."""
+"""Uncertainty for chips, and for PyTorch's fused attention, without a published run: as among those that have one."""
 
 OPERATIONS_SPREAD = 0.5
-"""Of the small operations that a kernel costs on a CPU: as of the gap between two kernels of a GPU."""
+"""Uncertainty of the small operations of a kernel on a CPU: as of the gap between two kernels on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class OwnFit:
     rows: tuple[MeasuredRun, ...]
     left_out: tuple[LeftOut, ...]
     before: tuple[float, ...]
-    """By the shipped constants."""
+    """Errors by the shipped constants."""
     after: tuple[float, ...]
-    """By its own: no claim about others."""
+    """Errors by its own constants, which say nothing about other runs."""
     others: tuple[float, ...]
     """Of each row, by constants that were fitted to all rows but those that were configured alike; none where all
     were."""
     trainings: int
-    """That are not configured alike."""
+    """Number of trainings with different configurations."""
 
 
 def own_fit(cases: Sequence[Case]) -> OwnFit:

@@ -46,7 +46,7 @@ class NoRun(ValueError):
 
 
 def own_runs(cases: Sequence[Case]) -> OwnRuns:
-    """Of all cases, in their order."""
+    """The runs among the cases, in their order."""
     rows, left_out, machines = [], [], []
     for case in cases:
         try:

@@ -33,11 +33,11 @@ class Interval(BaseModel):
     n: int
 
     def scaled(self, factor: float) -> "Interval":
-        """Of so many times the quantity; factor: at least 0."""
+        """The interval of so many times the quantity. factor: at least 0."""
         return Interval(estimate=self.estimate * factor, low=self.low * factor, high=self.high * factor, n=self.n)
 
     def inverse(self, numerator: float = 1.0) -> "Interval":
-        """Of the numerator over the quantity. Raises ValueError where that may be 0 or less."""
+        """The interval of numerator / quantity. Raises ValueError where the quantity may be 0 or less."""
         if self.low <= 0:
             raise ValueError(f"low = {self.low}: must be more than 0")
         estimate, low, high = numerator / self.estimate, numerator / self.high, numerator / self.low
@@ -45,7 +45,7 @@ class Interval(BaseModel):
 
 
 def exact(value: float) -> Interval:
-    """Of what is no measurement, such as a price."""
+    """The interval of a value that is no measurement, such as a price."""
     return Interval(estimate=value, low=value, high=value, n=1)
 
 

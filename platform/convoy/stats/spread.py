@@ -19,7 +19,7 @@ class Spread(BaseModel):
 
 
 def spread(values: Iterable[float]) -> Spread | None:
-    """Of the finite values (quartiles interpolate linearly, as numpy's default); None if there are none."""
+    """The spread of the finite values (quartiles interpolate linearly, as numpy's default); None: there are none."""
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
         return None

@@ -1,1 +1,1 @@
-"""From the cases of a benchmark to what is known of it. Pure."""
+"""The figures of a benchmark, computed from its cases. Pure."""

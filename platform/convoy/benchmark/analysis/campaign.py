@@ -11,6 +11,7 @@ from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
 from convoy.benchmark.results.case import Case, Fact
+from convoy.benchmark.results.samples import Sample
 from convoy.catalog.instances import instance_names, interruptions
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import CampaignConfig
@@ -30,7 +31,7 @@ EXAMPLE, EXAMPLE_NODES, EXAMPLE_REGION = "p4d.24xlarge", 4, "us-east-1"
 
 
 class Setting(CampaignConfig):
-    """With the machines filled in."""
+    """The configuration with its machines filled in."""
 
     instance_type: str
     region: str
@@ -50,7 +51,7 @@ class CampaignCourse(Fact):
     """A campaign as it is expected, and how far luck takes it from that."""
 
     announced_share: float
-    """Of interruptions: those before which there is time to save."""
+    """Share of interruptions before which there is time to save."""
     interval_seconds: float
     """Work between two saves: the planner's best for the band, which nobody changes on a bad day."""
     interruptions: Range
@@ -66,15 +67,15 @@ class CampaignCourse(Fact):
     """Last saves after a notice, waiting for another machine, and restarts."""
     mean_overhead: float
     expected_overhead: float
-    """The same: reports of earlier versions compare a simulation with it."""
+    """The same figure: earlier versions compared a simulation with it."""
     savings: Range | None
-    """Of the price of the same work on demand, without an interruption; None: a price is not known."""
+    """Share of the price of the same work on demand, without an interruption; None: a price is not known."""
     savings_by_zone: tuple[float, float] | None = None
     """At the spot price of the dearest zone and high overhead, and of the cheapest zone and low overhead."""
 
 
 class CampaignFigures(Fact):
-    """What was assumed, where it comes from, and what came of it."""
+    """A campaign's assumptions, their sources, and its results."""
 
     setting: Setting
     example: bool = True
@@ -96,13 +97,13 @@ class CampaignFigures(Fact):
     saved_seconds: float | None = None
     """From the notice until all is saved."""
     measured: dict[str, str] = {}
-    """Where those of the five above come from that were measured."""
+    """Sources of those of the five above that were measured."""
     saved_model: str = ""
     saved_state_bytes: float | None = None
     saved_on: str = ""
     """Machines on which saves of that model were measured."""
     drilled_nodes: int | None = None
-    """Of the gang that was interrupted: processes of one host."""
+    """Nodes of the gang that was interrupted, which are processes of one host."""
     prices: tuple[str, ...] = ()
     courses: tuple[CampaignCourse, ...] = ()
     bad_day: tuple[CampaignCourse, ...] = ()
@@ -121,11 +122,26 @@ class PriceRatio(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What the planner's model is called with."""
+    """Arguments of the planner's model."""
 
     failures: Failures
     saving: Saving
     restart: Restart
+
+
+class Samples(NamedTuple):
+    """Measurements that a campaign is computed from."""
+
+    saving: CheckpointFigures
+    """The saves of the largest state."""
+    stall: Sample
+    durable: Sample
+    save: Sample
+    """With nothing else going on, as the last save after a notice."""
+    recovered: Sample
+    """From the loss of a node."""
+    noticed: Sample | None
+    """None: no drill had a notice."""
 
 
 def campaign(
@@ -147,14 +163,14 @@ def campaign(
     if share is None:
         why = f"how often {setting.instance_type} is taken away is not known (recovery.campaign.taken_per_month)"
         return CampaignFigures(**facts, why=why)
-    if saved is None or saving is None or saving.stall is None or saving.stall.median <= 0:
+    if not (saved and saving and saving.stall and saving.save and saving.stall.median > 0):
         return CampaignFigures(**facts, why="no stall of a save was measured (suite checkpoint)")
-    if lost is None:
+    if lost is None or lost.recovered is None:
         return CampaignFigures(**facts, why=f"no recovery from {UNANNOUNCED} was measured (recovery.drills)")
-    notice = next((d for d in drills if d.drill == ANNOUNCED and d.detected is not None), None)
-    inputs = _inputs(setting, share, saving, lost, notice)
+    noticed = next((d.detected for d in drills if d.drill == ANNOUNCED and d.detected is not None), None)
+    samples = Samples(saving, saving.stall, saving.durable or saving.save, saving.save, lost.recovered, noticed)
+    inputs = _inputs(setting, share, samples)
     ratio, hours = _price_ratio(setting, saved, prices), setting.bad_day_hours
-    machine = (saved.hardware.instance_type, saved.hardware.nodes)
     try:
         courses = _courses(inputs, setting, ratio)
         bad_day = () if hours is None else _courses(inputs, setting, ratio, hours * HOUR)
@@ -162,9 +178,13 @@ def campaign(
         return CampaignFigures(**facts, why=str(error))
     return CampaignFigures(
         **facts,
-        **_measured(inputs, saving, lost, notice),
-        example=machine != (setting.instance_type, setting.nodes),
+        **_measured(inputs, samples),
+        example=(saved.hardware.instance_type, saved.hardware.nodes) != (setting.instance_type, setting.nodes),
+        mtbf_seconds=inputs.failures.often.mtbf_seconds,
+        saved_model=saving.model,
+        saved_state_bytes=saving.state_bytes,
         saved_on=saved.hardware.machines,
+        drilled_nodes=lost.nodes,
         prices=ratio.sources if ratio is not None else (),
         courses=courses,
         bad_day=bad_day,
@@ -172,7 +192,7 @@ def campaign(
 
 
 def _config(cases: Sequence[Case]) -> CampaignConfig | None:
-    """By the first case of the recovery suite that has it as this version understands it."""
+    """The setting of the first case of the recovery suite that this version can read."""
     for case in cases:
         if case.suite == SUITE and isinstance(config := case.config.get("campaign"), dict):
             try:
@@ -189,7 +209,7 @@ def _case_of(saving: CheckpointFigures | None, cases: Sequence[Case]) -> Case | 
 
 
 def _setting(config: CampaignConfig, saved: Case | None) -> Setting:
-    """What is left open is that of the case whose saves were measured; of what has no name, the example's."""
+    """What is left open is as in the case whose saves were measured, or as in the example."""
     machine = saved.hardware.instance_type if saved is not None else None
     name = config.instance_type or machine or EXAMPLE
     nodes = saved.hardware.nodes if saved is not None and name == machine else EXAMPLE_NODES
@@ -212,16 +232,9 @@ def _taken(setting: Setting) -> tuple[float | None, str]:
     return band.high, f"upper end of {share} a month, {band.date}, {band.source}"
 
 
-def _inputs(
-    setting: Setting, share: float, saving: CheckpointFigures, lost: DrillFigures, notice: DrillFigures | None
-) -> Inputs:
-    """The last save after a notice is one with nothing else going on. Machines that nobody takes away break as in a
-    plan; of a type that the catalog does not have, that is not known."""
-    assert saving.stall is not None
-    assert saving.save is not None
-    assert lost.recovered is not None
+def _inputs(setting: Setting, share: float, samples: Samples) -> Inputs:
+    """Machines that nobody takes away break as in a plan; of a type that the catalog does not have, that is unknown."""
     name, nodes = setting.instance_type, setting.nodes
-    drain = Drain(notice.detected.median, saving.save.median) if notice and notice.detected else None
     failures = Failures(
         nodes,
         low=share,
@@ -229,47 +242,27 @@ def _inputs(
         faults_seconds=never_taken(name, nodes).faults_seconds if name in instance_names() else math.inf,
         notice_seconds=setting.notice_seconds,
         announced=setting.announced_share,
-        drain=drain,
+        drain=Drain(samples.noticed.median, samples.save.median) if samples.noticed else None,
     )
-    durable = saving.durable or saving.save
-    return Inputs(
-        failures,
-        Saving(saving.stall.median, durable.median),
-        Restart(lost.recovered.median, setting.replacement_seconds),
-    )
+    saving = Saving(samples.stall.median, samples.durable.median)
+    return Inputs(failures, saving, Restart(samples.recovered.median, setting.replacement_seconds))
 
 
-def _measured(
-    inputs: Inputs, saving: CheckpointFigures, lost: DrillFigures, notice: DrillFigures | None
-) -> dict[str, Any]:
+def _measured(inputs: Inputs, samples: Samples) -> dict[str, Any]:
     """The inputs as the report has them, and where each was measured."""
-    assert saving.stall is not None
-    assert saving.save is not None
-    assert lost.recovered is not None
-    restart, drain = inputs.restart.seconds + inputs.restart.wait_seconds, inputs.failures.drain
-    sources = {
-        "stall_seconds": f"{saving.case}, {saving.model}, n = {saving.stall.n}",
-        "durable_seconds": f"{saving.case}, {saving.model}, n = {(saving.durable or saving.save).n}",
-        "restart_seconds": f"drill {UNANNOUNCED}, n = {lost.recovered.n}",
+    model, restart = samples.saving.model, inputs.restart.seconds + inputs.restart.wait_seconds
+    saves, drill = f"{samples.saving.case}, {model}", f"drill {UNANNOUNCED}, n = {samples.recovered.n}"
+    figures = {
+        "stall_seconds": (inputs.saving.stall_seconds, f"{saves}, n = {samples.stall.n}"),
+        "durable_seconds": (inputs.saving.durable_seconds, f"{saves}, n = {samples.durable.n}"),
+        "restart_seconds": (restart, drill),
     }
-    seconds = {
-        "stall_seconds": inputs.saving.stall_seconds,
-        "durable_seconds": inputs.saving.durable_seconds,
-        "restart_seconds": restart,
-    }
-    if drain is not None and notice is not None and notice.detected is not None:
-        saved = drain.before_seconds + drain.write_seconds
-        seconds |= {"announced_seconds": saved + restart, "saved_seconds": saved}
-        save = f"detected in drill {ANNOUNCED}, n = {notice.detected.n}; save of {saving.model}"
-        sources |= {"announced_seconds": f"{save}; drill {UNANNOUNCED}, n = {lost.recovered.n}", "saved_seconds": save}
-    return {
-        **seconds,
-        "mtbf_seconds": inputs.failures.often.mtbf_seconds,
-        "saved_model": saving.model,
-        "saved_state_bytes": saving.state_bytes,
-        "drilled_nodes": lost.nodes,
-        "measured": sources,
-    }
+    if samples.noticed is not None:
+        saved = samples.noticed.median + samples.save.median
+        last = f"detected in drill {ANNOUNCED}, n = {samples.noticed.n}; save of {model}"
+        figures |= {"announced_seconds": (saved + restart, f"{last}; {drill}"), "saved_seconds": (saved, last)}
+    seconds: dict[str, Any] = {name: value for name, (value, _) in figures.items()}
+    return seconds | {"measured": {name: source for name, (_, source) in figures.items()}}
 
 
 def _price_ratio(setting: Setting, saved: Case, prices: PriceBook) -> PriceRatio | None:

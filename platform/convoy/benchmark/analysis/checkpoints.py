@@ -33,7 +33,7 @@ class Prediction(Fact):
     limit: Limit
     """The slowest of the three."""
     bytes_per_second: float
-    """Of the limit, for all writers together."""
+    """Rate of that limit, for all writers together."""
 
 
 class CheckpointFigures(Fact):
@@ -60,7 +60,7 @@ class CheckpointFigures(Fact):
     storage_bytes_per_second: float | None
     """Bought for the predicted job; None: not configured."""
     network_bytes_per_second: float | None
-    """Of all machines of the predicted job; None: not known."""
+    """Network of all machines of the predicted job; None: not known."""
     predictions: tuple[Prediction, ...]
 
 

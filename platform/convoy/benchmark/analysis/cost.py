@@ -1,4 +1,4 @@
-"""What tokens cost at the rates that were measured, and what they took of energy. Pure."""
+"""The cost and the energy of tokens at the rates that were measured. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigure
 def with_levers(
     figures: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceBook
 ) -> tuple[CostFigures, ...]:
-    """With how its machines were bought, what would make each cheaper, and what it would take in other places."""
+    """Adds how machines were bought, what would make them cheaper, and what a step would take elsewhere."""
     of_group = {key_of(group.suite, group.name, case.name): group for group in groups for case in group.cases}
     of_case = {case.key: case for case in cases}
     extended = []
@@ -60,7 +60,7 @@ def with_levers(
 
 
 def with_overhead(figures: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:
-    """With what interruptions are expected to add on spot, where the campaign is of that model on the same machines."""
+    """Adds what interruptions are expected to cost on spot, where the campaign has that model and these machines."""
     if campaign is None or campaign.example or not campaign.courses:
         return tuple(figures)
     of = (campaign.saved_model, campaign.saved_on, campaign.setting.region)
@@ -84,7 +84,7 @@ def seconds_to_train(tokens: float, rate: Interval) -> float:
 
 
 def energies(groups: Sequence[GroupFigures]) -> tuple[EnergyFigures, ...]:
-    """Of every case whose power was measured, and which computes what it should, with what that emits."""
+    """Energy and emissions of every case whose power was measured and which computes what it should."""
     return tuple(
         _energy(group, case)
         for group in groups
@@ -116,7 +116,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFig
 
 
 def _prices(group: GroupFigures, prices: PriceBook) -> list[Price]:
-    """Of each market, and of the one that the machines were bought in."""
+    """Prices in each offered market, and in the one that the machines were bought in."""
     name, region = str(group.hardware.instance_type), str(group.region)
     book = replace(prices, own=group.prices)
     markets = dict.fromkeys([*OFFERED, *(market for market in MARKETS if market == group.market)])

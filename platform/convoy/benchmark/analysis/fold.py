@@ -1,4 +1,4 @@
-"""From the cases of a benchmark to what is known of it. Pure."""
+"""The report of a benchmark, folded from its cases. Pure."""
 
 import math
 import statistics
@@ -15,6 +15,7 @@ from convoy.benchmark.results.figures import (
     NotComparableError,
     cpu_ratio,
     losses_agree,
+    median_parts,
     mfu,
     share_of_matmul,
     speedup,
@@ -31,7 +32,7 @@ LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 1e-2}
 
 
 _SAMPLES = (("train", "global_batch"), ("data", "packing"), ("data", "respect_documents"))
-"""What decides which tokens a step is made of."""
+"""Keys that decide which tokens a step consists of."""
 
 
 def fold_cases(
@@ -89,7 +90,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
 
 
 def _matmul_tflops(cases: Sequence[Case]) -> dict[str, float]:
-    """Of all cases' measurements: the median of each type."""
+    """The median over all cases, by type of number."""
     rates: dict[str, list[float]] = {}
     for case in cases:
         if case.hardware.matmul_tflops is not None:
@@ -103,7 +104,7 @@ def _place(figures: CaseFigures) -> tuple[bool, float, str]:
 
 
 def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
-    """Of a case, with its baseline where that is in its group."""
+    """A case's own figures, and those against its baseline where the group has that."""
     measured = case.status == "measured"
     alone = CaseFigures(
         name=case.name,
@@ -118,7 +119,7 @@ def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
         memory_peak_bytes=case.memory_peak_bytes,
         warm_up_steps=case.warm_up_steps,
         steady=case.steady,
-        parts=_parts(case),
+        parts=median_parts(case),
         values=case.values,
         not_measured=case.not_measured,
     )
@@ -178,11 +179,6 @@ def _setting(case: Case, *keys: str) -> object:
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def _parts(case: Case) -> dict[str, float]:
-    names = dict.fromkeys(name for block in case.blocks for name in block.parts)
-    return {name: statistics.median(block.parts.get(name, 0.0) for block in case.blocks) for name in names}
 
 
 def _provenance(origins: Iterable[Provenance]) -> tuple[Provenance, ...]:

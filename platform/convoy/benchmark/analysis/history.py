@@ -25,7 +25,7 @@ def earlier_runs(cases: Iterable[Case]) -> Earlier:
 
 
 def history(cases: Sequence[Case], earlier: Earlier) -> tuple[HistoryFigures, ...]:
-    """Of each case that was measured; its own run is the newest of its fingerprint, or lies where its date puts it."""
+    """One for each case that was measured, whose own run lies where its date puts it."""
     histories = []
     for case in cases:
         for key, own in earlier_runs([case]).items():

@@ -40,7 +40,7 @@ class Purchase(NamedTuple):
 
     name: str
     ratio: float | None = None
-    """Of its price for a machine and hour to that of the first lever; None: `why` says."""
+    """Price for a machine and hour over that of the first lever; None: `why` says."""
     interrupted: bool = False
     assumes: str = ""
     days: float = 1.0
@@ -49,7 +49,7 @@ class Purchase(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What tokens cost by the first lever: on demand in the machines' region, where that has a price."""
+    """The first lever: on demand in the machines' region, where that has a price."""
 
     usd_per_million_tokens: Interval
     tokens_per_second: float

@@ -42,7 +42,7 @@ class CaseFigures(Fact):
 
     name: str
     baseline: str | None
-    """None: others are compared with it."""
+    """None: it is the one that others are compared with."""
     status: Status
     reason: str
     tokens_per_second: Interval | None
@@ -61,7 +61,7 @@ class CaseFigures(Fact):
     warm_up_steps: int
     steady: bool
     losses: Losses | None = None
-    """None: with nothing to compare them with."""
+    """None: there is nothing to compare them with."""
     loss_difference: float | None = None
     """Largest one, relative to the baseline's loss."""
     parts: dict[str, float]
@@ -85,15 +85,15 @@ class GroupFigures(Fact):
     tokens_per_step: tuple[int, ...]
     """Distinct ones of its cases."""
     hardware: Hardware
-    """Of the case of the most ranks."""
+    """The hardware of the case with the most ranks."""
     matmul_tflops: dict[str, float] = {}
-    """That a plain matmul reached on a rank, by type of number."""
+    """Rate of a plain matmul on a rank, by type of number."""
     region: str | None
-    """Of its prices."""
+    """Region of its prices."""
     market: str | None = None
-    """In which its machines were bought, by the configuration; None: it does not tell."""
+    """Configured market of its machines; None: the results do not name one."""
     prices: tuple[Price, ...] = Field((), exclude=True)
-    """Of one machine, as they were configured. Their figures are those of offers."""
+    """Configured prices of one machine, which are part of its offers."""
     cases: tuple[CaseFigures, ...]
 
 
@@ -105,7 +105,7 @@ class ScalingPoint(Fact):
     kind: ScalingKind
     ranks: int
     reference: bool
-    """What the others are compared with."""
+    """Whether it is the one that others are compared with."""
     tokens_per_second: Interval
     efficiency: Interval | None
     """Rate per rank over that of the reference; None for that itself, and where `why` tells."""
@@ -114,24 +114,24 @@ class ScalingPoint(Fact):
     of_independent: Interval | None
     """Rate over that of as many independent jobs."""
     communication_share: float | None
-    """Of the step."""
+    """Exposed communication over the step."""
     communication_ratio: float | None
-    """To the rest of the step."""
+    """Exposed communication over the rest of the step."""
     network_bytes: float | None
     link_share: float | None
     why: str = ""
 
 
 class SyncFigures(Fact):
-    """What synchronisation takes of a step, beside as many trainings of one rank at once."""
+    """Synchronisation in a step, from as many trainings of one rank at once."""
 
     group: str
     model: str
     ranks: int
     share: Interval | None
-    """Of the step; below zero where nothing was seen. None: `why` tells."""
+    """Share of the step; below zero where none was measured. None: `why` says why."""
     levels: tuple[SyncLevel, ...] = ()
-    """That the interval reaches into, the lowest first."""
+    """Levels that the interval reaches into, the lowest first."""
     parts: dict[str, float] = {}
     """Seconds of a step, which they make up; medians over blocks."""
     collectives: tuple[Collective, ...] = ()
@@ -145,7 +145,7 @@ class EnvironmentFigures(Fact):
     environment: str
     base: str
     speedup: Interval | None
-    """None: `why` tells."""
+    """None: `why` says why."""
     rdma_claimed: bool
     significant: bool | None = None
     """Whether the speedup's lower bound is what is claimed of RDMA; None: nothing was claimed, or measured."""
@@ -155,11 +155,11 @@ class EnvironmentFigures(Fact):
 
 
 class Offer(Fact):
-    """What a million tokens cost on machines that are bought so; the interval is that of the rate."""
+    """Price of a million tokens in one market; its interval is that of the rate."""
 
     market: str
     usd_per_hour: float
-    """Of all machines."""
+    """Price of all machines."""
     low_usd_per_hour: float
     high_usd_per_hour: float
     """In the cheapest and the dearest zone."""
@@ -170,7 +170,7 @@ class Offer(Fact):
     """With the expected overhead of the campaign, bound by bound; None: this is not spot, or no campaign is of this
     model on the same machines."""
     bad_day_usd_per_million_tokens: Interval | None = None
-    """The same were every day a bad one."""
+    """The same if every day were a bad one."""
 
 
 class Lever(Fact):
@@ -178,7 +178,7 @@ class Lever(Fact):
 
     name: str
     ratio: Interval | None = None
-    """What tokens cost with it, over what they cost by the first lever, which is no change; None: `why` tells."""
+    """Price of tokens over that by the first lever, which is no change; None: `why` says why."""
     usd_per_million_tokens: Interval | None = None
     seconds_per_trillion_tokens: float | None = None
     assumes: str
@@ -197,7 +197,7 @@ class Placement(Fact):
     low_seconds: float
     high_seconds: float
     usd_per_million_tokens: tuple[float, float] | None
-    """With the transfer; None: there is no price of the machines, or of the transfer."""
+    """With transfer; None: the machines, or the transfer, have no price."""
     transfer_usd_per_million_tokens: float | None
     assumes: str
 
@@ -211,7 +211,7 @@ class Topology(Fact):
     compute_seconds: float
     compute_told: str
     edge_bytes: float
-    """That cross each link of the ring in a step."""
+    """Bytes that cross each link of the ring in a step."""
     edge_told: str
     collectives: int
     """In a step, one after the other."""
@@ -221,7 +221,7 @@ class Topology(Fact):
 
 
 class CostFigures(Fact):
-    """Of the fastest case of a model on some machines."""
+    """The fastest case of a model on some machines."""
 
     case: str
     model: str
@@ -232,28 +232,28 @@ class CostFigures(Fact):
     on_gpus: bool = False
     """Its devices are GPUs whose peak is known, such as models of a size are trained on."""
     market: str | None = None
-    """In which the machines were bought, by the configuration; None: the results do not tell."""
+    """Configured market of the machines; None: the results do not name one."""
     why: str = ""
     """Why there is no cost."""
     levers: tuple[Lever, ...] = ()
     """Each alone, then together; none without a price."""
     topology: Topology | None = None
-    """None: of one machine alone, or of machines that are not in the catalog."""
+    """None: there is one machine alone, or the catalog does not have them."""
 
 
 class EnergyFigures(Fact):
-    """Of a case whose power was measured; intervals are those of the rate."""
+    """A case whose power was measured; intervals are those of the rate."""
 
     case: str
     model: str
     watts: float
-    """Of all GPUs of the gang together, without their hosts."""
+    """Power of all GPUs of the gang together, without their hosts."""
     tokens_per_joule: Interval
     watt_hours_per_million_tokens: Interval
     pue: Pue | None
     grid: GridIntensity | None
     grams_per_million_tokens: Interval | None
-    """Of CO2 equivalent; None: `why` tells."""
+    """CO2 equivalent; None: `why` says why."""
     why: str = ""
 
 
@@ -286,19 +286,19 @@ class BenchReport(Fact):
     environments: tuple[EnvironmentFigures, ...] = ()
     costs: tuple[CostFigures, ...]
     energy: tuple[EnergyFigures, ...] = ()
-    """Of cases whose power was measured."""
+    """Cases whose power was measured."""
     checkpoints: tuple[CheckpointFigures, ...] = ()
     recovery: tuple[DrillFigures, ...] = ()
     campaign: CampaignFigures | None = None
     """None: no recovery suite was run."""
     predicted: PredictedFigures | None = None
-    """None: nothing was predicted, as by earlier versions."""
+    """None: nothing was predicted, as in results of earlier versions."""
     history: tuple[HistoryFigures, ...] | None
-    """None: nobody asked for it."""
+    """None: it was not requested."""
     provenance: tuple[Provenance, ...]
     """Distinct ones, but for their command and when each case began: the first of each."""
     commands: tuple[str, ...]
-    """That measured the cases."""
+    """Commands that measured the cases."""
 
 
 def trains_one_model(case: CaseFigures) -> bool:

@@ -23,7 +23,7 @@ class Paired(Fact):
     measured: float
     """For a step the median over blocks."""
     error: float
-    """Of the prediction, as a share of what was measured: positive where more was predicted."""
+    """Prediction over measurement, minus 1: positive where more was predicted."""
 
 
 class Summary(Fact):
@@ -32,7 +32,7 @@ class Summary(Fact):
     what: Quantity
     n: int
     median: float
-    """Of the errors' sizes."""
+    """Median of the absolute errors."""
     worst: float
     """The error that is largest, with its sign."""
 
@@ -43,7 +43,7 @@ class NotPredicted(Fact):
     what: Quantity
     why: str
     cases: tuple[str, ...]
-    """With their suites."""
+    """Names, each with its suite."""
 
 
 class PredictedFigures(Fact):

@@ -1,4 +1,4 @@
-"""What drills showed. Pure."""
+"""The figures of drills. Pure."""
 
 from collections.abc import Sequence
 
@@ -15,17 +15,17 @@ class DrillFigures(Fact):
 
     drill: str
     nodes: int
-    """Of its gang, processes of one host."""
+    """Nodes of its gang, which are processes of one host."""
     trials: int
     recovered_trials: int
-    """That went on as they should, with nothing lost, repeated or left behind."""
+    """Trials that recovered with nothing lost, repeated or left behind."""
     recovery_rate: Interval
-    """Of the trials, with Wilson's interval."""
+    """Share of trials, with Wilson's interval."""
     detected: Sample | None
     recovered: Sample | None
     beyond: Sample | None
     target_detected_seconds: float | None
-    """What the median is to keep to; None: no figure is asked for."""
+    """Limit of the median; None: there is none."""
     target_recovered_seconds: float | None
     steps_recomputed: int
     samples_lost: int
@@ -33,7 +33,7 @@ class DrillFigures(Fact):
     states_equal: int
     states_compared: int
     reason: str
-    """What went wrong in a trial."""
+    """Failure of a trial, if one failed."""
 
 
 def drills(cases: Sequence[Case]) -> tuple[DrillFigures, ...]:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from convoy.benchmark.analysis.model import ScalingKind, ScalingPoint
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.figures import NotComparableError, speedup, step_seconds, tokens_per_second
+from convoy.benchmark.results.figures import NotComparableError, rates, speedup, step_seconds, tokens_per_second
 from convoy.benchmark.results.fingerprint import differences
 from convoy.stats.interval import Interval, ratio_of_samples
 
 SUITE = "scaling"
 
 _MAY_DIFFER = ("case:", "hardware.ranks:", "hardware.jobs:", "hardware.nodes:", "config.")
-"""Between cases of one curve."""
+"""Differences that are allowed between cases of one curve."""
 
 
 def scaling(cases: Sequence[Case]) -> tuple[ScalingPoint, ...]:
@@ -34,7 +34,7 @@ def kinds(case: Case) -> tuple[ScalingKind, ...]:
 
 
 def is_reference(case: Case) -> bool:
-    """What the others of the suite are compared with."""
+    """Whether the others of the suite are compared with it."""
     return values.WEAK not in case.values and not case.values.get(values.INDEPENDENT)
 
 
@@ -96,12 +96,8 @@ def _reference(case: Case, others: Sequence[Case], none: str) -> tuple[Case | No
 
 
 def _ratio(case: Case, other: Case) -> tuple[Interval, bool]:
-    """Of their rates, and whether it is one of pairs."""
+    """Ratio of their rates, and whether it is one of pairs."""
     try:
         return speedup(case, other), True
     except NotComparableError:  # another gang
-        return ratio_of_samples(_rates(case), _rates(other)), False
-
-
-def _rates(case: Case) -> list[float]:
-    return [case.tokens_per_step / block.seconds for block in case.blocks]
+        return ratio_of_samples(rates(case), rates(other)), False

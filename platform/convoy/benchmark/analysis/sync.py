@@ -1,12 +1,11 @@
 """How much of a step is synchronisation, and how fast environments are next to each other. Pure."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 
 from convoy.benchmark.analysis.model import EnvironmentFigures, SyncFigures, SyncLevel
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.collectives import from_values
-from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP, NotComparableError, speedup, sync_share
+from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP, NotComparableError, median_parts, speedup, sync_share
 from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
 from convoy.stats.interval import Interval
 
@@ -47,16 +46,10 @@ def _sync(together: Case, alone: Case | None) -> SyncFigures:
         ranks=ranks,
         share=share,
         levels=() if share is None else levels(share),
-        parts=parts(medians(together), medians(alone) if alone else {}),
+        parts=parts(median_parts(together), median_parts(alone) if alone else {}),
         collectives=from_values(together.values, ranks),
         why=why,
     )
-
-
-def medians(case: Case) -> dict[str, float]:
-    """Seconds of each part of a step."""
-    names = dict.fromkeys(name for block in case.blocks for name in block.parts)
-    return {name: statistics.median(block.parts.get(name, 0.0) for block in case.blocks) for name in names}
 
 
 def parts(together: Mapping[str, float], alone: Mapping[str, float]) -> dict[str, float]:

@@ -27,7 +27,7 @@ BORDER = 2
 
 @dataclass(frozen=True)
 class StepTraffic:
-    """What the ranks of a training send each other in a step."""
+    """Communication of a training in a step."""
 
     apart: Message
     """On its machines."""
@@ -36,7 +36,7 @@ class StepTraffic:
     near: Message
     """Were all ranks on one machine."""
     collectives: int
-    """That some bytes of go between machines."""
+    """Number of those that cross machines."""
 
     def seconds(self, link: Link) -> float:
         """Time of all of it, one after the other, over that link."""

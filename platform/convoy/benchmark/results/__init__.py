@@ -1,1 +1,1 @@
-"""What a benchmark measured, as it is kept: one JSON file for each case. Imports neither torch nor metaflow."""
+"""Results of a benchmark: one JSON file for each case. Imports neither torch nor metaflow."""

@@ -20,7 +20,7 @@ Status = Literal["measured", "refused", "failed"]
 
 
 class Fact(BaseModel):
-    """What was measured does not change. Keys of later versions are passed over."""
+    """A measured fact, which does not change. Keys of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
@@ -39,28 +39,28 @@ class Block(Fact):
     """Seconds of a step by part, such as forward: rank 0's, of the block's last step. `optimizer` of ours has no
     waiting in it."""
     network_bytes: float | None = None
-    """What the gang's hosts sent for a step, over all their interfaces; None: not measured, as where GPUs talk."""
+    """Bytes that the gang's hosts sent for a step, over all interfaces; None: not measured, as between GPUs."""
 
 
 class Hardware(Fact):
-    """What it ran on, of each rank alike."""
+    """The hardware of a case, the same for each rank."""
 
     device: str
     """Name of the GPU as CUDA reports it, or the CPU's model name."""
     nodes: int = Field(ge=1)
     """Machines: processes that stand for nodes on one host are one."""
     ranks: int = Field(ge=1)
-    """That were at work: all together in `jobs` trainings."""
+    """Ranks at work, in all of `jobs` trainings together."""
     jobs: int = Field(1, ge=1)
     """Independent trainings that ran at once, of equally many ranks."""
     threads: int = Field(ge=1)
     """Intra-op CPU threads of a rank."""
     cores: int = Field(ge=1)
-    """Of a host, that its processes may use."""
+    """Cores of a host that its processes may use."""
     pinned: bool = False
     """Each rank keeps to its own share of them."""
     memory_bytes: int = Field(ge=0)
-    """Of a host; 0: not known."""
+    """Memory of a host; 0: not known."""
     instance_type: str | None = None
     peak_tflops: float | None = None
     """Dense peak of one GPU in the compute dtype; None: not known, then there is no MFU."""
@@ -80,7 +80,7 @@ class Provenance(Fact):
     measured: AwareDatetime
     """UTC, when the case's first block began."""
     commit: str
-    """Of Convoy's sources, `+changes` where they had any; empty: not from a checkout."""
+    """Commit of Convoy's sources, with `+changes` where they had any; empty: not from a checkout."""
     versions: dict[str, str]
     environment: dict[str, str]
     """Variables that are known to change speed, those that were set; never the whole environment."""
@@ -94,23 +94,23 @@ class Predicted(Fact):
     calibration: str
     """Date and data of the constants."""
     machine: MeasuredMachine | None = None
-    """What the slowest rank measured of its machine before anything else; None: the catalog's figures stand for it."""
+    """As the slowest rank measured it before anything else; None: the catalog's figures were used."""
     nodes: int = Field(1, ge=1)
     """Of the training that was planned, of which `jobs` ran at once,"""
     ranks_per_node: int = Field(1, ge=1)
     """and its ranks on each."""
     step_seconds: float | None = None
-    """None: `why_no_step` tells."""
+    """None: `why_no_step` says why."""
     why_no_step: str = ""
     peak_bytes: int | None = None
     """Tensors at the peak of a step, of the rank that takes most; None: `why_no_peak` tells."""
     why_no_peak: str = ""
     saved_bytes: float | None = None
-    """Of a checkpoint; None: the case saves none."""
+    """Bytes of a checkpoint; None: the case saves none."""
 
 
 class Case(Fact):
-    """What is in one file."""
+    """One file of results."""
 
     schema_version: int = SCHEMA
     suite: str
@@ -118,7 +118,7 @@ class Case(Fact):
     group: str
     """Names the gang in which its cases took turns: only within one are they compared as pairs."""
     name: str
-    """Of the variant, unique within the group."""
+    """Name of the variant, unique within the group."""
     baseline: str | None = None
     """Name of the case of the group that this one is compared with; None: it is that case."""
     status: Status = "measured"
@@ -143,7 +143,7 @@ class Case(Fact):
     """Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host; None:
     not measured for it alone."""
     losses: tuple[float, ...] = ()
-    """Of the first steps, the same data for all cases of a group: they show that the same thing was computed."""
+    """Losses of the first steps, on the same data in all cases of a group: they show whether these compute the same."""
     varied: tuple[str, ...] = ()
     """Variables in which the gangs of the group's cases were to differ: each case then has gangs of its own, which took
     turns with the others', and each of its blocks is the medians of one gang. Empty: all cases were in one gang."""
@@ -152,9 +152,9 @@ class Case(Fact):
     samples: dict[str, tuple[float, ...]] = {}
     """Independent measurements of other things than steps, such as saves, by documented names."""
     not_measured: dict[str, str] = {}
-    """What this machine cannot show, and why."""
+    """Quantities that this machine cannot measure, and why."""
     predicted: Predicted | None = None
-    """None: nothing was, as in benchmarks of earlier versions, and of drills."""
+    """None: nothing was predicted, as in drills and in benchmarks of earlier versions."""
 
     @property
     def key(self) -> str:
@@ -162,14 +162,14 @@ class Case(Fact):
         return key_of(self.suite, self.group, self.name)
 
     def cluster(self, key: str) -> str | None:
-        """What `cluster:` of its configuration names, such as the region; None: it names none."""
+        """A value of `cluster:` in its configuration, such as the region; None: it has none."""
         cluster = self.config.get("cluster")
         value = cluster.get(key) if isinstance(cluster, Mapping) else None
         return value if isinstance(value, str) else None
 
     @property
     def own_prices(self) -> tuple[Price, ...]:
-        """Of one machine, as `cluster.price` names them: in the market in which it was bought, and on demand."""
+        """Prices of one machine in `cluster.price`: in the market in which it was bought, and on demand."""
         cluster, name = self.config.get("cluster"), self.hardware.instance_type
         if name is None or not isinstance(cluster, Mapping) or not cluster.get("price"):
             return ()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.figures import tokens_per_second
+from convoy.benchmark.results.figures import rates, tokens_per_second
 from convoy.benchmark.results.fingerprint import differences
 from convoy.stats.interval import Interval, ratio_of_samples
 
@@ -46,10 +46,14 @@ def compare(first: Case, second: Case) -> Comparison:
     """Raises OtherFingerprintError."""
     if lines := differences(first, second):
         raise OtherFingerprintError(lines)
-    rates = _rate(first), _rate(second)
     reason = next((f"{which}: {why}" for which, why in (("first", _why(first)), ("second", _why(second))) if why), "")
-    ratio = None if reason else ratio_of_samples(_rates(second), _rates(first))
-    return Comparison(case=second.key, first=rates[0], second=rates[1], ratio=ratio, reason=reason)
+    return Comparison(
+        case=second.key,
+        first=_rate(first),
+        second=_rate(second),
+        ratio=None if reason else ratio_of_samples(rates(second), rates(first)),
+        reason=reason,
+    )
 
 
 def compare_all(first: Sequence[Case], second: Sequence[Case]) -> Comparisons:
@@ -80,7 +84,3 @@ def _why(case: Case) -> str:
     if tokens_per_second(case) is None:
         return f"{len(case.blocks)} blocks are too few"
     return "" if case.tokens_per_step else "no tokens"
-
-
-def _rates(case: Case) -> list[float]:
-    return [case.tokens_per_step / block.seconds for block in case.blocks]

@@ -1,4 +1,4 @@
-"""From the blocks of cases to figures with their intervals. Pure."""
+"""Figures of cases with their intervals, computed from blocks. Pure."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -17,8 +17,19 @@ class NotComparableError(Exception):
 
 
 def tokens_per_second(case: Case) -> Interval | None:
-    """Of the whole gang, over blocks; None: there are too few."""
+    """Rate of the whole gang, over blocks; None: there are too few."""
     return _over_blocks(case, lambda block: case.tokens_per_step / block.seconds)
+
+
+def rates(case: Case) -> list[float]:
+    """Tokens per second of each block."""
+    return [case.tokens_per_step / block.seconds for block in case.blocks]
+
+
+def median_parts(case: Case) -> dict[str, float]:
+    """Seconds of each part of a step, over blocks."""
+    names = dict.fromkeys(name for block in case.blocks for name in block.parts)
+    return {name: statistics.median(block.parts.get(name, 0.0) for block in case.blocks) for name in names}
 
 
 def step_seconds(case: Case) -> Interval | None:

@@ -1,4 +1,4 @@
-"""Names of `Case.samples` that readers of results know, and what is told of them.
+"""Names of `Case.samples`, and their medians.
 
 docs/reference/benchmark-results.md has them all.
 """
@@ -38,13 +38,13 @@ class Sample(Fact):
     n: int
     median: float
     low: float
-    """Of the 95 % interval of the median, where there are enough for one; else the least and the most."""
+    """Lower bound of the median's 95 % interval, where there are enough for one; else the least."""
     high: float
     is_interval: bool
 
 
 def sample(values: Sequence[float]) -> Sample | None:
-    """What is told of them; None: there are none."""
+    """Their median and its bounds; None: there are none."""
     if not values:
         return None
     if len(values) < FEWEST:
@@ -56,5 +56,5 @@ def sample(values: Sequence[float]) -> Sample | None:
 
 
 def sample_of(case: Case, name: str) -> Sample | None:
-    """Of a case; None: it was not measured."""
+    """A sample of a case; None: it was not measured."""
     return sample(case.samples.get(name, ()))

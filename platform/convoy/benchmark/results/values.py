@@ -102,22 +102,22 @@ FIRST_SAVE_SECONDS = "first_save_seconds"
 """As `save_seconds`, of the first save, which starts what writes."""
 
 REST_BYTES = "rest_bytes"
-"""What all ranks together save where nothing else goes on: the state, filled up to what rates can be told of."""
+"""Bytes that all ranks save while nothing else runs: the state, filled up so that rates mean something."""
 
 PREDICTED_WRITERS = "predicted_writers"
 """Ranks of the job whose saves and loads are predicted."""
 
 STORAGE_BYTES_PER_SECOND = "storage_bytes_per_second"
-"""What that job's storage gives all of them together: what was bought."""
+"""Rate of that job's storage for all of them together, as it was bought."""
 
 TRIALS = "trials"
 """Suite recovery, as the following ones. That were run."""
 
 RECOVERED_TRIALS = "recovered_trials"
-"""That went on as they should, with nothing lost, nothing repeated and nothing left behind."""
+"""Trials that recovered with nothing lost, nothing repeated and nothing left behind."""
 
 STEPS_RECOMPUTED = "steps_recomputed"
-"""Of all trials together, as the next four."""
+"""Sum over all trials, as the next four."""
 
 SAMPLES_LOST = "samples_lost"
 
@@ -127,10 +127,10 @@ STATES_COMPARED = "states_compared"
 """Final states that were compared with an undisturbed training's."""
 
 STATES_EQUAL = "states_equal"
-"""Of those, that are the same bit for bit."""
+"""Those that are the same bit for bit."""
 
 TARGET_DETECTED_SECONDS = "target_detected_seconds"
-"""What the median is to keep to."""
+"""Limit of the median."""
 
 TARGET_RECOVERED_SECONDS = "target_recovered_seconds"
 

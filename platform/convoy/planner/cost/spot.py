@@ -8,7 +8,7 @@ from convoy.planner.cost.failures import Failures, Rate, Restart, Saving
 from convoy.stats.interruptions import Kind, long_run
 
 LEAST_PRODUCTIVE = 1e-4
-"""Of all time: below it, nobody waits for the end."""
+"""Share of productive time below which nobody waits for the end."""
 
 
 @dataclass(frozen=True)
