@@ -13,7 +13,7 @@ from typing import Any
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures, checkpoints, predict
 from convoy.benchmark.analysis.recovery import drills
 from convoy.benchmark.results.case import Case, Hardware
-from convoy.benchmark.results.samples import Sample
+from convoy.benchmark.results.samples import SampleMedian
 from convoy.checkpoint.writer.parts import bytes_per_second as pace
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -60,7 +60,7 @@ class PlannedState:
         """Of all machines; None: not known."""
         return self.machine.network_bytes_per_second * self.config.cluster.nodes or None
 
-    def seconds(self, figures: CheckpointFigures, rate: Sample, *, load: bool = False) -> float:
+    def seconds(self, figures: CheckpointFigures, rate: SampleMedian, *, load: bool = False) -> float:
         """Of a save or a load with nothing else going on: as a benchmark's page predicts those of larger states."""
         bought, network = figures.storage_bytes_per_second, self.network_bytes_per_second
         return predict("load" if load else "save", self.state_bytes, self.ranks, rate, bought, network).seconds
@@ -74,7 +74,7 @@ class Results:
     """With the day on which they were measured."""
     saved: CheckpointFigures | None
     """Of the training with the largest state."""
-    lost: Sample | None
+    lost: SampleMedian | None
     """Seconds from the loss of a node to the next step."""
     hardware: Hardware | None
     """The machines that saved."""
@@ -134,7 +134,7 @@ def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> tu
 
 
 def _restart(
-    figures: CheckpointFigures | None, lost: Sample | None, planned: PlannedState, name: str
+    figures: CheckpointFigures | None, lost: SampleMedian | None, planned: PlannedState, name: str
 ) -> tuple[Restart, str] | None:
     """The loss of a node, and the state that is read; either may be assumed, but not both."""
     rate = figures.restore_rate if figures else None

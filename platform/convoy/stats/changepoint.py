@@ -44,7 +44,7 @@ ERRORS = 2.0
 """And those whose difference is not more than so many of its standard errors."""
 
 
-class Change(BaseModel):
+class ChangePoint(BaseModel):
     """A change between two runs of a history."""
 
     model_config = ConfigDict(frozen=True)
@@ -59,7 +59,7 @@ class Change(BaseModel):
     after: int
 
 
-def changes(values: Sequence[float], seed: int = 0) -> list[Change]:
+def changes(values: Sequence[float], seed: int = 0) -> list[ChangePoint]:
     """All changes of a history of positive values, oldest first; either side of one is searched for further ones. Empty
     for fewer than FEWEST_BEFORE + FEWEST_AFTER runs. Raises ValueError for a value that is not positive.
     """
@@ -119,7 +119,7 @@ def is_steady(seconds: Sequence[float], window: int = WINDOW) -> bool:
     return abs(b - a) <= max(TOLERANCE * a, ERRORS * error)
 
 
-def _changes(logs: np.ndarray, offset: int, seed: int) -> list[Change]:
+def _changes(logs: np.ndarray, offset: int, seed: int) -> list[ChangePoint]:
     change = _change(logs, offset, seed)
     if change is None:
         return []
@@ -127,7 +127,7 @@ def _changes(logs: np.ndarray, offset: int, seed: int) -> list[Change]:
     return [*_changes(logs[:cut], offset, seed), change, *_changes(logs[cut:], change.at, seed)]
 
 
-def _change(logs: np.ndarray, offset: int, seed: int) -> Change | None:
+def _change(logs: np.ndarray, offset: int, seed: int) -> ChangePoint | None:
     n = len(logs)
     if n < FEWEST_BEFORE + FEWEST_AFTER or _is_flat(logs):
         return None
@@ -138,7 +138,7 @@ def _change(logs: np.ndarray, offset: int, seed: int) -> Change | None:
         return None
     cut = FEWEST_BEFORE + best
     effect = math.expm1(float(logs[cut:].mean() - logs[:cut].mean()))
-    return Change(at=offset + cut, effect=effect, p_value=p_value, before=cut, after=n - cut)
+    return ChangePoint(at=offset + cut, effect=effect, p_value=p_value, before=cut, after=n - cut)
 
 
 def _by_chance(logs: np.ndarray, seed: int) -> np.ndarray:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Kind:
+class InterruptionKind:
     """Interruptions that are alike."""
 
     share: float
@@ -49,7 +49,7 @@ class LongRun:
     recomputed: float
     """Work that was lost."""
     down: tuple[float, ...]
-    """What follows interruptions, as of `Kind`."""
+    """What follows interruptions, as of `InterruptionKind`."""
     interrupted: float
     """Share of interruptions that interrupt work; the others come while the gang is down."""
 
@@ -58,7 +58,7 @@ def long_run(
     interval: float,
     stall_seconds: float,
     mtbf_seconds: float,
-    kinds: Sequence[Kind],
+    kinds: Sequence[InterruptionKind],
     again_seconds: tuple[float, ...],
     lag_seconds: float = 0.0,
 ) -> LongRun:
@@ -85,7 +85,7 @@ def long_run(
     )
 
 
-def _saved(kind: Kind, worked: float, durable: float, interval: float, stall: float, m: float) -> float:
+def _saved(kind: InterruptionKind, worked: float, durable: float, interval: float, stall: float, m: float) -> float:
     """Work that a stretch keeps which ends with such an interruption, in M."""
     if not kind.keeps:
         return durable
@@ -97,7 +97,7 @@ def _saved(kind: Kind, worked: float, durable: float, interval: float, stall: fl
     return max(durable, worked - lost)
 
 
-def _reached(kinds: Sequence[Kind], again: tuple[float, ...], mtbf: float) -> float:
+def _reached(kinds: Sequence[InterruptionKind], again: tuple[float, ...], mtbf: float) -> float:
     """Share of interruptions after which work resumes before the next one: q = q s + (1 - q) a, where s and a are these
     shares after one that interrupts work and after one while the gang is down."""
     of_work = sum(kind.share * math.exp(-sum(kind.down_seconds) / mtbf) for kind in kinds)
@@ -110,7 +110,7 @@ def _passed(seconds: tuple[float, ...], i: int, mtbf: float) -> float:
     return math.exp(-sum(seconds[:i]) / mtbf) * -math.expm1(-seconds[i] / mtbf)
 
 
-def _check(interval: float, stall: float, mtbf: float, kinds: Sequence[Kind]) -> None:
+def _check(interval: float, stall: float, mtbf: float, kinds: Sequence[InterruptionKind]) -> None:
     if not (0 < interval < math.inf and stall >= 0 and mtbf > 0):
         raise ValueError(f"interval = {interval}, stall_seconds = {stall}, mtbf_seconds = {mtbf}: must be more than 0")
     if not math.isclose(sum(kind.share for kind in kinds), 1.0) or any(kind.share < 0 for kind in kinds):

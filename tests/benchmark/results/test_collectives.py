@@ -2,13 +2,20 @@
 
 import pytest
 
-from convoy.benchmark.results.collectives import OPERATIONS, Collective, Operation, as_values, bus_factor, from_values
+from convoy.benchmark.results.collectives import (
+    OPERATIONS,
+    CollectiveTiming,
+    Operation,
+    as_values,
+    bus_factor,
+    from_values,
+)
 from convoy.stats.interval import Interval
 
 
-def a_collective(operation: Operation, n_bytes: int = 10**9, ranks: int = 8, seconds: float = 0.05) -> Collective:
+def a_collective(operation: Operation, n_bytes: int = 10**9, ranks: int = 8, seconds: float = 0.05) -> CollectiveTiming:
     spread = Interval(estimate=seconds, low=0.9 * seconds, high=1.2 * seconds, n=7)
-    return Collective(operation=operation, bytes=n_bytes, ranks=ranks, seconds=spread)
+    return CollectiveTiming(operation=operation, bytes=n_bytes, ranks=ranks, seconds=spread)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.samples import Sample
+from convoy.benchmark.results.samples import SampleMedian
 from convoy.catalog.instances import instance_names, interruptions
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import CampaignConfig
@@ -134,13 +134,13 @@ class Samples(NamedTuple):
 
     saving: CheckpointFigures
     """The saves of the largest state."""
-    stall: Sample
-    durable: Sample
-    save: Sample
+    stall: SampleMedian
+    durable: SampleMedian
+    save: SampleMedian
     """With nothing else going on, as the last save after a notice."""
-    recovered: Sample
+    recovered: SampleMedian
     """From the loss of a node."""
-    noticed: Sample | None
+    noticed: SampleMedian | None
     """None: no drill had a notice."""
 
 

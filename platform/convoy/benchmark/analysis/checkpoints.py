@@ -6,7 +6,7 @@ from typing import Literal
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL, Sample, sample, sample_of
+from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL, SampleMedian, sample, sample_of
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
 from convoy.stats.interval import FEWEST, Interval, interval
@@ -46,17 +46,17 @@ class CheckpointFigures(Fact):
     rest_bytes: float
     """Saved and restored with nothing else going on: the state, filled up where it is small."""
     writers: int
-    stall: Sample | None
+    stall: SampleMedian | None
     first_stall_seconds: float | None
     extra: Interval | None
     """Seconds by which a save lengthens the training in all, over pairs of blocks."""
-    durable: Sample | None
-    save: Sample | None
+    durable: SampleMedian | None
+    save: SampleMedian | None
     first_save_seconds: float | None
-    restore: Sample | None
-    save_rate: Sample | None
+    restore: SampleMedian | None
+    save_rate: SampleMedian | None
     """Bytes per second and writer."""
-    restore_rate: Sample | None
+    restore_rate: SampleMedian | None
     storage_bytes_per_second: float | None
     """Bought for the predicted job; None: not configured."""
     network_bytes_per_second: float | None
@@ -74,7 +74,7 @@ def predict(
     what: Literal["save", "load"],
     state_bytes: float,
     writers: int,
-    rate: Sample,
+    rate: SampleMedian,
     storage_bytes_per_second: float | None,
     network_bytes_per_second: float | None,
 ) -> Prediction:
@@ -131,7 +131,7 @@ def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFig
 
 
 def _predictions(
-    save: Sample | None, load: Sample | None, writers: int, bought: float | None, network: float | None
+    save: SampleMedian | None, load: SampleMedian | None, writers: int, bought: float | None, network: float | None
 ) -> Iterator[Prediction]:
     for size in PREDICTED_BYTES:
         if save is not None:

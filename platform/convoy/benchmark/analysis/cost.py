@@ -10,7 +10,7 @@ from convoy.benchmark.analysis.model import (
     CostFigures,
     EnergyFigures,
     GroupFigures,
-    Offer,
+    TokenPrice,
     trains_one_model,
 )
 from convoy.benchmark.analysis.topology import topology
@@ -72,7 +72,7 @@ def with_overhead(figures: Sequence[CostFigures], campaign: CampaignFigures | No
     )
 
 
-def as_bought(cost: CostFigures) -> Offer:
+def as_bought(cost: CostFigures) -> TokenPrice:
     """In the market that was configured, else on demand, else what there is. Raises IndexError for no offer."""
     by_market = {offer.market: offer for offer in cost.offers}
     return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
@@ -123,7 +123,7 @@ def _prices(group: GroupFigures, prices: PriceBook) -> list[Price]:
     return [price for market in markets if (price := book.price(name, market, region)) is not None]
 
 
-def _interrupted(offer: Offer, campaign: CampaignFigures) -> Offer:
+def _interrupted(offer: TokenPrice, campaign: CampaignFigures) -> TokenPrice:
     """Spot machines are paid for while nothing productive is done, too. As if no interruption were announced: a notice
     is given as far as it can be."""
     if offer.market != "spot":
@@ -141,9 +141,9 @@ def _dearer(usd: Interval, course: CampaignCourse) -> Interval:
     return Interval(estimate=usd.estimate * (1 + mean), low=usd.low * (1 + low), high=usd.high * (1 + high), n=usd.n)
 
 
-def _offer(price: Price, nodes: int, rate: Interval) -> Offer:
+def _offer(price: Price, nodes: int, rate: Interval) -> TokenPrice:
     usd_per_hour = nodes * price.usd_per_hour
-    return Offer(
+    return TokenPrice(
         market=price.market,
         usd_per_hour=usd_per_hour,
         low_usd_per_hour=nodes * price.low_usd_per_hour,

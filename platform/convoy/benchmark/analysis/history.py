@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from convoy.benchmark.analysis.model import HistoryFigures, Run
+from convoy.benchmark.analysis.model import HistoryFigures, HistoryRun
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import tokens_per_second
 from convoy.benchmark.results.fingerprint import fingerprint
@@ -34,7 +34,7 @@ def history(cases: Sequence[Case], earlier: Earlier) -> tuple[HistoryFigures, ..
             histories.append(
                 HistoryFigures(
                     case=case.key,
-                    runs=tuple(Run(measured=measured, tokens_per_second=rate) for measured, rate in runs),
+                    runs=tuple(HistoryRun(measured=measured, tokens_per_second=rate) for measured, rate in runs),
                     changes=tuple(changes(rates)),
                     detectable=detectable(rates),
                 )

@@ -14,11 +14,11 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.predictions import PredictedFigures
 from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.results.case import Fact, Hardware, Provenance, Status
-from convoy.benchmark.results.collectives import Collective
+from convoy.benchmark.results.collectives import CollectiveTiming
 from convoy.benchmark.results.values import INDEPENDENT
 from convoy.catalog.energy import GridIntensity, Pue
 from convoy.catalog.prices import Price
-from convoy.stats.changepoint import Change
+from convoy.stats.changepoint import ChangePoint
 from convoy.stats.interval import Interval
 
 FORMAT = 1
@@ -134,7 +134,7 @@ class SyncFigures(Fact):
     """Levels that the interval reaches into, the lowest first."""
     parts: dict[str, float] = {}
     """Seconds of a step, which they make up; medians over blocks."""
-    collectives: tuple[Collective, ...] = ()
+    collectives: tuple[CollectiveTiming, ...] = ()
     why: str = ""
 
 
@@ -154,7 +154,7 @@ class EnvironmentFigures(Fact):
     why: str = ""
 
 
-class Offer(Fact):
+class TokenPrice(Fact):
     """Price of a million tokens in one market; its interval is that of the rate."""
 
     market: str
@@ -228,7 +228,7 @@ class CostFigures(Fact):
     machines: str
     region: str | None
     tokens_per_second: Interval
-    offers: tuple[Offer, ...]
+    offers: tuple[TokenPrice, ...]
     on_gpus: bool = False
     """Its devices are GPUs whose peak is known, such as models of a size are trained on."""
     market: str | None = None
@@ -257,7 +257,7 @@ class EnergyFigures(Fact):
     why: str = ""
 
 
-class Run(Fact):
+class HistoryRun(Fact):
     """One of a history."""
 
     measured: datetime
@@ -268,8 +268,8 @@ class HistoryFigures(Fact):
     """A case and the earlier runs of its fingerprint, oldest first."""
 
     case: str
-    runs: tuple[Run, ...]
-    changes: tuple[Change, ...]
+    runs: tuple[HistoryRun, ...]
+    changes: tuple[ChangePoint, ...]
     detectable: float | None
     """The smallest relative change that the last runs would have shown; None: too few runs to tell of any."""
 

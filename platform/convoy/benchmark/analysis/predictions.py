@@ -26,7 +26,7 @@ class Paired(Fact):
     """Prediction over measurement, minus 1: positive where more was predicted."""
 
 
-class Summary(Fact):
+class ErrorSummary(Fact):
     """Over all figures of a kind."""
 
     what: Quantity
@@ -50,7 +50,7 @@ class PredictedFigures(Fact):
     """All cases of which something was predicted."""
 
     pairs: tuple[Paired, ...]
-    summaries: tuple[Summary, ...]
+    summaries: tuple[ErrorSummary, ...]
     not_predicted: tuple[NotPredicted, ...]
     machines: tuple[MeasuredMachine, ...]
     """As gangs measured them, from which times of steps were predicted; empty: the catalog's figures were."""
@@ -99,13 +99,13 @@ def _pair(case: Case, what: Quantity, expected: float, measured: float) -> Paire
     )
 
 
-def _summaries(pairs: Sequence[Paired]) -> Iterator[Summary]:
+def _summaries(pairs: Sequence[Paired]) -> Iterator[ErrorSummary]:
     kinds: tuple[Quantity, ...] = ("step time", "memory peak", "checkpoint")
     for what in kinds:
         errors = [pair.error for pair in pairs if pair.what == what]
         if errors:
             sizes = [abs(error) for error in errors]
-            yield Summary(what=what, n=len(errors), median=statistics.median(sizes), worst=max(errors, key=abs))
+            yield ErrorSummary(what=what, n=len(errors), median=statistics.median(sizes), worst=max(errors, key=abs))
 
 
 def _not_predicted(cases: Sequence[Case]) -> Iterator[NotPredicted]:

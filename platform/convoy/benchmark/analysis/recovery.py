@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED, Sample, sample_of
+from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED, SampleMedian, sample_of
 from convoy.stats.interval import Interval, proportion
 
 SUITE = "recovery"
@@ -21,9 +21,9 @@ class DrillFigures(Fact):
     """Trials that recovered with nothing lost, repeated or left behind."""
     recovery_rate: Interval
     """Share of trials, with Wilson's interval."""
-    detected: Sample | None
-    recovered: Sample | None
-    beyond: Sample | None
+    detected: SampleMedian | None
+    recovered: SampleMedian | None
+    beyond: SampleMedian | None
     target_detected_seconds: float | None
     """Limit of the median; None: there is none."""
     target_recovered_seconds: float | None

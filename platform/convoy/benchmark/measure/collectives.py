@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
-from convoy.benchmark.results.collectives import OPERATIONS, Collective, Operation, as_values
+from convoy.benchmark.results.collectives import OPERATIONS, CollectiveTiming, Operation, as_values
 from convoy.benchmark.results.values import LINK_BYTES_PER_SECOND
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -79,10 +79,10 @@ def block_parameters(model: TransformerConfig) -> int:
 
 def sweep(
     ranks: Ranks, sizes: Sequence[int], run: RunConfig, operations: Sequence[Operation] = OPERATIONS
-) -> list[Collective]:
+) -> list[CollectiveTiming]:
     """Each operation on each size, as far as memory and SIZE_SECONDS allow. Gathers are of `train.param_dtype`, and
     reductions of `train.reduce_dtype`, as in training. All ranks call it alike, and stop at the same size."""
-    collectives: list[Collective] = []
+    collectives: list[CollectiveTiming] = []
     took, before = 0.0, 0
     for size in sizes:
         if before >= MIB and took * size / before > SIZE_SECONDS:  # below a MiB, the time is of messages, not of bytes
@@ -95,7 +95,7 @@ def sweep(
             exchange = operation_of(operation, size, dtype, ranks)
             n_bytes, seconds = exchange.whole.nbytes, interval(_timed(exchange.call, ranks))
             collectives.append(
-                Collective(operation=operation, bytes=n_bytes, ranks=ranks.place.world_size, seconds=seconds)
+                CollectiveTiming(operation=operation, bytes=n_bytes, ranks=ranks.place.world_size, seconds=seconds)
             )
         took, before = slowest(time.perf_counter() - began, ranks), size
     return collectives

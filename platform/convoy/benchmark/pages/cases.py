@@ -6,7 +6,7 @@ from convoy.benchmark.analysis.model import CaseFigures, GroupFigures, verdict
 from convoy.benchmark.pages.charts import COLOURS, Row, bars, ratios, stacked_bars
 from convoy.benchmark.pages.headline import hardware_of
 from convoy.benchmark.results import values
-from convoy.benchmark.results.samples import Sample
+from convoy.benchmark.results.samples import SampleMedian
 from convoy.display import formatting
 from convoy.display.charts import BLUE, GREY
 from convoy.display.page import Block, Chart, Column, Table, Text, columns
@@ -16,7 +16,7 @@ WELL_MEASURED = 20
 """Number of blocks of a case from which the page no longer mentions wide intervals."""
 
 
-def sample_text(sample: Sample, form: formatting.Form = formatting.duration) -> str:
+def sample_text(sample: SampleMedian, form: formatting.Form = formatting.duration) -> str:
     """`85 ms (80 to 90 ms, n = 12)`: with the interval of the median, or with the range of a few."""
     if sample.n == 1:
         return f"{form(sample.median)}, n = 1"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from convoy.benchmark.analysis.cost import TRAINED_TOKENS, as_bought, seconds_to_train
-from convoy.benchmark.analysis.model import BenchReport, CostFigures, Lever, Offer, Topology
+from convoy.benchmark.analysis.model import BenchReport, CostFigures, Lever, TokenPrice, Topology
 from convoy.benchmark.pages.headline import market
 from convoy.catalog.energy import GridIntensity, Pue
 from convoy.display import formatting
@@ -21,7 +21,7 @@ class _Row(NamedTuple):
     """An offer, without interruptions or with those that are expected."""
 
     cost: CostFigures
-    offer: Offer
+    offer: TokenPrice
     usd_per_million_tokens: str
     overhead: str = ""
 
@@ -59,7 +59,7 @@ def _unpriced(report: BenchReport) -> list[Text]:
     return [Text(f"No cost of {', '.join(names)} on {machines}: {why}.") for (machines, why), names in models.items()]
 
 
-def _rows(cost: CostFigures, offer: Offer) -> Iterator[_Row]:
+def _rows(cost: CostFigures, offer: TokenPrice) -> Iterator[_Row]:
     yield _Row(cost, offer, formatting.estimate(offer.usd_per_million_tokens))
     for usd, overhead in (
         (offer.simulated_usd_per_million_tokens, " with the expected overhead, none announced"),
@@ -69,7 +69,7 @@ def _rows(cost: CostFigures, offer: Offer) -> Iterator[_Row]:
             yield _Row(cost, offer, f"{formatting.estimate(usd)}, expected", overhead)
 
 
-def _usd_per_hour(offer: Offer) -> str:
+def _usd_per_hour(offer: TokenPrice) -> str:
     low, high = offer.low_usd_per_hour, offer.high_usd_per_hour
     zones = "" if low == high else f" ({low:,.2f} to {high:,.2f} by zone)"
     return f"{offer.usd_per_hour:,.2f}{zones}"

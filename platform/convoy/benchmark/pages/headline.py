@@ -8,7 +8,7 @@ from convoy.benchmark.analysis.model import (
     BenchReport,
     CaseFigures,
     GroupFigures,
-    Offer,
+    TokenPrice,
     trains_one_model,
     verdict,
 )
@@ -150,7 +150,7 @@ def _cost(report: BenchReport) -> Value:
     return Value("Cost", usd, f"per million tokens, {cost.model}; {where}{_interrupted(offer)}")
 
 
-def _interrupted(offer: Offer) -> str:
+def _interrupted(offer: TokenPrice) -> str:
     """What the price of spot machines does not include."""
     if offer.market != "spot":
         return ""
@@ -159,7 +159,7 @@ def _interrupted(offer: Offer) -> str:
     return f"; interruptions not counted{expected}"
 
 
-def market(offer: Offer) -> str:
+def market(offer: TokenPrice) -> str:
     """How its machines are bought."""
     return offer.market.replace("_", "-")
 

@@ -8,7 +8,7 @@ from convoy.benchmark.pages.charts import over_runs
 from convoy.benchmark.results.compare import Comparison, Comparisons
 from convoy.display import formatting
 from convoy.display.page import Block, Chart, Column, Heading, Page, Text, columns
-from convoy.stats.changepoint import FEWEST_AFTER, FEWEST_BEFORE, Change
+from convoy.stats.changepoint import FEWEST_AFTER, FEWEST_BEFORE, ChangePoint
 from convoy.stats.interval import Interval
 
 CHARTS = 6
@@ -45,7 +45,7 @@ def _smallest(history: HistoryFigures) -> str:
     return "none yet: too few runs since the last change" if history.changes else ""
 
 
-def _change(history: HistoryFigures, change: Change) -> str:
+def _change(history: HistoryFigures, change: ChangePoint) -> str:
     word = "REGRESSION" if change.effect < 0 else "faster"
     first = history.runs[change.at].measured.astimezone(UTC)
     return f"{word} by {formatting.percent(abs(change.effect))} since {first:%Y-%m-%d %H:%M}"

@@ -16,7 +16,7 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 PREFIX = "collective."
 
 
-class Collective(Fact):
+class CollectiveTiming(Fact):
     """One operation on one size."""
 
     operation: Operation
@@ -47,7 +47,7 @@ def bus_factor(operation: Operation, ranks: int) -> float:
     return 2 * once if operation == "all_reduce" else once
 
 
-def as_values(collective: Collective) -> dict[str, float]:
+def as_values(collective: CollectiveTiming) -> dict[str, float]:
     """As a case has it among its values."""
     stem, seconds = f"{PREFIX}{collective.operation}.{collective.bytes}", collective.seconds
     return {
@@ -58,7 +58,7 @@ def as_values(collective: Collective) -> dict[str, float]:
     }
 
 
-def from_values(values: Mapping[str, float], ranks: int) -> tuple[Collective, ...]:
+def from_values(values: Mapping[str, float], ranks: int) -> tuple[CollectiveTiming, ...]:
     """The collectives of a case of so many ranks, by operation, from small to large. Incomplete ones are ignored."""
     collectives = []
     for operation in OPERATIONS:
@@ -69,5 +69,5 @@ def from_values(values: Mapping[str, float], ranks: int) -> tuple[Collective, ..
             if n_bytes and all(figures):
                 estimate, low, high, n = (value or 0.0 for value in figures)
                 seconds = Interval(estimate=estimate, low=low, high=high, n=int(n))
-                collectives.append(Collective(operation=operation, bytes=n_bytes, ranks=ranks, seconds=seconds))
+                collectives.append(CollectiveTiming(operation=operation, bytes=n_bytes, ranks=ranks, seconds=seconds))
     return tuple(collectives)

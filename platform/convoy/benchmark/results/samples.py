@@ -32,7 +32,7 @@ BEYOND = "beyond_seconds"
 """From the fault until the first step that was not done before."""
 
 
-class Sample(Fact):
+class SampleMedian(Fact):
     """Independent measurements of one thing."""
 
     n: int
@@ -43,18 +43,18 @@ class Sample(Fact):
     is_interval: bool
 
 
-def sample(values: Sequence[float]) -> Sample | None:
+def sample(values: Sequence[float]) -> SampleMedian | None:
     """Their median and its bounds; None: there are none."""
     if not values:
         return None
     if len(values) < FEWEST:
-        return Sample(
+        return SampleMedian(
             n=len(values), median=statistics.median(values), low=min(values), high=max(values), is_interval=False
         )
     estimate = interval(values)
-    return Sample(n=estimate.n, median=estimate.estimate, low=estimate.low, high=estimate.high, is_interval=True)
+    return SampleMedian(n=estimate.n, median=estimate.estimate, low=estimate.low, high=estimate.high, is_interval=True)
 
 
-def sample_of(case: Case, name: str) -> Sample | None:
+def sample_of(case: Case, name: str) -> SampleMedian | None:
     """A sample of a case; None: it was not measured."""
     return sample(case.samples.get(name, ()))

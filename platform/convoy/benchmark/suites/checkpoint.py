@@ -11,7 +11,7 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures, Limit, Pred
 from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
-from convoy.benchmark.results.samples import Sample
+from convoy.benchmark.results.samples import SampleMedian
 from convoy.benchmark.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND
 from convoy.checkpoint.writer.parts import PACED_SECONDS
 from convoy.config.benchmark import BenchConfig, MeasureConfig, PredictConfig
@@ -106,7 +106,7 @@ def _extra(seconds: Interval) -> str:
     return f"none measured: {text}" if seconds.low <= 0 <= seconds.high else text
 
 
-def _rate(sample: Sample) -> str:
+def _rate(sample: SampleMedian) -> str:
     return sample_text(sample, formatting.bandwidth)
 
 

@@ -14,7 +14,7 @@ from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.samples import Sample
+from convoy.benchmark.results.samples import SampleMedian
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError, nearest
@@ -91,7 +91,7 @@ def _drills(drills: Sequence[DrillFigures]) -> tuple[Block, ...]:
     )
 
 
-def _against(sample: Sample | None, target: float | None) -> str | None:
+def _against(sample: SampleMedian | None, target: float | None) -> str | None:
     if sample is None:
         return None
     return sample_text(sample) + (", target missed" if target is not None and sample.median > target else "")

@@ -14,7 +14,7 @@ from convoy.benchmark.analysis import sync
 from convoy.benchmark.analysis.model import BenchReport, EnvironmentFigures, SyncFigures, SyncLevel, verdict
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import about, charts, table
-from convoy.benchmark.results.collectives import Collective
+from convoy.benchmark.results.collectives import CollectiveTiming
 from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP
 from convoy.benchmark.suites import scaling
 from convoy.config.benchmark import BenchConfig
@@ -134,7 +134,7 @@ def _parts(figures: SyncFigures) -> list[Block]:
     return [columns(figures.parts.items(), part, Column("Time", lambda p: p[1], formatting.duration), share)]
 
 
-def _collectives(collectives: Sequence[Collective]) -> list[Block]:
+def _collectives(collectives: Sequence[CollectiveTiming]) -> list[Block]:
     if not collectives:
         return []
     table = columns(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from convoy.planner.cost import defaults
 from convoy.planner.cost.failures import Failures, Rate, Restart, Saving
-from convoy.stats.interruptions import Kind, long_run
+from convoy.stats.interruptions import InterruptionKind, long_run
 
 LEAST_PRODUCTIVE = 1e-4
 """Share of productive time below which nobody waits for the end."""
@@ -77,7 +77,7 @@ def expected_campaign(
     if math.isinf(interval) and math.isinf(mtbf):
         return Campaign(work_seconds, 0.0, 0.0, 0.0, 0.0, 0.0, interruptions=0.0, saves=0.0)
     after = (0.0, restart.wait_seconds, restart.seconds)
-    kinds = (Kind(1 - used, False, after), _drained(used, failures, interval, saving, after))
+    kinds = (InterruptionKind(1 - used, False, after), _drained(used, failures, interval, saving, after))
     shares = long_run(interval, saving.stall_seconds, mtbf, kinds, after, saving.lag_seconds)
     if shares.productive < LEAST_PRODUCTIVE:
         raise ValueError(
@@ -99,17 +99,19 @@ def expected_campaign(
     )
 
 
-def _drained(used: float, failures: Failures, interval: float, saving: Saving, after: tuple[float, ...]) -> Kind:
+def _drained(
+    used: float, failures: Failures, interval: float, saving: Saving, after: tuple[float, ...]
+) -> InterruptionKind:
     """Interruptions with enough notice. The last save waits for one that is being written, and hurries it: what is left
     of that takes anything from nothing to a whole write. Where there is no time for both there is no last save."""
     if failures.drain is None or not used:
-        return Kind(0.0, True, after)
+        return InterruptionKind(0.0, True, after)
     write, spare = failures.drain.write_seconds, failures.drain.spare_seconds(failures.notice_seconds)
     in_time = min(1.0, spare / write) if write else 1.0
     exposed = saving.durable_seconds * (1 - in_time)
     writing = min(1.0, saving.durable_seconds / (interval + saving.stall_seconds))
     seconds = write * (1 - writing * (1 - in_time)) + writing * in_time * min(write, spare) / 2
-    return Kind(used, True, (seconds, *after[1:]), exposed)
+    return InterruptionKind(used, True, (seconds, *after[1:]), exposed)
 
 
 def campaigns(
