@@ -21,7 +21,7 @@ class GpuPeak(Frozen):
     memory_gb_per_second: dict[int, float]
     """Bandwidth of its memory in GB/s (1e9 bytes), by how many GB of it there are, as the data sheet names them."""
     watts: float | None = None
-    """Power for which the peak is told, of the data sheet; None: not known."""
+    """Power for which the data sheet states the peak; None: unknown."""
     source: str
     """Document of the figures."""
 

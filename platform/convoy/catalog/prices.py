@@ -23,7 +23,7 @@ FORMAT = 1
 """Of a price list."""
 
 STALE_DAYS = 366
-"""Prices of GPU machines change by a third within a year: one that is so much older than others tells little."""
+"""Prices of GPU machines change by a third within a year: one that is so much older than others says little."""
 
 Market = Literal["on_demand", "spot", "capacity_block", "reserved", "reserved_3y"]
 """How a machine is bought. reserved: for a year, reserved_3y: for three; nothing upfront, and paid also when unused."""

@@ -34,7 +34,7 @@ class ServicePrice(Frozen):
 
 
 class ServiceCost(BaseModel):
-    """What was used beside machines."""
+    """What was used besides machines."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -62,7 +62,7 @@ def one_line(error: ValidationError, model: type[BaseModel]) -> str:
     """The first complaint of `error` in the user's words, and how many more there are."""
     problems = error.errors(include_url=False, include_context=True)
     missing = [problem for problem in problems if problem["type"] == "missing"]
-    # A misspelled key is often why another one is missing, so what was given is told first.
+    # A misspelled key is often why another one is missing, so the misspelled one is reported first.
     others = [problem for problem in problems if problem["type"] != "missing"]
     if others:
         line, described = _describe(others[0], model), 1

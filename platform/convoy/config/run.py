@@ -114,7 +114,7 @@ def _check_heads(model: TransformerConfig, ranks: int) -> None:
 
 
 def tokenizer_vocabulary(data: DataConfig) -> int | None:
-    """Ids the data can hold, where the config alone tells; None for a `tokenizer.json`."""
+    """Ids the data can hold, where the config alone decides; None for a `tokenizer.json`."""
     if isinstance(data.corpus, ShardsCorpus | SyntheticCorpus):
         return data.corpus.vocab_size
     if isinstance(data.tokenizer, BpeTokenizer):

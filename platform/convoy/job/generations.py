@@ -84,7 +84,7 @@ def form_generation(
 
     origin: what was restored already, to go on from that instead, whatever the generation before has committed since;
     one that was formed since stands, which is a GenerationLostError.
-    store: the root. others: the further tiers, which are told of the generation too. control: where the agents
+    store: the root. others: the further tiers, which get the generation too. control: where the agents
     of the other nodes reach node 0's. token: what they then prove that they know; it is kept until `remove_tokens`.
     Raises GenerationLostError, CommitsLostError, and StoreUnavailable if any tier is
     out of reach: it may hold the newest commit; ConfigError if one that does was left out, or a tier does not keep what
@@ -181,7 +181,7 @@ def await_generation(
     """
     waited, others = 0.0, set[str]()
     while waited < deadline_seconds:
-        # First: of a gang that has ended already only this tells why.
+        # First: of a gang that has ended already only this says why.
         refused = refusal_of(store, formation)
         if refused is not None:
             raise FormationRefusedError(refused)
@@ -256,7 +256,7 @@ def _create(store: Store, generation: Generation, others: Sequence[Store]) -> No
     if not store.create(generation.name, data):
         raise GenerationLostError(f"generation {generation.generation} of {store.uri} was formed by another run")
     for tier in others:
-        # Copying does it again. With it a tier tells by itself which of its commits count, should the root be lost.
+        # Copying does it again. With it a tier shows by itself which of its commits count, should the root be lost.
         with contextlib.suppress(StoreUnavailable):
             with contextlib.suppress(ObjectMissing):
                 ran_with = config_name(generation.config_hash)

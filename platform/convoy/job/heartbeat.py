@@ -49,7 +49,7 @@ class Heartbeat:
     seconds: float
     """Since then."""
     live: bool = True
-    """The run goes on, as far as can be told from here."""
+    """The run continues, as far as can be seen from here."""
     by: str = ""
     """Which run, and where."""
 

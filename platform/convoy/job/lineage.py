@@ -169,7 +169,7 @@ def read_history(store: Store, others: Sequence[Store] = ()) -> History:
 
     Raises StoreUnavailable also where the root lacks a generation whose commits it has, and where it has less than the
     others stand on: then it is not the job's root, such as an empty folder where nothing is mounted. A further tier of
-    the newest generation that tells of none is no more the job's.
+    the newest generation that has none is no more the job's.
     """
     # The root is read last: what came to another tier before has its generation on the root.
     held = tuple(_holding(tier) for tier in others)
@@ -232,7 +232,7 @@ def config_name(digest: str) -> str:
 
 
 def generation_numbers(store: Store) -> list[int]:
-    """The generations that have been formed, as far as this tier tells."""
+    """The generations that have been formed, as far as this tier shows."""
     names = store.sizes("generations/")
     matches = (re.fullmatch(r"generations/(\d+)\.json", name) for name in names)
     return sorted(number for m in matches if m and generation_name(number := int(m[1])) in names)

@@ -66,7 +66,7 @@ def job_uri(root: str, job: str) -> str:
 
 
 def job_store(root: str, job: str, config: RunConfig | None = None) -> Store:
-    """The store of one job. config: tells how S3 is reached; None: by boto's own settings."""
+    """The store of one job. config: how S3 is reached; None: by boto's own settings."""
     return open_store(job_uri(root, job), config.checkpoint.store if config else None)
 
 

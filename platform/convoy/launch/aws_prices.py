@@ -1,4 +1,4 @@
-"""Prices as AWS tells them now: its Price List, spot price history and capacity block offerings, through boto3."""
+"""Prices as AWS has them now: its Price List, spot price history and capacity block offerings, through boto3."""
 
 import json
 import statistics
@@ -25,7 +25,7 @@ RESERVED: dict[Market, dict[str, str]] = {
     "reserved": {"LeaseContractLength": "1yr", **_NOTHING_UPFRONT},
     "reserved_3y": {"LeaseContractLength": "3yr", **_NOTHING_UPFRONT},
 }
-"""What is told of reserved instances: it can be compared with the others by its hour."""
+"""What is read of reserved instances: it can be compared with the others by its hour."""
 
 Client = Callable[[str, str], Any]
 """A boto3 client, by service and region."""
@@ -34,7 +34,7 @@ Client = Callable[[str, str], Any]
 def aws_prices(
     instances: Sequence[str], regions: Sequence[str], client: Client
 ) -> Iterator[Observed | SpotHours | str]:
-    """Each price that AWS tells; and in one line each what it would not tell, and why."""
+    """Each price that AWS gives; and in one line each what it would not give, and why."""
     for region in regions:
         for read in (_listed, _spot, _spot_hours, _blocks):
             try:

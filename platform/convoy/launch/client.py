@@ -1,4 +1,4 @@
-"""What Metaflow's Client API tells of a run that is under way, or has ended. Imports metaflow when it is asked."""
+"""What Metaflow's Client API has of a run that is under way, or has ended. Imports metaflow when it is asked."""
 
 import contextlib
 import itertools
@@ -19,7 +19,7 @@ class DueGang:
 
     step: str
     failed: float
-    """Unix time at which a node last told that an attempt of it failed; 0: none did."""
+    """Unix time at which an attempt of it last failed on a node; 0: none did."""
 
 
 class ClientRun:

@@ -66,7 +66,7 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
 
 
 class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
-    """Step decorator beside `@convoy_gang` in a flow of your own: the machines, the size of /dev/shm, the retries and
+    """Step decorator next to `@convoy_gang` in a flow of your own: the machines, the size of /dev/shm, the retries and
     the time limit that `cluster:` asks for. `@convoy_machines("machines")`: the flow's Config of that name has them.
 
     What cannot work, or does not fit the machines, ends the command before the run exists: one line, exit code 2.

@@ -25,7 +25,7 @@ LOOK_SECONDS = 10.0
 """For the job's root to answer: the run is over, and a person waits."""
 
 RUNNER_OPTION = "--runner-attribute-file"
-"""With it Metaflow's Runner and `convoy run` start a flow: they tell how it ended."""
+"""With it Metaflow's Runner and `convoy run` start a flow: they report how it ended."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class JobPlan:
         """Where the store takes it; else again with the next card."""
         if plan is self._written:
             return
-        with contextlib.suppress(StoreUnavailable):  # of which the agent tells: a card is drawn all the same
+        with contextlib.suppress(StoreUnavailable):  # which the agent reports: a card is drawn all the same
             self._job.write(NAME, (plan.model_dump_json(indent=1) + "\n").encode())
             self._written = plan
 

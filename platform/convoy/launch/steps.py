@@ -37,7 +37,7 @@ class Result:
 def plain_errors(*kinds: type[Exception]) -> Iterator[None]:
     """What a user can mend, an outage, and these kinds end the task with their message, without a traceback.
 
-    A kind may have a `headline` of its own, by which a preemption is told from a failure.
+    A kind may have a `headline` of its own, which distinguishes a preemption from a failure.
     """
     from metaflow.exception import MetaflowException
 

@@ -25,11 +25,6 @@ class Matrix:
     parts: tuple[int, ...] = ()
     """Rows of each projection that is stacked in it, such as queries, keys and values; empty: it is one projection."""
 
-    @property
-    def leaf(self) -> str:
-        """The last component of its name."""
-        return self.name.rpartition(".")[2]
-
     def split_over(self, ranks: int) -> "Matrix":
         """What each of so many tensor-parallel ranks has of it."""
         if self.split == "rows":

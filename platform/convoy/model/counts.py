@@ -11,7 +11,7 @@ TRAINED_BYTES = 16
 
 
 def saved_bytes(config: TransformerConfig) -> int:
-    """Of a checkpoint, but for some counters. torch names a tied head's weight beside the embedding's, so that it is
+    """Of a checkpoint, but for some counters. torch names a tied head's weight next to the embedding's, so that it is
     saved twice; its moments once."""
     again = 4 * config.vocab_size * config.d_model if config.tied_embeddings else 0
     return SAVED_BYTES * parameter_count(config) + again

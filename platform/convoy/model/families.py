@@ -20,7 +20,8 @@ class Family:
 
     name: str
     config: type[TransformerConfig]
-    """Its class in `config/model.py`, which no other family has."""
+    """Its class, which no other family has. A class that users may choose is also one of `ModelConfig` in
+    `config/model.py`."""
     shape: Callable[[Any], Block]
     """The block of a configuration, as data."""
     build: "Callable[[Any, bool], nn.Module]"

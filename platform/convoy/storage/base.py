@@ -21,7 +21,7 @@ class StoreUnfit(RuntimeError):
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """What a listing tells of an object."""
+    """What a listing has of an object."""
 
     bytes: int
     modified: float
@@ -94,7 +94,7 @@ class Store(Protocol):
         """Have this host forget what it has cached of the object, so that the next read comes from the storage."""
 
     def now(self) -> float:
-        """Unix time by the clock that `listing` tells times of."""
+        """Unix time by the clock of the times in `listing`."""
 
     def prove(self) -> None:
         """Check what commits stand on: of two create-only-if-absent, the second fails. Raises StoreUnfit."""
@@ -102,7 +102,7 @@ class Store(Protocol):
     def probe(self, name: str) -> None:
         """Write a few bytes durably and read them back, to see whether the store does that at all.
 
-        No listing tells of them, and nothing stays; on an object store they are an object of that name, which stays
+        No listing has them, and nothing stays; on an object store they are an object of that name, which stays
         until it is deleted. Raises StoreUnavailable, also where the store is full.
         """
 

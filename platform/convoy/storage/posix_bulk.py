@@ -153,7 +153,7 @@ def _write_at(fd: int, direct: int | None, data: memoryview, start: int) -> None
 def _write_some(fd: int, direct: int | None, data: memoryview, start: int) -> int:
     """Bytes written. Which offsets, lengths and addresses may go past the cache only the file system knows: it is asked
     for whole pages, from where they are. To copy them to better ones first takes three times the cores' time, and
-    memory that the training beside it lacks; only where they may not begin there they are."""
+    memory that training on the same host lacks; only where they may not begin there they are."""
     whole = len(data) - len(data) % _PAGE
     if direct is not None and whole and start % _PAGE == 0:
         with contextlib.suppress(_Refused), data[:whole] as pages:

@@ -28,7 +28,7 @@ def check_below(folder: Path, name: str) -> None:
         except OSError as error:
             if error.errno == errno.EINVAL:  # it is not a link
                 continue
-            return  # it is not there, or cannot be reached: whoever opens it is told so
+            return  # it is not there, or cannot be reached: whoever opens it gets the error
         if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
             raise OSError(errno.EXDEV, f"The link leads out of {folder}", path)
 

@@ -6,7 +6,7 @@ from convoy.job.events.event import Event
 
 
 class CheckpointSaved(Event):
-    """A commit exists; told when the gang learns of it, at the end of a step (rank 0)."""
+    """A commit exists; written when the gang learns of it, at the end of a step (rank 0)."""
 
     kind: Literal["checkpoint_saved"] = "checkpoint_saved"
     step: int

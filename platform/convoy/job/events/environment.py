@@ -31,8 +31,8 @@ class StorageGood(Event):
 
 
 class StoreRequests(Requests, Event):
-    """What the writer's process asked of one bucket since its last such event; told at most every minute, and at the
-    end. A process that is killed does not tell its last ones."""
+    """What the writer's process asked of one bucket since its last such event; written at most every minute, and at
+    the end. A process that is killed does not write its last ones."""
 
     kind: Literal["store_requests"] = "store_requests"
 
@@ -46,9 +46,9 @@ class EventsDropped(Event):
 
 
 class NoticeSources(Event):
-    """Where this node can learn ahead that its machine will be taken away; told once, after the first round of
+    """Where this node can learn ahead that its machine will be taken away; written once, after the first round of
     questions. A signal, or a person's wish, is always heard, and not among them. A machine of one's own
-    that has none does not tell it."""
+    that has none does not write it."""
 
     kind: Literal["notice_sources"] = "notice_sources"
     answering: list[str]

@@ -87,7 +87,7 @@ class FailureDetected(Event):
     retryable: bool = True
     """Another attempt may do better."""
     why: str = ""
-    """Why the gang does not go on in place, where the cause alone does not tell."""
+    """Why the gang does not resume in place, where the cause alone does not say."""
 
 
 class NodeChecked(Event):
@@ -105,7 +105,7 @@ class NodeChecked(Event):
 
 
 class SlowNode(Event):
-    """A node that the others wait for (agent of node 0); told when it begins, and with a share of 0 when it is over."""
+    """A node that the others wait for (agent of node 0); written when that begins, and with share 0 when it ends."""
 
     kind: Literal["slow_node"] = "slow_node"
     slow_node: int

@@ -68,7 +68,7 @@ class GenerationStarted(Event):
     rent: Rent | None = None
     """Of this node's machine; None: it has no price, as this host in a local run."""
     training: str = ""
-    """`training_hash` of its configuration; empty: a script, or a log of before it was told."""
+    """`training_hash` of its configuration; empty: a script, or a log from before it was recorded."""
     param_dtype: ParamDtypeChoice | None = None
     """None: the configuration or an earlier generation of the job settled the type."""
 
@@ -87,7 +87,7 @@ class GangStopped(Event):
 
     kind: Literal["gang_stopped"] = "gang_stopped"
     seconds: float
-    """Since they were told to end, or were killed."""
+    """Since they were ordered to end, or were killed."""
 
 
 class GenerationEnded(Event):

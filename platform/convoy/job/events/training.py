@@ -58,7 +58,7 @@ class StepDone(Event):
     optimizer_seconds: float = 0.0
     """Of its own: the norm of its part of the gradients, clipping and update."""
     exchange_seconds: float = 0.0
-    """Waiting for what all ranks tell each other in a step: tokens and decisions, the gradient norm, the loss."""
+    """Waiting for what all ranks exchange in a step: tokens and decisions, the gradient norm, the loss."""
     skipped: bool = False
     """Loss or gradient was not finite; the update was not applied."""
 
@@ -123,14 +123,14 @@ class Stopping(Event):
 
 
 class ScriptResumed(Event):
-    """A user's script told of its first step in this generation: it goes on from the one before (rank 0)."""
+    """A user's script reported its first step in this generation: it resumes from the one before (rank 0)."""
 
     kind: Literal["script_resumed"] = "script_resumed"
     step: int
 
 
 class ScriptStep(Event):
-    """How far a user's script is; not each step is told (rank 0)."""
+    """How far a user's script is; not each step is recorded (rank 0)."""
 
     kind: Literal["script_step"] = "script_step"
     step: int

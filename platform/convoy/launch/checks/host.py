@@ -20,7 +20,7 @@ def local_gpus() -> int:
 
 
 def gpu_memory_bytes() -> int | None:
-    """Of the smallest of this host's GPUs, as the driver tells it; None: it does not."""
+    """Of the smallest of this host's GPUs, as the driver reports it; None: it does not."""
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout

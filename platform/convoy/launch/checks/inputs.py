@@ -54,7 +54,7 @@ def _check_readable(config: RunConfig) -> None:
 
 
 def _check_space(config: RunConfig) -> None:
-    """Where no data were ever prepared; else what is there may be the dataset, and preparing it tells.
+    """Where no data were ever prepared; else what is there may be the dataset, and preparing it shows that.
 
     A remote corpus is not listed only for this.
     """
@@ -83,7 +83,7 @@ def existing_folder(folder: Path) -> Path:
 def _check_importable(model: CustomModelConfig) -> None:
     """Look for the module's file and the function's name in it: importing it could import torch."""
     module, _, function = model.build.partition(":")
-    # Workers run as `python -m`, so they find modules in the working directory, not beside the flow's file.
+    # Workers run as `python -m`, so they find modules in the working directory, not next to the flow's file.
     where: Sequence[str] | None = [str(Path.cwd()), *sys.path[1:]]
     spec = None
     for name in module.split("."):

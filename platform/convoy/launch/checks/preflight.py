@@ -40,7 +40,7 @@ class Finished:
 
 
 def on_this_host(config: RunConfig, gpus: int) -> RunConfig:
-    """The configuration with what only the launching host tells: the default root, and a default gang that fits.
+    """The configuration with what only the launching host knows: the default root, and a default gang that fits.
 
     The default gang of two processes becomes one on a host with one GPU, which two ranks cannot share.
     """
@@ -82,7 +82,7 @@ class Survey:
 
 
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
-    """Raise ConfigError for a run that cannot work; tell if the job is finished already."""
+    """Raise ConfigError for a run that cannot work; return the job's end if it is finished already."""
     missing = missing_settings(config, datastore)  # if anything is, no bucket is asked
     result = Survey(config, None, tuple(missing)) if missing else _looked_at(config, job, _sees(config))
     if result.missing:
@@ -111,7 +111,7 @@ def survey_root(config: RunConfig, missing: Sequence[ConfigError]) -> Survey:
 
 
 def missing_settings(config: RunConfig, datastore: str | None) -> list[PrerequisiteMissing]:
-    """What is to be installed and filled in before a first run, all of it: what is told one at a time is found one
+    """What is to be installed and filled in before a first run, all of it: what is reported one at a time is found one
     start after the other. Raises ConfigError for a configuration that is wrong."""
     return prerequisites([*compatibility.demands(config, datastore, local_gpus()), lambda: check_extra(config)])
 
@@ -170,8 +170,8 @@ def priced(config: RunConfig) -> RunConfig:
 
 
 def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
-    """Which sources tell ahead that this machine is taken away, where the gang runs on it; each node of another gang
-    tells by itself. None: it is no EC2 instance, which nobody takes away."""
+    """Which sources announce that this machine is taken away, where the gang runs on it; each node of another gang
+    reports its own. None: it is no EC2 instance, which nobody takes away."""
     if config.cluster.backend != "local":
         return "convoy: each node tells in its log, and on the card, which of its sources of notices answer"
     from convoy.gang.notices.sources import describe_statuses, has_metadata, machine_statuses
@@ -206,7 +206,7 @@ def _reaches(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str
 
 
 def _check_place(key: str, uri: str, config: RunConfig) -> None:
-    """Reading an object that is not there tells a bucket that does not exist, or is not ours, from an empty one."""
+    """Reading an object that is not there shows whether the bucket is empty, or does not exist or is not ours."""
     try:
         open_store(uri, config.checkpoint.store).read("JOB.json")
     except ObjectMissing:

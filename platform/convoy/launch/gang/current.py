@@ -163,7 +163,7 @@ def located(entrypoint: str, where: Sequence[Path]) -> str:
         looked = " or ".join(dict.fromkeys(str(folder) for folder in where))
         raise ConfigError(f"entrypoint = {entrypoint}: no such file, from {looked}")
     package = entrypoint.partition(".")[0]
-    # Workers find modules in the working directory and on PYTHONPATH, not beside the flow's file.
+    # Workers find modules in the working directory and on PYTHONPATH, not next to the flow's file.
     if importlib.machinery.PathFinder.find_spec(package, [str(where[0]), *sys.path[1:]]) is None:
         raise ConfigError(f"entrypoint = {entrypoint}: must be a file that ends in .py, or a module on the Python path")
     return entrypoint

@@ -70,7 +70,7 @@ class LiveCard:
     """Draws every `seconds` while a `with` block runs; `finish` draws the last time."""
 
     def __init__(self, watch: Watch, draw: Draw, seconds: float, plan: JobPlan | None = None) -> None:
-        """plan: of the job, to be shown beside what is measured."""
+        """plan: of the job, to be shown next to what is measured."""
         self._plan = plan
         self._watch = watch
         self._draw = draw

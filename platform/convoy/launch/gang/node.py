@@ -1,4 +1,4 @@
-"""Which node of which gang a task is: what Metaflow tells it at run time."""
+"""Which node of which gang a task is: what Metaflow gives it at run time."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from convoy.launch.checks.compatibility import world
 def this_node(config: RunConfig, current: Any, call: int, nproc_per_node: int | None, gpus: int) -> Node:
     """The node of the running task.
 
-    call: which gang of this task it is, from 1 on. asked: workers, as `@convoy_gang` has it. gpus: of this machine.
+    call: which gang of this task it is, from 1 on. nproc_per_node: as `@convoy_gang` has it. gpus: of this machine.
     Raises ConfigError for workers that do not fit.
     """
     gang = current.parallel
@@ -45,7 +45,7 @@ def live_task(current: Any) -> str:
 
 
 def on_one_host(environment: Mapping[str, str]) -> bool:
-    """Whether Metaflow runs all nodes as processes of this host. As its own `@parallel` tells it."""
+    """Whether Metaflow runs all nodes as processes of this host. As its own `@parallel` decides it."""
     return environment.get("METAFLOW_RUNTIME_ENVIRONMENT", "local") == "local"
 
 

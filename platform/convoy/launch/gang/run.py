@@ -26,8 +26,8 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, op
 
 Json = dict[str, Any]
 
-TELL_SECONDS = 5.0
-"""For the other nodes to be told that nothing comes of the gang: no failed step waits for a store that hangs."""
+REFUSE_SECONDS = 5.0
+"""To let the other nodes know that nothing comes of the gang: no failed step waits for a store that hangs."""
 
 WAIT_SECONDS = 6 * 3600.0
 """For node 0 to read and tokenise a corpus. Where Metaflow runs a gang, it ends with node 0's task."""
@@ -44,10 +44,10 @@ def train(
     call: int,
     nproc_per_node: int | None,
 ) -> None:
-    """Train as configured. Fails with a message that tells the first cause.
+    """Train as configured. Fails with a message that names the first cause.
 
     data: what `prepare_data` gave in an earlier step; None: node 0 prepares it now, and the others wait. plan: what
-    `settle` gave; None: node 0 makes it for its card. call: which gang of this task it is. asked: workers per node;
+    `settle` gave; None: node 0 makes it for its card. call: which gang of this task it is. nproc_per_node: workers;
     None: as configured.
     """
     from convoy.data.manifest import DataDamaged
@@ -105,12 +105,12 @@ def _run(task: Task, node: Node, current: Any, plan: Json | None = None) -> None
 
     if node.index == 0:
         tag_run(task.job, current)  # here too: a resumed run does not run its first step again
-        _tell_card(live_task(current).partition("/")[2])
+        _print_card_command(live_task(current).partition("/")[2])
     run_gang_step(task, node, _drawing(current), live_task(current), plan)
 
 
 @cache  # a step may run several gangs, which have one card
-def _tell_card(task: str) -> None:
+def _print_card_command(task: str) -> None:
     print(f"live card: python {sys.argv[0]} card view {task}", flush=True)
 
 
@@ -142,9 +142,9 @@ def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call:
         if index == 0 or not isinstance(error, FormationRefusedError | GangFailedError | PreemptedError):
             store, named = job_store(str(config.root), job, config), formation(current, call)
             reason = str(error) if index == 0 else f"node {index}: {error}"
-            telling = BackgroundCall("the refusal", lambda: refuse_formation(store, named, reason), TELL_SECONDS)
+            refusal = BackgroundCall("the refusal", lambda: refuse_formation(store, named, reason), REFUSE_SECONDS)
             with contextlib.suppress(StoreUnavailable):
-                telling.result()
+                refusal.result()
         raise
 
 

@@ -24,7 +24,7 @@ ASK_SECONDS = 2.0
 """Between two questions to the store."""
 
 ANSWER_SECONDS = 10.0
-"""For each; a store that hangs tells nothing."""
+"""For each; a store that hangs answers nothing."""
 
 FOREVER = 3600.0
 
@@ -42,7 +42,7 @@ class Hindrance:
     def __call__(self) -> str | None:
         """Why the gang will not come together, in one line; None: nothing is known."""
         if not self._node.leads:
-            return None  # the others are told by node 0
+            return None  # the others learn it from node 0
         return (ended_sibling() if self._node.shares_host else None) or self._refused()
 
     def _refused(self) -> str | None:
@@ -82,7 +82,7 @@ def _ended_children() -> Iterator[tuple[int, int]]:
 
 
 class GangFailedError(Exception):
-    """The gang failed; the text tells the first cause, and is the same on all nodes."""
+    """The gang failed; the text names the first cause, and is the same on all nodes."""
 
 
 def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str, plan: Json | None = None) -> None:
@@ -122,7 +122,7 @@ def _run_first(task: Task, node: Node, draw: Draw, settled_plan: Json | None) ->
 
 
 def _with_ranks(config: RunConfig, node: Node) -> RunConfig:
-    """The configuration with as many workers as there are, which `@convoy_gang` may have told."""
+    """The configuration with as many workers as there are, which `@convoy_gang` may have set."""
     cluster = config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
     return config.model_copy(update={"cluster": cluster})
 

@@ -32,8 +32,8 @@ def with_files(words: Sequence[str], config: str, file_of: Callable[[str], Path]
 def command_line(words: Sequence[str], values: Mapping[str, int], environ: Mapping[str, str]) -> str:
     """A line for a shell that starts the same with the same configuration.
 
-    words: from the flow's file on. values: as in `around_run`. No other words are told: options such as `--metadata`
-    and `--tag` change nothing of what a flow does, and may name what is nobody else's business.
+    words: from the flow's file on. values: as in `around_run`. No other words are passed: options such as
+    `--metadata` and `--tag` change nothing of what a flow does, and may name what is nobody else's business.
     """
     variables = [f"{name}={environ[name]}" for name in CONFIG_VARIABLES if name in environ]
     file, *others = words

@@ -101,7 +101,7 @@ def summary(job: str, history: Sequence[Ended]) -> str:
 
 
 def say(line: str) -> None:
-    """To people, beside what the flow prints."""
+    """For people, next to what the flow prints."""
     print(f"convoy: {line}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Whether a job's flow is started once more, told from how its runs ended. Pure: chance is passed in."""
+"""Whether a job's flow is started once more, decided by how its runs ended. Pure: chance is passed in."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ class Over:
 
     code: int
     why: str = ""
-    """Where the last run's end alone does not tell."""
+    """Where the last run's end alone does not say."""
 
 
 def decide(history: Sequence[Ended], limits: Limits, chance: float = 0.5) -> Again | Over:

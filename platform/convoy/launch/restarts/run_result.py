@@ -21,7 +21,7 @@ LOOK_BACK = 10
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What the job's root tells of one run."""
+    """What the job's root has of one run."""
 
     step: int = 0
     """Of the newest checkpoint, or the last one that was done."""
@@ -30,7 +30,7 @@ class JobFacts:
     started: bool = False
     """The newest one had workers on at least one node."""
     outcome: Outcome | None = None
-    """Of the newest one that tells."""
+    """Of the newest one that has one."""
     causes: tuple[FailureDetected, ...] = ()
     """Oldest first."""
     drain: DrainRequest | None = None
@@ -46,7 +46,7 @@ class FailedTask:
 
 
 def read_facts(store: Store, run: str) -> JobFacts:
-    """What the job's root tells of a run. run: its pathspec. Raises StoreUnavailable."""
+    """What the job's root has of a run. run: its pathspec. Raises StoreUnavailable."""
     history = read_history(store)
     newest, run_id = newest_commit(history), run.rpartition("/")[2]
     own = [g for g, generation in sorted(history.generations.items()) if generation.formation.startswith(f"{run_id}/")]
@@ -57,7 +57,7 @@ def read_facts(store: Store, run: str) -> JobFacts:
         if not events:
             continue
         outcome = outcome_of(events)
-        if outcome.state == "stopped":  # of which rank 0 tells why
+        if outcome.state == "stopped":  # of which rank 0 says why
             outcome = outcome_of([*events, *read_log(store, generation, "rank00000")])
         causes += _first_causes(events)
         step = max([step, *(event.step for event in events if isinstance(event, GenerationEnded))])
@@ -82,7 +82,7 @@ def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
 
 
 def read_log(store: Store, generation: int, writer: str) -> list[AnyEvent]:
-    """What all writers of that name told of a generation, by time: one on each node. Raises StoreUnavailable."""
+    """What all writers of that name wrote of a generation, by time: one on each node. Raises StoreUnavailable."""
     events: list[AnyEvent] = []
     for name in store.sizes(f"events/{generation:06d}/"):
         if re.match(rf"events/\d+/\d+/{writer}[./]", name):  # on S3 a log is a folder of pieces
