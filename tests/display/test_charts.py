@@ -5,8 +5,10 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from convoy.display.charts import PALETTE, Series, curves, stacked_bar
+from convoy.display.charts import PALETTE, Point, Series, curves, downsample, finite, stacked_bar
 
 
 def _luminance(colour: str) -> float:
@@ -84,3 +86,40 @@ def test_the_step_axis_ends_at_the_last_step_of_any_series() -> None:
     spec = curves("Loss", [Series("training", [(1, 2.0), (170, 1.0)]), Series("validation", [(0, 2.5)])], "nats").spec
     assert spec["layer"][0]["encoding"]["x"]["scale"] == {"domain": [0, 170]}
     assert curves("Loss", [], "nats").spec["layer"] == []
+
+
+POINTS = st.lists(st.floats(-1e6, 1e6), max_size=2000).map(lambda ys: [(float(x), y) for x, y in enumerate(ys)])
+
+
+@given(POINTS, st.integers(4, 50))
+def test_the_limit_holds_and_ends_and_extremes_survive_in_order(points: list[Point], limit: int) -> None:
+    kept = downsample(points, limit)
+    assert len(kept) <= limit
+    assert set(kept) <= set(points)
+    assert [x for x, _ in kept] == sorted({x for x, _ in kept})
+    if points:
+        assert (kept[0], kept[-1]) == (points[0], points[-1])
+        assert min(y for _, y in kept) == min(y for _, y in points)
+        assert max(y for _, y in kept) == max(y for _, y in points)
+
+
+def test_a_short_curve_is_left_as_it_is() -> None:
+    points = [(1.0, 2.0), (2.0, 1.0)]
+    assert downsample(points) == points
+    assert downsample([]) == []
+
+
+def test_a_spike_of_one_step_among_a_hundred_thousand_survives() -> None:
+    points = [(float(i), 9.0 if i == 54_321 else 1.0) for i in range(100_000)]
+    kept = downsample(points, 300)
+    assert (54_321.0, 9.0) in kept
+    assert len(kept) <= 300
+
+
+def test_a_limit_too_small_for_ends_and_extremes_is_refused() -> None:
+    with pytest.raises(ValueError, match="limit = 3: must be at least 4"):
+        downsample([], 3)
+
+
+def test_only_finite_values_can_be_drawn() -> None:
+    assert finite([(1, 2.0), (2, float("nan")), (3, float("-inf"))]) == [(1, 2.0)]

@@ -96,7 +96,7 @@ def test_nested_parameters_become_dotted_names() -> None:
 
 def test_no_page_terminal_or_reader_imports_torch_or_metaflow(tmp_path: Path) -> None:
     code = (
-        "import sys, convoy.report.pages.train, convoy.display.terminal, convoy.report.to_json;"
+        "import sys, convoy.report.pages.train, convoy.display.terminal, convoy.report.train_report;"
         "import convoy.report.trackers as r;"
         f"r.to_tensorboard([], {str(tmp_path)!r});"
         "sys.exit(bool({'torch', 'metaflow', 'tensorflow'} & set(sys.modules)))"

@@ -21,8 +21,8 @@ from convoy.report.fold import fold
 from convoy.report.pages.script import script_page
 from convoy.report.pages.train import final_page
 from convoy.report.tail import follow as follow_log
-from convoy.report.to_json import to_json
 from convoy.report.trackers import to_mlflow, to_tensorboard
+from convoy.report.train_report import to_json
 
 
 @click.command()

@@ -13,7 +13,7 @@ from convoy.job.events.log import EventReader, EventWriter, read_events
 from convoy.job.events.types import GenerationStarted, StepDone, encode
 from convoy.report.fold import fold
 from convoy.report.tail import lines
-from convoy.report.to_json import to_json
+from convoy.report.train_report import to_json
 from convoy.storage import Store, open_store
 
 
