@@ -42,7 +42,7 @@ class MarketPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SpotPlan(MarketPlan):
-    """With its range."""
+    """A market plan with its range."""
 
     shortest_seconds: float
     """At the lower end of the interruption rates."""

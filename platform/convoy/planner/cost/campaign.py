@@ -59,7 +59,7 @@ class Course:
 
     @property
     def _storage(self) -> float | None:
-        """Of all machines together."""
+        """Bytes per second of all machines together."""
         each = self.measurements.node_bytes_per_second
         return each and each * self.job.nodes
 

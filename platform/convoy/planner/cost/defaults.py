@@ -21,10 +21,10 @@ _CHECKPOINT = "benchmarks/results/checkpoint.json, convoy, 2 ranks of 268 MB eac
 _DRILLS = "benchmarks/results/drills.json, docs/guides/drills.md"
 
 SAVED_BYTES_PER_STALL_SECOND = Assumed(3.58e9, date(2026, 11, 22), f"{_CHECKPOINT}: extra_window, median of 24")
-"""Of one rank: what a save adds to the steps around it. On a GPU the copy to host memory decides, over PCIe."""
+"""Bytes of one rank, over what a save adds to the steps around it. On a GPU the copy to host memory decides."""
 
 RESTORED_BYTES_PER_SECOND = Assumed(6.48e8, date(2026, 11, 22), f"{_CHECKPOINT}: restore, median of 24")
-"""Of one rank, from a local disk, checked as it is read."""
+"""Rate of one rank, from a local disk, with checks."""
 
 RESTART_SECONDS = Assumed(4.73, date(2026, 11, 22), f"{_DRILLS}: node-kill, recovered, median of 30")
 """From an interruption to the first step of the next attempt, of a model whose state takes no time to read. Neither a
@@ -37,7 +37,7 @@ GPU_FAULT_SECONDS = Assumed(
     54 * 86400 * 16384 / 419, date(2024, 7, 31), "419 unexpected interruptions in 54 days of 16,384 H100: "
     "Llama 3 405B (arXiv 2407.21783, table 5)",
 )  # fmt: skip
-"""Of one GPU, until something of it, of its machine or of its job breaks: 5.8 years. Other clusters have other ones."""
+"""Mean time until something of one GPU, its machine or its job breaks: 5.8 years. Other clusters differ."""
 
 _CAMPAIGN, _CONFIG = CampaignConfig(), "default of recovery.campaign"
 

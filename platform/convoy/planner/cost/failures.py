@@ -10,7 +10,7 @@ from convoy.planner.cost import defaults
 
 
 class Rate(NamedTuple):
-    """Of interruptions of a gang."""
+    """How often a gang is interrupted."""
 
     mtbf_seconds: float
     """Mean time between them; infinite: there are none."""
@@ -25,7 +25,7 @@ class Drain:
     before_seconds: float
     """Until it begins: the notice is seen, and the step under way is done."""
     write_seconds: float
-    """Until it is durable; nothing holds it back, and nothing trains beside it."""
+    """Until it is durable; nothing limits it, and nothing trains meanwhile."""
 
     def spare_seconds(self, notice_seconds: float) -> float:
         """Between its end and that of the machine; negative: it comes too late."""

@@ -60,7 +60,7 @@ class Gathering:
         self._there.add((unit.name, at))
 
     def forward_over(self) -> None:
-        """Of the whole model."""
+        """At the end of the model's forward."""
         self._tally.give("gathered", self._on_the_way)
         self._on_the_way = 0
 
@@ -143,6 +143,6 @@ class Gathering:
             tally.give("gradients", GRADIENT * unit.shard)
 
     def backward_over(self) -> None:
-        """Of the whole model, in the last pass; before it, the last buffer stays until the next reduction."""
+        """At the end of the last pass; in earlier ones the last buffer stays until the next reduction."""
         self._tally.give("reduced", self._tally.now["reduced"])
         self._reducing = 0

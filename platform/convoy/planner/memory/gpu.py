@@ -1,7 +1,7 @@
 """Memory that a job needs on each GPU, part by part at the peak of a step, and whether it fits.
 
 Weights, gradients, activations and buffers are those of tensors, followed through a step (`replay.py`). What CUDA, NCCL
-and the allocator take beside them are the constants here. Derivation and checks: docs/explanation/memory.md.
+and the allocator take on top are the constants here. Derivation and checks: docs/explanation/memory.md.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from convoy.planner.step.fsdp_units import stages
 from convoy.planner.workload import Workload
 
 DRIVER_SHARE = 0.0125
-"""Of a GPU's nominal memory, that CUDA does not offer: PyTorch's messages tell of 39.5 to 39.6 GiB on an A100 of 40,
-and of 79.1 to 79.3 on A100 and H100 of 80 (issues of several projects, 2023 to 2026)."""
+"""Share of a GPU's nominal memory that CUDA does not offer: PyTorch's messages report 39.5 to 39.6 GiB on an A100 of
+40, and 79.1 to 79.3 on A100 and H100 of 80 (issues of several projects, 2023 to 2026)."""
 
 CONTEXT_BYTES = 300 * 2**20
 """CUDA's context, with kernels that are loaded when they are needed (pytorch/pytorch issue 107667, 2023-08)."""

@@ -12,11 +12,11 @@ class Loss:
     """Bytes of the tensors of a head, which computes both gradients with the loss."""
 
     hidden: int
-    """Of the residual stream, of the tokens whose loss the rank computes."""
+    """Residual stream of the tokens whose loss the rank computes."""
     scaled: int
-    """Of its gradient in fp32, where that is another type."""
+    """Its gradient in fp32, where that is another type."""
     logits: int
-    """Of a chunk, in the type that computes and in fp32."""
+    """A chunk's, in the type that computes and in fp32."""
     weight_gradient: int
     """In the type that computes."""
     added_up: int

@@ -75,9 +75,8 @@ class _Step:
             for name, shapes in matrices(model, parallel.tensor).items()
         }
         self._saved: dict[str, int] = {}
-        """Of a block, from forward to backward."""
+        """Activations of a block, from forward to backward."""
         self._at = 0
-        """Number of the block at work."""
         self._open: Unit | None = None
         """The matrix at work in forward, that is freed when the next one is."""
         self._backward = False
@@ -126,14 +125,12 @@ class _Step:
         self._gathering.forward(self._open, self._at)
 
     def gradient(self, name: str) -> None:
-        """As `Weights`."""
         if self._alone:
             self._gathering.backward(self._unit(name), self._at)
             self._ahead(self._stage.block.index(self._unit(name)))
         self._tally.take("gradients", self._matrices[name])
 
     def done(self, name: str) -> None:
-        """As `Weights`."""
         if self._alone:
             self._gathering.reduce(self._unit(name), self._at, self._one, self._matrices[name])
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 Part = Literal["parameters", "optimizer", "gradients", "gathered", "reduced", "activations", "logits"]
-"""parameters: a rank's own shards; optimizer: their moments, and what an update needs beside them; gradients: shards of
+"""parameters: a rank's own shards; optimizer: their moments, and what an update needs on top; gradients: shards of
 them, and those of a whole unit that are not reduced yet; gathered: weights of whole units, in use, ahead, and on their
 way; reduced: buffers of reductions; logits: what the head and its loss take."""
 

@@ -14,10 +14,10 @@ from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Workload
 
 FLOPS_PER_PARAMETER = 6
-"""Of a token: 2 forward, 4 backward."""
+"""A token's operations: 2 forward, 4 backward."""
 
 FORWARD_FLOPS_PER_PARAMETER = 2
-"""Of which a share is done again for backward."""
+"""Recomputation repeats a share of these."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class BreakEven:
 
 @dataclass(frozen=True)
 class Sending:
-    """What enters a machine in a pass, of what its ranks gather and add up: shares of the whole model."""
+    """What enters a machine in a pass: parameters that are gathered and gradients that are scattered, as shares of the
+    whole model."""
 
     gathers: float
-    """Of parameters."""
     scatters: float
-    """Of gradients; the scatter and the gather of an all-reduce are two."""
+    """The scatter and the gather of an all-reduce are two."""
 
     def bytes_per_parameter(self, param_dtype: str = "bf16", reduce_dtype: str = "fp32") -> float:
         return self.gathers * WIDTH[param_dtype] + self.scatters * WIDTH[reduce_dtype]
@@ -59,7 +59,7 @@ def replicated(copies: int, passes: int = 1, machines: int = 1) -> Sending:
 
 
 def sending(job: Workload) -> Sending:
-    """Of any strategy but a pipeline, whose stages send activations."""
+    """Any strategy but a pipeline, whose stages send activations."""
     machines = max(1, job.sharing // job.machine.ranks)
     parallel, passes = job.parallel, job.passes
     within = sharded(machines, passes, parallel.reshard_after_forward, parallel.reduce_every_pass)

@@ -33,7 +33,7 @@ class Constants(Frozen):
     narrow_head: float = Field(gt=0)
     """Attention takes 1 + narrow_head / (width of a head) times as long: work for each score, whatever the width."""
     fp8_speedup: float = Field(gt=0)
-    """Of linear layers whose operands are fp8, over bf16, scaling and casting included."""
+    """Speed of linear layers with fp8 operands over bf16, scaling and casting included."""
     memory_efficiency: float = Field(gt=0)
     """Share of the GPU's memory bandwidth that a streaming kernel reaches."""
     matmul_traffic: float = Field(gt=0)
@@ -43,9 +43,9 @@ class Constants(Frozen):
     logit_bytes: float = Field(gt=0)
     """Moved by the loss for each logit, forward and backward."""
     kernel_seconds: float = Field(gt=0)
-    """For which the GPU stands still between two kernels."""
+    """Idle time of the GPU between two kernels."""
     host_seconds: float = Field(gt=0)
-    """Of the CPU to start a kernel, autograd and the wrapper's hooks included; a floor under the time of a pass."""
+    """CPU time to start a kernel, autograd and the wrapper's hooks included; a floor under the time of a pass."""
     inside_efficiency: float = Field(gt=0)
     """Share of NVLink's bandwidth, or of PCIe's where there is none, that a collective reaches."""
     between_efficiency: float = Field(gt=0)
@@ -61,7 +61,7 @@ class Constants(Frozen):
     operations: float = Field(1.0, gt=0)
     """Small operations, as they were measured, that each counted kernel costs where a CPU computes."""
     step_seconds: float = Field(gt=0)
-    """Of a step, whatever it computes: batch, learning rate, log, synchronisation."""
+    """Fixed cost of a step: batch, learning rate, log, synchronisation."""
     straggling: float = Field(ge=0)
     """Share by which a step is longer for each factor e of machines that wait for the slowest of them."""
 

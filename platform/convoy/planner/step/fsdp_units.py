@@ -22,7 +22,7 @@ class Unit:
 
     name: str
     shapes: tuple[Shape, ...]
-    """Of what a tensor rank has of each."""
+    """Part of one tensor rank."""
     shards: int
     """Ranks that share them."""
 
@@ -33,7 +33,6 @@ class Unit:
 
     @cached_property
     def elements(self) -> int:
-        """Of its weights."""
         return sum(rows * columns for rows, columns in self.shapes)
 
     @cached_property
@@ -49,7 +48,7 @@ class Stage:
     embed: Unit | None
     """None: the root has it, or another stage."""
     block: tuple[Unit, ...]
-    """Of each block, in forward's order: the outermost unit first, then each matrix where those are gathered alone."""
+    """Units of each block, in forward's order: the outermost first, then each matrix where those are gathered alone."""
     blocks: int
     head: Unit | None
     root: Unit | None
@@ -72,7 +71,7 @@ class Stage:
 
 
 def stages(workload: Workload) -> tuple[Stage, ...]:
-    """Of each stage of the pipeline; one where there is no pipeline."""
+    """One where there is no pipeline."""
     model, shards, count = workload.model, workload.shards, workload.parallel.pipeline
     embed, head = _embed(model), _head(model)
     block = tuple(_block_units(workload))

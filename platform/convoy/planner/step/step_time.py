@@ -1,12 +1,14 @@
-"""The time of one optimizer step, part by part, before it is taken. docs/explanation/step-time.md derives each part."""
+"""The time of one optimizer step, part by part, before it is taken: from counts and constants to seconds.
+
+Formulas use only sums, products and absolute values, so that arguments may be numbers or arrays of them.
+docs/explanation/step-time.md derives each part.
+"""
 
 import math
 from dataclasses import dataclass, field, fields
 
 from convoy.config.run import RunConfig
-from convoy.planner.step import compute
 from convoy.planner.step.calibration import Calibration, Constants, chip_of, shipped, shipped_for
-from convoy.planner.step.compute import Rates, Seconds, larger
 from convoy.planner.step.exposed import Exposed, exposed
 from convoy.planner.step.hardware import Hardware, hardware
 from convoy.planner.step.traffic import Message, Traffic, traffic
@@ -16,32 +18,23 @@ from convoy.planner.workload import Workload
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one step; the parts add up to it. What is computed again in backward is in the first four."""
+    """Seconds of one step; the parts, named in `PART_NAMES`, add up to it. Recomputation is in the first four."""
 
     matmul: float
-    """Linear layers and the head."""
     attention: float
     memory: float
-    """Kernels bound by memory: norms, nonlinearities, residuals, the loss."""
     kernels: float
-    """Gaps between kernels."""
     host: float
     """The GPU, with nothing to compute or to send, waits for the CPU that starts its kernels."""
     gather: float
-    """Parameters are gathered, and no computation hides it."""
     reduce: float
-    """The same of gradients."""
     packing: float
-    """Messages are moved through the GPU's memory."""
     tensor: float
-    """Ranks of one product add up activations."""
     bubble: float
     """A stage of the pipeline waits for the others, and for what they hand on."""
     optimizer: float
     step: float
-    """What a step takes whatever it computes."""
     straggling: float
-    """Machines wait for the slowest."""
 
     @property
     def total(self) -> float:
@@ -68,6 +61,43 @@ PART_NAMES = {
 
 
 @dataclass(frozen=True)
+class Rates:
+    """What a rank reaches: operations/s; bytes/s of memory; seconds from one kernel to the next."""
+
+    matmul: float
+    head: float
+    """Never fp8."""
+    attention: float
+    memory: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Time of some work, by what bounds it, as in `StepTime`."""
+
+    matmul: float
+    attention: float
+    memory: float
+    kernels: float
+
+    @property
+    def total(self) -> float:
+        return self.matmul + self.attention + self.memory + self.kernels
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        return Seconds(
+            self.matmul + other.matmul,
+            self.attention + other.attention,
+            self.memory + other.memory,
+            self.kernels + other.kernels,
+        )
+
+    def times(self, factor: float) -> "Seconds":
+        return Seconds(self.matmul * factor, self.attention * factor, self.memory * factor, self.kernels * factor)
+
+
+@dataclass(frozen=True)
 class Counted:
     """All that the formulas need of a workload; numbers, or arrays of them for many workloads."""
 
@@ -79,7 +109,7 @@ class Counted:
     log_nodes: float
     """Natural logarithm of the machines."""
     tokens: float
-    """Of one step and GPU."""
+    """Tokens of one step and GPU."""
     exposed: Exposed = field(default_factory=Exposed)
     """What collectives take by measured lines; where there are none, that follows from `traffic`."""
 
@@ -118,7 +148,7 @@ def unmodelled(config: RunConfig) -> str:
 
 
 def tokens_per_second(job: Workload, time: StepTime) -> float:
-    """Of each GPU."""
+    """Speed of each GPU."""
     return job.tokens_per_step / job.ranks / time.total
 
 
@@ -141,9 +171,9 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     """chip: under which the constants have its efficiencies."""
     done, sent, passes = counted.work, counted.traffic, counted.passes
     rates = _rates(counted.hardware, k, chip, kernels)
-    ahead = compute.forward(done, rates, k)
-    back = compute.backward(done, ahead)
-    whole = (ahead + back).times(done.blocks) + compute.head(done, rates, k)
+    ahead = _forward(done, rates, k)
+    back = _backward(done, ahead)
+    whole = (ahead + back).times(done.blocks) + _head(done, rates, k)
     modelled, lines = counted.hardware.hides, counted.exposed
     gather, reduce = _exposed(counted, k, ahead, back)
     gather, reduce = modelled * gather + lines.gather, modelled * reduce + lines.reduce
@@ -156,7 +186,7 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     among = tensor + lines.tensor / passes
     # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
     on_gpu = running.total + gather + reduce + packing + tensor * passes + lines.tensor
-    waiting = larger(0.0, compute.host(done, k) * passes - on_gpu)
+    waiting = _larger(0.0, _host(done, k) * passes - on_gpu)
     seconds = {
         "matmul": running.matmul,
         "attention": running.attention,
@@ -180,10 +210,50 @@ def _rates(machine: Hardware, k: Constants, chip: str, kernels: Kernels) -> Rate
     return Rates(
         matmul=head * (k.fp8_speedup if kernels.matmul == "fp8" else 1.0),
         head=head,
-        attention=larger(machine.attention_flops, machine.flops * (machine.attention_flops == 0)) * efficiency[chip],
+        attention=_larger(machine.attention_flops, machine.flops * (machine.attention_flops == 0)) * efficiency[chip],
         memory=machine.memory_bytes_per_second * k.memory_efficiency,
         gap=k.kernel_seconds + k.operations * machine.operation_seconds,
     )
+
+
+def _larger(a: float, b: float) -> float:
+    """Elementwise where they are arrays."""
+    return (a + b + abs(a - b)) / 2
+
+
+def _forward(work: Work, rates: Rates, k: Constants) -> Seconds:
+    """One block."""
+    return Seconds(
+        matmul=work.matmul_flops / rates.matmul + k.matmul_traffic * work.matmul_bytes / rates.memory,
+        attention=work.attention_flops / rates.attention * (1 + k.narrow_head / work.head_width),
+        memory=k.elementwise_traffic * work.memory_bytes / rates.memory,
+        kernels=work.kernels * rates.gap,
+    )
+
+
+def _backward(work: Work, ahead: Seconds) -> Seconds:
+    """One block, and what of its forward pass is computed again. ahead: its forward pass."""
+    return Seconds(
+        matmul=ahead.matmul * (2 + work.again.matmul),
+        attention=ahead.attention * (work.attention_backward + work.again.attention),
+        memory=ahead.memory * (2 + work.again.rest),
+        kernels=ahead.kernels * (2 + work.again.rest),
+    )
+
+
+def _head(work: Work, rates: Rates, k: Constants) -> Seconds:
+    """Logits, loss, and their backward pass."""
+    return Seconds(
+        matmul=3 * (work.head_flops / rates.head + k.matmul_traffic * work.head_bytes / rates.memory),
+        attention=0.0,
+        memory=k.logit_bytes * work.logits / rates.memory,
+        kernels=0.0,
+    )
+
+
+def _host(work: Work, k: Constants) -> float:
+    """Seconds that the CPU needs to start the kernels of a pass."""
+    return work.blocks * work.kernels * (3 + work.again.rest) * k.host_seconds
 
 
 def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> tuple[float, float]:
@@ -207,17 +277,16 @@ def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> t
 
 
 def _added(message: float, above: float, k: Constants) -> float:
-    """By which a collective lengthens the computation above it: what it is longer than that, and what it takes from it
-    meanwhile."""
-    longer = larger(0.0, message - above)
+    """Time that a collective adds to the computation that it overlaps: its excess, and the slowdown meanwhile."""
+    longer = _larger(0.0, message - above)
     return longer + k.contention * (message - longer)
 
 
 def _seconds(message: Message, machine: Hardware, k: Constants) -> float:
-    """Of a collective alone: its slowest link, and its hops."""
+    """Time of a collective alone: its slowest link, and its hops."""
     inside = message.inside / (machine.inside_bytes_per_second * k.inside_efficiency)
     between = message.between / (machine.between_bytes_per_second * k.between_efficiency)
-    return larger(inside, between) + k.hop_factor * message.hops
+    return _larger(inside, between) + k.hop_factor * message.hops
 
 
 def _held(counted: Counted) -> float:

@@ -1,6 +1,6 @@
 """What the collectives of `communication.py` carry: bytes through NVLink and through the machine's network, and hops.
 
-A group of ranks that lie beside each other has `q` of them on each of `m` machines. A ring carries (n - 1) / n of a
+A group of ranks that lie next to each other has `q` of them on each of `m` machines. A ring carries (n - 1) / n of a
 message of n = q m ranks through each of its links. Between machines it crosses each network card (m - 1) / m of a
 message times as often as there are such groups on a machine: they share its network.
 docs/explanation/step-time.md#communication.
@@ -106,13 +106,13 @@ class Group:
 
 
 def group(collective: Collective, ranks_per_machine: int) -> Group:
-    """Ranks so far apart lie beside each other on a machine as far as it has them; the others form groups like it."""
+    """Ranks `stride` apart are on one machine as far as it has them; the others form groups like it."""
     on_node = max(1, min(collective.ranks, ranks_per_machine // collective.stride))
     return Group(on_node, -(-collective.ranks // on_node), max(1, ranks_per_machine // on_node))
 
 
 def traffic(job: Workload) -> Traffic:
-    """Of the rank that sends most."""
+    """Messages of the rank that sends most."""
     stage, sent = busiest(job)
     node, passes, shared = job.machine.ranks, float(job.passes), job.parallel.tensor > 1
     gathers = _of(sent, "all_gather", "weights")
@@ -167,7 +167,7 @@ def _of(sent: Iterable[Collective], kind: str, what: str) -> list[Collective]:
 
 
 def _each(sent: list[Collective], blocks: int) -> float:
-    """Of a step: how often each unit of each block is sent."""
+    """How often a step sends each unit of each block."""
     return next((each.number / blocks for each in sent if each.unit not in ENDS), 0.0)
 
 

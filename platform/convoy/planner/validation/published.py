@@ -43,7 +43,7 @@ _PRECISIONS = {
     "bf16": "bf16", "amp_bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "amp_fp16": "bf16", "float16": "bf16",
     "amp_fp8": "fp8", "fp8": "fp8", "float8": "fp8", "": "bf16",
 }  # fmt: skip
-"""Of linear layers; fp16 has the peak of bf16."""
+"""Type of linear layers' operands; fp16 has the peak of bf16."""
 
 _REDUCTIONS = {"pure": "bf16", "default": "fp32", "": "fp32"}
 _RECOMPUTED = {
