@@ -15,7 +15,7 @@ from convoy.planner.workload import Workload
 
 
 class Weights(Protocol):
-    """Is told when a matrix of a block, by its name, is worked with."""
+    """Receives when a matrix of a block is at work, by its name."""
 
     def forward(self, name: str) -> None:
         """It is about to be multiplied."""
@@ -33,22 +33,22 @@ class Sizes:
 
     block: Block
     hidden: int
-    """Of the residual stream."""
+    """The residual stream."""
     middle: int
     """Of the residual stream between attention and the MLP; 0: both read the same norm."""
     normed: int
-    """After a norm, with what the norm keeps beside its input."""
+    """After a norm, with what the norm saves next to its input."""
     normed_2: int
     """After a second one."""
     qkv: int
     rotated: int
     """Queries and keys; 0: they are not rotated."""
     mixed: int
-    """What attention gives, and what it keeps beside it."""
+    """Result of attention, and what it saves next to that."""
     inner: int
-    """Of the MLP's width."""
+    """Of the width of the MLP."""
     mask: int
-    """Of one dropout."""
+    """Mask of one dropout."""
     plain: int
     """Scores of an attention that keeps them."""
 

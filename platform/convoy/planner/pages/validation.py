@@ -32,9 +32,9 @@ def validation_page(result: Validation, measured: list[MeasuredRun], calibration
         *_facts(measured),
         Text(f"Calibration of {calibration.date}: {calibration.data}.", quiet=True),
     ]
-    if result.seen:
+    if result.rows_fitted:
         blocks.append(
-            Text(f"{result.seen} of the {result.rows} rows are among those that it was fitted to.", quiet=True)
+            Text(f"{result.rows_fitted} of the {result.rows} rows are among those that it was fitted to.", quiet=True)
         )
     return Page(_TITLE, tuple(blocks))
 

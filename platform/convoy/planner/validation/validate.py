@@ -48,7 +48,7 @@ class Validation(Frozen):
     lookup_median_abs_pct_error: float | None = Field(exclude=True)
     """Error of the nearest neighbour among the shipped measurements."""
     lookup_p90_abs_pct_error: float | None = Field(exclude=True)
-    seen: int = Field(exclude=True)
+    rows_fitted: int = Field(exclude=True)
     """Rows that the calibration was fitted to."""
 
 
@@ -74,7 +74,7 @@ def validate(
         per_row=rows,
         lookup_median_abs_pct_error=median_abs(lookup) if lookup else None,
         lookup_p90_abs_pct_error=p90_abs(lookup) if lookup else None,
-        seen=sum(run.digest in calibration.seen for run in measured),
+        rows_fitted=sum(run.digest in calibration.seen for run in measured),
     )
 
 
