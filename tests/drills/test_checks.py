@@ -1,6 +1,8 @@
 """What some drills must show beyond what all must: each check tells what is wrong, and of a right trial nothing."""
 
 import math
+import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -10,20 +12,24 @@ import pytest
 
 from convoy.checkpoint.format import shards_prefix
 from convoy.config.run import RunConfig
+from convoy.drills import checks
 from convoy.drills.checks import (
     all_logged,
+    files_left,
     left_behind,
     lost_steps,
+    memory_left,
+    notice_problems,
+    processes_left,
     read_otherwise,
     saved_elsewhere,
     saved_late,
-    seen,
     stood_still,
     stopped_late,
 )
-from convoy.drills.fault import Size
+from convoy.drills.fault import GangSize
 from convoy.drills.faults.node import NodeKill
-from convoy.drills.observe import Observed
+from convoy.drills.observe import Observation
 from convoy.job.events.types import (
     AnyEvent,
     CheckpointAlert,
@@ -46,11 +52,11 @@ STEPS = 8
 
 def a_trial(
     events: Sequence[AnyEvent], injected: Sequence[float] = (BEGAN,), history: History | None = None
-) -> Observed:
-    fault = NodeKill(Size(3, 1), Random(0), Path("/nowhere"))
+) -> Observation:
+    fault = NodeKill(GangSize(3, 1), Random(0), Path("/nowhere"))
     config = RunConfig()
     config = config.model_copy(update={"train": config.train.model_copy(update={"steps": STEPS})})
-    return Observed(
+    return Observation(
         fault=fault,
         config=config,
         injected=injected,
@@ -148,7 +154,7 @@ def test_two_commits_of_one_step_that_are_both_read_are_told() -> None:
 
 
 def test_a_notice_that_one_node_sees_is_fine() -> None:
-    assert seen(a_trial([a_notice(1)]), 1, "spot", "save_and_end") == []
+    assert notice_problems(a_trial([a_notice(1)]), 1, "spot", "save_and_end") == []
 
 
 @pytest.mark.parametrize(
@@ -156,12 +162,12 @@ def test_a_notice_that_one_node_sees_is_fine() -> None:
     [[], [a_notice(0)], [a_notice(1), a_notice(0)], [a_notice(1, source="rebalance")], [a_notice(1, action="end")]],
 )
 def test_a_notice_that_is_not_seen_as_it_should_be_is_told(notices: list[NoticeReceived]) -> None:
-    assert len(seen(a_trial(notices), 1, "spot", "save_and_end")) == 1
+    assert len(notice_problems(a_trial(notices), 1, "spot", "save_and_end")) == 1
 
 
 def test_where_all_nodes_have_the_notice_any_may_see_it() -> None:
-    assert seen(a_trial([a_notice(0), a_notice(2)]), None, "spot", "save_and_end") == []
-    assert seen(a_trial([]), None, "spot", "save_and_end") == ["no notice was seen"]
+    assert notice_problems(a_trial([a_notice(0), a_notice(2)]), None, "spot", "save_and_end") == []
+    assert notice_problems(a_trial([]), None, "spot", "save_and_end") == ["no notice was seen"]
 
 
 def test_a_save_that_is_committed_in_time_is_fine() -> None:
@@ -279,9 +285,37 @@ def test_without_an_injection_every_check_still_says_something_or_nothing(events
     trial = a_trial(events, injected=())
     for lines in (
         stopped_late(trial, {0}, 3.0),
-        seen(trial, 1, "spot", "save"),
+        notice_problems(trial, 1, "spot", "save"),
         saved_late(trial, 10.0, ends=True),
         saved_elsewhere(trial, "/next", math.inf),
         stood_still(trial, 4.0),
     ):
         assert len(lines) == 1
+
+
+def test_a_process_that_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "GRACE_SECONDS", 0.3)
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        assert processes_left(lambda: {sleeper.pid}) == [f"process {sleeper.pid} is left: sleep 600"]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_processes_that_are_just_ending_get_a_moment() -> None:
+    until = time.monotonic() + 0.3
+    assert processes_left(lambda: {1} if time.monotonic() < until else set()) == []
+
+
+def test_only_the_gang_s_own_shared_memory_counts(tmp_path: Path) -> None:
+    for name in ("convoy-17-99-abc", "convoy-18-99-abc", "another-17-99-abc"):
+        (tmp_path / name).mkdir()
+    assert memory_left({17, 19}, tmp_path) == [f"{tmp_path}/convoy-17-99-abc is left"]
+
+
+def test_temporary_files_are_named(tmp_path: Path) -> None:
+    assert files_left(tmp_path) == []
+    assert files_left(tmp_path / "nowhere") == []
+    (tmp_path / "convoy-x").mkdir()
+    assert files_left(tmp_path) == ["temporary file convoy-x is left"]

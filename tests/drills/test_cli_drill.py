@@ -26,7 +26,7 @@ def test_without_a_name_the_drills_are_listed() -> None:
     done = convoy()
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(DRILLS)
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [drill.name for drill in DRILLS]
     assert max(map(len, lines)) <= 80
 
 

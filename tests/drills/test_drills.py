@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from convoy.drills.compare_state import State
-from convoy.drills.fault import Plan, Size
-from convoy.drills.registry import DRILLS
-from convoy.drills.runner import Campaign, in_words
+from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.registry import DRILLS, drill_named
+from convoy.drills.runner import DrillRunner, in_words
 from tests.campaign import in_full
 
 pytestmark = pytest.mark.alone
@@ -40,7 +40,7 @@ RANDOM_SECONDS = {"sample": 20, "full": 1200}
 LARGER = "model.d_model=192"
 """A model whose parts are written for two seconds: a smaller one is written too soon to be killed meanwhile."""
 
-Campaigns = Callable[..., Campaign]
+Campaigns = Callable[..., DrillRunner]
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +48,15 @@ def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Campaigns:
     """One trial of each drill, with so many nodes; what they are compared with is made once."""
     states: dict[str, State] = {}
 
-    def campaign(nodes: int, *words: str, flow: bool = False) -> Campaign:
-        plan = Plan(size=Size(nodes, 1), trials=1, slack=SLACK, flow=flow, words=(SMALL, *words))
-        return Campaign(plan, tmp_path_factory.mktemp("drills"), print, states)
+    def campaign(nodes: int, *words: str, flow: bool = False) -> DrillRunner:
+        plan = DrillPlan(size=GangSize(nodes, 1), trials=1, slack=SLACK, flow=flow, words=(SMALL, *words))
+        return DrillRunner(plan, tmp_path_factory.mktemp("drills"), print, states)
 
     return campaign
 
 
-def passes(campaign: Campaign, name: str) -> None:
-    result = campaign.drill(DRILLS[name])
+def passes(campaign: DrillRunner, name: str) -> None:
+    result = campaign.drill(drill_named("drill", name))
     (trial,) = result.trials
     assert trial.not_run is None, trial.not_run
     assert trial.ok, in_words(trial)
@@ -72,7 +72,7 @@ def test_a_worker_is_killed_during_a_save(campaigns: Campaigns) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("name", sorted(DRILLS.keys() - {*ELSEWHERE, *BY_ROOT, *ASKED_FOR}))
+@pytest.mark.parametrize("name", sorted({drill.name for drill in DRILLS} - {*ELSEWHERE, *BY_ROOT, *ASKED_FOR}))
 def test_a_drill(name: str, campaigns: Campaigns) -> None:
     passes(campaigns(3 if name in WITH_THREE else 2), name)
 
@@ -104,12 +104,15 @@ def test_a_drill_through_metaflow(campaigns: Campaigns) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_drill_with_several_workers_on_a_node(tmp_path: Path) -> None:
-    passes(Campaign(Plan(size=Size(2, 2), trials=1, slack=SLACK, words=(SMALL,)), tmp_path, print), "worker-kill")
+    passes(
+        DrillRunner(DrillPlan(size=GangSize(2, 2), trials=1, slack=SLACK, words=(SMALL,)), tmp_path, print),
+        "worker-kill",
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
 def test_faults_at_random_times_end_in_the_state_of_the_undisturbed_run(tmp_path: Path) -> None:
     seconds, words = (RANDOM_SECONDS["full"], ()) if in_full() else (RANDOM_SECONDS["sample"], (SMALL,))
-    plan = Plan(size=Size(3, 1), trials=1, slack=SLACK, seconds=seconds, words=words)
-    passes(Campaign(plan, tmp_path, print), "random")
+    plan = DrillPlan(size=GangSize(3, 1), trials=1, slack=SLACK, seconds=seconds, words=words)
+    passes(DrillRunner(plan, tmp_path, print), "random")

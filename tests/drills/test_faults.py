@@ -11,24 +11,21 @@ import pytest
 
 from convoy.checkpoint.format import part_name, shards_prefix
 from convoy.config.loader import read_overrides, resolve
-from convoy.drills.fault import STEPS, Fault, Plan, Progress, Size
-from convoy.drills.faults import network, node, notice, save, storage
-from convoy.drills.faults.network import Partition
-from convoy.drills.faults.node import Node0Kill, NodeKill
-from convoy.drills.faults.notice import NoticeThenNothing, Rebalance, SpotNotice
+from convoy.drills.fault import STEPS, DrillPlan, Fault, GangProgress, GangSize
+from convoy.drills.faults.node import Node0Kill, NodeKill, Partition
+from convoy.drills.faults.notice import NoticeThenNothing, RebalanceNotice, SpotNotice
 from convoy.drills.faults.random_times import RandomFaults
 from convoy.drills.faults.save import KillDuringRestore, board_of, is_writing
 from convoy.drills.faults.storage import StorageFull
 from convoy.drills.gang import DrillError
+from convoy.drills.registry import DRILLS
 from convoy.drills.trial import config_of
 from convoy.gang.notices.imds import Imds
 from convoy.gang.workers.board import Board, Marker
 from convoy.job.events.types import GenerationStarted, StepDone
 from convoy.storage import open_store
 
-MODULES = (node, network, notice, save, storage)
-FAULTS = [fault for module in MODULES for fault in module.FAULTS]
-SIZE = Size(nodes=3, nproc=2)
+SIZE = GangSize(nodes=3, nproc=2)
 
 
 def made(kind: type[Fault], folder: Path, seed: int = 0, flow: bool = False) -> Fault:
@@ -37,18 +34,18 @@ def made(kind: type[Fault], folder: Path, seed: int = 0, flow: bool = False) -> 
 
 def progress(
     step: int, committed: int | None = None, generation: int = 1, injected: tuple[float, ...] = ()
-) -> Progress:
+) -> GangProgress:
     done = StepDone(step=step, loss=1.0, grad_norm=1.0, lr=1.0, tokens=8, seconds=1.0, generation=generation)
-    return Progress([done] * bool(step), 0, generation, committed, injected)
+    return GangProgress([done] * bool(step), 0, generation, committed, injected)
 
 
 def test_every_drill_has_a_name_of_its_own_and_a_summary() -> None:
-    names = [fault.name for fault in FAULTS]
+    names = [drill.name for drill in DRILLS]
     assert len(set(names)) == len(names)
-    assert all(fault.summary for fault in FAULTS)
+    assert all(drill.summary for drill in DRILLS)
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", DRILLS)
 def test_what_a_drill_lays_on_the_configuration_is_one(kind: type[Fault], tmp_path: Path) -> None:
     fault = made(kind, tmp_path)
     resolve({}, read_overrides(" ".join(fault.overrides())))
@@ -68,7 +65,7 @@ def test_the_node_that_leads_has_a_drill_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [NodeKill, Node0Kill, Partition])
 def test_a_gang_of_one_node_cannot_lose_one(kind: type[Fault], tmp_path: Path) -> None:
-    assert kind(Size(1, 2), Random(0), tmp_path).missing() == "a second node"
+    assert kind(GangSize(1, 2), Random(0), tmp_path).missing() == "a second node"
 
 
 # Notices.
@@ -100,7 +97,7 @@ def test_where_one_process_starts_all_nodes_they_have_one_service(tmp_path: Path
 
 
 def test_a_rebalance_comes_without_any_commit_before_it(tmp_path: Path) -> None:
-    fault = made(Rebalance, tmp_path)
+    fault = made(RebalanceNotice, tmp_path)
     assert not fault.when(progress(5))
     assert fault.when(progress(23))
 
@@ -172,8 +169,8 @@ def test_the_root_fails_soon_after_a_save_or_just_before_the_next_one(tmp_path: 
 def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts_but_where_metaflow_would_try_it_again(
     tmp_path: Path,
 ) -> None:
-    here = config_of(made(StorageFull, tmp_path), Plan(), str(tmp_path))
-    through_metaflow = config_of(made(StorageFull, tmp_path, flow=True), Plan(), str(tmp_path))
+    here = config_of(made(StorageFull, tmp_path), DrillPlan(), str(tmp_path))
+    through_metaflow = config_of(made(StorageFull, tmp_path, flow=True), DrillPlan(), str(tmp_path))
     assert (here.train.steps, through_metaflow.train.steps) == (1_000_000, STEPS)
 
 
@@ -186,8 +183,8 @@ def test_faults_at_random_times_wait_until_all_nodes_of_an_attempt_are_there(tmp
         return GenerationStarted(node=node, generation=generation, attempt=attempt)
 
     first = [there(0, 1), there(1, 1), there(2, 1)]
-    assert not fault.when(Progress(first[:2], 0, 1, None))
-    assert fault.when(Progress(first, 0, 1, None))
-    assert fault.when(Progress([*first, there(0, 2)], 0, 2, None)), "the nodes are there between two generations"
-    assert not fault.when(Progress([*first, there(0, 3, 1), there(2, 3)], 1, 3, None))
-    assert fault.when(Progress([*first, there(0, 3, 1), there(2, 3), there(1, 3)], 1, 3, None))
+    assert not fault.when(GangProgress(first[:2], 0, 1, None))
+    assert fault.when(GangProgress(first, 0, 1, None))
+    assert fault.when(GangProgress([*first, there(0, 2)], 0, 2, None)), "the nodes are there between two generations"
+    assert not fault.when(GangProgress([*first, there(0, 3, 1), there(2, 3)], 1, 3, None))
+    assert fault.when(GangProgress([*first, there(0, 3, 1), there(2, 3), there(1, 3)], 1, 3, None))

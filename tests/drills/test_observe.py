@@ -6,7 +6,7 @@ import pytest
 
 from convoy.drills.faults.random_times import RandomFaults
 from convoy.drills.faults.worker import Undisturbed, WorkerHang
-from convoy.drills.observe import Observed, problems
+from convoy.drills.observe import Observation, problems
 from convoy.gang.diagnosis.verdict import GangOutcome
 from convoy.gang.local_node import NodeResult
 from convoy.job.events.types import NoticeReceived, PeerSuspected, StepDone
@@ -27,11 +27,11 @@ from tests.drills.trials import (
 )
 
 
-def rank_of(trial: Observed) -> int:
+def rank_of(trial: Observation) -> int:
     return int(getattr(trial.fault, "rank"))  # noqa: B009 - of this fault's own
 
 
-def with_event(trial: Observed, event: Any) -> Observed:
+def with_event(trial: Observation, event: Any) -> Observation:
     return killed_worker(events=sorted([*trial.events, event], key=lambda e: e.t))
 
 
@@ -159,7 +159,7 @@ def test_the_limit_of_a_hang_follows_the_steps_before_it() -> None:
     assert trial.fault.limit_recovered(trial) == pytest.approx(14.0)
 
 
-def quiet(**changed: Any) -> Observed:
+def quiet(**changed: Any) -> Observation:
     events = [*started(100.0, 1), *steps(1, STEPS, 101.0, 1), *ended(106.0, 1, "finished")]
     facts: dict[str, Any] = {
         "fault": a_fault(Undisturbed),

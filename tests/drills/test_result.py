@@ -3,8 +3,7 @@
 import json
 
 from convoy.drills.faults.worker import WorkerHang, WorkerKill
-from convoy.drills.result import TrialResult, percentiles, result_of
-from convoy.drills.table import notes, row
+from convoy.drills.result import TrialResult, notes, percentiles, result_of, row
 
 
 def a_trial(detected: float, *, ok: bool = True, recovered: float = 2.0) -> TrialResult:

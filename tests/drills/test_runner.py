@@ -9,10 +9,10 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.drills import runner
 from convoy.drills.compare_state import State
-from convoy.drills.fault import Plan, Size
-from convoy.drills.registry import DRILLS
+from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.registry import drill_named
 from convoy.drills.result import TrialResult
-from convoy.drills.runner import Campaign
+from convoy.drills.runner import DrillRunner
 
 CONFIG = RunConfig()
 
@@ -22,11 +22,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Jobs of the undisturbed runs that were made; no gang is formed."""
     jobs: list[str] = []
 
-    def trial(fault: Any, plan: Plan, job: str, root: Path, undisturbed: Callable[..., State]) -> Any:
+    def trial(fault: Any, plan: DrillPlan, job: str, root: Path, undisturbed: Callable[..., State]) -> Any:
         undisturbed(CONFIG, plan.size)
         return TrialResult(ok=True), None
 
-    def undisturbed(fault: Any, plan: Plan, config: RunConfig, root: Path, job: str) -> State:
+    def undisturbed(fault: Any, plan: DrillPlan, config: RunConfig, root: Path, job: str) -> State:
         jobs.append(job)
         return {"weight": "digest"}
 
@@ -35,19 +35,19 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return jobs
 
 
-def a_campaign(folder: Path, nodes: int, states: dict[str, State] | None = None) -> Campaign:
-    return Campaign(Plan(size=Size(nodes, 1), trials=2), folder, states=states)
+def a_campaign(folder: Path, nodes: int, states: dict[str, State] | None = None) -> DrillRunner:
+    return DrillRunner(DrillPlan(size=GangSize(nodes, 1), trials=2), folder, states=states)
 
 
 def test_an_undisturbed_run_is_made_once(made: list[str], tmp_path: Path) -> None:
-    a_campaign(tmp_path, 2).drill(DRILLS["worker-kill"])
+    a_campaign(tmp_path, 2).drill(drill_named("drill", "worker-kill"))
     assert made == ["undisturbed-0"]
 
 
 def test_campaigns_may_share_it_where_their_gangs_are_alike(made: list[str], tmp_path: Path) -> None:
     states: dict[str, State] = {}
     for number, nodes in enumerate((2, 2, 3)):
-        a_campaign(tmp_path / str(number), nodes, states).drill(DRILLS["worker-kill"])
+        a_campaign(tmp_path / str(number), nodes, states).drill(drill_named("drill", "worker-kill"))
     assert len(made) == 2
-    a_campaign(tmp_path / "apart", 2).drill(DRILLS["worker-kill"])
+    a_campaign(tmp_path / "apart", 2).drill(drill_named("drill", "worker-kill"))
     assert len(made) == 3

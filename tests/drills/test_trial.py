@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.drills.fault import Plan, Size
-from convoy.drills.faults.worker import SlowNode, Undisturbed, WorkerKill
+from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.faults.worker import NodeSlowdown, Undisturbed, WorkerKill
 from convoy.drills.registry import DRILLS
 from convoy.drills.runner import COMPUTING
 from convoy.drills.trial import config_of, run_trial, undisturbed_config
 from tests.drills.trials import a_fault
 
-PLAN = Plan(size=Size(3, 1))
+PLAN = DrillPlan(size=GangSize(3, 1))
 
 
 def test_the_names_that_are_promised_are_there() -> None:
@@ -21,8 +21,8 @@ def test_the_names_that_are_promised_are_there() -> None:
         "partition partition-heal spot-notice rebalance notice-then-nothing sigterm storage-full storage-hang "
         "kill-during-save kill-during-restore double-fault none random"
     )
-    assert set(promised.split()) <= DRILLS.keys()
-    assert all(kind.summary for kind in DRILLS.values())
+    assert set(promised.split()) <= {drill.name for drill in DRILLS}
+    assert all(kind.summary for kind in DRILLS)
 
 
 def test_the_gang_trains_the_default_model(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_gang_that_goes_on_for_a_time_never_ends_by_itself(tmp_path: Path) -> 
     assert config.train.compile
 
 
-@pytest.mark.parametrize("kind", [SlowNode, *DRILLS.values()])
+@pytest.mark.parametrize("kind", [NodeSlowdown, *DRILLS])
 def test_what_it_is_compared_with_computes_the_same_for_as_many_steps(kind: type, tmp_path: Path) -> None:
     config = config_of(a_fault(kind, tmp_path), PLAN, str(tmp_path))
     other = undisturbed_config(config, 17)
@@ -51,9 +51,9 @@ def test_what_it_is_compared_with_computes_the_same_for_as_many_steps(kind: type
 
 
 def test_words_of_the_user_come_below_those_of_the_drill(tmp_path: Path) -> None:
-    plan = Plan(size=Size(3, 1), words=("train.steps=70 train.seed=5",))
+    plan = DrillPlan(size=GangSize(3, 1), words=("train.steps=70 train.seed=5",))
     assert config_of(a_fault(WorkerKill, tmp_path), plan, str(tmp_path)).train.steps == 70
-    config = config_of(a_fault(SlowNode, tmp_path, flow=True), plan, str(tmp_path))
+    config = config_of(a_fault(NodeSlowdown, tmp_path, flow=True), plan, str(tmp_path))
     assert (config.train.steps, config.train.seed) == (100, 5)
 
 

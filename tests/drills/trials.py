@@ -6,9 +6,9 @@ from typing import Any
 
 from convoy.checkpoint.format import Commit, Progress, SamplerPosition
 from convoy.config.run import RunConfig
-from convoy.drills.fault import Fault, Size
+from convoy.drills.fault import Fault, GangSize
 from convoy.drills.faults.worker import WorkerKill
-from convoy.drills.observe import Observed
+from convoy.drills.observe import Observation
 from convoy.gang.diagnosis.verdict import GangOutcome
 from convoy.gang.local_node import NodeResult
 from convoy.job.events.types import AnyEvent, Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
@@ -22,7 +22,7 @@ CONFIG = RunConfig.model_validate({"train": {"steps": STEPS, "global_batch": BAT
 
 def a_fault(kind: type[Fault], folder: Path = Path("nowhere"), **facts: Any) -> Fault:
     """On three nodes with a worker each."""
-    return kind(**{"size": Size(3, 1), "random": Random(7), "folder": folder, **facts})
+    return kind(**{"size": GangSize(3, 1), "random": Random(7), "folder": folder, **facts})
 
 
 def at(t: float, event: Event, generation: int = 1, node: int = 0) -> AnyEvent:
@@ -92,7 +92,7 @@ def told(*outcomes: Any) -> list[list[NodeResult]]:
     return [[NodeResult(outcome=GangOutcome(outcome=outcome))] * 3 for outcome in outcomes]
 
 
-def killed_worker(**changed: Any) -> Observed:
+def killed_worker(**changed: Any) -> Observation:
     """A worker is killed after 25 steps, 2.0 s after the injection the first step of the next generation is done."""
     fault = a_fault(WorkerKill)
     assert isinstance(fault, WorkerKill)
@@ -114,4 +114,4 @@ def killed_worker(**changed: Any) -> Observed:
         "results": told("finished"),
         "commit": commit(2),
     }
-    return Observed(**facts | changed)
+    return Observation(**facts | changed)

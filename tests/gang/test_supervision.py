@@ -125,7 +125,7 @@ def test_a_wrong_clock_and_a_metadata_service_that_fails_disturb_nothing(reply: 
         node = customized(tmp_path / "ahead", ahead) | {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}
         with agents(task, 2, node) as gang:
             assert ended_as_one(gang).outcome == "finished"
-        assert {asked.status for asked in imds.asked} == {reply.status}
+        assert {asked.status for asked in imds.requests} == {reply.status}
     assert incidents(task) == ()
     assert {e.node: e.answering for e in events_of(task) if isinstance(e, NoticeSources)}[1] == []
     ready = {e.rank: e.t for e in events_of(task) if isinstance(e, WorkerReady) and e.phase == "first_step"}

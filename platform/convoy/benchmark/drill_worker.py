@@ -24,11 +24,11 @@ from convoy.config.benchmark import RecoveryConfig
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.drills.fault import Plan, Size
-from convoy.drills.registry import DRILLS
+from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.registry import drill_named
 from convoy.drills.result import DrillResult, TrialResult
-from convoy.drills.runner import Campaign
-from convoy.drills.trial import WORDS
+from convoy.drills.runner import DrillRunner
+from convoy.drills.trial import OVERRIDES
 from convoy.gang.task import usable_cores
 from convoy.gang.workers.processes import signal_at_end_of_parent
 from convoy.model.counts import parameter_count
@@ -42,11 +42,11 @@ def main(group: Group, folder: Path, run: Callable[[str], DrillResult] | None = 
     """Run every drill of the group, one after the other. run: returns a drill's trials; None: on real gangs."""
     recovery = group.recovery or RecoveryConfig()
     with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
-        plan = Plan(size=Size(recovery.nodes, NPROC), trials=recovery.trials)
-        campaign = Campaign(plan, Path(temporary), lambda line: print(line, flush=True), drills=len(group.variants))
+        plan = DrillPlan(size=GangSize(recovery.nodes, NPROC), trials=recovery.trials)
+        runner = DrillRunner(plan, Path(temporary), lambda line: print(line, flush=True), drills=len(group.variants))
         for spec in group.variants:
             began = datetime.now(UTC)
-            result = run(spec.name) if run is not None else campaign.drill(DRILLS[spec.name])
+            result = run(spec.name) if run is not None else runner.drill(drill_named("drill", spec.name))
             write_case(folder, case_of(group, recovery, result, began))
 
 
@@ -88,7 +88,7 @@ def case_of(group: Group, recovery: RecoveryConfig, result: DrillResult, began: 
 
 def drilled_config(nodes: int) -> RunConfig:
     """What the gangs of all drills train, apart from changes that a fault needs."""
-    return resolve({}, read_overrides(f"{WORDS} cluster.nodes={nodes} cluster.nproc_per_node={NPROC}"))
+    return resolve({}, read_overrides(f"{OVERRIDES} cluster.nodes={nodes} cluster.nproc_per_node={NPROC}"))
 
 
 def samples_of(trials: Sequence[TrialResult]) -> dict[str, tuple[float, ...]]:

@@ -10,14 +10,19 @@ import click
 from rich.console import Console
 
 from convoy.cli.options import JSON
-from convoy.config.errors import ConfigError, nearest
-from convoy.drills.fault import Plan, Size
-from convoy.drills.registry import DRILLS
-from convoy.drills.runner import Campaign
-from convoy.drills.table import notes, table
+from convoy.config.errors import ConfigError
+from convoy.drills import registry
+from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.result import notes, table
+from convoy.drills.runner import DrillRunner
 
 WIDTH = 110
 """The table's least width, so that no cell is cut."""
+
+
+def _lasting(quote: str = "") -> str:
+    """The drills that --seconds is for."""
+    return " and ".join(sorted(f"{quote}{kind.name}{quote}" for kind in registry.DRILLS if kind.lasting))
 
 
 @click.command()
@@ -26,7 +31,7 @@ WIDTH = 110
 @click.option("--nodes", type=click.IntRange(1), default=3, show_default=True, help="Agents, one process each.")
 @click.option("--nproc", type=click.IntRange(1), default=1, show_default=True, help="Workers of each agent.")
 @click.option("--trials", type=click.IntRange(1), default=None, help="Number of trials. Default: 3.")
-@click.option("--seconds", type=click.FloatRange(1), default=None, help="Duration of `none` and `random`.")
+@click.option("--seconds", type=click.FloatRange(1), default=None, help=f"Duration of {_lasting('`')}.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random ranks, nodes and times.")
 @click.option("--set", "words", default="", help="key=value overrides of the drills' job.")
 @click.option("--flow", is_flag=True, help="Through Metaflow, whose @retry makes the next attempt.")
@@ -51,20 +56,18 @@ def drill(
     """
     if name is None and not every:
         formatter = click.HelpFormatter()  # as wide as the terminal, 80 columns at most
-        formatter.write_dl([(kind.name, kind.summary) for kind in DRILLS.values()])
+        formatter.write_dl([(kind.name, kind.summary) for kind in registry.DRILLS])
         click.echo(formatter.getvalue(), nl=False)
         return
     if name is not None and every:
         raise ConfigError(f"drill {name} --all: give one of the two")
-    if name is not None and name not in DRILLS:
-        raise ConfigError(f"drill {name}: no such drill; {nearest(name, DRILLS)}")
-    kinds = list(DRILLS.values()) if name is None else [DRILLS[name]]
+    kinds = list(registry.DRILLS) if name is None else [registry.drill_named("drill", name)]
     if seconds is not None and not any(kind.lasting for kind in kinds):
-        raise ConfigError(f"--seconds {seconds:g}: drill {name} ends by itself; none and random go on for a time")
+        raise ConfigError(f"--seconds {seconds:g}: drill {name} ends by itself; {_lasting()} go on for a time")
     if keep is not None and Path(keep).exists():
         raise ConfigError(f"--keep {keep}: already exists; choose a new folder")
-    plan = Plan(
-        size=Size(nodes, nproc),
+    plan = DrillPlan(
+        size=GangSize(nodes, nproc),
         trials=trials or (1 if every else 3),
         seconds=seconds,
         flow=flow,
@@ -75,16 +78,16 @@ def drill(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was begun is undone: gangs, mounts, networks
     with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
         folder = Path(keep or temporary).absolute()
-        campaign = Campaign(plan, folder, lambda line: click.echo(line, err=True), drills=len(kinds))
-        results = [campaign.drill(kind) for kind in kinds]
+        runner = DrillRunner(plan, folder, lambda line: click.echo(line, err=True), drills=len(kinds))
+        results = [runner.drill(kind) for kind in kinds]
     if as_json:
         rows = [result.model_dump(mode="json") for result in results]
         click.echo(json.dumps(rows if every else rows[0], indent=1))
     else:
         console = Console()
         console.width = max(console.width, WIDTH)
-        console.print(table(results, DRILLS))
+        console.print(table(results))
         for line in notes(results):
             console.print(line, highlight=False, markup=False)
-    click.echo(campaign.conditions(), err=True)
+    click.echo(runner.conditions(), err=True)
     sys.exit(1 if any(result.failed for result in results) else 0)

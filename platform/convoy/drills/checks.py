@@ -1,16 +1,20 @@
-"""What a trial of some drills must show beyond what every trial must. Pure, but for `left_behind`.
+"""What a trial of some drills must show beyond what every trial must, and what a gang must not leave on this machine.
 
-Each function gives what is wrong, one line each; empty: nothing.
+Each function returns what is wrong, one line each; empty: nothing. Ports are held by processes, which are checked.
 """
 
+import contextlib
 import math
+import re
+import time
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import pairwise
+from pathlib import Path
 
 from convoy.checkpoint.writer.prune import inventory, prune
 from convoy.config.checkpoint import RetentionConfig
-from convoy.drills.observe import SLACK, Observed
+from convoy.drills.observe import SLACK, Observation
 from convoy.job.events.types import (
     CheckpointAlert,
     CheckpointSaved,
@@ -36,12 +40,12 @@ UNDER_WAY_SECONDS = 3.0
 """A save that has written all it needs when its storage fails is still committed, and told of within this."""
 
 
-def stopped_late(trial: Observed, nodes: Collection[int], target: float) -> list[str]:
-    """Whether these nodes have told that no worker of theirs is left, in time."""
+def stopped_late(trial: Observation, nodes: Collection[int], target: float) -> list[str]:
+    """Whether these nodes reported in time that none of their workers is left."""
     began = _began(trial)
     generation = max((e.generation for e in trial.events if e.t <= began), default=0)
-    told = [e for e in trial.events if isinstance(e, GangStopped) and e.generation == generation]
-    took = {e.node: e.t - began for e in told}
+    stops = [e for e in trial.events if isinstance(e, GangStopped) and e.generation == generation]
+    took = {e.node: e.t - began for e in stops}
     found = [f"node {node} never told that its workers had been stopped" for node in sorted(set(nodes) - took.keys())]
     late = {node: took[node] for node in nodes if took.get(node, 0.0) > SLACK * target}
     found += [
@@ -51,7 +55,7 @@ def stopped_late(trial: Observed, nodes: Collection[int], target: float) -> list
     return found
 
 
-def read_otherwise(trial: Observed) -> list[str]:
+def read_otherwise(trial: Observation) -> list[str]:
     """Whether any generation went on from another commit than it was formed for, or two of one step were ever read."""
     found, read = [], defaultdict[int, set[int]](set)
     for e in trial.events:
@@ -67,8 +71,8 @@ def read_otherwise(trial: Observed) -> list[str]:
     return found
 
 
-def seen(trial: Observed, node: int | None, source: str, action: str) -> list[str]:
-    """Whether the notice was seen by the node that has it, once, and led to what it should. node: None: any."""
+def notice_problems(trial: Observation, node: int | None, source: str, action: str) -> list[str]:
+    """Whether the node that has the notice noticed it once, and it led to the right action. node: None: any."""
     notices = [e for e in trial.events if isinstance(e, NoticeReceived)]
     if node is not None and len(notices) != 1:
         return [f"{len(notices)} notices were seen, not 1: {[(e.node, e.source) for e in notices]}"]
@@ -81,7 +85,7 @@ def seen(trial: Observed, node: int | None, source: str, action: str) -> list[st
     ]
 
 
-def saved_late(trial: Observed, target: float, *, ends: bool) -> list[str]:
+def saved_late(trial: Observation, target: float, *, ends: bool) -> list[str]:
     """Whether what the gang agreed to save was committed in time. ends: the attempt ends with it."""
     began = _began(trial)
     stops = [e.step for e in trial.events if isinstance(e, Stopping) and e.reason == "preempted" and e.t >= began]
@@ -97,12 +101,12 @@ def saved_late(trial: Observed, target: float, *, ends: bool) -> list[str]:
     return []
 
 
-def lost_steps(trial: Observed) -> list[str]:
+def lost_steps(trial: Observation) -> list[str]:
     """Whether anything was done again."""
     return [f"{trial.steps_recomputed} steps were done again"] if trial.steps_recomputed else []
 
 
-def saved_elsewhere(trial: Observed, tier: str, refused: float) -> list[str]:
+def saved_elsewhere(trial: Observation, tier: str, refused: float) -> list[str]:
     """Whether the first save after the root failed is on the next tier, whose root that is, and none was given up.
     refused: wall time from which on the root took nothing."""
     saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > refused + UNDER_WAY_SECONDS]
@@ -114,21 +118,21 @@ def saved_elsewhere(trial: Observed, tier: str, refused: float) -> list[str]:
     return found
 
 
-def stood_still(trial: Observed, seconds: float) -> list[str]:
+def stood_still(trial: Observation, seconds: float) -> list[str]:
     """Whether training stopped in the time after the injection."""
     began = _began(trial)
     at = [(e.t, e.step) for e in trial.events if isinstance(e, StepDone)]
-    beside = [(a, b) for a, b in pairwise(at) if b[0] > began and a[0] < began + seconds]
-    if not beside:
+    steps = [(a, b) for a, b in pairwise(at) if b[0] > began and a[0] < began + seconds]
+    if not steps:
         return ["no step was done after the injection"]
     return [
         f"training stood still for {b[0] - a[0]:.2f} s after step {a[1]}"
-        for a, b in beside
+        for a, b in steps
         if b[0] - a[0] > STILL_SECONDS
     ]
 
 
-def all_logged(trial: Observed) -> list[str]:
+def all_logged(trial: Observation) -> list[str]:
     """Whether the log has every step, though it could not be written for a while."""
     lost = [f"{e.events} events were lost" for e in trial.events if isinstance(e, EventsDropped)]
     steps = {e.step for e in trial.branch if isinstance(e, StepDone)}
@@ -148,6 +152,45 @@ def left_behind(store: Store) -> list[str]:
     return [f"{a.bytes} bytes of a save of step {a.ref.step} stay, which has no commit" for a in orphans]
 
 
-def _began(trial: Observed) -> float:
-    """Wall time of the injection; infinite where there was none, which is told elsewhere."""
+def _began(trial: Observation) -> float:
+    """Wall time of the injection; infinite if there was none, which is reported elsewhere."""
     return next(iter(trial.injected), math.inf)
+
+
+SHARED_MEMORY = Path("/dev/shm")
+
+GRACE_SECONDS = 3.0
+"""For processes that were told to end with their agent."""
+
+_OWNED = re.compile(r"convoy-(\d+)-\d+-.*")
+"""A worker's folder there, by its process id; what a worker left that was killed is removed by a later one."""
+
+
+def processes_left(living: Callable[[], set[int]]) -> list[str]:
+    """Processes of the gang that do not end, after a moment; one line each."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (left := living()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return [f"process {pid} is left: {_command(pid)}" for pid in sorted(left)]
+
+
+def memory_left(pids: set[int], folder: Path = SHARED_MEMORY) -> list[str]:
+    """Shared memory of these processes, which have ended; one line each."""
+    found = []
+    for path in folder.glob("convoy-*"):
+        owner = _OWNED.fullmatch(path.name)
+        if owner and int(owner[1]) in pids:
+            found.append(f"{path} is left")
+    return sorted(found)
+
+
+def files_left(folder: Path) -> list[str]:
+    """What is in a folder for temporary files after the processes that used it have ended; one line each."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [f"temporary file {name} is left" for name in names]
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    return ""

@@ -12,16 +12,16 @@ from convoy.job.events.types import AnyEvent, FailureDetected, FailureKind, Step
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observed
+    from convoy.drills.observe import Observation
 
-Way = Literal["undisturbed", "in place", "next attempt", "preempted"]
+Continuation = Literal["undisturbed", "in place", "next attempt", "preempted"]
 """How a gang goes on. undisturbed: no generation ends by the fault. in place: the same agents form the next generation.
 next attempt: the attempt fails on all nodes, and the next one goes on. preempted: the attempt ends as agreed for a
 notice, and the next one goes on."""
 
 
 @dataclass(frozen=True)
-class Size:
+class GangSize:
     """Of the gang."""
 
     nodes: int
@@ -36,10 +36,10 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Expected:
+class Expectation:
     """How a trial is to end. Every trial is also to train to its last step, with nothing lost."""
 
-    way: Way = "in place"
+    way: Continuation = "in place"
     causes: frozenset[FailureKind] = frozenset()
     """One of these is the first cause that the gang settles on; empty: there is none, or any will do."""
     node: int | None = None
@@ -53,7 +53,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Progress:
+class GangProgress:
     """How far a gang is, as its log tells now."""
 
     events: Sequence[AnyEvent]
@@ -104,7 +104,7 @@ class Fault(ABC):
     target_recovered: ClassVar[float | None] = None
     """The same, until the first step is done in the new generation."""
 
-    size: Size
+    size: GangSize
     random: Random
     """Of this trial alone: draws from nothing else."""
     folder: Path
@@ -147,7 +147,7 @@ class Fault(ABC):
         """Where the nodes reach node 0."""
         return "127.0.0.1"
 
-    def when(self, progress: Progress) -> bool:
+    def when(self, progress: GangProgress) -> bool:
         """Whether to inject the fault now. Asked every few hundredths of a second."""
         return progress.after(INJECT_AFTER)
 
@@ -160,22 +160,22 @@ class Fault(ABC):
         return
 
     @abstractmethod
-    def expected(self) -> Expected:
+    def expected(self) -> Expectation:
         """How the trial is to end. Called after the injection."""
 
     def shows(self, event: AnyEvent) -> bool:
         """Whether the event is the gang's notice of the fault: the first one after the injection gives `detected_s`."""
         return isinstance(event, FailureDetected)
 
-    def limit_detected(self, trial: "Observed") -> float | None:
+    def limit_detected(self, trial: "Observation") -> float | None:
         """Seconds that the median is to keep to: `target_detected`, unless it depends on the trial."""
         return self.target_detected
 
-    def limit_recovered(self, trial: "Observed") -> float | None:
+    def limit_recovered(self, trial: "Observation") -> float | None:
         """The same of `target_recovered`."""
         return self.target_recovered
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         """What is wrong beyond what is checked in every trial, one line each; empty: nothing."""
         return []
 
@@ -191,10 +191,10 @@ STEPS = 30
 
 
 @dataclass(frozen=True)
-class Plan:
+class DrillPlan:
     """What is drilled, and how often."""
 
-    size: Size = Size(nodes=3, nproc=1)
+    size: GangSize = GangSize(nodes=3, nproc=1)
     trials: int = 3
     seconds: float | None = None
     """For drills that may go on for a time; None: each drill's own."""

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from convoy.config.run import RunConfig
 from convoy.drills import hooks
-from convoy.drills.fault import Fault, Progress, Size
+from convoy.drills.fault import Fault, GangProgress, GangSize
 from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, local_position, start
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.gang.task import Task
-from convoy.gang.workers.processes import descendants, living
+from convoy.gang.workers.processes import descendants, environment_of, living, name_of, read_stat
 from convoy.job.events.log import EventReader
 from convoy.job.events.types import AnyEvent
 from convoy.job.heartbeat import read_mark
@@ -49,7 +49,7 @@ class DrillGang(ABC):
 
     def __init__(self, fault: Fault, config: RunConfig, job: str, root: str) -> None:
         self.fault = fault
-        self.size: Size = fault.size
+        self.size: GangSize = fault.size
         self.folder: Path = fault.folder
         """Of this trial."""
         self.config = config
@@ -73,12 +73,12 @@ class DrillGang(ABC):
 
     # What is seen.
 
-    def progress(self) -> Progress:
+    def progress(self) -> GangProgress:
         """As the log tells now."""
         with contextlib.suppress(StoreUnavailable):
             self._events = sorted([*self._events, *self._reader.poll()], key=lambda e: e.t)
         steps = [ref.step for ref in parse_commits(self.store.sizes("commits/"))]
-        return Progress(
+        return GangProgress(
             events=self._events,
             attempt=self.attempt,
             generation=max(generation_numbers(self.store), default=0),
@@ -103,7 +103,7 @@ class DrillGang(ABC):
     def processes(self) -> set[int]:
         """All that belong to this gang and have not ended."""
         entry = f"{MARK}={self.token}".encode()
-        return {pid for pid in living() if entry in _environment(pid)}
+        return {pid for pid in living() if entry in environment_of(pid)}
 
     def worker(self, rank: int) -> int:
         """Process id of a rank, once it is there."""
@@ -236,33 +236,8 @@ class LocalGang(DrillGang):
 
 
 def newest_of_name(pids: Iterable[int], name: str) -> int | None:
-    """The process of this name that was started last, but none that another one of the name has forked; None: there is
-    none. Not by their numbers, which begin anew when they have come to the highest."""
-    named = {pid: stat for pid in pids if _name(pid) == name and (stat := _parent_and_start(pid)) is not None}
-    first = {pid: start for pid, (parent, start) in named.items() if parent not in named}
+    """The process of this name that was started last, except those that another one of the name forked; None: there is
+    none. Process ids do not order them, since they wrap around."""
+    named = {pid: stat for pid in pids if name_of(pid) == name and (stat := read_stat(pid)) is not None}
+    first = {pid: stat.started_ticks for pid, stat in named.items() if stat.parent not in named}
     return max(first, key=first.__getitem__, default=None)
-
-
-def _parent_and_start(pid: int) -> tuple[int, int] | None:
-    """The latter in ticks since the machine started; None: it has ended. See proc(5)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(fields[1]), int(fields[19])
-
-
-def _environment(pid: int) -> list[bytes]:
-    """At its start; empty for what has ended."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            return file.read().split(b"\0")
-    except OSError:
-        return []
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""

@@ -48,6 +48,6 @@ class Orders:
             if state_of(pid) == "gone" and not answer.exists():
                 raise ProcessLookupError(f"process {pid} ended before it heeded the order to {what}")
             time.sleep(0.005)
-        told: float = json.loads(answer.read_text())
+        began: float = json.loads(answer.read_text())
         answer.unlink()
-        return told
+        return began

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from convoy.checkpoint.format import Commit
 from convoy.config.run import RunConfig
-from convoy.drills.fault import Expected, Fault
+from convoy.drills.fault import Expectation, Fault
 from convoy.gang.local_node import NodeResult
 from convoy.job.events.types import (
     AnyEvent,
@@ -34,7 +34,7 @@ ALARMS = (FailureDetected, WorkerExited, PeerSuspected, NoticeReceived, Checkpoi
 
 
 @dataclass(frozen=True)
-class Observed:
+class Observation:
     """A trial that has ended."""
 
     fault: Fault
@@ -63,10 +63,10 @@ class Observed:
 
     @property
     def failures(self) -> list[FailureDetected]:
-        """First causes, each as node 0 told it, or who was left."""
-        told = [e for e in self.events if isinstance(e, FailureDetected)]
-        led = {e.generation for e in told if e.node == 0}
-        return [e for e in told if e.node == 0 or e.generation not in led]
+        """First causes, each as logged by node 0, or by the nodes that were left."""
+        causes = [e for e in self.events if isinstance(e, FailureDetected)]
+        led = {e.generation for e in causes if e.node == 0}
+        return [e for e in causes if e.node == 0 or e.generation not in led]
 
     @property
     def detected_s(self) -> float | None:
@@ -128,7 +128,7 @@ class Observed:
         return max((e.step for e in self.events if isinstance(e, StepDone) and e.generation <= before), default=0)
 
 
-def problems(trial: Observed, slack: float = SLACK) -> list[str]:
+def problems(trial: Observation, slack: float = SLACK) -> list[str]:
     """What is wrong with it, one line each, but for what is found outside the log. slack: in place of SLACK."""
     expected = trial.fault.expected()
     lost, repeated = trial.samples()
@@ -141,7 +141,7 @@ def problems(trial: Observed, slack: float = SLACK) -> list[str]:
     return [*found, *trial.fault.check(trial)]
 
 
-def _endings(trial: Observed, expected: Expected) -> list[str]:
+def _endings(trial: Observation, expected: Expectation) -> list[str]:
     """How each attempt ended against how it should."""
     if trial.fault.repeated:
         first: tuple[str, ...] = ()  # any of the faults may have ended any attempt
@@ -165,14 +165,14 @@ def _endings(trial: Observed, expected: Expected) -> list[str]:
     return found
 
 
-def _allowed(trial: Observed, first: Sequence[str], last: str, *, of_last: bool) -> set[str]:
+def _allowed(trial: Observation, first: Sequence[str], last: str, *, of_last: bool) -> set[str]:
     """Outcomes of an attempt that are as they should be."""
     if trial.fault.repeated:  # one more fault may have come while the drill had the job end
         return {last, "failed", "preempted"} if trial.drained or not of_last else {last}
     return {last} if of_last else set(first) or {"failed", "preempted"}
 
 
-def _causes(trial: Observed, expected: Expected) -> list[str]:
+def _causes(trial: Observation, expected: Expectation) -> list[str]:
     failures = trial.failures
     if not expected.causes:
         return []
@@ -188,7 +188,7 @@ def _causes(trial: Observed, expected: Expected) -> list[str]:
     return found
 
 
-def _alarms(trial: Observed, expected: Expected) -> list[str]:
+def _alarms(trial: Observation, expected: Expectation) -> list[str]:
     """False ones: before there was a fault."""
     before = trial.injected[0] if trial.injected else float("inf")
     early = [e for e in trial.events if isinstance(e, ALARMS) and e.t < before and not _own(trial, e)]
@@ -198,12 +198,12 @@ def _alarms(trial: Observed, expected: Expected) -> list[str]:
     return found
 
 
-def _own(trial: Observed, event: AnyEvent) -> bool:
+def _own(trial: Observation, event: AnyEvent) -> bool:
     """The drill's own notice, by which it ends a job that would go on for ever."""
     return trial.drained and isinstance(event, NoticeReceived) and event.source == "drain"
 
 
-def _targets(trial: Observed, slack: float) -> list[str]:
+def _targets(trial: Observation, slack: float) -> list[str]:
     limits = (
         ("detected", trial.detected_s, trial.fault.limit_detected(trial)),
         ("recovered", trial.recovered_s, trial.fault.limit_recovered(trial)),

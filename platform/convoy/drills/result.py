@@ -1,9 +1,17 @@
-"""What a drill tells: a row for each trial, and the figures over all of them. Seconds count from the injection."""
+"""The results of drills: a row per trial, the figures over all trials, and a table of them against the targets.
+
+Seconds count from the injection. In the table they are the median and the longest of all trials.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
+from rich.table import Table
+
+from convoy.drills.fault import Fault
+from convoy.drills.observe import SLACK
+from convoy.drills.registry import drill_named
 
 
 class TrialResult(BaseModel):
@@ -17,7 +25,7 @@ class TrialResult(BaseModel):
     reason: str = ""
     """Why it is not ok."""
     detected_s: float | None = None
-    """Until the gang's log tells of the fault."""
+    """Until the gang's log reports the fault."""
     recovered_s: float | None = None
     """Until the first step was done in a new generation."""
     beyond_s: float | None = None
@@ -29,7 +37,7 @@ class TrialResult(BaseModel):
     final_state_equal: bool | None = None
     """To the undisturbed run's, bit for bit; None: not compared."""
     target_detected_s: float | None = Field(None, exclude=True)
-    """What the median is to keep to, which of a hang depends on the steps before it; None: no figure is asked for."""
+    """Limit of the median, which for a hang depends on the steps before it; None: there is none."""
     target_recovered_s: float | None = Field(None, exclude=True)
 
 
@@ -43,7 +51,7 @@ class Percentiles(BaseModel):
     max: float | None = None
 
 
-class Summary(BaseModel):
+class DrillSummary(BaseModel):
     """Over the trials that were run."""
 
     model_config = ConfigDict(frozen=True)
@@ -61,7 +69,7 @@ class DrillResult(BaseModel):
 
     drill: str
     trials: list[TrialResult]
-    summary: Summary
+    summary: DrillSummary
 
     @property
     def failed(self) -> bool:
@@ -71,7 +79,7 @@ class DrillResult(BaseModel):
 
 def result_of(drill: str, trials: Sequence[TrialResult]) -> DrillResult:
     run = [trial for trial in trials if trial.not_run is None]
-    summary = Summary(
+    summary = DrillSummary(
         n=len(run),
         ok=sum(trial.ok for trial in run),
         detected_s=percentiles(trial.detected_s for trial in run),
@@ -82,11 +90,78 @@ def result_of(drill: str, trials: Sequence[TrialResult]) -> DrillResult:
 
 def percentiles(values: Iterable[float | None]) -> Percentiles:
     """Nearest rank: each one is a value that was measured."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
+    measured = sorted(value for value in values if value is not None)
+    if not measured:
         return Percentiles()
-    return Percentiles(p50=_rank(known, 0.5), p90=_rank(known, 0.9), max=known[-1])
+    return Percentiles(p50=_rank(measured, 0.5), p90=_rank(measured, 0.9), max=measured[-1])
 
 
 def _rank(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def table(results: Sequence[DrillResult]) -> Table:
+    """A row for each drill."""
+    rows = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("drill", "ok", "detected", "target", "recovered", "target", "lost", "final state"):
+        rows.add_column(heading, justify="left" if heading in ("drill", "final state") else "right", no_wrap=True)
+    for result in results:
+        rows.add_row(*row(result, drill_named("drill", result.drill)))
+    return rows
+
+
+def row(result: DrillResult, kind: type[Fault]) -> tuple[str, ...]:
+    """One drill."""
+    summary = result.summary
+    if not summary.n:
+        return result.drill, "not run", "", "", "", "", "", ""
+    run = [trial for trial in result.trials if trial.not_run is None]
+    return (
+        result.drill,
+        f"{summary.ok} of {summary.n}",
+        _seconds(summary.detected_s),
+        _target([(trial.detected_s, trial.target_detected_s) for trial in run], kind.target_detected),
+        _seconds(summary.recovered_s),
+        _target([(trial.recovered_s, trial.target_recovered_s) for trial in run], kind.target_recovered),
+        f"{sum(trial.samples_lost or 0 for trial in result.trials)} samples",
+        _state(result),
+    )
+
+
+def notes(results: Sequence[DrillResult]) -> list[str]:
+    """Why each trial that failed did, and what this machine lacks for those that were not run."""
+    lines = []
+    for result in results:
+        lacking = sorted({trial.not_run for trial in result.trials if trial.not_run is not None})
+        lines += [f"{result.drill}: this machine lacks {what}" for what in lacking]
+        for number, trial in enumerate(result.trials, 1):
+            if not trial.ok and trial.not_run is None:
+                lines.append(f"{result.drill}, trial {number}: {trial.reason}")
+    return lines
+
+
+def _seconds(figures: Percentiles) -> str:
+    return "" if figures.p50 is None else f"{figures.p50:.2f} / {figures.max:.2f}"
+
+
+def _target(trials: Sequence[tuple[float | None, float | None]], target: float | None) -> str:
+    """The median is to keep to it, and each trial to SLACK times as much.
+
+    trials: the seconds of each, and its own target, of which the median counts. target: of trials without one, since
+    nothing was observed of them.
+    """
+    if target is None:
+        return ""
+    seconds = percentiles(s for s, _ in trials)
+    wanted = percentiles(own for _, own in trials).p50 or target
+    if seconds.p50 is None or seconds.max is None:
+        return f"{wanted:.3g} NOT MET"
+    met = seconds.p50 <= wanted and all(s is None or s <= SLACK * (own or target) for s, own in trials)
+    return f"{wanted:.3g}" + ("" if met else " NOT MET")
+
+
+def _state(result: DrillResult) -> str:
+    compared = [trial.final_state_equal for trial in result.trials if trial.final_state_equal is not None]
+    if not compared:
+        return "not compared"
+    return "equal" if all(compared) else f"differs in {compared.count(False)} of {len(compared)}"

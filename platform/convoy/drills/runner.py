@@ -12,7 +12,7 @@ from convoy.config.json_text import canonical_json
 from convoy.config.run import RunConfig
 from convoy.display.formatting import course
 from convoy.drills.compare_state import State
-from convoy.drills.fault import Fault, Plan, Size
+from convoy.drills.fault import DrillPlan, Fault, GangSize
 from convoy.drills.faults.worker import Undisturbed
 from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.drills.trial import run_trial, run_undisturbed
@@ -22,12 +22,12 @@ COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")
 """Sections of the configuration that the state after a step depends on."""
 
 
-class Campaign:
+class DrillRunner:
     """Of one invocation."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: DrillPlan,
         folder: Path,
         tell: Callable[[str], object] = lambda line: None,
         states: dict[str, State] | None = None,
@@ -53,8 +53,8 @@ class Campaign:
         job = f"{kind.name}-{number}"
         so_far = course(self._done, self._trials, time.monotonic() - self._began)
         self._tell(f"{kind.name} {number + 1}/{self._plan.trials} begins (trials: {so_far})")
-        asked = self._plan.seconds if self._plan.seconds is not None else kind.default_seconds
-        fault = self._fault(kind, job, flow=self._plan.flow, seconds=asked if kind.lasting else None)
+        seconds = self._plan.seconds if self._plan.seconds is not None else kind.default_seconds
+        fault = self._fault(kind, job, flow=self._plan.flow, seconds=seconds if kind.lasting else None)
         result, observed = run_trial(fault, self._plan, job, self._jobs, self._undisturbed)
         if observed is not None and observed.step_seconds is not None:
             self.step_seconds.append(observed.step_seconds)
@@ -69,10 +69,10 @@ class Campaign:
         random = Random(f"{self._plan.seed}/{job}")
         return kind(size=self._plan.size, random=random, folder=folder, flow=flow, seconds=seconds)
 
-    def _undisturbed(self, config: RunConfig, size: Size) -> State:
+    def _undisturbed(self, config: RunConfig, size: GangSize) -> State:
         """Made once for each configuration that computes otherwise."""
-        told = config.model_dump(mode="json")
-        key = canonical_json([{name: told[name] for name in COMPUTING}, size.nodes, size.nproc])
+        sections = config.model_dump(mode="json")
+        key = canonical_json([{name: sections[name] for name in COMPUTING}, size.nodes, size.nproc])
         if key not in self._states:
             job = f"undisturbed-{next(self._numbers)}"
             self._tell(f"the undisturbed run of {config.train.steps:,} steps, with which the final state is compared")

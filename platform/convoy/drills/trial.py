@@ -10,11 +10,11 @@ from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.drills import flow_gang
+from convoy.drills.checks import files_left, memory_left, processes_left
 from convoy.drills.compare_state import State, differing, final_state
-from convoy.drills.fault import SAVE_EVERY, STEPS, Fault, Plan, Size
+from convoy.drills.fault import SAVE_EVERY, STEPS, DrillPlan, Fault, GangSize
 from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang, LocalGang
-from convoy.drills.leftovers import files_left, memory_left, processes_left
-from convoy.drills.observe import Observed, problems
+from convoy.drills.observe import Observation, problems
 from convoy.drills.result import TrialResult
 from convoy.job.lineage import read_history
 from convoy.job.record import ensure_record, job_store, tier_stores
@@ -33,16 +33,16 @@ OTHERS_SECONDS = 45.0
 CENSUS_SECONDS = 0.5
 """Between two looks at which processes the gang has."""
 
-MOST_TOLD = 4
+MOST_PROBLEMS = 4
 """Of what is wrong with one trial."""
 
 MOST_ATTEMPTS = 4
 """Of a fault that comes once."""
 
-Undisturbed = Callable[[RunConfig, Size], State]
+Undisturbed = Callable[[RunConfig, GangSize], State]
 """The final state of a gang with this configuration to which nothing happens."""
 
-WORDS = (
+OVERRIDES = (
     # Learnable tokens of the default model's vocabulary, made in a second; a step costs what it costs on text.
     "data.corpus.kind=synthetic data.corpus.vocab_size=4096 data.corpus.tokens=300000 "
     f"train.steps={STEPS} train.param_dtype=bf16 schedule.decay_steps=400 checkpoint.every_steps={SAVE_EVERY} "
@@ -51,16 +51,16 @@ WORDS = (
 """Laid on the default job. The schedule does not depend on the number of steps: nor does the state after each."""
 
 
-def config_of(fault: Fault, plan: Plan, root: str) -> RunConfig:
+def config_of(fault: Fault, plan: DrillPlan, root: str) -> RunConfig:
     """Of the trial's gang. Raises ConfigError."""
     size = f"cluster.nodes={plan.size.nodes} cluster.nproc_per_node={plan.size.nproc} root={root}"
-    endless = ["train.steps=1000000"] if _is_told_to_end(fault) else []
-    return resolve({}, read_overrides(" ".join([WORDS, size, *plan.words, *fault.overrides(), *endless])))
+    endless = ["train.steps=1000000"] if _must_be_ended(fault) else []
+    return resolve({}, read_overrides(" ".join([OVERRIDES, size, *plan.words, *fault.overrides(), *endless])))
 
 
 def undisturbed_config(config: RunConfig, steps: int) -> RunConfig:
     """What computes the same as `config` for so many steps, with none of what only a fault needs."""
-    plain = resolve({}, read_overrides(WORDS))
+    plain = resolve({}, read_overrides(OVERRIDES))
     return config.model_copy(
         update={
             "train": config.train.model_copy(update={"steps": steps}),
@@ -71,10 +71,10 @@ def undisturbed_config(config: RunConfig, steps: int) -> RunConfig:
 
 
 @dataclass(frozen=True)
-class Ran:
+class GangRun:
     """A gang that has ended."""
 
-    observed: Observed
+    observed: Observation
     state: State
     """Of the newest commit; empty without one."""
     found: list[str]
@@ -82,8 +82,8 @@ class Ran:
 
 
 def run_trial(
-    fault: Fault, plan: Plan, job: str, jobs: Path, undisturbed: Undisturbed
-) -> tuple[TrialResult, Observed | None]:
+    fault: Fault, plan: DrillPlan, job: str, jobs: Path, undisturbed: Undisturbed
+) -> tuple[TrialResult, Observation | None]:
     """fault: made for this trial. jobs: folder of the jobs' roots, where the fault wants none of its own."""
     lacking = fault.missing() or (flow_gang.lacking(fault) if fault.flow else None)
     if lacking is not None:
@@ -116,7 +116,7 @@ def run_trial(
     ), ran.observed
 
 
-def run_gang(fault: Fault, plan: Plan, job: str, jobs: Path) -> Ran:
+def run_gang(fault: Fault, plan: DrillPlan, job: str, jobs: Path) -> GangRun:
     """The gang of a trial, to its end; nothing of it runs afterwards. Raises DrillError, StoreUnavailable, ..."""
     with ExitStack() as stack:
         fault.setup(stack)
@@ -125,9 +125,9 @@ def run_gang(fault: Fault, plan: Plan, job: str, jobs: Path) -> Ran:
         return _run(fault, plan, config, job, root)
 
 
-def _run(fault: Fault, plan: Plan, config: RunConfig, job: str, root: str) -> Ran:
-    with made(fault, config, job, root) as gang:
-        course = _Course(gang)
+def _run(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: str) -> GangRun:
+    with new_gang(fault, config, job, root) as gang:
+        course = _TrialRun(gang)
         course.run()
         left = processes_left(gang.processes)
         gang.kill()
@@ -137,7 +137,7 @@ def _run(fault: Fault, plan: Plan, config: RunConfig, job: str, root: str) -> Ra
         left += memory_left(course.pids)
         tiers = tier_stores(root, job, config)
         commit, state = final_state(tiers)
-        observed = Observed(
+        observed = Observation(
             fault=fault,
             config=config,
             injected=tuple(gang.injected),
@@ -149,10 +149,10 @@ def _run(fault: Fault, plan: Plan, config: RunConfig, job: str, root: str) -> Ra
         )
     if not gang.injected and fault.expected().way != "undisturbed":
         left = ["the fault was never put in", *left]
-    return Ran(observed, state, [*left, *problems(observed, plan.slack)])
+    return GangRun(observed, state, [*left, *problems(observed, plan.slack)])
 
 
-def run_undisturbed(fault: Fault, plan: Plan, config: RunConfig, jobs: Path, job: str) -> State:
+def run_undisturbed(fault: Fault, plan: DrillPlan, config: RunConfig, jobs: Path, job: str) -> State:
     """The final state of a gang of this configuration. fault: none. Raises DrillError if something went wrong."""
     ran = _run(fault, plan, config, job, str(jobs))
     if ran.found:
@@ -160,7 +160,7 @@ def run_undisturbed(fault: Fault, plan: Plan, config: RunConfig, jobs: Path, job
     return ran.state
 
 
-def made(fault: Fault, config: RunConfig, job: str, root: str) -> DrillGang:
+def new_gang(fault: Fault, config: RunConfig, job: str, root: str) -> DrillGang:
     """The gang, whose data are there; no process of it is started yet."""
     if fault.flow:
         return flow_gang.FlowGang(fault, config, job, root)
@@ -173,12 +173,12 @@ def made(fault: Fault, config: RunConfig, job: str, root: str) -> DrillGang:
     return LocalGang(fault, config, job, root, manifest.id, found)
 
 
-def _is_told_to_end(fault: Fault) -> bool:
+def _must_be_ended(fault: Fault) -> bool:
     """The gang trains until the drill has it save and end."""
     return fault.seconds is not None or (fault.endless and not fault.flow)
 
 
-class _Course:
+class _TrialRun:
     """A gang's, from its first attempt to its last."""
 
     def __init__(self, gang: DrillGang) -> None:
@@ -219,7 +219,7 @@ class _Course:
             time.sleep(LOOK_SECONDS)
 
     def _most_seconds(self) -> float:
-        if _is_told_to_end(self._gang.fault):
+        if _must_be_ended(self._gang.fault):
             return LASTING_SECONDS + (self._seconds or 0.0)
         return ATTEMPT_SECONDS + STEP_SECONDS * self._gang.config.train.steps
 
@@ -239,7 +239,7 @@ class _Course:
 
     def _is_to_end(self, now: float) -> bool:
         if self._seconds is None:
-            return _is_told_to_end(self._gang.fault) and bool(self._gang.injected)
+            return _must_be_ended(self._gang.fault) and bool(self._gang.injected)
         return self._began is not None and now >= self._began + self._seconds
 
     def _take_stock(self, now: float) -> None:
@@ -250,5 +250,5 @@ class _Course:
 
 def together(found: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
-    more = len(found) - MOST_TOLD
-    return "; ".join([*found[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])])
+    more = len(found) - MOST_PROBLEMS
+    return "; ".join([*found[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])

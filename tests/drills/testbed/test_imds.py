@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from botocore.utils import IMDSFetcher, InstanceMetadataFetcher, InstanceMetadataRegionFetcher
 
-from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, TERMINATION_TIME, TOKEN, Asked, ImdsStandIn, Reply
+from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, TERMINATION_TIME, TOKEN, ImdsStandIn, Reply, Request
 from convoy.gang.notices.imds import Imds
 
 LONGEST = "21600"
@@ -134,7 +134,7 @@ def test_an_answer_may_be_kept_back(imds: ImdsStandIn) -> None:
 
 def test_every_request_is_noted(imds: ImdsStandIn) -> None:
     get(imds, "meta-data/instance-type")
-    assert imds.asked == [Asked("PUT", TOKEN, 200), Asked("GET", "meta-data/instance-type", 200)]
+    assert imds.requests == [Request("PUT", TOKEN, 200), Request("GET", "meta-data/instance-type", 200)]
 
 
 def test_boto_s_fetcher_gets_what_ours_gets(imds: ImdsStandIn) -> None:
@@ -155,7 +155,7 @@ def test_boto_asks_for_tokens_as_we_do(imds: ImdsStandIn) -> None:
     boto = IMDSFetcher(config={"ec2_metadata_service_endpoint": imds.url}, env={})
     boto._fetch_metadata_token()
     Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}).get("meta-data/instance-id")
-    assert imds.asked[0] == imds.asked[1] == Asked("PUT", TOKEN, 200)
+    assert imds.requests[0] == imds.requests[1] == Request("PUT", TOKEN, 200)
 
 
 def test_boto_finds_the_region_and_a_role_s_credentials(imds: ImdsStandIn) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from convoy.drills.testbed.imds import TOKEN, Asked, ImdsStandIn, Reply
+from convoy.drills.testbed.imds import TOKEN, ImdsStandIn, Reply, Request
 from convoy.gang.notices.imds import ENDPOINT, ENDPOINT_IPV6, TOKEN_SECONDS, Imds
 from convoy.gang.notices.notice import NoAnswer
 
 TYPE = "meta-data/instance-type"
-PUT = Asked("PUT", TOKEN, 200)
-GOT = Asked("GET", TYPE, 200)
+PUT = Request("PUT", TOKEN, 200)
+GOT = Request("GET", TYPE, 200)
 
 
 class Clock:
@@ -64,7 +64,7 @@ def test_nothing_at_a_path_is_no_error(imds: Imds) -> None:
 def test_one_token_serves_many_questions(imds: Imds, server: ImdsStandIn) -> None:
     for _ in range(3):
         imds.get(TYPE)
-    assert server.asked == [PUT, GOT, GOT, GOT]
+    assert server.requests == [PUT, GOT, GOT, GOT]
 
 
 def test_a_token_is_replaced_before_it_ends(imds: Imds, server: ImdsStandIn, clock: Clock) -> None:
@@ -73,7 +73,7 @@ def test_a_token_is_replaced_before_it_ends(imds: Imds, server: ImdsStandIn, clo
     imds.get(TYPE)
     clock.now += 0.02 * TOKEN_SECONDS
     imds.get(TYPE)
-    assert server.asked == [PUT, GOT, GOT, PUT, GOT]
+    assert server.requests == [PUT, GOT, GOT, PUT, GOT]
 
 
 def test_a_token_that_cannot_be_replaced_yet_serves_to_its_end(imds: Imds, server: ImdsStandIn, clock: Clock) -> None:
@@ -92,27 +92,27 @@ def test_the_time_that_the_service_grants_counts(server: ImdsStandIn, clock: Clo
     imds.get(TYPE)
     clock.now += 9.5
     imds.get(TYPE)
-    assert server.asked == [PUT, GOT, PUT, GOT]
+    assert server.requests == [PUT, GOT, PUT, GOT]
 
 
 def test_a_forgotten_token_is_replaced_at_once(imds: Imds, server: ImdsStandIn) -> None:
     imds.get(TYPE)
     server.forget_tokens()
     assert imds.get(TYPE) is not None
-    assert server.asked == [PUT, GOT, Asked("GET", TYPE, 401), PUT, GOT]
+    assert server.requests == [PUT, GOT, Request("GET", TYPE, 401), PUT, GOT]
 
 
 def test_a_service_that_refuses_every_token_is_asked_twice_and_no_more(imds: Imds, server: ImdsStandIn) -> None:
     server.schedule(TYPE, Reply(status=401))
     assert refused(imds) == f"{server.url}: answered 401 to GET {TYPE}"
-    assert server.asked == [PUT, Asked("GET", TYPE, 401), PUT, Asked("GET", TYPE, 401)]
+    assert server.requests == [PUT, Request("GET", TYPE, 401), PUT, Request("GET", TYPE, 401)]
 
 
 @pytest.mark.parametrize("status", [403, 404, 405, 500])
 def test_without_a_token_nothing_is_asked_for(imds: Imds, server: ImdsStandIn, status: int) -> None:
     server.schedule(TOKEN, Reply(status=status))
     assert refused(imds) == f"{server.url}: answered {status} to the question for a token"
-    assert [asked.method for asked in server.asked] == ["PUT"]
+    assert [asked.method for asked in server.requests] == ["PUT"]
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 429, 500, 503])
@@ -174,7 +174,7 @@ def test_a_page_that_answers_everything_is_not_taken_for_the_service(imds: Imds,
 def test_it_is_not_asked_where_the_environment_says_so(server: ImdsStandIn) -> None:
     environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url, "AWS_EC2_METADATA_DISABLED": "True"}
     assert refused(Imds(environ)) == "AWS_EC2_METADATA_DISABLED = true"
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_an_endpoint_that_is_none_is_told(endpoint: str) -> None:
 
 def test_an_endpoint_may_end_with_a_slash(server: ImdsStandIn) -> None:
     assert Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"{server.url}/"}).get(TYPE) is not None
-    assert server.asked == [PUT, GOT]
+    assert server.requests == [PUT, GOT]
 
 
 @pytest.mark.parametrize(

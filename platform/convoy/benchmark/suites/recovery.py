@@ -17,7 +17,6 @@ from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.samples import SampleMedian
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import BenchConfig
-from convoy.config.errors import ConfigError, nearest
 from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Table, Text, columns, transposed
@@ -26,11 +25,10 @@ from convoy.display.page import Block, Callout, Column, Heading, Table, Text, co
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One group for the whole benchmark; its variants are drills. Raises ConfigError for a drill that does not
     exist."""
-    from convoy.drills.registry import DRILLS  # fault injection is imported only where this suite runs
+    from convoy.drills.registry import drill_named  # fault injection is imported only where this suite runs
 
     for name in config.recovery.drills:
-        if name not in DRILLS:
-            raise ConfigError(f"recovery.drills = {name}: no such drill; {nearest(name, DRILLS)}")
+        drill_named("recovery.drills =", name)
     yield Group(
         name=SUITE.name,
         suite=SUITE.name,

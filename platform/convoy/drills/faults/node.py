@@ -1,14 +1,23 @@
-"""Drills in which a node is lost: its agent and all that it started are killed at once, and its connections close."""
+"""Drills in which a node is lost: its processes are killed, or the network between nodes parts.
 
+In the latter each node is in a network namespace of its own; its storage is the machine's, so that a node that is cut
+off could still write to it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from convoy.drills.checks import STOPPED_SECONDS, stopped_late
-from convoy.drills.fault import Expected, Fault
+from convoy.drills.checks import STOPPED_SECONDS, read_otherwise, stopped_late
+from convoy.drills.fault import Expectation, Fault
+from convoy.drills.testbed.namespaces import Network, why_no_network
+from convoy.job.events.types import AnyEvent, PeerSuspected
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observed
+    from convoy.drills.observe import Observation
 
 
 class NodeKill(Fault):
@@ -32,10 +41,10 @@ class NodeKill(Fault):
     def inject(self, gang: "DrillGang") -> float:
         return gang.kill_node(self.victim)
 
-    def expected(self) -> Expected:
-        return Expected(way="next attempt", causes=frozenset({"node_gone"}), node=self.victim)
+    def expected(self) -> Expectation:
+        return Expectation(way="next attempt", causes=frozenset({"node_gone"}), node=self.victim)
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         others = set(range(self.size.nodes)) - {self.victim}
         return stopped_late(trial, others, self.stopped_seconds)
 
@@ -54,4 +63,81 @@ class Node0Kill(NodeKill):
         return 0
 
 
-FAULTS: tuple[type[Fault], ...] = (NodeKill, Node0Kill)
+class Partition(Fault):
+    """One node is cut off, any of them; the next attempt has all nodes again."""
+
+    name = "partition"
+    summary = "nothing comes from one node or to it any more, and nobody is told"
+    target_detected = 2.0
+    stopped_seconds: ClassVar[float] = STOPPED_SECONDS
+    """Target for the workers of both sides."""
+
+    @cached_property
+    def victim(self) -> int:
+        """The node that is cut off."""
+        return self.random.randrange(self.size.nodes)
+
+    @cached_property
+    def network(self) -> Network:
+        return Network(self.size.nodes)
+
+    def missing(self) -> str | None:
+        if self.flow:
+            return "nodes apart: Metaflow starts all of a local run in one network"
+        return why_no_network() if self.size.nodes > 1 else "a second node"
+
+    def setup(self, stack: ExitStack) -> None:
+        stack.enter_context(self.network)
+
+    def command(self, node: int) -> Sequence[str]:
+        return self.network.prefix(node)
+
+    def main_host(self) -> str:
+        return self.network.addresses[0]
+
+    def environment(self, node: int) -> Mapping[str, str]:
+        # The machine's name stands for an address that no namespace has.
+        return {"GLOO_SOCKET_IFNAME": "eth0"}
+
+    def inject(self, gang: "DrillGang") -> float:
+        at = time.time()
+        self.network.unplug(self.victim)
+        return at
+
+    def mend(self, gang: "DrillGang") -> None:
+        self.network.plug(self.victim)
+
+    def expected(self) -> Expectation:
+        # Of two nodes neither can tell which one is cut off.
+        node = self.victim if self.size.nodes > 2 else None
+        return Expectation(way="next attempt", causes=frozenset({"node_silent", "cut_off"}), node=node)
+
+    def check(self, trial: "Observation") -> list[str]:
+        return [
+            *stopped_late(trial, set(range(self.size.nodes)), self.stopped_seconds),
+            *read_otherwise(trial),
+        ]
+
+
+class PartitionHeal(Partition):
+    """The worst moment to heal: some agent has drawn its conclusions, and what the others sent before comes now."""
+
+    name = "partition-heal"
+    summary = "one node is cut off, and the network heals as soon as some agent suspects another"
+
+    def inject(self, gang: "DrillGang") -> float:
+        at = super().inject(gang)
+
+        def suspected(event: AnyEvent) -> bool:
+            return isinstance(event, PeerSuspected) and event.t > at
+
+        gang.wait_for_event("a suspicion", suspected)
+        self.network.plug(self.victim)
+        return at
+
+    def mend(self, gang: "DrillGang") -> None:
+        """It is whole already."""
+
+    def expected(self) -> Expectation:
+        # Who has suspected another when it heals may be one of two alone, of whom neither can tell which is cut off.
+        return Expectation(way="next attempt", causes=frozenset({"node_silent", "cut_off"}))

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from convoy.drills.checks import lost_steps, saved_late, seen
-from convoy.drills.fault import INJECT_AFTER, Expected, Fault, Progress
+from convoy.drills.checks import lost_steps, notice_problems, saved_late
+from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
 from convoy.drills.testbed.imds import SPOT_ACTION, ImdsStandIn
 from convoy.job.events.types import AnyEvent, NoticeReceived
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observed
+    from convoy.drills.observe import Observation
 
 LEAD_SECONDS = 120.0
 """Between EC2's notice and the interruption."""
@@ -46,8 +46,8 @@ class _Notice(Fault):
         return self.services[self.victim % len(self.services)]
 
     @property
-    def seer(self) -> int | None:
-        """The node that sees the notice; None: any, for all do."""
+    def noticing_node(self) -> int | None:
+        """The node that notices it; None: any, since all do."""
         return self.victim if len(self.services) == self.size.nodes else None
 
     def setup(self, stack: ExitStack) -> None:
@@ -60,15 +60,15 @@ class _Notice(Fault):
             "AWS_EC2_METADATA_DISABLED": "false",
         }
 
-    def expected(self) -> Expected:
-        return Expected(way="preempted")
+    def expected(self) -> Expectation:
+        return Expectation(way="preempted")
 
     def shows(self, event: AnyEvent) -> bool:
         return isinstance(event, NoticeReceived)
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         return [
-            *seen(trial, self.seer, self.source, "save_and_end"),
+            *notice_problems(trial, self.noticing_node, self.source, "save_and_end"),
             *saved_late(trial, self.saved_seconds, ends=True),
             *lost_steps(trial),
         ]
@@ -107,7 +107,7 @@ class NoticeThenNothing(_Notice):
         return at
 
 
-class Rebalance(_Notice):
+class RebalanceNotice(_Notice):
     """EC2 may take the machine away: the gang saves, and goes on."""
 
     name = "rebalance"
@@ -117,24 +117,24 @@ class Rebalance(_Notice):
     def overrides(self) -> Sequence[str]:
         return ("checkpoint.every_steps=1000", "notices.rebalance=save")  # so that no other save is taken for this one
 
-    def when(self, progress: Progress) -> bool:
+    def when(self, progress: GangProgress) -> bool:
         return progress.step >= INJECT_AFTER
 
     def inject(self, gang: "DrillGang") -> float:
         self.service.recommend_rebalance()
         return time.time()
 
-    def expected(self) -> Expected:
-        return Expected(way="undisturbed")
+    def expected(self) -> Expectation:
+        return Expectation(way="undisturbed")
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         return [
-            *seen(trial, self.seer, self.source, "save"),
+            *notice_problems(trial, self.noticing_node, self.source, "save"),
             *saved_late(trial, self.saved_seconds, ends=False),
         ]
 
 
-class Term(_Notice):
+class SigtermNotice(_Notice):
     """How most platforms end a process."""
 
     name = "sigterm"
@@ -142,7 +142,7 @@ class Term(_Notice):
     source = "sigterm"
 
     @property
-    def seer(self) -> int | None:
+    def noticing_node(self) -> int | None:
         return self.victim
 
     def inject(self, gang: "DrillGang") -> float:
@@ -152,7 +152,4 @@ class Term(_Notice):
 
 
 def _answered(service: ImdsStandIn) -> bool:
-    return any(asked.path == SPOT_ACTION and asked.status == 200 for asked in list(service.asked))
-
-
-FAULTS: tuple[type[Fault], ...] = (SpotNotice, NoticeThenNothing, Rebalance, Term)
+    return any(each.path == SPOT_ACTION and each.status == 200 for each in list(service.requests))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from convoy.drills.fault import Expected, Fault, Progress
+from convoy.drills.fault import Expectation, Fault, GangProgress
 from convoy.drills.faults.worker import WorkerError, WorkerExit0, WorkerFault, WorkerHang, WorkerKill, WorkerStop
 from convoy.job.events.types import GenerationStarted, StepDone
 
@@ -44,13 +44,13 @@ class RandomFaults(Fault):
     def overrides(self) -> Sequence[str]:
         return ["checkpoint.every_steps=5"]
 
-    def when(self, progress: Progress) -> bool:
+    def when(self, progress: GangProgress) -> bool:
         now = time.monotonic()
         if self._next is None and any(isinstance(e, StepDone) for e in progress.events):
             self._next = now + self._pause()
         return self._next is not None and now >= self._next and self._are_there(progress)
 
-    def _are_there(self, progress: Progress) -> bool:
+    def _are_there(self, progress: GangProgress) -> bool:
         """All nodes, in the newest attempt."""
         started = [e for e in progress.events if isinstance(e, GenerationStarted)]
         formed = min((e.generation for e in started if e.node == 0 and e.attempt == progress.attempt), default=None)
@@ -77,8 +77,5 @@ class RandomFaults(Fault):
     def _pause(self) -> float:
         return self.random.expovariate(1 / MEAN_SECONDS)
 
-    def expected(self) -> Expected:
-        return Expected(way="next attempt")
-
-
-FAULTS: tuple[type[Fault], ...] = (RandomFaults,)
+    def expected(self) -> Expectation:
+        return Expectation(way="next attempt")

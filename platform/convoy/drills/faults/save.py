@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from convoy.checkpoint.format import file_name, part_name
 from convoy.drills.checks import left_behind
-from convoy.drills.fault import INJECT_AFTER, Expected, Fault, Progress
+from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillError
 from convoy.gang.workers.board import Board, Phase
 from convoy.storage import Store
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observed
+    from convoy.drills.observe import Observation
 
 MOST_DELAY_SECONDS = 0.6
 """From the begin of a part to the kill; writing it takes seconds."""
@@ -47,7 +47,7 @@ class _Killed(Fault):
         """Its rank."""
         return self.random.randrange(self.size.ranks)
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         return [] if self._store is None else left_behind(self._store)
 
 
@@ -71,11 +71,11 @@ class KillDuringSave(_Killed):
         self._cut_short = is_writing(gang.store, self.victim)
         return at
 
-    def expected(self) -> Expected:
+    def expected(self) -> Expectation:
         node = self.size.node_of(self.victim)
-        return Expected(way="in place", causes=frozenset({"exited"}), node=node, rank=self.victim)
+        return Expectation(way="in place", causes=frozenset({"exited"}), node=node, rank=self.victim)
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         missed = "the worker was killed after it had written its part"
         return [*([] if self._cut_short else [missed]), *super().check(trial)]
 
@@ -99,7 +99,7 @@ class KillDuringRestore(_Killed):
         """Rank that is killed while it trains."""
         return self.random.randrange(self.size.ranks)
 
-    def when(self, progress: Progress) -> bool:
+    def when(self, progress: GangProgress) -> bool:
         if not progress.injected:
             self._first = self._newest = progress.generation
             return progress.after(INJECT_AFTER)
@@ -133,10 +133,10 @@ class KillDuringRestore(_Killed):
             self._killed_in = (*self._killed_in, board.read(local).phase)
         return at
 
-    def expected(self) -> Expected:
-        return Expected(way="in place", causes=frozenset({"exited"}), generations=self._generations)
+    def expected(self) -> Expectation:
+        return Expectation(way="in place", causes=frozenset({"exited"}), generations=self._generations)
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         found = []
         if "restore" not in self._killed_in:
             found.append(f"workers were killed in their phases {self._killed_in}, and none while it restored")
@@ -175,6 +175,3 @@ def _await(what: str, happened: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise DrillError(f"{what}: there was none within {MOMENT_SECONDS:g} s")
         time.sleep(LOOK_SECONDS)
-
-
-FAULTS: tuple[type[Fault], ...] = (KillDuringSave, KillDuringRestore)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convoy.drills.checks import all_logged, saved_elsewhere, stood_still
-from convoy.drills.fault import SAVE_EVERY, Expected, Fault, Progress
+from convoy.drills.fault import SAVE_EVERY, Expectation, Fault, GangProgress
 from convoy.drills.testbed.mounts import Disk, Hoarder, small_memory, why_no_disk, why_no_memory
 from convoy.job.events.types import AnyEvent, StorageBad
 from convoy.job.lineage import parse_commits
@@ -16,7 +16,7 @@ from convoy.storage import open_store
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observed
+    from convoy.drills.observe import Observation
 
 ROOM_MIB = 320
 """For ten checkpoints of the default model, and the data."""
@@ -59,7 +59,7 @@ class _RootRefuses(Fault):
         begins there, and has to be taken away from it."""
         return self.random.choice((2, SAVE_EVERY - 1))
 
-    def when(self, progress: Progress) -> bool:
+    def when(self, progress: GangProgress) -> bool:
         return progress.after(SAVE_EVERY + self.steps_since_save)
 
     def inject(self, gang: "DrillGang") -> float:
@@ -87,13 +87,13 @@ class _RootRefuses(Fault):
         there = parse_commits(open_store(str(self.next_tier / gang.job)).sizes("commits/"))
         return bool(set(there) - set(parse_commits(gang.store.sizes("commits/"))))
 
-    def expected(self) -> Expected:
-        return Expected(way="undisturbed")
+    def expected(self) -> Expectation:
+        return Expectation(way="undisturbed")
 
     def shows(self, event: AnyEvent) -> bool:
         return isinstance(event, StorageBad)
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         return [
             *saved_elsewhere(trial, str(self.next_tier), self.refused),
             *stood_still(trial, self.lasted),
@@ -149,6 +149,3 @@ class StorageHang(_RootRefuses):
 
     def pass_over(self) -> None:
         self.disk.thaw()
-
-
-FAULTS: tuple[type[Fault], ...] = (StorageFull, StorageHang)

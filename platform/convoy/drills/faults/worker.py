@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from convoy.drills.fault import Expected, Fault, Progress
+from convoy.drills.fault import Expectation, Fault, GangProgress
 from convoy.drills.hooks import Order
 from convoy.job.events.types import AnyEvent, FailureKind, GenerationStarted, StepDone
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observed
+    from convoy.drills.observe import Observation
 
 SLOW_SECONDS = 120.0
 """For a node that has become slow to be told: several times what that takes."""
@@ -30,14 +30,14 @@ class Undisturbed(Fault):
         compiled = ["train.compile=true"] if self.seconds is not None else []
         return ["evaluation.every_steps=15", *compiled]
 
-    def when(self, progress: Progress) -> bool:
+    def when(self, progress: GangProgress) -> bool:
         return False
 
     def inject(self, gang: "DrillGang") -> float:
         raise AssertionError("there is nothing to do")
 
-    def expected(self) -> Expected:
-        return Expected(way="undisturbed", same_state=self.seconds is None)
+    def expected(self) -> Expectation:
+        return Expectation(way="undisturbed", same_state=self.seconds is None)
 
 
 class WorkerFault(Fault):
@@ -48,8 +48,8 @@ class WorkerFault(Fault):
     def __post_init__(self) -> None:
         self.rank = self.random.randrange(self.size.ranks)
 
-    def expected(self) -> Expected:
-        return Expected(way="in place", causes=self.causes, node=self.size.node_of(self.rank), rank=self.rank)
+    def expected(self) -> Expectation:
+        return Expectation(way="in place", causes=self.causes, node=self.size.node_of(self.rank), rank=self.rank)
 
 
 class WorkerKill(WorkerFault):
@@ -92,10 +92,10 @@ class WorkerHang(OrderedFault):
     target_detected = 3.0
     target_recovered = 7.0
 
-    def limit_detected(self, trial: "Observed") -> float:
+    def limit_detected(self, trial: "Observation") -> float:
         return max(self.target_detected, 5 * p99_step(trial))
 
-    def limit_recovered(self, trial: "Observed") -> float:
+    def limit_recovered(self, trial: "Observation") -> float:
         return self.limit_detected(trial) + self.target_recovered - self.target_detected
 
 
@@ -105,7 +105,7 @@ class WorkerError(OrderedFault):
     causes = frozenset({"exited"})
     order = "fail"
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         return _names(trial, "DrilledError")
 
 
@@ -122,7 +122,7 @@ class OutOfMemory(OrderedFault):
     causes = frozenset({"exited"})
     order = "allocate"
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         return _names(trial, "MemoryError")
 
 
@@ -135,10 +135,10 @@ class NotANumber(OrderedFault):
     causes = frozenset({"exited"})
     order = "poison"
 
-    def expected(self) -> Expected:
-        return Expected(way="next attempt", causes=self.causes)  # all ranks find it in the same step
+    def expected(self) -> Expectation:
+        return Expectation(way="next attempt", causes=self.causes)  # all ranks find it in the same step
 
-    def check(self, trial: "Observed") -> list[str]:
+    def check(self, trial: "Observation") -> list[str]:
         skipped = [e for e in trial.events if isinstance(e, StepDone) and e.skipped]
         found = [] if skipped else ["no step was skipped"]
         if trial.commit is not None and trial.commit.progress.skipped:
@@ -146,7 +146,7 @@ class NotANumber(OrderedFault):
         return found + _names(trial, "not finite")
 
 
-class SlowNode(OrderedFault):
+class NodeSlowdown(OrderedFault):
     name = "slow-node"
     summary = "every step of one worker takes several times the computing that it took"
     causes = frozenset()
@@ -162,17 +162,17 @@ class SlowNode(OrderedFault):
             gang.wait_for_event("word of a slow node", self.shows, SLOW_SECONDS)
         return began
 
-    def expected(self) -> Expected:
-        return Expected(way="undisturbed")
+    def expected(self) -> Expectation:
+        return Expectation(way="undisturbed")
 
     def shows(self, event: AnyEvent) -> bool:
         return event.kind == "slow_node" and getattr(event, "share", 0.0) > 0
 
-    def check(self, trial: "Observed") -> list[str]:
-        told = [e for e in trial.events if self.shows(e)]
-        if not told:
+    def check(self, trial: "Observation") -> list[str]:
+        reports = [e for e in trial.events if self.shows(e)]
+        if not reports:
             return ["no node was told to be slow"]
-        named = {getattr(e, "slow_node", None) for e in told}
+        named = {getattr(e, "slow_node", None) for e in reports}
         ours = self.size.node_of(self.rank)
         return [] if named == {ours} else [f"nodes {sorted(map(str, named))} were told to be slow, not node {ours}"]
 
@@ -192,8 +192,8 @@ class DoubleFault(WorkerFault):
         signalled(gang.worker(self.random.choice(others)), signal.SIGKILL)
         return began
 
-    def expected(self) -> Expected:
-        return Expected(
+    def expected(self) -> Expectation:
+        return Expectation(
             way="in place",
             causes=self.causes,
             node=self.size.node_of(self.rank),
@@ -209,28 +209,14 @@ def signalled(pid: int, number: signal.Signals) -> float:
     return now
 
 
-def p99_step(trial: "Observed") -> float:
+def p99_step(trial: "Observation") -> float:
     """Seconds of the slowest step but one in a hundred before the fault, without each generation's first."""
     before = trial.injected[0] if trial.injected else float("inf")
     times = [e.seconds for e in trial.events if isinstance(e, StepDone) and e.t < before][1:]
     return statistics.quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else 0.0
 
 
-def _names(trial: "Observed", what: str) -> list[str]:
+def _names(trial: "Observation", what: str) -> list[str]:
     """Whether the first cause says so."""
-    said = [e.reason + e.log_tail for e in trial.failures[:1]]
-    return [] if said and what in said[0] else [f"the first cause does not tell of {what}: {said}"]
-
-
-FAULTS: tuple[type[Fault], ...] = (
-    WorkerKill,
-    WorkerStop,
-    WorkerHang,
-    WorkerError,
-    WorkerExit0,
-    OutOfMemory,
-    NotANumber,
-    SlowNode,
-    DoubleFault,
-    Undisturbed,
-)
+    texts = [e.reason + e.log_tail for e in trial.failures[:1]]
+    return [] if texts and what in texts[0] else [f"the first cause does not tell of {what}: {texts}"]

@@ -29,9 +29,9 @@ def heed(*_: object) -> None:
     what = (folder / str(pid)).read_text()
     print(f"drill: {what}", flush=True)
     answer = folder / f"{pid}.answer"
-    beside = answer.with_suffix(".new")
-    beside.write_text(repr(time.time()))
-    beside.rename(answer)
+    new = answer.with_suffix(".new")
+    new.write_text(repr(time.time()))
+    new.rename(answer)
     match what:
         case "hang":
             hang()
@@ -84,5 +84,5 @@ def crawl(*_: object) -> None:
     signal.setitimer(signal.ITIMER_REAL, CRAWL_EVERY_SECONDS)
 
 
-if ORDERS in os.environ and "convoy.training.workers.train_preload" in sys.orig_argv:
+if ORDERS in os.environ and "convoy.training.workers.train" in sys.orig_argv:
     signal.signal(SIGNAL, heed)

@@ -35,7 +35,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A request, as it was answered."""
 
     method: str
@@ -50,7 +50,7 @@ class ImdsStandIn:
     """Answers on a port of this host while a `with` block runs. Paths are those below `/latest/`."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[Request] = []
         """Every request so far, oldest first."""
         self._replies: dict[str, list[tuple[float, Reply]]] = {}
         self._tokens: dict[str, float] = {}
@@ -106,9 +106,9 @@ class ImdsStandIn:
 
     def answer(self, method: str, path: str, headers: Any) -> tuple[Reply, dict[str, str]]:
         """The reply to a request and its headers, by the rules of IMDSv2."""
-        reply, told = self._by_the_rules(method, path, headers)
-        self.asked.append(Asked(method, path, reply.status))
-        return reply, told
+        reply, headers_sent = self._by_the_rules(method, path, headers)
+        self.requests.append(Request(method, path, reply.status))
+        return reply, headers_sent
 
     def _by_the_rules(self, method: str, path: str, headers: Any) -> tuple[Reply, dict[str, str]]:
         if (method, path) == ("PUT", TOKEN):
@@ -122,8 +122,8 @@ class ImdsStandIn:
         return self._scheduled(path) or GONE, {}
 
     def _token(self, headers: Any) -> tuple[Reply, dict[str, str]]:
-        asked = headers.get(TTL_HEADER, "")
-        if not asked.isascii() or not asked.isdigit() or not 1 <= int(asked) <= LONGEST_TTL:
+        lifetime = headers.get(TTL_HEADER, "")
+        if not lifetime.isascii() or not lifetime.isdigit() or not 1 <= int(lifetime) <= LONGEST_TTL:
             return Reply(status=400), {}
         if "X-Forwarded-For" in headers:  # a proxy that is open to the world must not give the instance's role away
             return Reply(status=403), {}
@@ -132,8 +132,8 @@ class ImdsStandIn:
             return scheduled, {}
         token = secrets.token_urlsafe(40)
         with self._lock:
-            self._tokens[token] = time.monotonic() + int(asked)
-        return Reply(token, delay_seconds=scheduled.delay_seconds if scheduled else 0.0), {TTL_HEADER: asked}
+            self._tokens[token] = time.monotonic() + int(lifetime)
+        return Reply(token, delay_seconds=scheduled.delay_seconds if scheduled else 0.0), {TTL_HEADER: lifetime}
 
     def _scheduled(self, path: str) -> Reply | None:
         now = time.monotonic()
@@ -178,13 +178,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         root, _, path = self.path.lstrip("/").partition("/")
-        reply, told = self.server.imds.answer(self.command, path.rstrip("/") if root == "latest" else "", self.headers)
+        reply, headers_sent = self.server.imds.answer(
+            self.command, path.rstrip("/") if root == "latest" else "", self.headers
+        )
         time.sleep(reply.delay_seconds)
         text = reply.text if reply.status == 200 else HTTPStatus(reply.status).phrase
         self.send_response(reply.status)
         self.send_header("Content-Type", "text/plain")
         self.send_header("Content-Length", str(len(text.encode())))
-        for name, value in told.items():
+        for name, value in headers_sent.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(text.encode())

@@ -1,4 +1,19 @@
-"""A rank that runs a user's script, from its assignment to its exit code."""
+"""What all ranks of a user's script are forked from.
+
+Run as `python -m convoy.training.workers.script AGENT_PID CHANNEL_FD`.
+
+torch is imported here once, and nothing of our training: what the script finds is what `python` would have given it.
+"""
+
+
+import contextlib
+import importlib
+import os
+import socket
+import sys
+
+from convoy.gang.workers.fork_server import serve
+
 
 import atexit
 import contextlib
@@ -24,6 +39,70 @@ from convoy.gang.workers.script_channel import ScriptChannel
 from convoy.gang.workers.script_environment import script_environment, visible_devices
 from convoy.job.events.types import PEER_LOST
 from convoy.training.workers.reason import first_line, leave_reason, named
+
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from convoy.gang.task import Assignment, Place
+
+
+SOON = ("torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "torch._dynamo", "convoy.storage.posix")
+"""What nearly every script imports; torch's last part of it as an optimizer is made, in a second."""
+
+_process_groups: set[object] = set()
+"""Those that gradients were reduced over. Kept until the worker ends."""
+
+LATE = ("convoy.checkpoint", "convoy.storage.s3")
+"""What a script may want of ours: no first start waits for it."""
+
+
+class ScriptBody:
+    """Workers that run a script."""
+
+    def prepare(self) -> None:
+        # As for workers that train: see training/workers/train.py.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        _import(SOON)
+        if "torch.nn.parallel" in sys.modules:
+            _keep_process_groups()
+
+    def prepare_more(self) -> None:
+        _import(LATE)
+
+    def run(self, assignment: bytes, listener: int | None) -> int:
+        if (generator := sys.modules.get("numpy.random")) is not None:
+            generator.seed()
+        return work(assignment, listener)
+
+
+def _import(modules: tuple[str, ...]) -> None:
+    for module in modules:
+        with contextlib.suppress(Exception):  # which tells the script that needs it
+            importlib.import_module(module)
+
+
+def _keep_process_groups() -> None:
+    """Keep the process group of each DistributedDataParallel, so that it is not destroyed with the model, for instance
+    when the script's `main()` returns.
+
+    The destructor of a gloo process group joins the group's threads. When the model destroys the group, it holds
+    Python's lock meanwhile, and such a thread may wait for that lock to free what the last `backward()` left with it.
+    """
+    from torch.nn.modules.module import register_module_module_registration_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    def keep(module: object, name: str, submodule: object) -> None:
+        if isinstance(module, DistributedDataParallel):  # has its group before it has the model
+            _process_groups.add(module.process_group)
+
+    register_module_module_registration_hook(keep)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), ScriptBody())
+
 
 _kept: list[BaseException] = []
 """What ended the script. It holds the frames of its functions, and nothing of these is to be destroyed."""
@@ -188,3 +267,48 @@ def _be_the_store(assignment: Assignment, listener: int, parent: int) -> NoRetur
     except BaseException:
         traceback.print_exc()
     os._exit(1)
+
+
+def script_environment(assignment: Assignment, devices: Sequence[str]) -> dict[str, str]:
+    """Of one rank. devices: the GPUs that its node's process may use, as CUDA_VISIBLE_DEVICES names them."""
+    place = assignment.place
+    found = {
+        "RANK": place.rank,
+        "WORLD_SIZE": place.world_size,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_WORLD_SIZE": place.nproc_per_node,
+        "GROUP_RANK": place.node,
+        "GROUP_WORLD_SIZE": place.nodes,
+        "ROLE_NAME": "default",
+        "ROLE_RANK": place.rank,
+        "ROLE_WORLD_SIZE": place.world_size,
+        "MASTER_ADDR": assignment.master_host,
+        "MASTER_PORT": assignment.master_port,
+        "TORCHELASTIC_RUN_ID": assignment.job,
+        "TORCHELASTIC_RESTART_COUNT": assignment.generation - 1,
+        # Nothing counts them: a gang goes on until the same failure comes three times at the same step.
+        "TORCHELASTIC_MAX_RESTARTS": 2**31 - 1,
+        # Rank 0 would bind the port itself otherwise, which any other process may have taken by then.
+        "TORCHELASTIC_USE_AGENT_STORE": True,
+    }
+    share = _share(place, devices)
+    if share:
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(share)
+    return {name: str(value) for name, value in found.items()}
+
+
+def visible_devices(environment: Mapping[str, str], folder: Path = Path("/dev")) -> list[str]:
+    """NVIDIA GPUs that a process sees, as CUDA_VISIBLE_DEVICES names them. folder: with the devices' files."""
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [word.strip() for word in named.split(",") if word.strip() not in ("", "-1")]
+    numbers = (file.name.removeprefix("nvidia") for file in folder.glob("nvidia[0-9]*"))
+    return sorted((number for number in numbers if number.isdigit()), key=int)
+
+
+def _share(place: Place, devices: Sequence[str]) -> Sequence[str]:
+    """Of a host that several nodes share, those that are this node's own: scripts take the LOCAL_RANK-th of them."""
+    if place.host_ranks == place.nproc_per_node:
+        return ()
+    first = place.host_rank - place.local_rank
+    return devices[first : first + place.nproc_per_node]
