@@ -32,7 +32,7 @@ from convoy.parallel.fsdp import DTYPES, parallelize
 from convoy.parallel.mesh import build_mesh
 from convoy.parallel.pipeline import Pipeline
 from convoy.planner.workload import Workload
-from convoy.training.exchange import Agreed
+from convoy.training.exchange import Agreement
 from convoy.training.optimizer import build_optimizer
 from convoy.training.step import Batch, Stepper
 
@@ -179,8 +179,8 @@ class _Alone:
     def begin(self, *_: Any) -> None:
         """Nobody listens."""
 
-    def finish(self) -> Agreed:
-        return Agreed(1, None, SaveStatus())
+    def finish(self) -> Agreement:
+        return Agreement(1, None, SaveStatus())
 
 
 class _Clock:

@@ -8,19 +8,19 @@ import pytest
 import torch.distributed as dist
 
 from convoy.checkpoint.save.queue import SaveStatus
-from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
+from convoy.training.exchange import Agreement, Exchange, StopReason, Vote
 from tests.ranks import on_ranks
 
 Offer = tuple[int, Vote | None] | tuple[int, Vote | None, SaveStatus]
 NOTHING = SaveStatus()
 
 
-def exchanged(offers: list[list[Offer]], folder: Path) -> list[list[Agreed]]:
+def exchanged(offers: list[list[Offer]], folder: Path) -> list[list[Agreement]]:
     """What each rank is told; offers[step][rank]."""
     return on_ranks(len(offers[0]), _exchange, offers, str(folder / "store"))
 
 
-def _exchange(rank: int, offers: list[list[Offer]], path: str) -> list[Agreed]:
+def _exchange(rank: int, offers: list[list[Offer]], path: str) -> list[Agreement]:
     dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=len(offers[0]))
     group = dist.group.WORLD
     assert group is not None
@@ -34,13 +34,13 @@ def _exchange(rank: int, offers: list[list[Offer]], path: str) -> list[Agreed]:
 def test_tokens_are_summed_and_each_step_is_exchanged_anew(tmp_path: Path) -> None:
     told = exchanged([[(3, None), (4, None), (0, None)], [(1, None), (1, None), (1, None)]], tmp_path)
 
-    assert told == [[Agreed(7, None, NOTHING), Agreed(3, None, NOTHING)]] * 3
+    assert told == [[Agreement(7, None, NOTHING), Agreement(3, None, NOTHING)]] * 3
 
 
 def test_one_rank_is_enough_to_stop_all(tmp_path: Path) -> None:
     told = exchanged([[(1, None), (1, None)], [(1, None), (1, "requested")]], tmp_path)
 
-    assert told == [[Agreed(2, None, NOTHING), Agreed(2, "requested", NOTHING)]] * 2
+    assert told == [[Agreement(2, None, NOTHING), Agreement(2, "requested", NOTHING)]] * 2
 
 
 def test_all_name_the_same_reason_when_there_are_several(tmp_path: Path) -> None:
@@ -63,14 +63,14 @@ def test_where_there_is_no_time_to_save_nothing_else_counts(other: Vote, tmp_pat
 def test_one_rank_is_enough_for_all_to_save_and_nobody_stops_for_it(tmp_path: Path) -> None:
     told = exchanged([[(1, None), (1, None)], [(1, "save"), (1, None)], [(1, None), (1, None)]], tmp_path)
 
-    nothing = Agreed(2, None, NOTHING)
-    assert told == [[nothing, Agreed(2, None, NOTHING, save=True), nothing]] * 2
+    nothing = Agreement(2, None, NOTHING)
+    assert told == [[nothing, Agreement(2, None, NOTHING, save=True), nothing]] * 2
 
 
 def test_a_save_and_an_end_are_both_told(tmp_path: Path) -> None:
     told = exchanged([[(1, "save"), (1, "max_hours")]], tmp_path)
 
-    assert told == [[Agreed(2, "max_hours", NOTHING, save=True)]] * 2
+    assert told == [[Agreement(2, "max_hours", NOTHING, save=True)]] * 2
 
 
 def test_what_each_rank_knows_of_the_save_under_way_is_summed(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_what_each_rank_knows_of_the_save_under_way_is_summed(tmp_path: Path) ->
         tmp_path,
     )
 
-    stopped = Agreed(2, "requested", SaveStatus(failed=2, superseded=1))
-    assert told == [[Agreed(2, None, SaveStatus(committed=1)), stopped]] * 2
+    stopped = Agreement(2, "requested", SaveStatus(failed=2, superseded=1))
+    assert told == [[Agreement(2, None, SaveStatus(committed=1)), stopped]] * 2
 
 
 def test_what_each_rank_is_busy_with_is_summed_by_tier(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_each_rank_is_busy_with_is_summed_by_tier(tmp_path: Path) -> None:
 
     told = exchanged([[(1, None, one), (1, None, other)]], tmp_path)
 
-    assert told == [[Agreed(2, None, SaveStatus(committed=1, reading_back=(2, 0), copying=(0, 1)))]] * 2
+    assert told == [[Agreement(2, None, SaveStatus(committed=1, reading_back=(2, 0), copying=(0, 1)))]] * 2
 
 
 def test_finishing_what_was_not_begun_is_an_error(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
             token_bytes_v: Tensor | None,
             control: ProcessGroup,
             passed: Callable[[], None],
-            hurried: Callable[[], bool],
+            is_urgent: Callable[[], bool],
             **layout: Any,
         ) -> Evaluated | None:
             def note() -> None:
@@ -117,7 +117,7 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
                             board.order(kind)
                         notes.write(".")
 
-            return evaluate(model, batches, step, token_bytes_v, control, note, hurried, **layout)
+            return evaluate(model, batches, step, token_bytes_v, control, note, is_urgent, **layout)
 
         rank_of_gang.evaluate = evaluated
 

@@ -19,7 +19,7 @@ from convoy.benchmark.results.case import Block
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
 from convoy.stats.changepoint import WINDOW, is_steady
-from convoy.training.measure.timing import slowest, synchronize
+from convoy.training.measure.machine import slowest, synchronize
 from convoy.training.process_groups import Ranks
 
 LONGEST_BLOCK_SECONDS = 120.0

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from convoy.job.events.types import Evaluated
 from convoy.parallel.pipeline import Pipeline
-from convoy.training.exchange import Haste
+from convoy.training.exchange import UrgentStop
 from convoy.training.step import Batch
 
 
@@ -24,7 +24,7 @@ def evaluate(
     token_bytes_v: torch.Tensor | None,
     control: dist.ProcessGroup,
     passed: Callable[[], None] = lambda: None,
-    hurried: Callable[[], bool] = lambda: False,
+    is_urgent: Callable[[], bool] = lambda: False,
     *,
     shared_by: int = 1,
     pipeline: Pipeline | None = None,
@@ -32,17 +32,17 @@ def evaluate(
     """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
 
     token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
-    passed: called after each batch. hurried: asked before each: where one rank says yes, all leave it after that batch,
-    and return None. shared_by: so many ranks have the same batches, and each gives a part of their loss. pipeline: of
-    which the model is a stage.
+    passed: called after each batch. is_urgent: called before each: where one rank must stop soon, all return None after
+    that batch. shared_by: number of ranks that have the same batches, each of which computes a part of their loss.
+    pipeline: of which the model is a stage.
     """
     began = time.perf_counter()
     module = cast(nn.Module, model)
     module.eval()
     nats, tokens, text_bytes = 0.0, 0, 0
-    haste, given_up = Haste(control), False
+    urgent_stop, stopped = UrgentStop(control), False
     for batch in batches:
-        haste.begin(hurried())
+        urgent_stop.begin(is_urgent())
         inputs = (batch.tokens_bs, batch.targets_bs, batch.documents_bs)
         nats += float(module(*inputs)) if pipeline is None else pipeline.evaluate(inputs)
         tokens += batch.weight
@@ -50,11 +50,11 @@ def evaluate(
             counted = batch.targets_bs[batch.targets_bs >= 0].cpu()
             text_bytes += int(token_bytes_v[counted].sum())
         passed()
-        given_up = haste.finish()
-        if given_up:
+        stopped = urgent_stop.finish()
+        if stopped:
             break
     module.train()
-    if given_up:
+    if stopped:
         return None
     sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
     dist.all_reduce(sums, group=control)

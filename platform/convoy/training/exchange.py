@@ -1,4 +1,4 @@
-"""The per-step exchange: what every rank must know, decided by all of them at the same step."""
+"""The per-step exchange: what all ranks decide together at the same step."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -10,23 +10,23 @@ from convoy.checkpoint.save.queue import SaveStatus
 
 StopReason = Literal["preempted_unsaved", "preempted", "max_hours", "max_cost_usd", "requested"]
 Vote = StopReason | Literal["save"]
-"""save: commit the state after this step, and go on."""
+"""save: commit the state after this step, and continue."""
 
-IN_HASTE: tuple[StopReason, ...] = ("requested", "preempted", "preempted_unsaved")
-"""Who ended the training for one of these waits for no more than the commit."""
+URGENT_REASONS: tuple[StopReason, ...] = ("requested", "preempted", "preempted_unsaved")
+"""Training that ends for one of these waits for no more than the commit."""
 
 _REASONS: tuple[StopReason, ...] = get_args(StopReason)
-"""Of several, the first one counts: the less time there is, the earlier."""
+"""The first of several counts: those with the least time come first."""
 
 
 @dataclass(frozen=True)
-class Agreed:
-    """The same on every rank."""
+class Agreement:
+    """The result of an exchange; the same on every rank."""
 
     tokens: int
     """Targets with weight in this step's global batch."""
     stop: StopReason | None
-    """End after this step; None: go on."""
+    """End after this step; None: continue."""
     save_status: SaveStatus
     """Sums over all ranks: how the save under way stood when each began the exchange."""
     save: bool = False
@@ -37,7 +37,7 @@ class Exchange:
     """One all-reduce per step on the control group, in flight while the forward runs."""
 
     def __init__(self, control: dist.ProcessGroup, shared_by: int = 1) -> None:
-        """shared_by: so many ranks each have the same tokens."""
+        """shared_by: number of ranks that have the same tokens."""
         self._control = control
         self._shared_by = shared_by
         self._values = torch.zeros(0, dtype=torch.int64)
@@ -49,8 +49,8 @@ class Exchange:
         self._values = torch.tensor([tokens, int(vote == "save"), *votes, *save_status.values()], dtype=torch.int64)
         self._work = dist.all_reduce(self._values, group=self._control, async_op=True)
 
-    def finish(self) -> Agreed:
-        """What all ranks together have and want; waits for the slowest rank to begin."""
+    def finish(self) -> Agreement:
+        """The sums over all ranks, and what they agree on; waits for the slowest rank to begin."""
         if self._work is None:
             raise RuntimeError("Exchange.finish before begin")
         self._work.wait()
@@ -58,26 +58,26 @@ class Exchange:
         tokens, save, *rest = self._values.tolist()
         votes, save_status = rest[: len(_REASONS)], SaveStatus.of(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
-        return Agreed(tokens // self._shared_by, stop, save_status, save > 0)
+        return Agreement(tokens // self._shared_by, stop, save_status, save > 0)
 
 
-class Haste:
-    """Whether any rank is in haste: one all-reduce on the control group, in flight while the ranks work."""
+class UrgentStop:
+    """Whether any rank must stop soon: one all-reduce on the control group, in flight while the ranks work."""
 
     def __init__(self, control: dist.ProcessGroup) -> None:
         self._control = control
         self._votes = torch.zeros((), dtype=torch.int64)
         self._work: dist.Work | None = None
 
-    def begin(self, hurried: bool) -> None:
-        """Offer whether this rank is."""
-        self._votes = torch.tensor(int(hurried))
+    def begin(self, urgent: bool) -> None:
+        """Offer whether this rank must."""
+        self._votes = torch.tensor(int(urgent))
         self._work = dist.all_reduce(self._votes, group=self._control, async_op=True)
 
     def finish(self) -> bool:
         """The same on all ranks; waits for the slowest one to begin."""
         if self._work is None:
-            raise RuntimeError("Haste.finish before begin")
+            raise RuntimeError("UrgentStop.finish before begin")
         self._work.wait()
         self._work = None
         return bool(self._votes)

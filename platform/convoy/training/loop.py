@@ -11,7 +11,7 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.exchange import IN_HASTE, StopReason, Vote
+from convoy.training.exchange import URGENT_REASONS, StopReason, Vote
 from convoy.training.measure.clock import Clock, OwnTime, UnknownTime
 from convoy.training.optimizer import learning_rate
 from convoy.training.step import Batch, Stepper, StepResult
@@ -20,22 +20,23 @@ RANK_LOG_STEPS = 10
 """Each rank logs its own throughput and memory each time at least this many steps are done."""
 
 RANK_LOG_SHARE = 100
-"""And at least this part of the generation's steps: the log of a gang of many ranks is read whole, by the card and
-whatever else shows the job."""
+"""And at least one step in this many of the generation's: the card and whatever else shows the job reads the whole log
+of a gang of many ranks."""
 
 RETRY_SHARE = 10
-"""A failed save is tried again after this part of the interval: what failed once may fail slowly, again and again."""
+"""A failed save is retried after this share of the interval: what failed once may fail slowly, again and again."""
 
 Evaluator = Callable[[int, Callable[[], bool]], Evaluated | None]
-"""The held-out loss after so many steps; asked before each batch whether this rank is in haste. None: one was."""
+"""The held-out loss after a step; its second argument, called before each batch, says whether this rank must stop soon.
+None: a rank had to."""
 
 
 class TrainingFailedError(RuntimeError):
-    """Training cannot go on, for a reason that one line tells in full."""
+    """Training cannot continue, for a reason that one line explains in full."""
 
 
 class LastSaveFailedError(TrainingFailedError):
-    """The store did not take the last checkpoint: another attempt does what is not saved again."""
+    """The store did not take the last checkpoint: another attempt repeats what was not saved."""
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Training:
     first: bool
     """This is rank 0, which speaks for the gang in the log."""
     batches: Iterator[Sequence[Batch]]
-    """The micro batches of one step after the other, from where the state stands."""
+    """The micro batches of one step after the other, from the state's step on."""
     stepper: Stepper
     evaluate: Evaluator
     saver: Saver
@@ -61,7 +62,7 @@ class Training:
     """This rank's peak so far."""
     progress: Progress
     marker: Marker
-    """Tells the agent how far this rank is."""
+    """Reports this rank's progress to the agent."""
     own_time: OwnTime | UnknownTime
     updated: bool = False
     """This generation has applied an update."""
@@ -213,7 +214,7 @@ def save_is_wanted(t: Training, result: StepResult) -> bool:
 def evaluation_is_due(t: Training, result: StepResult) -> bool:
     """A multiple of `evaluation.every_steps`, unless a machine is about to go; and the last step."""
     step = t.progress.step
-    due = step % t.config.evaluation.every_steps == 0 and result.stop not in IN_HASTE
+    due = step % t.config.evaluation.every_steps == 0 and result.stop not in URGENT_REASONS
     return due or step == t.config.train.steps
 
 
@@ -241,20 +242,20 @@ def check_weights(t: Training) -> None:
         t.saver.finish(t.progress.step)
         raise TrainingFailedError(
             f"step {t.progress.step}: the last step was not finite, nor is the held-out loss ({loss}); "
-            f"{_stands(t.saver.committed)}"
+            f"{_newest_checkpoint(t.saver.committed)}"
         )
 
 
-def _stands(committed: int | None) -> str:
+def _newest_checkpoint(committed: int | None) -> str:
     return "there is no checkpoint" if committed is None else f"the newest checkpoint, of step {committed}, stands"
 
 
 def evaluate(t: Training) -> None:
-    """Unless a machine is about to go; then what is not saved yet is, after one more step. After the last step nothing
-    is left to save."""
+    """Unless a machine is about to go; then the state is saved after one more step. After the last step nothing is left
+    to save."""
     t.marker.enter("evaluate")
     last = t.progress.step == t.config.train.steps
-    measured = t.evaluate(t.progress.step, lambda: not last and t.vote(t.elapsed()) in IN_HASTE)
+    measured = t.evaluate(t.progress.step, lambda: not last and t.vote(t.elapsed()) in URGENT_REASONS)
     if t.first and measured is not None:
         t.events.append(measured)
 

@@ -20,7 +20,7 @@ class ModuleBuffers:
         """All ranks call it, once the model has its state. everyone: the ranks that train together; None: all."""
         self._model = model
         self._everyone = everyone
-        self._kept: dict[str, Tensor] = {}
+        self._agreed: dict[str, Tensor] = {}
         """As bytes, after the last `agree`."""
         self.agree()
 
@@ -31,7 +31,7 @@ class ModuleBuffers:
         if not buffers:
             return
         own = {name: _bytes(buffer) for name, buffer in buffers.items()}
-        changed = torch.stack([_differ(self._kept.get(name), data) for name, data in own.items()])
+        changed = torch.stack([_differ(self._agreed.get(name), data) for name, data in own.items()])
         dist.all_reduce(changed, dist.ReduceOp.MAX, group=self._everyone)
         names = [name for name, some in zip(own, changed.tolist(), strict=True) if some]
         if not names:
@@ -39,38 +39,37 @@ class ModuleBuffers:
         message = torch.cat([own[name] for name in names])
         dist.broadcast(message, group=self._everyone, group_src=0)
         for name, data in zip(names, message.split([len(own[name]) for name in names]), strict=True):
-            self._kept[name] = data.clone()  # a slice of the message might not be aligned for the buffer's type
-            _put(buffers[name], self._kept[name])
+            self._agreed[name] = data.clone()  # a slice of the message might not be aligned for the buffer's type
+            _put(buffers[name], self._agreed[name])
 
     @torch.no_grad()
     def put_back(self) -> None:
         """Undo what was changed since the last `agree`: a skipped step and an evaluation leave no trace."""
         for name, buffer in self._persistent().items():
-            if name in self._kept:
-                _put(buffer, self._kept[name])
+            if name in self._agreed:
+                _put(buffer, self._agreed[name])
 
     def _persistent(self) -> dict[str, Tensor]:
-        """Collected anew each time: a module may put another tensor in a buffer's place. Raises ConfigError for one of
-        another size."""
-        found = {
+        """Collected each time, since a module may replace a buffer's tensor. Raises ConfigError for another size."""
+        buffers = {
             f"{prefix}.{name}".removeprefix("module."): buffer
             for prefix, module in self._model.named_modules()
             for name, buffer in module._buffers.items()
             if buffer is not None and name not in module._non_persistent_buffers_set
         }
-        for name, buffer in found.items():
-            kept = self._kept.get(name)
-            if kept is not None and len(kept) != buffer.nbytes:
+        for name, buffer in buffers.items():
+            agreed = self._agreed.get(name)
+            if agreed is not None and len(agreed) != buffer.nbytes:
                 raise ConfigError(
-                    f"model.build = {self._model.config.build}: buffer {name} had {len(kept)} bytes, and has "
+                    f"model.build = {self._model.config.build}: buffer {name} had {len(agreed)} bytes, and has "
                     f"{buffer.nbytes} after a forward: must keep its size, or be registered with persistent=False"
                 )
-        return found
+        return buffers
 
 
-def _differ(kept: Tensor | None, data: Tensor) -> Tensor:
+def _differ(agreed: Tensor | None, data: Tensor) -> Tensor:
     """1 or 0, where the data is."""
-    changed = torch.ones((), dtype=torch.bool, device=data.device) if kept is None else (kept != data).any()
+    changed = torch.ones((), dtype=torch.bool, device=data.device) if agreed is None else (agreed != data).any()
     return changed.to(torch.uint8)
 
 

@@ -21,7 +21,7 @@ from convoy.training.build import Trained, build_trained, model_built
 from convoy.training.checkpointing.restore import restore
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.evaluate import evaluate
-from convoy.training.exchange import IN_HASTE, Exchange, StopReason, Vote
+from convoy.training.exchange import URGENT_REASONS, Exchange, StopReason, UrgentStop, Vote
 from convoy.training.finish import finish
 from convoy.training.loop import Evaluator, Training, train
 from convoy.training.measure.clock import clock_for, own_time_for
@@ -33,7 +33,10 @@ from convoy.training.optimizer import check_all_trained
 from convoy.training.process_groups import Ranks, connect
 from convoy.training.step import Batch, Stepper
 
-Phase = Literal["imported", "connected", "built", "restored", "first_step"]
+StartPhase = Literal["imported", "connected", "built", "restored", "first_step"]
+
+WAITS_IN = frozenset(f.__code__ for f in (Exchange.finish, UrgentStop.finish, Stepper.__call__))
+"""Functions outside of torch in which a rank waits for others: they tell its agent a slow rank from one that waits."""
 
 ORDERS: dict[OrderKind, Vote | None] = {
     "none": None,
@@ -41,10 +44,10 @@ ORDERS: dict[OrderKind, Vote | None] = {
     "end": "preempted_unsaved",
     "save": "save",
 }
-"""What this rank wants of the gang when its agent gave it an order."""
+"""This rank's vote for each order of its agent."""
 
 FAILED_SECONDS = 10.0
-"""The log gets so long after a failure, whose cause the agent waits for."""
+"""For the log to be written after a failure, whose cause the agent waits for."""
 
 
 def run_rank(assignment: Assignment, began: float) -> bool:
@@ -53,13 +56,13 @@ def run_rank(assignment: Assignment, began: float) -> bool:
     began: when its process started, by `time.perf_counter`. Raises TrainingFailedError, SupersededError,
     NodeUnfitError, and what a user can mend as ConfigError, DataDamaged, CheckpointError or StoreUnavailable.
     """
-    place, kept_in = assignment.place, assignment.config.checkpoint.store
-    tiers = [open_store(uri, kept_in) for uri in assignment.tiers or [assignment.job_uri]]
+    place, store_config = assignment.place, assignment.config.checkpoint.store
+    tiers = [open_store(uri, store_config) for uri in assignment.tiers or [assignment.job_uri]]
     events = EventWriter(tiers[0], assignment.generation, place.node, place.rank, requests=True)
     marker = Marker(assignment.board_path, place.local_rank)
     try:
-        with beating(marker) if assignment.board_path is not None else contextlib.nullcontext():
-            stopped = _run(assignment, tiers, Log(events, began), marker)
+        with beating(marker, WAITS_IN) if assignment.board_path is not None else contextlib.nullcontext():
+            stopped = _run(assignment, tiers, StartLog(events, began), marker)
     except BaseException:
         marker.enter("leave")
         with contextlib.suppress(StoreUnavailable):  # never in place of the cause
@@ -70,13 +73,13 @@ def run_rank(assignment: Assignment, began: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Log:
-    """Where a rank tells how far its start-up is."""
+class StartLog:
+    """Logs the progress of a rank's start."""
 
     events: EventWriter
     began: float
 
-    def ready(self, phase: Phase) -> None:
+    def ready(self, phase: StartPhase) -> None:
         self.events.append(WorkerReady(phase=phase, seconds=self.seconds()))
 
     def seconds(self) -> float:
@@ -84,7 +87,7 @@ class Log:
         return time.perf_counter() - self.began
 
 
-def _run(assignment: Assignment, tiers: list[Store], log: Log, marker: Marker) -> StopReason | None:
+def _run(assignment: Assignment, tiers: list[Store], log: StartLog, marker: Marker) -> StopReason | None:
     config, events = assignment.config, log.events
     log.ready("imported")
     marker.enter("connect")
@@ -111,7 +114,7 @@ def _run(assignment: Assignment, tiers: list[Store], log: Log, marker: Marker) -
             training = _training(assignment, ranks, trained, data, saver, log, batches, start.progress, marker)
             ended = train(training)
         marker.enter("finish")
-        if training.stopped not in IN_HASTE:
+        if training.stopped not in URGENT_REASONS:
             finish(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
             patience = config.checkpoint.deadline_seconds
     except BaseException:
@@ -128,7 +131,7 @@ def _training(
     trained: Trained,
     data: Data,
     saver: Saver,
-    log: Log,
+    log: StartLog,
     batches: Iterator[Sequence[Batch]],
     progress: Progress,
     marker: Marker,
@@ -173,10 +176,10 @@ def _evaluator(
 ) -> Evaluator:
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
 
-    def evaluated(step: int, hurried: Callable[[], bool]) -> Evaluated | None:
+    def evaluated(step: int, is_urgent: Callable[[], bool]) -> Evaluated | None:
         shared, way = ranks.shared_by, trained.pipeline
         measured = evaluate(
-            trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.pass_point, hurried,
+            trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.pass_point, is_urgent,
             shared_by=shared, pipeline=way,
         )  # fmt: skip
         if buffers is not None:
@@ -186,7 +189,7 @@ def _evaluator(
     return evaluated
 
 
-def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver, *, new: bool) -> None:
+def _first_step(log: StartLog, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver, *, new: bool) -> None:
     """What is made ready once the machine is warm, after the start-up that people wait for. new: the job goes on from
     nothing."""
     log.ready("first_step")
@@ -203,16 +206,16 @@ def _first_step(log: Log, ranks: Ranks, trained: Trained, config: RunConfig, sav
 def _voter(assignment: Assignment, marker: Marker) -> Callable[[float], Vote | None]:
     """This rank's wish to stop or to save. Budgets are judged by rank 0's clock alone; any rank's agent may order an
     end or a save, and SIGTERM asks any rank to stop."""
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    terminations: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: terminations.append(number))
     budget, price = assignment.config.budget, assignment.usd_per_hour
 
     def vote(gang_seconds: float) -> Vote | None:
         hours = gang_seconds / 3600
         ordered = ORDERS[marker.order().kind]
-        if ordered in IN_HASTE:
+        if ordered in URGENT_REASONS:
             return ordered
-        if asked:
+        if terminations:
             return "requested"
         if assignment.place.rank != 0:
             return ordered

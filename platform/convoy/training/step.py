@@ -15,7 +15,7 @@ from torch.nn.utils import get_total_norm
 
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.parallel.pipeline import Pipeline
-from convoy.training.exchange import Agreed, Exchange, StopReason, Vote
+from convoy.training.exchange import Agreement, Exchange, StopReason, Vote
 from convoy.training.measure.clock import Clock
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import set_learning_rate
@@ -111,7 +111,7 @@ class Stepper:
         self._clock.mark("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.save_status, agreed.save)
 
-    def _one_by_one(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreed]:
+    def _one_by_one(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
         """Forward and backward of each: the sum of their losses, and what the ranks exchanged meanwhile."""
         loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
         for i, batch in enumerate(batches):
@@ -129,7 +129,7 @@ class Stepper:
         assert agreed is not None
         return loss_sum, agreed
 
-    def _along_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreed]:
+    def _along_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
         """As `_one_by_one`, with all stages at work; forward and backward take turns, and count as backward."""
         assert self._pipeline is not None
         stage, agreed = self._pipeline.stage, self._exchange.finish()

@@ -110,5 +110,6 @@ def test_another_node_of_the_flow_runs_none(tmp_path: Path) -> None:
 
 def test_drills_that_end_badly_fail_their_cases(tmp_path: Path) -> None:
     (ran,) = run_groups([drills(tmp_path, "no-such-drill")], lambda *_: pytest.fail("no gang"), print)
-    assert "the drills ended with exit code 1: convoy.config.errors.ConfigError: drill no-such-drill: no such drill" in ran.failure
+    assert "the drills ended with exit code 1" in ran.failure
+    assert "drill no-such-drill: no such drill" in ran.failure
     assert [(case.name, case.status) for case in ran.cases] == [("no-such-drill", "failed")]

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.training.measure.collectives import CALLS, _largest, _together
-from convoy.training.measure.timing import TIMES
+from convoy.training.measure.machine import TIMES
 from convoy.training.process_groups import Ranks
 
 SECONDS = 0.02
@@ -20,14 +20,14 @@ CPU, GPU = (cast("Ranks", SimpleNamespace(device=torch.device(kind), control=Non
 
 @pytest.fixture(autouse=True)
 def _one_rank_without_computation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convoy.training.measure.timing.slowest", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.measure.machine.slowest", lambda seconds, _: seconds)
     monkeypatch.setattr("convoy.training.measure.collectives.slowest", lambda seconds, _: seconds)
     monkeypatch.setattr("convoy.training.measure.collectives._work", lambda _: lambda: None)
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
 
 
 def _takes(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[Callable[[], object]], float]) -> None:
-    for module in ("collectives", "timing"):
+    for module in ("collectives", "machine"):
         monkeypatch.setattr(f"convoy.training.measure.{module}.seconds_here", lambda call, _: seconds(call))
 
 

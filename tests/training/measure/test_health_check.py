@@ -15,7 +15,7 @@ from convoy.job.events.types import UNFIT, NodeChecked
 from convoy.training.measure import health_check
 from convoy.training.measure.health_check import NodeUnfitError, check_node
 from convoy.training.process_groups import Ranks, lost_peer
-from convoy.training.workers.train import _tell
+from convoy.training.workers.train import _failure
 from tests.campaign import times
 from tests.ranks import on_ranks
 from tests.training.job import Job, place, tiny
@@ -139,7 +139,7 @@ def test_ranks_that_share_cores_with_others_are_never_named(tmp_path: Path) -> N
 
 def test_an_unfit_machine_has_an_exit_code_of_its_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     reason = tmp_path / "reason"
-    assert _tell(NodeUnfitError("a matrix product takes 8.1 times as long as on the other ranks"), reason) == UNFIT
+    assert _failure(NodeUnfitError("a matrix product takes 8.1 times as long as on the other ranks"), reason) == UNFIT
     assert reason.read_text() == "a matrix product takes 8.1 times as long as on the other ranks"
     assert "Traceback" not in capfd.readouterr().err
 

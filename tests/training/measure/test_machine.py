@@ -1,6 +1,7 @@
 """Clocks, and what is told of the machine."""
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch.distributed as dist
 
 import convoy
 from convoy.training.measure.clock import HostClock, OwnTime, UnknownTime, clock_for, own_time_for
-from convoy.training.measure.machine import device_name, environment, measure_matmul, memory_peak
+from convoy.training.measure.machine import device_name, environment, measure_matmul, memory_peak, random
 from convoy.training.process_groups import Ranks
 from tests.training.job import place
 from tests.training.sharded import alone
@@ -118,3 +119,18 @@ def _ranks() -> Ranks:
     group = dist.group.WORLD
     assert group is not None
     return Ranks(place(0, 1), torch.device("cpu"), mesh, group, group)
+
+
+def test_numbers_are_made_in_the_type_in_which_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a wider one they would take more of a GPU's memory than is free beside training."""
+    made: list[torch.dtype] = []
+    randn = torch.randn
+
+    def seen(*args: Any, **kwargs: Any) -> torch.Tensor:
+        x = randn(*args, **kwargs)
+        made.append(x.dtype)
+        return x
+
+    monkeypatch.setattr(torch, "randn", seen)
+    assert random(torch.device("cpu"), torch.bfloat16, 4).dtype == made[0]
+    assert made == [torch.bfloat16]

@@ -6,7 +6,7 @@ import pytest
 
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment, Node, Script
-from convoy.gang.workers.script_environment import script_environment, visible_devices
+from convoy.training.workers.script import script_environment, visible_devices
 
 
 def environment(node: Node, local_rank: int, devices: list[str]) -> dict[str, str]:

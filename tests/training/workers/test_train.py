@@ -1,7 +1,10 @@
 """How a worker tells what went wrong."""
 
-
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
@@ -15,17 +18,8 @@ from convoy.job.events.types import OUTAGE, PEER_LOST
 from convoy.storage import StoreUnavailable
 from convoy.training.checkpointing.saver import SupersededError
 from convoy.training.loop import LastSaveFailedError, TrainingFailedError
-from convoy.training.workers.train import _fault, _tell, work
+from convoy.training.workers.train import _failure, _fault, work
 from tests.gang.light import assignment
-
-
-import json
-import subprocess
-import sys
-from typing import Any
-
-import pytest
-
 
 pytestmark = pytest.mark.campaign
 
@@ -36,7 +30,7 @@ PLAIN = (ConfigError, TrainingFailedError, SupersededError, CheckpointError, Dat
 def test_what_a_line_tells_in_full_gets_no_traceback(
     kind: type[Exception], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code = _raise_and(_tell, kind("a = 1: must be 2\nmore"), tmp_path)
+    code = _raise_and(_failure, kind("a = 1: must be 2\nmore"), tmp_path)
 
     line = "a = 1: must be 2\\nmore" if kind is ConfigError else "a = 1: must be 2"  # which keeps to a line by itself
     assert code == EXPECTED
@@ -45,7 +39,7 @@ def test_what_a_line_tells_in_full_gets_no_traceback(
 
 
 def test_an_outage_is_told_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code = _raise_and(_tell, StoreUnavailable(28, "No space left on device", "/fsx/job"), tmp_path)
+    code = _raise_and(_failure, StoreUnavailable(28, "No space left on device", "/fsx/job"), tmp_path)
 
     assert code == OUTAGE
     told = "the store is out of reach: [Errno 28] No space left on device: '/fsx/job'"
@@ -54,18 +48,20 @@ def test_an_outage_is_told_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 def test_a_last_save_that_the_store_did_not_take_is_an_outage_that_another_attempt_may_mend(tmp_path: Path) -> None:
-    assert _raise_and(_tell, LastSaveFailedError("the last checkpoint, of step 4, was not saved"), tmp_path) == OUTAGE
+    assert (
+        _raise_and(_failure, LastSaveFailedError("the last checkpoint, of step 4, was not saved"), tmp_path) == OUTAGE
+    )
     assert (tmp_path / "reason").read_text() == "the last checkpoint, of step 4, was not saved"
 
 
 def test_a_bug_gets_a_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert _raise_and(_tell, KeyError("x"), tmp_path) == 1
+    assert _raise_and(_failure, KeyError("x"), tmp_path) == 1
     assert (tmp_path / "reason").read_text() == "KeyError: 'x'"
     assert "Traceback" in capfd.readouterr().err
 
 
 def test_an_error_without_words_is_told_by_its_kind(tmp_path: Path) -> None:
-    assert _raise_and(_tell, AssertionError(), tmp_path) == 1
+    assert _raise_and(_failure, AssertionError(), tmp_path) == 1
     assert (tmp_path / "reason").read_text() == "AssertionError: "
 
 
@@ -74,13 +70,13 @@ def test_an_error_without_words_is_told_by_its_kind(tmp_path: Path) -> None:
     [dist.DistNetworkError("gone"), dist.DistStoreError("late"), RuntimeError("Connection closed by peer")],
 )
 def test_a_lost_peer_has_its_own_exit_code(error: Exception, tmp_path: Path) -> None:
-    assert _raise_and(_tell, error, tmp_path) == PEER_LOST
+    assert _raise_and(_failure, error, tmp_path) == PEER_LOST
 
 
 def test_a_peer_that_is_lost_to_a_stage_of_a_pipeline_is_one_too(tmp_path: Path) -> None:
     wrapped = RuntimeError("[Stage 0] failed to run forward: args: ...")
     wrapped.__cause__ = RuntimeError("[gloo/transport/tcp/pair.cc:554] Connection closed by peer [127.0.0.1]:41")
-    assert _raise_and(_tell, wrapped, tmp_path) == PEER_LOST
+    assert _raise_and(_failure, wrapped, tmp_path) == PEER_LOST
 
 
 def test_a_broken_installation_is_told_too(tmp_path: Path) -> None:

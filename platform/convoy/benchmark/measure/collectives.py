@@ -21,7 +21,7 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.parallel.fsdp import DTYPES
 from convoy.stats.interval import interval
-from convoy.training.measure.timing import slowest, synchronize
+from convoy.training.measure.machine import slowest, synchronize
 from convoy.training.process_groups import Ranks
 
 MIB = 2**20

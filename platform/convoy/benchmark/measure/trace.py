@@ -17,8 +17,8 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from convoy.benchmark.measure.step_shares import Span, Timeline
 from convoy.benchmark.results.values import SharedPart
-from convoy.training.measure.clock import Clock, Phase
-from convoy.training.measure.timing import synchronize
+from convoy.training.measure.clock import Clock, StepPhase
+from convoy.training.measure.machine import synchronize
 
 Event = Mapping[str, Any]
 
@@ -54,7 +54,7 @@ class MarkedClock:
             _mark(START)
         self._clock.start()
 
-    def mark(self, phase: Phase) -> None:
+    def mark(self, phase: StepPhase) -> None:
         self._clock.mark(phase)
         if self.marking:
             _mark(phase)

@@ -30,8 +30,8 @@ from convoy.gang.workers.fork_server import (
 from convoy.gang.workers.processes import TAG, kill_below, kill_tagged, new_tag
 from convoy.gang.workers.worker import Worker, log_tail, signal_name
 
-TRAINING = "convoy.training.workers.train_preload"
-SCRIPTS = "convoy.training.workers.script_preload"
+TRAINING = "convoy.training.workers.train"
+SCRIPTS = "convoy.training.workers.script"
 
 END_SECONDS = 1.0
 """For a process whose channel has ended to end itself."""

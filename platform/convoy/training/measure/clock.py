@@ -9,19 +9,19 @@ from typing import Literal, Protocol
 
 import torch
 
-Phase = Literal["data", "exchange", "forward", "backward", "optimizer"]
+StepPhase = Literal["data", "exchange", "forward", "backward", "optimizer"]
 
 
-def _nobody() -> None:
-    """Nobody wants to know."""
+def _ignore() -> None:
+    """Marks are not reported."""
 
 
 @dataclass
 class HostClock:
     """Seconds of wall time per phase since the last `start`."""
 
-    passed: Callable[[], None] = _nobody
-    """Called at each mark: the step goes on."""
+    passed: Callable[[], None] = _ignore
+    """Called at each mark."""
     seconds: dict[str, float] = field(default_factory=dict)
     _last: float = 0.0
 
@@ -29,7 +29,7 @@ class HostClock:
         self.seconds = {}
         self._last = time.perf_counter()
 
-    def mark(self, phase: Phase) -> None:
+    def mark(self, phase: StepPhase) -> None:
         """What passed since the last mark belongs to `phase`."""
         now = time.perf_counter()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
@@ -44,14 +44,14 @@ class HostClock:
 class CudaClock:
     """Seconds of the GPU's stream per phase since the last `start`; host-only phases count the stream's idle time."""
 
-    passed: Callable[[], None] = _nobody
-    _marks: list[tuple[Phase | None, torch.cuda.Event]] = field(default_factory=list)
+    passed: Callable[[], None] = _ignore
+    _marks: list[tuple[StepPhase | None, torch.cuda.Event]] = field(default_factory=list)
 
     def start(self) -> None:
         self._marks = []
         self._record(None)
 
-    def mark(self, phase: Phase) -> None:
+    def mark(self, phase: StepPhase) -> None:
         self._record(phase)
         self.passed()
 
@@ -64,26 +64,26 @@ class CudaClock:
             seconds[phase] = seconds.get(phase, 0.0) + begin.elapsed_time(end) / 1e3
         return seconds
 
-    def _record(self, phase: Phase | None) -> None:
+    def _record(self, phase: StepPhase | None) -> None:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         self._marks.append((phase, event))
 
 
 class Clock(Protocol):
-    """What a step tells of its phases."""
+    """What a step reports about its phases."""
 
     def start(self) -> None:
         """A step begins."""
 
-    def mark(self, phase: Phase) -> None:
+    def mark(self, phase: StepPhase) -> None:
         """What passed since the last mark belongs to `phase`."""
 
     def read(self) -> dict[str, float]:
         """Seconds per phase since the last `start`."""
 
 
-def clock_for(device: torch.device, passed: Callable[[], None] = _nobody) -> Clock:
+def clock_for(device: torch.device, passed: Callable[[], None] = _ignore) -> Clock:
     """passed: called at each mark."""
     return CudaClock(passed) if device.type == "cuda" else HostClock(passed)
 
@@ -94,7 +94,7 @@ class OwnTime:
 
     def __init__(self) -> None:
         self._file: int | None = None
-        with contextlib.suppress(OSError):  # a kernel that does not tell: then what waits for a core does not count
+        with contextlib.suppress(OSError):  # a kernel without it: then the wait for a core does not count
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         self._began = self._alone = self._busy_before = 0.0
 
@@ -128,5 +128,5 @@ class UnknownTime:
 
 
 def own_time_for(device: torch.device) -> OwnTime | UnknownTime:
-    """For the thread that trains, which makes it."""
+    """For the thread that trains, which must create it."""
     return UnknownTime() if device.type == "cuda" else OwnTime()

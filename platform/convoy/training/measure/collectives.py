@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from convoy.catalog.measured_machine import Line
 from convoy.parallel.gloo import ExchangeAndAdd, Gather
 from convoy.parallel.mesh import sharding
-from convoy.training.measure.timing import (
+from convoy.training.measure.machine import (
     MOST_TIMES,
     TIMES,
     median_seconds,

@@ -19,9 +19,8 @@ from convoy.config.train import ParamDtype
 from convoy.job.events.types import ParamDtypeChoice
 from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
-from convoy.training.measure.machine import device_name
+from convoy.training.measure.machine import device_name, random
 from convoy.training.measure.machine_probe import mlp_flops, mlp_products, pass_size
-from convoy.training.measure.timing import random
 
 CUSTOM_WIDTH = 1024
 

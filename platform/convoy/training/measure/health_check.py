@@ -1,7 +1,7 @@
 """A short check before the first step: a bad machine is named, and the gang does not train at its speed.
 
 All ranks do the same at once: matrix products, and exchanges with their neighbours, of which a ring all-reduce is made.
-Who is clearly slower than the others, twice, is unfit (`gang/diagnosis/node_health.py`).
+A rank that is clearly slower than the others, twice, is unfit (`gang/diagnosis/node_health.py`).
 """
 
 import time
@@ -19,7 +19,7 @@ from convoy.training.measure.machine import device_name
 from convoy.training.process_groups import Ranks
 
 AGAIN = 5
-"""Times as long as the first round is the second one, which is only made if somebody seems unfit."""
+"""Length of the second round, in rounds of the first; it only takes place if a rank seems unfit."""
 
 LEAST_PRODUCTS = 8
 """The best of fewer may have been disturbed, each of them."""
@@ -65,7 +65,7 @@ def check_node(ranks: Ranks, param_dtype: str, seconds: float, events: EventWrit
 
 
 def _measure(ranks: Ranks, param_dtype: str, seconds: float, exchanges: int) -> list[RankMeasurement]:
-    """What every rank measured, the same on all."""
+    """The measurements of every rank, the same on all."""
     name = device_name(ranks.device)
     own = [float(zlib.crc32(name.encode())), _product_seconds(ranks, param_dtype, seconds), _link(ranks, exchanges)]
     gathered = [torch.zeros(len(own), dtype=torch.float64) for _ in range(ranks.place.world_size)]

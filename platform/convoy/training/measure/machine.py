@@ -1,9 +1,11 @@
-"""What the machine can do and what the run uses: matmul rate, memory, versions."""
-
+"""What the machine can do and what the run uses: matmul rate, memory, versions; and the seconds of any call that all
+ranks make at once."""
 
 import platform
 import resource
+import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,17 +17,6 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.job.events.types import Environment, MemoryPeak
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.process_groups import Ranks
-
-
-import statistics
-import time
-from collections.abc import Callable
-
-import torch
-import torch.distributed as dist
-
-from convoy.training.process_groups import Ranks
-
 
 _SIDE = {"cpu": 1024, "cuda": 8192}
 
@@ -63,11 +54,11 @@ def measure_matmul(ranks: Ranks, param_dtype: str, seconds: float) -> float:
     dist.barrier(group=ranks.control)
     best, deadline = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < deadline:
-        _synchronize(ranks.device)
+        synchronize(ranks.device)
         began = time.perf_counter()
         for _ in range(4):
             torch.mm(a, b)
-        _synchronize(ranks.device)
+        synchronize(ranks.device)
         best = min(best, (time.perf_counter() - began) / 4)
     return 2 * side**3 / best / 1e12
 
@@ -92,13 +83,8 @@ def device_name(device: torch.device) -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 TIMES = 5
-"""At least so often is each thing done: the middle of fewer times may have been disturbed."""
+"""Least number of repetitions: the median of fewer may have been disturbed."""
 
 MOST_TIMES = 200
 
@@ -136,9 +122,9 @@ def _seconds(call: Callable[[], object], ranks: Ranks) -> float:
 
 def slowest(seconds: float, ranks: Ranks) -> float:
     """Seconds of the slowest rank, on all ranks."""
-    told = torch.tensor(seconds, dtype=torch.float64)
-    dist.all_reduce(told, op=dist.ReduceOp.MAX, group=ranks.control)
-    return float(told)
+    most = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX, group=ranks.control)
+    return float(most)
 
 
 def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:

@@ -20,8 +20,7 @@ from convoy.parallel.fsdp import DTYPES
 from convoy.parallel.mesh import data_place
 from convoy.planner.workload import rented_type
 from convoy.training.measure.collectives import lines
-from convoy.training.measure.machine import device_name
-from convoy.training.measure.timing import median_seconds, random
+from convoy.training.measure.machine import device_name, median_seconds, random
 from convoy.training.process_groups import Ranks
 
 MOST_TOKENS = 4096

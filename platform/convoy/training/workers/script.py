@@ -1,19 +1,12 @@
-"""What all ranks of a user's script are forked from.
+"""What all ranks of a user's script are forked from, and a rank that runs a script, from its assignment to its exit
+code.
 
 Run as `python -m convoy.training.workers.script AGENT_PID CHANNEL_FD`.
 
-torch is imported here once, and nothing of our training: what the script finds is what `python` would have given it.
+torch is imported here once, and nothing of our training: the script finds what `python` would have given it, and in its
+environment what torchrun would have. Source: torch 2.13, "Environment Variables" in `torch/distributed/run.py`, and
+`local_elastic_agent.py` below `torch/distributed/elastic/agent/server`.
 """
-
-
-import contextlib
-import importlib
-import os
-import socket
-import sys
-
-from convoy.gang.workers.fork_server import serve
-
 
 import atexit
 import contextlib
@@ -24,63 +17,50 @@ import io
 import os
 import runpy
 import signal
+import socket
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
-from convoy import script as told
-from convoy.gang.task import RESERVED, STOPPED, Assignment, Script
+from convoy import script as script_interface
+from convoy.gang.task import RESERVED, STOPPED, Assignment, Place, Script
+from convoy.gang.workers.fork_server import serve
 from convoy.gang.workers.processes import set_name, signal_at_end_of_parent
 from convoy.gang.workers.script_channel import ScriptChannel
-from convoy.gang.workers.script_environment import script_environment, visible_devices
+from convoy.gang.workers.worker import error_line, first_line, leave_reason
 from convoy.job.events.types import PEER_LOST
-from convoy.training.workers.reason import first_line, leave_reason, named
-
-
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-from convoy.gang.task import Assignment, Place
-
+from convoy.training.workers.train import configure_imports, import_quietly, seed_numpy
 
 SOON = ("torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "torch._dynamo", "convoy.storage.posix")
-"""What nearly every script imports; torch's last part of it as an optimizer is made, in a second."""
+"""What nearly every script imports; torch imports the last part when an optimizer is made, in a second."""
 
 _process_groups: set[object] = set()
-"""Those that gradients were reduced over. Kept until the worker ends."""
+"""Those that gradients were reduced over. They live until the worker ends."""
 
 LATE = ("convoy.checkpoint", "convoy.storage.s3")
-"""What a script may want of ours: no first start waits for it."""
+"""Modules of ours that a script may use: no first start waits for them."""
 
 
 class ScriptBody:
     """Workers that run a script."""
 
     def prepare(self) -> None:
-        # As for workers that train: see training/workers/train.py.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-        _import(SOON)
+        configure_imports()
+        import_quietly(SOON)
         if "torch.nn.parallel" in sys.modules:
             _keep_process_groups()
 
     def prepare_more(self) -> None:
-        _import(LATE)
+        import_quietly(LATE)
 
     def run(self, assignment: bytes, listener: int | None) -> int:
-        if (generator := sys.modules.get("numpy.random")) is not None:
-            generator.seed()
+        seed_numpy()
         return work(assignment, listener)
-
-
-def _import(modules: tuple[str, ...]) -> None:
-    for module in modules:
-        with contextlib.suppress(Exception):  # which tells the script that needs it
-            importlib.import_module(module)
 
 
 def _keep_process_groups() -> None:
@@ -100,18 +80,14 @@ def _keep_process_groups() -> None:
     register_module_module_registration_hook(keep)
 
 
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), ScriptBody())
-
-
-_kept: list[BaseException] = []
-"""What ended the script. It holds the frames of its functions, and nothing of these is to be destroyed."""
+_last_errors: list[BaseException] = []
+"""What ended the script. It holds the frames of its functions, whose objects must not be destroyed."""
 
 STORE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
 def work(text: bytes, listener: int | None) -> int:
-    """Run the script, and tell by the exit code how it ended. text: the Assignment as JSON. listener: the socket that
+    """Run the script; the exit code says how it ended. text: the Assignment as JSON. listener: the socket that
     is bound to MASTER_PORT, on rank 0.
 
     The board says when the script's last line has run, and with which code. From then on it is for the node's agent to
@@ -126,15 +102,15 @@ def work(text: bytes, listener: int | None) -> int:
     if listener is not None:
         _host_store(assignment, listener)
     _set_environment(assignment)
-    link = ScriptChannel(assignment, began)
-    told.attach(link)
+    channel = ScriptChannel(assignment, began)
+    script_interface.attach(channel)
     code = _run(script, reason)
-    if code == 0 and link.ends_for_notice:
+    if code == 0 and channel.ends_for_notice:
         code = STOPPED
     if os.getpid() == rank:  # a process that the script forked comes here too, and is not the rank
-        link.set_exit_code(code)
+        channel.set_exit_code(code)
     _finish()
-    link.close()
+    channel.close()
     return code
 
 
@@ -164,7 +140,7 @@ def _run(script: Script, reason: Path) -> int:
         else:
             runpy._run_module_as_main(script.entrypoint)  # type: ignore[attr-defined]  # as the interpreter does
     except SystemExit as error:
-        _kept.append(error)
+        _last_errors.append(error)
         return _exit(error, reason)
     except BaseException as error:
         # As the interpreter does: `Checkpoints` asks for it.
@@ -190,7 +166,7 @@ def _exit(error: SystemExit, reason: Path) -> int:
 
 
 def _fault(error: BaseException, reason: Path) -> int:
-    leave_reason(reason, named(error))
+    leave_reason(reason, error_line(error))
     text = "".join(traceback.format_exception(type(error), error, _of_script(error.__traceback__)))
     sys.stderr.write(text.encode(errors="backslashreplace").decode())
     return PEER_LOST if _lost_peer(error) else 1
@@ -229,7 +205,7 @@ def _finish() -> None:
 def _open_files() -> list[io.IOBase]:
     """All files that the script has open, or forgot to close."""
     kinds = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
+    return [file for file in gc.get_objects() if issubclass(type(file), kinds)]
 
 
 def _host_store(assignment: Assignment, listener: int) -> None:
@@ -272,7 +248,7 @@ def _be_the_store(assignment: Assignment, listener: int, parent: int) -> NoRetur
 def script_environment(assignment: Assignment, devices: Sequence[str]) -> dict[str, str]:
     """Of one rank. devices: the GPUs that its node's process may use, as CUDA_VISIBLE_DEVICES names them."""
     place = assignment.place
-    found = {
+    variables: dict[str, object] = {
         "RANK": place.rank,
         "WORLD_SIZE": place.world_size,
         "LOCAL_RANK": place.local_rank,
@@ -286,15 +262,15 @@ def script_environment(assignment: Assignment, devices: Sequence[str]) -> dict[s
         "MASTER_PORT": assignment.master_port,
         "TORCHELASTIC_RUN_ID": assignment.job,
         "TORCHELASTIC_RESTART_COUNT": assignment.generation - 1,
-        # Nothing counts them: a gang goes on until the same failure comes three times at the same step.
+        # Nothing counts them: a gang restarts until the same failure occurs three times at the same step.
         "TORCHELASTIC_MAX_RESTARTS": 2**31 - 1,
         # Rank 0 would bind the port itself otherwise, which any other process may have taken by then.
         "TORCHELASTIC_USE_AGENT_STORE": True,
     }
     share = _share(place, devices)
     if share:
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(share)
-    return {name: str(value) for name, value in found.items()}
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(share)
+    return {name: str(value) for name, value in variables.items()}
 
 
 def visible_devices(environment: Mapping[str, str], folder: Path = Path("/dev")) -> list[str]:
@@ -312,3 +288,7 @@ def _share(place: Place, devices: Sequence[str]) -> Sequence[str]:
         return ()
     first = place.host_rank - place.local_rank
     return devices[first : first + place.nproc_per_node]
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), ScriptBody())

@@ -1,18 +1,14 @@
-"""What all ranks of a node are forked from: `python -m convoy.training.workers.train AGENT_PID CHANNEL_FD`.
+"""What all ranks of a node are forked from: `python -m convoy.training.workers.train AGENT_PID CHANNEL_FD`; and a rank,
+from its assignment to its exit code.
 
-torch and all of training are imported here once, so that no worker does: not at the start, and not after a failure.
+torch and all of training are imported here once, so that no worker imports them: not at the start, and not after a
+failure.
 """
-
 
 import contextlib
 import importlib
 import os
 import socket
-import sys
-
-from convoy.gang.workers.fork_server import serve
-
-
 import sys
 import time
 import traceback
@@ -20,13 +16,13 @@ from pathlib import Path
 
 from convoy.config.errors import ConfigError
 from convoy.gang.task import EXPECTED, STOPPED, Assignment
+from convoy.gang.workers.fork_server import serve
+from convoy.gang.workers.worker import error_line, first_line, leave_reason
 from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT
 from convoy.storage import StoreUnavailable
-from convoy.training.workers.reason import first_line, leave_reason, named
-
 
 SOON = ("torch._dynamo", "convoy.storage.posix")
-"""What every worker comes to import before its first step; torch's part of it as an optimizer is made, in a second."""
+"""What every worker imports before its first step; torch imports its part when an optimizer is made, in a second."""
 
 LATE = (
     "convoy.checkpoint.save.post_commit",
@@ -47,38 +43,46 @@ class TrainingBody:
         self._failed: Exception | None = None
 
     def prepare(self) -> None:
-        # Read when numpy is imported, which would make threads. torch's are made when they are first needed.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        # Whoever asks for GPUs while it is imported is to ask the management library: the runtime survives no fork.
-        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        configure_imports()
         try:
             importlib.import_module("convoy.training.rank")
         except Exception as error:
             self._failed = error
-        self._import(SOON)
+        import_quietly(SOON if self._failed is None else ())
 
     def prepare_more(self) -> None:
-        self._import(LATE)
-
-    def _import(self, modules: tuple[str, ...]) -> None:
-        for module in modules if self._failed is None else ():
-            with contextlib.suppress(Exception):  # which tells the worker that needs it
-                importlib.import_module(module)
+        import_quietly(LATE if self._failed is None else ())
 
     def run(self, assignment: bytes, listener: int | None) -> int:
-        if (generator := sys.modules.get("numpy.random")) is not None:
-            generator.seed()  # or all ranks would draw the same; Python's own does so by itself
+        seed_numpy()
         return work(assignment, listener, self._failed)
 
 
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), TrainingBody())
+def configure_imports() -> None:
+    """Set what modules read when they are imported, before any worker is forked."""
+    # numpy would make threads. torch's are made when they are first needed.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Modules that look for GPUs when they are imported must use the management library: the runtime survives no fork.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+
+def import_quietly(modules: tuple[str, ...]) -> None:
+    for module in modules:
+        with contextlib.suppress(Exception):  # the worker that needs it will raise the error
+            importlib.import_module(module)
+
+
+def seed_numpy() -> None:
+    """In a worker: or all would draw the same numbers; Python's own generator seeds itself."""
+    if (generator := sys.modules.get("numpy.random")) is not None:
+        generator.seed()
 
 
 def work(text: bytes, listen_fd: int | None, broken: Exception | None = None) -> int:
-    """Train, and tell by the exit code how it ended.
+    """Train; the exit code says how it ended.
 
-    text: the Assignment as JSON. listen_fd: what its listening socket is here. broken: why training cannot be imported.
+    text: the Assignment as JSON. listen_fd: the descriptor of its listening socket here. broken: why training cannot be
+    imported.
     """
     began = time.perf_counter()
     assignment = Assignment.model_validate_json(text).model_copy(update={"listen_fd": listen_fd})
@@ -89,14 +93,14 @@ def work(text: bytes, listen_fd: int | None, broken: Exception | None = None) ->
 
     try:
         stopped = run_rank(assignment, began)
-    except ImportError as error:  # as it comes, for what tells the others apart may need the same
+    except ImportError as error:  # before all others, since to tell those apart may need the same import
         return _fault(error, reason)
     except Exception as error:
-        return _tell(error, reason)
+        return _failure(error, reason)
     return STOPPED if stopped else 0
 
 
-def _tell(error: Exception, reason: Path) -> int:
+def _failure(error: Exception, reason: Path) -> int:
     """Leave one line for the agent; a traceback is for bugs only."""
     from convoy.checkpoint.errors import CheckpointError
     from convoy.data.manifest import DataDamaged
@@ -120,6 +124,10 @@ def _tell(error: Exception, reason: Path) -> int:
 
 
 def _fault(error: Exception, reason: Path, code: int = 1) -> int:
-    leave_reason(reason, named(error))
+    leave_reason(reason, error_line(error))
     traceback.print_exception(error)
     return code
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), TrainingBody())

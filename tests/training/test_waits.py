@@ -1,0 +1,84 @@
+"""A rank that waits for others is told from one that computes, wherever the functions in which it waits are kept."""
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from convoy.checkpoint.save.queue import SaveStatus
+from convoy.gang.workers import liveness
+from convoy.gang.workers.liveness import is_waiting
+from convoy.training.exchange import Agreement, Exchange, UrgentStop
+from convoy.training.rank import WAITS_IN
+from convoy.training.step import Stepper
+
+
+def is_seen_to_wait(call: Callable[[Any], object]) -> bool:
+    """Whether a thread is, while a collective that `call` began is not done. call: takes the collective's work."""
+    done = threading.Lock()
+    done.acquire()
+    work = SimpleNamespace(wait=done.acquire)  # waits outside of Python, as torch's own does
+    thread = threading.Thread(target=call, args=(work,), daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 2.0
+        while time.monotonic() < deadline and thread.is_alive():
+            assert thread.ident is not None
+            if is_waiting(thread.ident, WAITS_IN):
+                return True
+            time.sleep(0.01)
+        return False
+    finally:
+        done.release()
+        thread.join(10)
+
+
+def finish_exchange(work: Any) -> None:
+    exchange: Any = SimpleNamespace(_work=work, _values=torch.zeros(20, dtype=torch.int64), _shared_by=1)
+    Exchange.finish(exchange)
+
+
+def finish_urgent_stop(work: Any) -> None:
+    UrgentStop.finish(SimpleNamespace(_work=work, _votes=torch.tensor(0)))  # type: ignore[arg-type]
+
+
+def sum_losses(work: Any) -> None:
+    """The part of a step in which the ranks sum their losses."""
+    agreement = Agreement(1, None, SaveStatus())
+    stepper: Any = SimpleNamespace(
+        _exchange=SimpleNamespace(begin=lambda *_: None),
+        _pipeline=None,
+        _one_by_one=lambda *_: (torch.tensor(1.0), agreement),
+        _grad_norm=lambda: float("nan"),
+        _everyone=None,
+        _buffers=None,
+        _clock=SimpleNamespace(mark=lambda _: None),
+        _optimizer=SimpleNamespace(zero_grad=lambda **_: None),
+    )
+    Stepper.__call__(stepper, [], 0, 0.1, None, SaveStatus())
+
+
+@pytest.mark.parametrize("call", [finish_exchange, finish_urgent_stop, sum_losses])
+def test_a_rank_waits_where_a_step_waits_for_others(
+    call: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(work: Any) -> None:
+        monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: work)
+        call(work)
+
+    assert is_seen_to_wait(begin)
+
+
+def test_a_rank_that_does_anything_else_does_not_wait() -> None:
+    assert not is_seen_to_wait(lambda work: work.wait())
+
+
+@pytest.mark.parametrize("module", [dist.distributed_c10d, dist.fsdp])
+def test_torch_s_collectives_are_where_they_are_looked_for(module: Any) -> None:
+    assert liveness._COLLECTIVES in module.__file__
+    assert torch._ops.__file__.endswith(liveness._OPERATORS)
