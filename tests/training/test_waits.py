@@ -13,6 +13,7 @@ import torch.distributed as dist
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.gang.workers import liveness
 from convoy.gang.workers.liveness import is_waiting
+from convoy.parallel.gloo import Gather
 from convoy.training.exchange import Agreement, Exchange, UrgentStop
 from convoy.training.rank import WAITS_IN
 from convoy.training.step import Stepper
@@ -63,12 +64,19 @@ def sum_losses(work: Any) -> None:
     Stepper.__call__(stepper, [], 0, 0.1, None, SaveStatus())
 
 
-@pytest.mark.parametrize("call", [finish_exchange, finish_urgent_stop, sum_losses])
+def gather_across_hosts(work: Any) -> None:
+    group: Any = SimpleNamespace(size=lambda: 2, rank=lambda: 0)
+    whole, part = torch.zeros(4), torch.ones(2)
+    Gather()(whole, part, group)
+
+
+@pytest.mark.parametrize("call", [finish_exchange, finish_urgent_stop, sum_losses, gather_across_hosts])
 def test_a_rank_waits_where_a_step_waits_for_others(
     call: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def begin(work: Any) -> None:
-        monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: work)
+        for collective in ("all_reduce", "isend", "irecv"):
+            monkeypatch.setattr(dist, collective, lambda *_, **__: work)
         call(work)
 
     assert is_seen_to_wait(begin)

@@ -40,7 +40,7 @@ class Gather(_Comm):
         part of the output. Raises ValueError if it is not to be waited for, RuntimeError if a rank is gone."""
         if async_op:
             raise ValueError("asynchronously: must be waited for")
-        _exchange([input_tensor] * group.size(), output_tensor.chunk(group.size()), group)
+        exchange_shards([input_tensor] * group.size(), output_tensor.chunk(group.size()), group)
 
 
 class ExchangeAndAdd(_Comm):
@@ -71,7 +71,7 @@ class ExchangeAndAdd(_Comm):
             raise ValueError(f"{op}{', asynchronously' if async_op else ''}: must be SUM or AVG, and waited for")
         received = torch.empty_like(input_tensor)
         if self._across_hosts:
-            _exchange(input_tensor.chunk(group.size()), received.chunk(group.size()), group)
+            exchange_shards(input_tensor.chunk(group.size()), received.chunk(group.size()), group)
         else:
             dist.all_to_all_single(received, input_tensor, group=group)
         first, *others = received.chunk(group.size())
@@ -82,7 +82,7 @@ class ExchangeAndAdd(_Comm):
             output_tensor.div_(group.size())
 
 
-def _exchange(sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
+def exchange_shards(sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
     """sent, received: to and from each rank of the group. All is asked for before anything is sent."""
     ranks, own = group.size(), group.rank()
     others = [(own + away) % ranks for away in range(1, ranks)]

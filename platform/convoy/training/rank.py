@@ -15,6 +15,7 @@ from convoy.gang.workers.liveness import beating
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import Evaluated, WorkerReady
 from convoy.model.build import CustomModel
+from convoy.parallel.gloo import exchange_shards
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data
 from convoy.training.build import Trained, build_trained, model_built
@@ -35,7 +36,7 @@ from convoy.training.step import Batch, Stepper
 
 StartPhase = Literal["imported", "connected", "built", "restored", "first_step"]
 
-WAITS_IN = frozenset(f.__code__ for f in (Exchange.finish, UrgentStop.finish, Stepper.__call__))
+WAITS_IN = frozenset(f.__code__ for f in (Exchange.finish, UrgentStop.finish, Stepper.__call__, exchange_shards))
 """Functions outside of torch in which a rank waits for others: they tell its agent a slow rank from one that waits."""
 
 ORDERS: dict[OrderKind, Vote | None] = {
