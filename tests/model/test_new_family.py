@@ -158,7 +158,7 @@ def test_the_planner_weighs_and_counts_what_the_real_code_takes_and_sends(keys: 
     planned = job(**keys)
 
     assert total(communication(planned)) == counted(planned)
-    assert memory(planned).peak == pytest.approx(tracked(planned)["Total"], rel=0.05)
+    assert memory(planned).peak_bytes == pytest.approx(tracked(planned)["Total"], rel=0.05)
 
 
 def test_the_planner_counts_the_operations_of_its_matrices() -> None:
