@@ -7,13 +7,20 @@ import pytest
 from supervision import LIMIT, Unwatched, summarise, table
 
 from convoy.gang.workers.board import Marker
-from gang import Block
+from gang import Block, of_gang
 from tests.benchmarks import FOLDER
 
 TINY = (
     "data.corpus.kind=synthetic data.corpus.vocab_size=256 data.sequence_length=32"
     " model.vocab_size=256 model.n_layers=1 model.d_model=32 model.n_heads=1"
 )
+
+
+def test_cpu_seconds_of_the_ranks_add_up_and_the_slowest_rank_sets_the_time() -> None:
+    rank0, rank1 = (Block(0.3, 0.5), Block(0.2, 0.4)), (Block(0.4, 0.6), Block(0.1, 0.3))
+    ((watched, plain),) = of_gang([[rank0], [rank1]])
+    assert (watched.cpu_seconds, watched.wall_seconds) == (pytest.approx(0.7), 0.6)
+    assert (plain.cpu_seconds, plain.wall_seconds) == (pytest.approx(0.3), 0.4)
 
 
 @pytest.mark.parametrize(("watched", "verdict"), [(0.6 * LIMIT - 0.001, "met"), (0.6 * LIMIT + 0.001, "NOT MET")])
