@@ -44,12 +44,12 @@ def test_the_first_error_is_raised_and_what_has_not_begun_never_is(threads: int)
 
 HANGS_BEHIND_A_DEADLINE = """
 import threading
-from convoy.gang.async_call import Background
+from convoy.gang.async_call import BackgroundCall
 from convoy.storage import StoreUnavailable
 from convoy.storage.thread_map import in_parallel
 
 never = threading.Event()
-question = Background("the store", lambda: in_parallel(lambda _: never.wait(), 4, 4), seconds=0.2)
+question = BackgroundCall("the store", lambda: in_parallel(lambda _: never.wait(), 4, 4), seconds=0.2)
 try:
     question.result()
 except StoreUnavailable as error:

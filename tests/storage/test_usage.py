@@ -98,7 +98,7 @@ def test_a_forked_process_begins_anew() -> None:
     if child == 0:
         os._exit(len(tally().take()))
     assert os.waitpid(child, 0)[1] == 0
-    assert [each.puts for each in tally().take()] == [1]
+    assert [each.puts for each in tally().take() if each.bucket == "b"] == [1]  # threads of other tests may count too
 
 
 def test_the_log_tells_each_count_by_its_name() -> None:
