@@ -1,4 +1,4 @@
-"""Ways to save and load a training state that are compared: Convoy's, torch's, safetensors', and the bare storage."""
+"""Ways to save and load a training state that are compared: Convoy's, torch's, boto3's, and the bare storage."""
 
 import ctypes
 import mmap
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
+import boto3
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from botocore.config import Config
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
@@ -32,6 +33,8 @@ from convoy.training.process_groups import Ranks
 
 BLOCK = 8 * 2**20
 VERIFY_SECONDS = 120.0
+BUCKET = "benchmark"
+S3_THREADS = 8
 
 State = dict[str, Any]
 
@@ -83,20 +86,22 @@ class Saver:
         """Return when nothing is done for the save of `step` any more."""
 
     def forget(self, step: int) -> None:
-        dist.barrier()
-        if dist.get_rank() == 0:
-            for path in self.paths(step):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        dist.barrier()
+        """Remove the save of `step`; one rank calls it."""
+        shutil.rmtree(self.path(step))
+
+    def drop_cache(self) -> None:
+        """Have this host forget what was saved, so that it is next read from the storage; one rank calls it."""
+        for path in self.folder.rglob("*"):
+            if path.is_file():
+                fd = os.open(path, os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
 
     def close(self) -> None:
         pass
 
     def path(self, step: int) -> Path:
         return self.folder / f"{step:09d}"
-
-    def paths(self, step: int) -> list[Path]:
-        return [self.path(step)]
 
     def file(self, step: int) -> Path:
         """This rank's."""
@@ -109,8 +114,8 @@ class Convoy(Saver):
     verify = False
 
     def __init__(self, folder: Path, bench: Bench) -> None:
+        super().__init__(folder, bench)
         assignment = bench.assignment
-        super().__init__(Path(assignment.job_uri), bench)
         checkpoint = assignment.config.checkpoint.model_copy(update={"verify": self.verify})
         config = assignment.config.model_copy(update={"checkpoint": checkpoint})
         self.store = open_store(assignment.job_uri)
@@ -133,13 +138,15 @@ class Convoy(Saver):
             raise RuntimeError(f"step {step} was skipped")
 
     def committed(self) -> float:
-        """By the time that the file system has of the commit, which the ranks hear of later."""
+        """By the storage's time of the commit where it is a file: ranks hear of it later."""
         assert self.begun is not None
         step = self.begun.draft.step
         self.saver.finish(step)
+        now = time.perf_counter()
         if error := self.begun.outcome.result(timeout=0).error:
             raise RuntimeError(f"step {step}: {error}")
-        return (self.folder / self.ref(step).name).stat().st_ctime + time.perf_counter() - time.time()
+        commit = Path(self.bench.assignment.job_uri) / self.ref(step).name
+        return commit.stat().st_ctime + time.perf_counter() - time.time() if commit.exists() else now
 
     def load(self, step: int, target: State) -> None:
         restored = restore([self.store], [(self.ref(step), [0])], target, group=self.bench.ranks.saving)
@@ -149,8 +156,13 @@ class Convoy(Saver):
     def ref(self, step: int) -> CommitRef:
         return CommitRef(generation=self.bench.assignment.generation, step=step)
 
-    def paths(self, step: int) -> list[Path]:
-        return [self.folder / self.ref(step).name, self.folder / "shards" / self.ref(step).stem]
+    def forget(self, step: int) -> None:
+        for name in (self.ref(step).name, *self.store.sizes(f"shards/{self.ref(step).stem}/")):
+            self.store.delete(name)
+
+    def drop_cache(self) -> None:
+        for name in self.store.sizes("shards/"):
+            self.store.drop_cache(name)
 
     def close(self) -> None:
         self.saver.close(VERIFY_SECONDS)
@@ -163,33 +175,10 @@ class ConvoyVerified(Convoy):
 
     def quiet(self, step: int) -> None:
         deadline = time.monotonic() + VERIFY_SECONDS
-        while not (self.folder / "verified" / self.ref(step).stem / "all.json").exists():
+        while not self.store.sizes(f"verified/{self.ref(step).stem}/all.json"):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"step {step} was not read back within {VERIFY_SECONDS:.0f} s")
             time.sleep(0.02)
-
-
-class TorchSave(Saver):
-    """torch.save of the rank's own parts into one file, and fsync."""
-
-    def write(self, step: int) -> None:
-        torch.save({name: local(tensor) for name, tensor in flat(self.bench.state).items()}, self.file(step))
-        sync(self.file(step), self.path(step))
-
-    def load(self, step: int, target: State) -> None:
-        _fill(target, torch.load(self.file(step), weights_only=True))
-
-
-class Safetensors(Saver):
-    """safetensors of the rank's own parts in one file, and fsync."""
-
-    def write(self, step: int) -> None:
-        tensors = {name: local(tensor).contiguous() for name, tensor in flat(self.bench.state).items()}
-        safetensors.torch.save_file(tensors, self.file(step))
-        sync(self.file(step), self.path(step))
-
-    def load(self, step: int, target: State) -> None:
-        _fill(target, safetensors.torch.load_file(self.file(step)))
 
 
 class DcpSync(Saver):
@@ -302,16 +291,73 @@ class RawDirect(Raw):
     flags = os.O_DIRECT
 
 
+class RawS3(Saver):
+    """The least that can be done with boto3: a multipart upload and ranged GETs of 8 MiB in threads, of as many bytes
+    as the rank's part has; nothing is signed, and no body has a checksum."""
+
+    def __init__(self, folder: Path, bench: Bench) -> None:
+        super().__init__(folder, bench)
+        config = Config(
+            max_pool_connections=S3_THREADS,
+            s3={"payload_signing_enabled": False},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        self.s3 = boto3.session.Session().client("s3", config=config)
+        self.buffer = bytearray(local_bytes(bench.state))
+        self.saving, self.pool = ThreadPoolExecutor(1), ThreadPoolExecutor(S3_THREADS)
+
+    def save(self, step: int, *, at_rest: bool) -> None:
+        self.durable = self.saving.submit(self.written, step)
+
+    def load(self, step: int, target: State) -> None:
+        def receive(start: int) -> None:
+            with memoryview(self.buffer)[start : start + BLOCK] as part:
+                span = f"bytes={start}-{start + len(part) - 1}"
+                body, at = self.s3.get_object(**self.key(step), Range=span)["Body"], 0
+                while at < len(part):
+                    received = body.readinto(part[at:])
+                    if not received:
+                        raise EOFError(f"the reply ended at byte {start + at}")
+                    at += received
+
+        list(self.pool.map(receive, range(0, len(self.buffer), BLOCK)))
+
+    def written(self, step: int) -> float:
+        where = self.key(step)
+        upload = self.s3.create_multipart_upload(**where)["UploadId"]
+
+        def send(number: int) -> dict[str, Any]:
+            with memoryview(self.buffer)[(number - 1) * BLOCK : number * BLOCK] as part:
+                reply = self.s3.upload_part(**where, UploadId=upload, PartNumber=number, Body=bytes(part))
+            return {"PartNumber": number, "ETag": reply["ETag"]}
+
+        parts = list(self.pool.map(send, range(1, -(-len(self.buffer) // BLOCK) + 1)))
+        self.s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
+        return time.perf_counter()
+
+    def forget(self, step: int) -> None:
+        for rank in range(dist.get_world_size()):
+            self.s3.delete_object(**self.key(step, rank))
+
+    def close(self) -> None:
+        self.saving.shutdown()
+        self.pool.shutdown()
+
+    def key(self, step: int, rank: int | None = None) -> Any:
+        """The object of a rank, by default of this one."""
+        return {"Bucket": BUCKET, "Key": f"raw/{step}/{dist.get_rank() if rank is None else rank}"}
+
+
 SAVERS: dict[str, type[Saver]] = {
     "convoy": Convoy,
     "convoy_verified": ConvoyVerified,
-    "torch_save": TorchSave,
     "dcp_sync": DcpSync,
     "dcp_async": DcpAsync,
-    "safetensors": Safetensors,
     "raw": Raw,
     "raw_direct": RawDirect,
 }
+S3_SAVERS: dict[str, type[Saver]] = {"convoy": Convoy, "convoy_verified": ConvoyVerified, "raw": RawS3}
 
 
 def sync(*paths: Path) -> None:
@@ -319,16 +365,6 @@ def sync(*paths: Path) -> None:
         fd = os.open(path, os.O_RDONLY)
         os.fsync(fd)
         os.close(fd)
-
-
-def drop_cache(folder: Path) -> None:
-    """Have this host forget the files below the folder, so that they are next read from the storage."""
-    os.sync()
-    for path in folder.rglob("*"):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(fd)
 
 
 def flat(state: State, prefix: str = "") -> dict[str, torch.Tensor]:
@@ -369,8 +405,3 @@ def differing(one: State, other: State) -> list[str]:
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return local(tensor).detach().contiguous().reshape(-1).view(torch.uint8)
-
-
-def _fill(target: State, loaded: dict[str, torch.Tensor]) -> None:
-    for name, tensor in flat(target).items():
-        local(tensor).copy_(loaded[name])

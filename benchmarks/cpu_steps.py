@@ -5,7 +5,7 @@
 
 Two ranks, each on cores of its own and with one thread, train each configuration together, and each by itself at the
 same time, block by block in turns. Each row is the median of the blocks of one of the two, of the slower rank,
-beside what that measured of the machine in the same world before them, as the ranks of a job do after its first step.
+next to what that measured of the machine in the same world before them, as the ranks of a job do after its first step.
 Nothing else may run meanwhile: `others_cores` of the file is how many of the host's cores others kept busy on average.
 All of them take four or five minutes on two cores.
 """
@@ -47,7 +47,7 @@ from convoy.training.process_groups import Ranks
 OUT = Path(__file__).parent / "results" / "cpu_steps.json"
 
 PROBE_SECONDS = 1.0
-"""Some times what a job takes: the fit is of constants, and not of how well a third of a second tells."""
+"""Several times what a job takes: the constants are fitted to it, not to the error of a third of a second."""
 
 WARM_UP_STEPS = 3
 """Before the machine is measured, as after a job's first step."""
@@ -121,14 +121,14 @@ CONFIGURATIONS = (
 def main() -> int:
     options = _options()
     chosen = [each for each in CONFIGURATIONS if not options.only or each.name in options.only]
-    told = {**provenance(), "command": " ".join(sys.argv), "rounds": options.rounds}
+    record = {**provenance(), "rounds": options.rounds}
     with tempfile.TemporaryDirectory(prefix="convoy-cpu-steps-") as root:
         data = {each.length: _prepared(_config(each, 1, root)) for each in chosen}
         body = partial(rows_of_rank, chosen=chosen, data=data, rounds=options.rounds)
         busy, own, began = busy_seconds(), own_seconds(), time.perf_counter()
         rows = gang.on_gang(_config(chosen[0], gang.RANKS, root), body)[0]
         theirs = max(0.0, busy_seconds() - busy - own_seconds() + own) / (time.perf_counter() - began)
-    Path(options.out).write_text(text_of({**told, "others_cores": round(theirs, 3)}, rows))
+    Path(options.out).write_text(text_of({**record, "others_cores": round(theirs, 3)}, rows))
     print(f"{options.out}: {len(rows)} steps of {len(chosen)} configurations; others kept {theirs:.2f} cores busy")
     return 0
 
@@ -145,10 +145,10 @@ def own_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def text_of(told: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def text_of(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """JSON with a row on each line, so that what changes is seen."""
     lines = ",\n".join(json.dumps(row) for row in rows)
-    return json.dumps({**told, "rows": []}, indent=1).removesuffix("[]\n}") + f"[\n{lines}\n]}}\n"
+    return json.dumps({**record, "rows": []}, indent=1).removesuffix("[]\n}") + f"[\n{lines}\n]}}\n"
 
 
 def rows_of_rank(
@@ -159,7 +159,7 @@ def rows_of_rank(
     data: Mapping[int, tuple[str, str]],
     rounds: int,
 ) -> list[dict[str, Any]]:
-    """Two of each configuration: of a rank beside another one, and of both together."""
+    """Two of each configuration: of a rank next to another one, and of both together."""
     keep_to(share(sorted(os.sched_getaffinity(0)), ranks.place.rank, gang.RANKS))
     own, rows = world_of(ranks, 1, assignment.config.parallel), []
     for number, each in enumerate(chosen, 1):
@@ -182,20 +182,20 @@ def _rows(
         for variant, (count, world) in zip(variants, worlds.items(), strict=True):
             for _ in range(WARM_UP_STEPS):
                 variant.step()
-            dist.barrier(group=ranks.control)  # each by itself measures beside the other one too
+            dist.barrier(group=ranks.control)  # each by itself measures next to the other one too
             machine = slowest_machine(probe(_config(each, count, root), world, PROBE_SECONDS), ranks)
             assert machine is not None
             machines[count] = machine.model_dump(mode="json")
         amount = MeasureConfig.model_construct(rounds=rounds, block_steps=2, block_seconds=0.4, warm_up_most=4)
-        found = measure(variants, amount, ranks)
+        measured = measure(variants, amount, ranks)
     return [
         {
             "name": each.name,
             "ranks": count,
             "config": each.tree(count),
             "machine": machines[count],
-            "seconds": statistics.median(block.seconds for block in found[str(count)].blocks),
-            "blocks": [round(block.seconds, 6) for block in found[str(count)].blocks],
+            "seconds": statistics.median(block.seconds for block in measured[str(count)].blocks),
+            "blocks": [round(block.seconds, 6) for block in measured[str(count)].blocks],
         }
         for count in worlds
     ]

@@ -1,16 +1,14 @@
-"""A gang of ranks with the product's own training loop: what is compared runs block by block in one process group."""
+"""A gang of ranks, each with the product's own training loop."""
 
 import multiprocessing
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
 import torch.distributed as dist
 
 from convoy.checkpoint.format import Progress
@@ -35,20 +33,12 @@ from convoy.training.step import Stepper
 RANKS = 2
 
 
-@dataclass(frozen=True)
-class Block:
-    """Cost of one block of steps on one rank, or of the gang, per step."""
-
-    cpu_seconds: float
-    wall_seconds: float
-
-
 Body = Callable[[Assignment, Ranks, Data], Any]
 """What each rank does; its result must be picklable, and so must it itself: it is called in a new process."""
 
 
 def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]:
-    """What `body` gives on each rank, over gloo or NCCL, for the first generation of a job below `config.root`."""
+    """The result of `body` on each rank, over gloo or NCCL, for the first generation of a job below `config.root`."""
     manifest = prepare(config.data, open_store(str(config.root)))
     job = open_store(f"{config.root}/benchmark")
     formed = form_generation(
@@ -70,7 +60,16 @@ def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]
             fingerprint=fingerprint(manifest, config.data),
             generation=formed.generation,
             parent=None,
-            place=_place(rank, world_size),
+            place=Place(
+                rank=rank,
+                local_rank=rank,
+                node=0,
+                nodes=1,
+                nproc_per_node=world_size,
+                host_rank=rank,
+                host_ranks=world_size,
+                threads=1,
+            ),
             master_host="127.0.0.1",
             master_port=port,
             reason_path="/dev/null",
@@ -78,26 +77,23 @@ def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]
         workers.append(context.Process(target=_rank, args=(assignment, body, results)))
     for worker in workers:
         worker.start()
-    found = dict(results.get() for _ in workers)
+    of_ranks = dict(results.get() for _ in workers)
     for worker in workers:
         worker.join()
-    return [found[rank] for rank in range(world_size)]
+    return [of_ranks[rank] for rank in range(world_size)]
 
 
 def training(
     assignment: Assignment,
     ranks: Ranks,
     batches: Any,
-    config: RunConfig | None = None,
     marker: Marker | None = None,
     own_time: OwnTime | UnknownTime | None = None,
     trained: Trained | None = None,
 ) -> Training:
-    """The product's loop. config: where it differs from the assignment's. marker: of a board. trained: the model; None:
-    one of its own."""
-    config = config or assignment.config
-    assignment = assignment.model_copy(update={"config": config})
-    trained, store = trained or build_trained(config, ranks), open_store(assignment.job_uri)
+    """The product's loop. marker: of a board. trained: the model; None: one of its own."""
+    config, store = assignment.config, open_store(assignment.job_uri)
+    trained = trained or build_trained(config, ranks)
     marker = marker or Marker(None, 0)
     clock, began = clock_for(ranks.device, marker.pass_point), time.perf_counter()
     stepper = Stepper(
@@ -136,55 +132,9 @@ def one_step_of(t: Training) -> None:
     log_step(t, result, lr)
 
 
-def block(step: Callable[[], None], steps: int, ranks: Ranks) -> Block:
-    """Cost of `steps` steps on this rank."""
-    dist.barrier(group=ranks.control)
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(steps):
-        step()
-    if ranks.device.type == "cuda":
-        torch.cuda.synchronize()
-    return Block((time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps)
-
-
-def pair(
-    first: Callable[[], None], second: Callable[[], None], steps: int, ranks: Ranks, *, swapped: bool
-) -> tuple[Block, Block]:
-    """A block of each, the second one before the first where `swapped`."""
-    if swapped:
-        later = block(second, steps, ranks)
-        return block(first, steps, ranks), later
-    earlier = block(first, steps, ranks)
-    return earlier, block(second, steps, ranks)
-
-
-def of_gang(found: Sequence[Sequence[tuple[Block, Block]]]) -> list[tuple[Block, Block]]:
-    """Of each rank's pairs: CPU seconds of the gang are the sum over ranks, its wall seconds the slowest rank's."""
-    return [
-        (_together([a for a, _ in blocks]), _together([b for _, b in blocks])) for blocks in zip(*found, strict=True)
-    ]
-
-
-def _together(blocks: Sequence[Block]) -> Block:
-    return Block(sum(b.cpu_seconds for b in blocks), max(b.wall_seconds for b in blocks))
-
-
 def _rank(assignment: Assignment, body: Body, results: Any) -> None:
     ranks = connect(assignment)
     data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     results.put((assignment.place.rank, body(assignment, ranks, data)))
     dist.barrier()
     dist.destroy_process_group()
-
-
-def _place(rank: int, world_size: int) -> Place:
-    return Place(
-        rank=rank,
-        local_rank=rank,
-        node=0,
-        nodes=1,
-        nproc_per_node=world_size,
-        host_rank=rank,
-        host_ranks=world_size,
-        threads=1,
-    )

@@ -1,49 +1,64 @@
-"""What the benchmarks share: statistics over interleaved pairs, CPU time of processes, and where it was measured."""
+"""What the benchmarks share: the `--out` option and its record, ratios over pairs, and CPU time of processes."""
 
+import argparse
 import importlib.metadata
+import json
 import os
 import platform
-import random
 import statistics
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-BOOTSTRAPS = 10_000
+from convoy.gang.workers.processes import descendants, living
+from convoy.stats import interval
 
 
-def ratio(
-    values: Sequence[tuple[float, float]], seed: int = 0, of: Callable[[Sequence[float]], float] = sum
-) -> dict[str, float]:
-    """Ratio of first to second values, and its 95 % percentile-bootstrap interval over the pairs.
+def option_parser(description: str | None) -> argparse.ArgumentParser:
+    """A script's options, of which all scripts have --out."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    return parser
 
-    of: what of each side is compared, such as their sums or their medians.
-    """
 
-    def exact(pairs: Sequence[tuple[float, float]]) -> float:
-        return of([a for a, _ in pairs]) / of([b for _, b in pairs])
+def at_least_fewest(text: str) -> int:
+    """A number of pairs or rounds that an interval can be made of."""
+    if int(text) < interval.FEWEST:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least {interval.FEWEST}, for an interval")
+    return int(text)
 
-    generator = random.Random(seed)
-    drawn = sorted(exact(generator.choices(values, k=len(values))) for _ in range(BOOTSTRAPS))
+
+def write_record(out: Path | None, result: Mapping[str, Any]) -> None:
+    """Write the result with its origin. out: None for nowhere."""
+    if out is not None:
+        out.write_text(json.dumps({**provenance(), **result}, indent=1, default=str) + "\n")
+
+
+def provenance() -> dict[str, Any]:
+    """Where, when and with what this was measured."""
+    from convoy.benchmark.measure.provenance import commit_of_sources  # slow, and torchrun's workers import this module
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
     return {
-        "ratio": exact(values),
-        "low": drawn[int(0.025 * BOOTSTRAPS)],
-        "high": drawn[int(0.975 * BOOTSTRAPS)],
-        "pairs": len(values),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": commit_of_sources(),
+        "hardware": {"cpu": cpu, "cores": os.cpu_count()},
+        "versions": {"python": platform.python_version(), "torch": importlib.metadata.version("torch")},
+        "command": " ".join(sys.argv),
     }
 
 
-def ratio_of_medians(values: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Median of the first values over that of the second ones, with its interval."""
-    return ratio(values, of=statistics.median)
+def ratio(pairs: Sequence[tuple[float, float]], of: interval.Statistic = "median") -> dict[str, float]:
+    """Median or mean of the first values over that of the second ones, and its 95 % bootstrap interval over pairs."""
+    found = interval.ratio(pairs, of)
+    return {"ratio": found.estimate, "low": found.low, "high": found.high, "pairs": found.n}
 
 
-def spread(seconds: Sequence[float]) -> dict[str, float]:
-    """Median and quartiles, in seconds."""
-    low, _, high = statistics.quantiles(seconds, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
-    return {"median": statistics.median(seconds), "q1": low, "q3": high}
+def ratio_text(ratio: Mapping[str, float]) -> str:
+    return f"{ratio['ratio']:.4f}, 95 % interval {ratio['low']:.4f} to {ratio['high']:.4f}"
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
@@ -54,46 +69,13 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 
 def cpu_seconds(pid: int) -> float:
     """CPU time of all threads of a process so far, ended ones included; 0 if it is gone."""
-    # The clock of another process, as pthread_getcpuclockid makes it: /proc/<pid>/stat tells ticks of 10 ms only.
+    # The clock of another process, as pthread_getcpuclockid makes it: /proc/<pid>/stat has ticks of 10 ms only.
     try:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return 0.0
 
 
-def descendants(pid: int) -> list[int]:
-    """Processes that this one started, and those that they started."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            parents.setdefault(_parent(entry), []).append(int(entry.name))
-    found, waiting = list[int](), [pid]
-    while waiting:
-        children = parents.get(waiting.pop(), [])
-        found += children
-        waiting += children
-    return found
-
-
-def _parent(entry: Path) -> int:
-    try:
-        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:  # ended meanwhile
-        return 0
-
-
-def provenance() -> dict[str, Any]:
-    """Where, when and with what this was measured."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    dirty = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=False).stdout.strip()
-    cpu = next((x.partition(":")[2].strip() for x in _lines("/proc/cpuinfo") if x.startswith("model name")), "unknown")
-    return {
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit + ("+changes" if dirty else ""),
-        "hardware": {"cpu": cpu, "cores": os.cpu_count()},
-        "versions": {"python": platform.python_version(), "torch": importlib.metadata.version("torch")},
-    }
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
+def cpu_seconds_below() -> float:
+    """CPU time so far of the processes that this one and those below it have started, and that still run."""
+    return sum(map(cpu_seconds, descendants(living(), os.getpid())))

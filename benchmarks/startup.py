@@ -8,9 +8,9 @@ Medians and quartiles are over the runs, each of which starts from a fresh proce
 """
 
 import argparse
-import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from measured import provenance, spread
+from measured import option_parser, write_record
 
 from convoy.job.events.log import read_events
 from convoy.job.events.types import GenerationStarted, WorkerReady
@@ -39,7 +39,7 @@ POINTS = (
     "generation formed",
     *RANK_PHASES,
 )
-"""In this order; each is told with the time since the one before it."""
+"""In this order; each is reported with the time since the one before it."""
 
 _LINE = re.compile(r"^(\S+ \S+) \[\d+/(\w+)/\S+ .*?\] Task (is starting|finished successfully)\.$", re.MULTILINE)
 
@@ -50,12 +50,8 @@ def main() -> int:
         one_run(Path(folder), "warm-up")
         runs = [one_run(Path(folder), f"run-{i}") for i in range(options.runs)]
     result = summarise(runs)
-    record = {**provenance(), "command": " ".join(sys.argv), "overrides": OVERRIDES, "n": len(runs), **result}
-    for line in table(result):
-        print(line)
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=2) + "\n")
+    print("\n".join(table(result)))
+    write_record(options.out, {"overrides": OVERRIDES, "n": len(runs), **result})
     return 0
 
 
@@ -110,10 +106,15 @@ def _stamp(text: str) -> float:
     return datetime.fromisoformat(text.splitlines()[-1].strip()).timestamp()
 
 
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, _, high = statistics.quantiles(seconds, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
+    return {"median": statistics.median(seconds), "q1": low, "q3": high}
+
+
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10, help="how many, the first one for warm shards not counted")
-    parser.add_argument("--out", type=Path, help="where to write the result as JSON")
+    parser = option_parser(__doc__)
+    parser.add_argument("--runs", type=int, default=10, help="how many; one more, for the shards, is not counted")
     return parser.parse_args()
 
 

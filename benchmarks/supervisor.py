@@ -1,9 +1,9 @@
-"""What the agent of a node with one worker does while that trains, for `supervision.py`. Only a signal ends it.
+"""The work of a node's agent while its one worker trains, for `overhead.py supervision`. Only a signal ends it.
 
     python benchmarks/supervisor.py NODE NODES WORKER_PID PORT
 
 The agents' token is in its environment, which only its user may read.
-Tells where its board is and where it listens, and then that it is connected with all others, each as a line of JSON.
+It prints where its board is and where it listens, and then that it is connected with all others, as lines of JSON.
 PORT: where node 0 listens, on this host; 0 on node 0 itself. Imports no torch.
 """
 
@@ -38,30 +38,21 @@ def main() -> None:
         peers = Peers.lead(listener, token, nodes=nodes, nproc=1, join_seconds=JOIN_SECONDS)
     else:
         peers = Peers.join(("127.0.0.1", port), token, node=node, nodes=nodes, nproc=1)
-    tell(board=board.path, port=port)
+    print(json.dumps({"board": board.path, "port": port}), flush=True)
     with peers, Poller(machine_sources(os.environ, config), config.poll_seconds) as poller:
         while not isinstance(event := peers.events.get(timeout=JOIN_SECONDS), GangFormed):
             if isinstance(event, PeersFailed):
                 raise SystemExit(event.reason)
-        tell(formed=True)
+        print(json.dumps({"formed": True}), flush=True)
         while True:
             time.sleep(LOOK_SECONDS)
-            look(board, patience, worker)
+            marks, now = {0: board.read(0)}, time.monotonic()
+            patience.look(marks, now)
+            hanging(marks, now, patience)
+            state_of(worker)
             for queue in (peers.events, poller.notices):
                 while not queue.empty():
                     queue.get()
-
-
-def look(board: Board, patience: HangDetector, worker: int) -> None:
-    """Whether the worker goes on."""
-    marks, now = {0: board.read(0)}, time.monotonic()
-    patience.look(marks, now)
-    hanging(marks, now, patience)
-    state_of(worker)
-
-
-def tell(**told: object) -> None:
-    print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

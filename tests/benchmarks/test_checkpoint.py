@@ -23,7 +23,7 @@ TURN = Turn(
     cpu_save_writer=0.2,
     cpu_restore=0.3,
 )
-CASE = Case(500, 1, 3)
+CASE = Case(500, 1, 6)
 
 
 def test_a_case_is_read_from_its_name() -> None:
@@ -41,11 +41,11 @@ def test_a_gang_is_as_slow_as_its_slowest_rank_and_uses_the_cpu_of_all() -> None
 
 def test_a_summary_tells_rates_cpu_per_gigabyte_and_whether_the_promises_were_met() -> None:
     turns = {
-        "convoy": [TURN] * 3,
-        "raw": [replace(TURN, committed=0.5)] * 3,
-        "dcp_sync": [replace(TURN, restore=0.5)] * 3,
+        "convoy": [TURN] * 6,
+        "raw": [replace(TURN, committed=0.5)] * 6,
+        "dcp_sync": [replace(TURN, restore=0.5)] * 6,
     }
-    told = summarise(CASE, 2 * 10**9, turns, [{"extra_step": 0.007, "extra_window": -0.003}] * 3)
+    told = summarise(CASE, 2 * 10**9, turns, [{"extra_step": 0.007, "extra_window": -0.003}] * 6)
     convoy = told["savers"]["convoy"]
     assert convoy["gb_per_second"]["restore"] == pytest.approx(5.0)
     assert convoy["cpu_seconds_per_gb"]["save_writer"] == pytest.approx(0.1)
@@ -65,10 +65,43 @@ def test_a_summary_tells_rates_cpu_per_gigabyte_and_whether_the_promises_were_me
     ],
 )
 def test_a_promise_that_was_not_kept_is_told(what: str, worse: Turn) -> None:
-    others = {"raw": [replace(TURN, committed=0.5)] * 3, "dcp_sync": [replace(TURN, restore=0.5)] * 3}
-    told = summarise(CASE, 10**9, {"convoy": [worse] * 3, **others}, [dict.fromkeys(EXTRA, 0.0)] * 3)
+    others = {"raw": [replace(TURN, committed=0.5)] * 6, "dcp_sync": [replace(TURN, restore=0.5)] * 6}
+    told = summarise(CASE, 10**9, {"convoy": [worse] * 6, **others}, [dict.fromkeys(EXTRA, 0.0)] * 6)
     assert [name for name, found in told["acceptance"].items() if not found["met"]] == [what]
     assert any(line.startswith(what) and line.endswith("NOT MET") for line in table(told))
+
+
+def test_on_s3_the_share_of_the_cap_is_that_of_the_bytes_in_the_median_round() -> None:
+    turns = {"convoy": [replace(TURN, committed=10.0, restore=10.6, requests_save=130)] * 6}
+    result = summarise(CASE, 10**9, turns, [dict.fromkeys(EXTRA, 0.0)] * 6, cap=100.0)
+    assert result["acceptance"]["share_of_cap_save"] == {"found": pytest.approx(1.0), "limit": 0.95, "met": True}
+    assert not result["acceptance"]["share_of_cap_restore"]["met"]
+    assert result["savers"]["convoy"]["requests_per_gb"]["save"] == 130
+    assert any("requests/GB 130 and 0" in line for line in table(result))
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+def test_a_state_is_saved_and_restored_through_a_capped_link_to_s3(tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    script = [
+        sys.executable,
+        str(FOLDER / "checkpoint.py"),
+        "--s3",
+        "--cap",
+        "100",
+        "--cases",
+        "9x1:6",
+        "--tokens",
+        "4",
+    ]
+    done = subprocess.run([*script, "--savers", "convoy", "raw", "--out", str(out)], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr  # 1: less than the wanted share of the cap
+    (case,) = json.loads(out.read_text())["cases"]
+    assert set(case["acceptance"]) == {"share_of_cap_save", "share_of_cap_restore"}
+    for saver in case["savers"].values():
+        assert saver["gb_per_second"]["committed"] < 0.12
+        assert saver["requests_per_gb"]["restore"] > 0
 
 
 @pytest.mark.slow
@@ -76,14 +109,14 @@ def test_a_promise_that_was_not_kept_is_told(what: str, worse: Turn) -> None:
 def test_savers_are_measured_over_two_ranks_and_give_back_what_they_saved(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     savers = ["convoy", "dcp_sync", "raw_direct"]
-    script = [sys.executable, str(FOLDER / "checkpoint.py"), "--cases", "1x2:1", "--tokens", "4", "--savers", *savers]
+    script = [sys.executable, str(FOLDER / "checkpoint.py"), "--cases", "1x2:6", "--tokens", "4", "--savers", *savers]
     done = subprocess.run([*script, "--folder", str(tmp_path), "--out", str(out)], capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr  # 1: too slow, which so small a state may be
     (case,) = json.loads(out.read_text())["cases"]
-    assert case["case"] == asdict(Case(1, 2, 1))
+    assert case["case"] == asdict(Case(1, 2, 6))
     assert case["state_bytes"] == pytest.approx(2 * 2**20, rel=0.1)
     assert set(case["savers"]) == set(savers)
-    assert len(case["raw"]["steps_alone"]) == 1
+    assert len(case["raw"]["steps_alone"]) == 6
     for told in case["savers"].values():
         assert told["seconds"]["committed"]["p50"] > 0
         assert told["cpu_seconds_per_gb"]["save_training"] > 0

@@ -1,18 +1,25 @@
-"""An S3 server that is no bottleneck: objects in memory, nothing copied twice. `python benchmarks/memory_s3.py`
+"""An S3 server that is no bottleneck: objects in memory, nothing copied twice, and a link to it of limited bandwidth.
 
-Prints its URL and serves until its stdin is closed. It knows what checkpoints need of S3's protocol: conditional puts,
-multipart uploads, ranges, listings; it checks CRC32C as S3 does, and no signatures. moto reads the whole object for
-each range of it, and copies large ones to a file first: what it takes for that hides what a client takes.
+    python benchmarks/s3_server.py
+
+It prints its URL and serves until its stdin is closed. It implements what checkpoints need of S3's protocol:
+conditional puts, multipart uploads, ranges, listings; it checks CRC32C as S3 does, and no signatures. moto reads the
+whole object for each range of it, and copies large ones to a file first: what it takes for that hides what a client
+takes.
 """
 
 import base64
+import contextlib
 import itertools
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -20,9 +27,40 @@ from xml.sax.saxutils import escape
 from awscrt.checksums import crc32c
 
 COUNT = "/?requests"
-"""Answered with how many requests there were but for this one."""
+"""Answered with the number of requests so far, without this one."""
 
 _META = "x-amz-meta-"
+
+
+@contextlib.contextmanager
+def serve() -> Iterator[str]:
+    """URL of a server in a process of its own."""
+    with _printed_url([sys.executable, __file__]) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def capped_link(server: str, bytes_per_second: float) -> Iterator[str]:
+    """URL of a proxy that lets so many bytes of bodies pass in each direction, in a process of its own."""
+    command = [sys.executable, "-m", "tests.s3_proxy", server, "--bytes-per-second", str(bytes_per_second)]
+    with _printed_url(command) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _printed_url(command: Sequence[str]) -> Iterator[str]:
+    """The first line that a server prints, which runs meanwhile."""
+    root = Path(__file__).resolve().parents[1]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        try:
+            yield run.stdout.readline().strip()
+        finally:
+            run.kill()
+
+
+def requests_so_far(server: str) -> int:
+    return int(urllib.request.urlopen(server + COUNT).read())
 
 
 @dataclass
@@ -39,12 +77,12 @@ class Object:
 
     def span(self, start: int, end: int) -> list[memoryview]:
         """The bytes from `start` up to, not including, `end`."""
-        found, at = [], 0
+        views, at = [], 0
         for piece in self.pieces:
             view = memoryview(piece)[max(0, start - at) : max(0, end - at)]
-            found += [view] if len(view) else []
+            views += [view] if len(view) else []
             at += len(piece)
-        return found
+        return views
 
 
 @dataclass
@@ -65,7 +103,6 @@ class Server(ThreadingHTTPServer):
         self.objects: dict[str, Object] = {}
         self.uploads: dict[str, Upload] = {}
         self.numbers = itertools.count()
-        self.counted = itertools.count()
         self.requests = 0
         self.lock = threading.Lock()
 
@@ -86,14 +123,11 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: Server
+    query: dict[str, str]
+    key: str
 
     def log_message(self, *_: object) -> None:
         """Silence."""
-
-    def setup(self) -> None:
-        super().setup()
-        self.query: dict[str, str] = {}
-        self.key = ""
 
     def do_PUT(self) -> None:
         self._parse()
@@ -150,36 +184,38 @@ class Handler(BaseHTTPRequestHandler):
         self._reply(status=204)
 
     def _object(self, *, send: bool) -> None:
-        found = self.server.objects.get(self.key)
-        if found is None:
+        stored = self.server.objects.get(self.key)
+        if stored is None:
             return self._error(404, "NoSuchKey")
-        start, end, status = 0, found.bytes, 200
-        headers = {_META + name: value for name, value in found.metadata.items()} | {"ETag": '"object"'}
+        start, end, status = 0, stored.bytes, 200
+        headers = {_META + name: value for name, value in stored.metadata.items()} | {"ETag": '"object"'}
         if "Range" in self.headers:
             first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
             start, status = int(first), 206
             end = min(end, int(last) + 1) if last else end
-            if start >= found.bytes:
+            if start >= stored.bytes:
                 return self._error(416, "InvalidRange")
-            headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.bytes}"
-        return self._reply(found.span(start, end), status, headers, send=send)
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{stored.bytes}"
+        return self._reply(stored.span(start, end), status, headers, send=send)
 
     def _list(self) -> None:
         if "uploads" in self.query:
             return self._xml("ListMultipartUploadsResult", "<IsTruncated>false</IsTruncated>")
         prefix = self.query.get("prefix", "")
         with self.server.lock:
-            found = {key: o for key, o in sorted(self.server.objects.items()) if key.startswith(prefix)}
+            objects = {key: o for key, o in sorted(self.server.objects.items()) if key.startswith(prefix)}
         rows = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{o.bytes}</Size><LastModified>{_iso(o.modified)}</LastModified>"
             "</Contents>"
-            for key, o in found.items()
+            for key, o in objects.items()
         )
-        return self._xml("ListBucketResult", f"<IsTruncated>false</IsTruncated><KeyCount>{len(found)}</KeyCount>{rows}")
+        return self._xml(
+            "ListBucketResult", f"<IsTruncated>false</IsTruncated><KeyCount>{len(objects)}</KeyCount>{rows}"
+        )
 
     def _parse(self) -> None:
-        # A count that threads take from is whole in CPython: next() of itertools.count is one step.
-        self.server.requests = next(self.server.counted) + 1
+        with self.server.lock:
+            self.server.requests += 1
         parts = urlsplit(self.path)
         self.query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
         self.key = unquote(parts.path).lstrip("/").partition("/")[2]
@@ -189,15 +225,18 @@ class Handler(BaseHTTPRequestHandler):
         at = 0
         with memoryview(body) as view:
             while at < len(body):
-                at += self.rfile.readinto(view[at:]) or _broke_off()  # type: ignore[attr-defined]
+                received = self.rfile.readinto(view[at:])  # type: ignore[attr-defined]
+                if not received:
+                    raise EOFError
+                at += received
         return body
 
     def _put(self, key: str, new: Object) -> bool:
         return self.server.put(key, new, only_if_absent=self.headers.get("If-None-Match") == "*")
 
     def _metadata(self) -> dict[str, str]:
-        found = {name.lower(): value for name, value in self.headers.items()}
-        return {name.removeprefix(_META): value for name, value in found.items() if name.startswith(_META)}
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        return {name.removeprefix(_META): value for name, value in headers.items() if name.startswith(_META)}
 
     def _xml(self, root: str, inner: str, status: int = 200) -> None:
         text = f'<?xml version="1.0"?><{root} xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{inner}</{root}>'
@@ -221,17 +260,12 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(sum(map(len, body))))
         self.end_headers()
-        write: Callable[[memoryview], object] = self.wfile.write
         for piece in body if send else []:
-            write(piece)
+            self.wfile.write(piece)
 
 
 def _iso(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03d}Z"
-
-
-def _broke_off() -> int:
-    raise EOFError
 
 
 if __name__ == "__main__":

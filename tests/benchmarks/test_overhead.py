@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from supervision import LIMIT, Unwatched, summarise, table
+from overhead import COMPARISONS, LIMIT, Block, Unwatched, of_gang, summarise, table
 
 from convoy.gang.workers.board import Marker
-from gang import Block, of_gang
 from tests.benchmarks import FOLDER
 
 TINY = (
@@ -25,9 +24,16 @@ def test_cpu_seconds_of_the_ranks_add_up_and_the_slowest_rank_sets_the_time() ->
 
 @pytest.mark.parametrize(("watched", "verdict"), [(0.6 * LIMIT - 0.001, "met"), (0.6 * LIMIT + 0.001, "NOT MET")])
 def test_the_verdict_is_on_the_cpu_of_ranks_and_agents_together(watched: float, verdict: str) -> None:
-    told = summarise([(Block(watched, 9.0), Block(0.6, 0.5))] * 3, [[0.002] * 3, [0.003] * 3])
-    assert told["cpu_seconds_per_step"]["agents"] == pytest.approx(0.005)
-    assert any(line.endswith(f": {verdict}") for line in table(told))
+    compared = COMPARISONS["supervision"]
+    result = summarise(compared, [(Block(watched, 9.0), Block(0.6, 0.5))] * 6, [[0.002] * 6, [0.003] * 6])
+    assert result["cpu_seconds_per_step"]["agents"] == pytest.approx(0.005)
+    assert any(line.endswith(f": {verdict}") for line in table(compared, result))
+
+
+def test_the_wall_ratio_of_the_loops_is_that_of_their_speeds() -> None:
+    result = summarise(COMPARISONS["loop"], [(Block(1.0, 5.0), Block(1.0, 4.0))] * 6, [(), ()])
+    assert result["wall_ratio"]["ratio"] == 0.8
+    assert set(result["cpu_seconds_per_step"]) == {"ours", "bare"}
 
 
 def test_the_loop_that_is_not_watched_has_nothing_of_the_marking() -> None:
@@ -41,11 +47,13 @@ def test_the_loop_that_is_not_watched_has_nothing_of_the_marking() -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(2)
-def test_a_watched_gang_is_measured_beside_one_that_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_two_loops_are_compared_over_two_ranks(comparison: str, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    script = [sys.executable, str(FOLDER / "supervision.py"), "--pairs", "2", "--steps", "5"]
+    script = [sys.executable, str(FOLDER / "overhead.py"), comparison, "--pairs", "6", "--steps", "5"]
     done = subprocess.run([*script, "--set", TINY, "--out", str(out)], capture_output=True, text=True)
-    assert done.returncode in (0, 1), done.stderr  # 1: of so small a step the agents take much
-    told = json.loads(out.read_text())
-    assert told["cpu_seconds_per_step"]["agents"] > 0
-    assert len(told["raw"]) == 2
+    assert done.returncode in (0, 1), done.stderr  # 1: of so small a step the overhead is a large part
+    result = json.loads(out.read_text())
+    assert all(seconds > 0 for seconds in result["cpu_seconds_per_step"].values())
+    assert ("agents" in result["cpu_seconds_per_step"]) == (comparison == "supervision")
+    assert len(result["raw"]) == 6

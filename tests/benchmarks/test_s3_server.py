@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from memory_s3 import Server
+from s3_server import Server
 
 from convoy.config.checkpoint import StoreConfig
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
