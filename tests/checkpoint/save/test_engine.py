@@ -340,3 +340,16 @@ def test_a_copy_that_fails_beside_training_fails_its_save_alone(
     stepping.join(DEADLINE_SECONDS)
     assert not stepping.is_alive()
     assert save(engine, state | {"step": 2}, 2) == COMMITTED
+
+
+def test_an_error_nobody_foresaw_after_the_copy_fails_its_save_and_no_later_one(
+    engine: Engine, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It occurs in the thread that stages, without which no later save is sent, and closing waits for ever."""
+    engine.plan({"model": model})
+    with monkeypatch.context() as patched:
+        patched.setattr(staging.Staged, "digests", lambda _: [][0])
+        assert save(engine, {"model": model}, 10) == FAILED
+    (report,) = [report for report in engine.writer.reports() if isinstance(report, SaveFailed)]
+    assert report.error == "list index out of range"
+    assert save(engine, {"model": model}, 20, slot=1) == COMMITTED

@@ -196,10 +196,9 @@ class Engine:
         def send() -> None:
             try:
                 replicas = slot.staged.digests()
-            except CheckpointError as error:
+                self.writer.send(state, slot.layout, request.model_copy(update={"replicas": replicas}))
+            except Exception as error:  # else nothing would settle the attempt, and the thread that stages would end
                 self.writer.fail(state, one_line(error))
-                return
-            self.writer.send(state, slot.layout, request.model_copy(update={"replicas": replicas}))
 
         self._stager.after(slot.staged, send)
 
