@@ -36,14 +36,13 @@ def save_what_cannot_be_staged(rank: int, uri: str) -> tuple[str, int]:
     with Checkpoints(uri) as ckpt:
         ckpt.save(1, sharded()).wait()
         if rank == 1:
-            stage = ckpt._engine.stage
+            put = ckpt._engine._put
 
-            def stage_one(slot: int, state: Any, now: bool = False) -> None:
-                ckpt._engine.stage = stage  # type: ignore[method-assign]
-                ckpt._engine._release(slot)
-                raise RuntimeError("CUDA out of memory")
+            def put_once(*_: Any) -> None:
+                ckpt._engine._put = put  # type: ignore[method-assign]
+                raise ValueError("a bug of ours")
 
-            ckpt._engine.stage = stage_one  # type: ignore[method-assign]
+            ckpt._engine._put = put_once  # type: ignore[method-assign]
         pending = ckpt.save(2, sharded())
         later = ckpt.save(3, sharded(), may_skip=False).wait().step
         with pytest.raises(CheckpointError) as error:
@@ -52,7 +51,7 @@ def save_what_cannot_be_staged(rank: int, uri: str) -> tuple[str, int]:
 
 
 def test_a_state_that_cannot_be_staged_on_one_rank_fails_that_save_alone(tmp_path: Path) -> None:
-    assert gang(2, tmp_path, save_what_cannot_be_staged) == [("step 2 was not saved: nothing was staged", 3)] * 2
+    assert gang(2, tmp_path, save_what_cannot_be_staged) == [("step 2 was not saved: a bug of ours", 3)] * 2
 
 
 @pytest.mark.parametrize("where", ["status", "reports"])

@@ -82,7 +82,7 @@ def test_while_two_saves_are_under_way_later_ones_are_skipped_and_counted(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"), [(NO_MEMORY, "Cannot allocate memory"), (ValueError("a bug of ours"), "nothing was staged")]
+    ("error", "reason"), [(NO_MEMORY, "Cannot allocate memory"), (ValueError("a bug of ours"), "a bug of ours")]
 )
 def test_a_rank_that_cannot_take_part_aborts_the_save_for_all_and_says_why(
     tmp_path: Path, error: Exception, reason: str

@@ -6,7 +6,6 @@ the next save.
 """
 
 import contextlib
-import logging
 import threading
 import time
 from collections import deque
@@ -25,8 +24,6 @@ from convoy.job.lineage import CommitRef
 
 REMEMBERED = 8
 """Settled saves that ranks still report to each other."""
-
-log = logging.getLogger("convoy.checkpoint")
 
 
 @dataclass
@@ -185,11 +182,8 @@ class SaveDriver:
             if self.superseded is not None:  # since the ranks agreed to save
                 save.outcome.set_result(Outcome(Attempt(draft.step, 0, 0, ""), error=self.superseded))
                 return save
-            try:
-                self.engine.stage(slot, state, now)
-                save.copy = self.engine.copy(slot)
-            except Exception:  # on one rank: the others count this save too
-                log.exception("step %d could not be staged, and will fail", draft.step)
+            self.engine.stage(slot, state, now)
+            save.copy = self.engine.copy(slot)
             head = self.queue.add(draft.step, tier)
             self.saves[self.queue.attempts[-1].number] = save
             if head is not None:

@@ -6,6 +6,7 @@ Nothing here decides for the gang: whether a save begins, is tried again or is o
 
 import contextlib
 import functools
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from convoy.config.json_text import canonical_json
 from convoy.storage.checksum import crc32c
 
 CLOSE_SECONDS = 30.0
+
+log = logging.getLogger("convoy.checkpoint")
 
 
 @dataclass(frozen=True)
@@ -140,14 +143,16 @@ class Engine:
 
         now: all is copied on return. Otherwise what only the optimizer changes may be copied until `join`.
         """
-        self._release(slot)
         try:
+            self._release(slot)
             checked = state if isinstance(state, Checked) else self.check(state)
             if self._plan is None or not self.fits(checked):
                 raise CheckpointError("the structure of the state has changed since it was planned")
             deferred = () if now else self._deferred()
             self._put(slot, checked, self._plan, self._plan.layout, deferred, self._plan.replicas)
-        except (OSError, RuntimeError) as error:  # what torch raises, a lack of memory too, and a CheckpointError
+        except Exception as error:  # on one rank: the others count this save too
+            if not isinstance(error, (OSError, RuntimeError)):  # as torch, a lack of memory or `check` raise
+                log.exception("the state could not be staged: its save will fail")
             self._slots[slot] = one_line(error)
 
     def copy(self, slot: int) -> Staged | None:
