@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convoy.gang import rendezvous, supervisor
-from convoy.gang.diagnosis.verdict import Restart
+from convoy.gang.decisions import Restart
 from convoy.gang.evidence import Evidence, EvidenceKind
 from convoy.gang.network.formation import PayloadReceived
 from convoy.gang.network.messages import DecisionMessage, EvidenceMessage, StartMessage

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import speedup
 from convoy.benchmark.results.files import read_cases

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from convoy.config.run import RunConfig
 from convoy.gang import rendezvous
+from convoy.gang.decisions import PREEMPTED, GangOutcome, PreemptedError
 from convoy.gang.diagnosis.environment import NodeEnvironment
 from convoy.gang.diagnosis.storage_probe import StorageProbe
-from convoy.gang.diagnosis.verdict import PREEMPTED, GangOutcome, PreemptedError
 from convoy.gang.notices.notice import Source
 from convoy.gang.notices.poller import Poller
 from convoy.gang.notices.sources import DrainSource, LauncherSource, SignalSource, machine_sources

@@ -9,18 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy.gang.decisions import End, Finished, Preempted, Restart, Stopped, Verdict, Wait
 from convoy.gang.diagnosis.first_cause import PEERS_SECONDS, SETTLE_SECONDS, AgentPlace
 from convoy.gang.diagnosis.verdict import (
     MOST_WITHOUT_PROGRESS,
     REPEATS,
-    End,
     FailureHistory,
-    Finished,
-    Preempted,
-    Restart,
-    Stopped,
-    Verdict,
-    Wait,
     cause_message,
     earlier_failures,
     failures_without_progress,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convoy.gang.diagnosis.verdict import Decision, End, Finished, Preempted, Restart, Stopped
+from convoy.gang.decisions import Decision, End, Finished, Preempted, Restart, Stopped
 from convoy.gang.evidence import Evidence
 from convoy.gang.network.messages import (
     MESSAGES,

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from convoy.gang.diagnosis.verdict import Decision
+from convoy.gang.decisions import Decision
 from convoy.gang.evidence import Evidence
 from convoy.gang.workers.board import Mark
 from convoy.job.lineage import Generation

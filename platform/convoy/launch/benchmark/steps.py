@@ -80,7 +80,7 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
 def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     """Draw the card; returns every case as plain data."""
     from convoy.benchmark.analysis.history import earlier_runs
-    from convoy.benchmark.pages.page import benchmark_page
+    from convoy.benchmark.page import benchmark_page
     from convoy.benchmark.results.history import earlier, saved_cases
     from convoy.catalog.prices import PriceBook
     from convoy.launch.pricing import read_prices
@@ -112,7 +112,7 @@ def _gang(current: Any) -> "Any":
     """A function that runs a group as a gang of this step. Any failure but a preemption is the group's."""
     from metaflow.exception import MetaflowException
 
-    from convoy.gang.diagnosis.verdict import PreemptedError
+    from convoy.gang.decisions import PreemptedError
     from convoy.launch.gang.step import GangFailedError
 
     def run(group: "Group", script: "Script") -> None:

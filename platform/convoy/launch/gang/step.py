@@ -12,7 +12,7 @@ from convoy.config.run import RunConfig
 from convoy.display.page import Callout, Heading, Page, Text
 from convoy.gang.agent import Gang
 from convoy.gang.async_call import BackgroundCall
-from convoy.gang.diagnosis.verdict import INTERRUPTED, GangOutcome, PreemptedError
+from convoy.gang.decisions import INTERRUPTED, GangOutcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.generations import refusal_of
 from convoy.job.record import job_store

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from convoy.gang.diagnosis.verdict import INTERRUPTED, PREEMPTED, cause_message
+from convoy.gang.decisions import INTERRUPTED, PREEMPTED
+from convoy.gang.diagnosis.verdict import cause_message
 from convoy.gang.notices.sources import DrainRequest, DrainUnreadableError, read_drain
 from convoy.job.events.types import AnyEvent, FailureDetected, GenerationEnded, decode
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
