@@ -24,10 +24,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.history import earlier_runs
 from convoy.benchmark.analysis.model import BenchReport
-from convoy.benchmark.pages.page import BenchReports, page_of, page_of_several
+from convoy.benchmark.fold import fold_cases
+from convoy.benchmark.page import BenchReports, page_of, page_of_several
 from convoy.benchmark.results.files import ResultUnreadableError, read_cases
 from convoy.catalog.prices import SHIPPED, PriceBook, price_list
 from convoy.config.errors import ConfigError

@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from convoy.benchmark.analysis.model import BenchReport
-from convoy.benchmark.pages.page import BenchReports
+from convoy.benchmark.page import BenchReports
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
 from tests.benchmarks import FOLDER

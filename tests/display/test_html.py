@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.page import benchmark_page
 from convoy.display.html import HALF, WIDE, draw_svg, to_html
 from convoy.display.page import (
     Callout,

@@ -2,7 +2,7 @@
 
 from markdown_it import MarkdownIt
 
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.page import benchmark_page
 from convoy.display.markdown import escaped, to_markdown
 from convoy.display.page import (
     Callout,

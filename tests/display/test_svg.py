@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.page import benchmark_page
 from convoy.display.html import draw_svg
 from convoy.display.page import Chart
 from tests.report.bench_cases import whole

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.analysis.audit import audited, own_figures
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.model import BenchReport, CostFigures
+from convoy.benchmark.fold import fold_cases
 from convoy.display.page import Table, Text
 from convoy.stats.interval import Interval
 from tests.report.bench_cases import whole

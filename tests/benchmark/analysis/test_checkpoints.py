@@ -3,8 +3,8 @@
 import pytest
 
 from convoy.benchmark.analysis.checkpoints import checkpoints, predict
+from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.pages.cases import sample_text
-from convoy.benchmark.pages.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.samples import sample
 from convoy.display.markdown import to_markdown

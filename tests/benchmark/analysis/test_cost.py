@@ -5,9 +5,9 @@ from datetime import UTC, date, datetime
 import pytest
 
 from convoy.benchmark.analysis.cost import seconds_to_train
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.model import CostFigures
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.fold import fold_cases
+from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
 from convoy.catalog.prices import SHIPPED, Observed, PriceBook, PriceList
 from convoy.display.markdown import to_markdown

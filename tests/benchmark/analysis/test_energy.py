@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.model import EnergyFigures
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.fold import fold_cases
+from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.catalog.energy import grid_intensity, pue

@@ -5,9 +5,9 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.history import earlier_runs, history
 from convoy.benchmark.analysis.model import HistoryFigures
+from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.fingerprint import fingerprint
 from tests.benchmark.results.cases import a_case
 from tests.report.bench_cases import runs_of

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.levers import cheapest_hours, purchases
 from convoy.benchmark.analysis.model import Lever
+from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
 from convoy.catalog.prices import SHIPPED, Market, Observed, PriceBook, PriceList, SpotHours
 from convoy.stats.interval import Interval, exact, product

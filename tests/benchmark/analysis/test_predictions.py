@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.benchmark.analysis.predictions import predicted
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case, Predicted
 from convoy.display.markdown import to_markdown
 from tests.benchmark.results.cases import MEASURED, a_case

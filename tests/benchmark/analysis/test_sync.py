@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.analysis.sync import environments, levels, parts, significant, sync
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case, Status
 from convoy.benchmark.results.collectives import as_values
 from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED

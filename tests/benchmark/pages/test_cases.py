@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Chart, Heading, Table

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.analysis.fold import fold_cases
+from convoy.benchmark.fold import fold_cases
+from convoy.benchmark.page import BenchReports, benchmark_page, page_of_several, together
 from convoy.benchmark.pages.cost import costs
-from convoy.benchmark.pages.page import BenchReports, benchmark_page, page_of_several, together
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Callout, Chart, Heading, Page, Table, Text, Values
 from tests.benchmark.results.cases import a_case

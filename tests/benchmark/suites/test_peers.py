@@ -19,8 +19,8 @@ from convoy.benchmark.memory_estimate import memories
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
 from convoy.benchmark.results.values import MEMORY_PARTS, STATE_BYTES
-from convoy.benchmark.suites import peers
 from convoy.benchmark.suites.peers import PEERS, variants_of, without_missing_packages
+from convoy.benchmark.variants.build import engine
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.peer import Peer
 from convoy.benchmark.worker import check_same_cases
@@ -64,9 +64,9 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
     built = {"ours": 0}
     for kind in kinds:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            engine = peers.engine(kind, config, ranks)
+            made = engine(kind, config, ranks)
         built[kind] = highest(profiler)
-        variants.append(Peer(kind, config, ranks, data(), engine))
+        variants.append(Peer(kind, config, ranks, data(), made))
     for _ in range(STEPS):
         for variant in variants:
             variant.step()
@@ -152,7 +152,9 @@ def test_a_gang_measures_them_beside_our_own(tmp_path: Path) -> None:
 def test_a_library_that_is_not_here_is_refused_before_the_gang_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peers, "find_spec", lambda name: None if name == "deepspeed" else object())
+    monkeypatch.setattr(
+        "convoy.benchmark.suites.peers.find_spec", lambda name: None if name == "deepspeed" else object()
+    )
     group = a_group(str(tmp_path), VariantSpec(name="ours"), *variants_of(LIBRARIES), suite="strategies")
     gangs, lines = [], []
     (ran,) = run_groups([group], lambda gang, _: gangs.append(gang), lines.append)

@@ -7,10 +7,10 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.model import BenchReport
+from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.pages.page import page_of
+from convoy.benchmark.page import page_of
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.suites import registry

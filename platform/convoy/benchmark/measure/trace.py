@@ -13,19 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.profiler import ProfilerActivity, profile, schedule
 
 from convoy.benchmark.measure.step_shares import Span, Timeline
 from convoy.benchmark.results.values import SharedPart
-from convoy.training.measure.clock import Clock, StepPhase
+from convoy.benchmark.variants.marked_clock import BEGIN, END, MARK, START, MarkedClock, set_mark
 from convoy.training.measure.machine import synchronize
 
 Event = Mapping[str, Any]
-
-MARK = "convoy:"
-BEGIN, END, START = "begin", "end", "start"
-"""Marks of where the profiled steps begin and end, and where each step starts. A mark of another name ends the part of
-the step that it names."""
 
 _PARTS: dict[str, SharedPart] = {
     "forward": "forward", "backward": "backward", "optimizer": "optimizer", "data": "data",
@@ -41,33 +36,6 @@ _COMPILED = "## Call CompiledFxGraph"
 """Compiled code shows no operators of its own on a CPU."""
 
 
-class MarkedClock:
-    """A clock whose marks are in the trace too, while a profiler runs."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.marking = False
-        """A mark costs some microseconds, so steps that are timed have none."""
-        self._clock = clock
-
-    def start(self) -> None:
-        if self.marking:
-            _mark(START)
-        self._clock.start()
-
-    def mark(self, phase: StepPhase) -> None:
-        self._clock.mark(phase)
-        if self.marking:
-            _mark(phase)
-
-    def read(self) -> dict[str, float]:
-        return self._clock.read()
-
-
-def _mark(name: str) -> None:
-    with record_function(MARK + name):
-        pass
-
-
 def profiled(step: Callable[[], None], clock: MarkedClock, steps: int, device: torch.device) -> list[dict[str, Any]]:
     """Events of the trace of so many steps, after one that the profiler needs for itself. All ranks call it alike."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
@@ -77,11 +45,11 @@ def profiled(step: Callable[[], None], clock: MarkedClock, steps: int, device: t
             step()
             synchronize(device)
             profiler.step()
-            _mark(BEGIN)
+            set_mark(BEGIN)
             for _ in range(steps):
                 step()
             synchronize(device)
-            _mark(END)
+            set_mark(END)
     finally:
         clock.marking = False
     with tempfile.TemporaryDirectory(prefix="convoy-trace-") as folder:

@@ -2,15 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from convoy.benchmark.groups import Group, PeerKind, Refused, VariantSpec
 from convoy.config.benchmark import PeerName
-
-if TYPE_CHECKING:
-    from convoy.benchmark.variants.peer import Engine
-    from convoy.config.run import RunConfig
-    from convoy.training.process_groups import Ranks
 
 
 class Peer(NamedTuple):
@@ -71,20 +66,3 @@ def packages(spec: VariantSpec) -> list[str]:
     if spec.kind == "baseline":
         return ["transformers"]
     return [PEERS[spec.kind].library]
-
-
-def engine(kind: PeerKind, config: "RunConfig", ranks: "Ranks") -> "Engine":
-    """The library's own step over a model that it has distributed. Its package is imported here, and not before."""
-    match PEERS[kind].library:
-        case "torch":
-            from convoy.benchmark.variants.ddp import TorchDdp
-
-            return TorchDdp(config, ranks)
-        case "accelerate":
-            from convoy.benchmark.variants.accelerate import AccelerateFsdp2
-
-            return AccelerateFsdp2(config, ranks)
-        case "deepspeed":
-            from convoy.benchmark.variants.deepspeed import DeepSpeedZero
-
-            return DeepSpeedZero(config, ranks, PEERS[kind].stage)

@@ -2,14 +2,15 @@
 
 import torch.distributed as dist
 
-from convoy.benchmark.groups import Group, VariantSpec
+from convoy.benchmark.groups import Group, PeerKind, VariantSpec
 from convoy.benchmark.suites import peers
 from convoy.benchmark.variants.baseline import Baseline
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.convoy_saving import Saving
-from convoy.benchmark.variants.peer import Peer
+from convoy.benchmark.variants.peer import Engine, Peer
 from convoy.benchmark.variants.ranks import world_of
 from convoy.benchmark.variants.variant import Variant
+from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.storage import open_store
@@ -48,4 +49,21 @@ def build(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> 
         case "baseline":
             return Baseline(spec.name, config, world, data)
         case kind:
-            return Peer(spec.name, config, world, data, peers.engine(kind, config, world))
+            return Peer(spec.name, config, world, data, engine(kind, config, world))
+
+
+def engine(kind: PeerKind, config: RunConfig, ranks: Ranks) -> Engine:
+    """The library's own step over a model that it has distributed. Its package is imported here, and not before."""
+    match peers.PEERS[kind].library:
+        case "torch":
+            from convoy.benchmark.variants.ddp import TorchDdp
+
+            return TorchDdp(config, ranks)
+        case "accelerate":
+            from convoy.benchmark.variants.accelerate import AccelerateFsdp2
+
+            return AccelerateFsdp2(config, ranks)
+        case "deepspeed":
+            from convoy.benchmark.variants.deepspeed import DeepSpeedZero
+
+            return DeepSpeedZero(config, ranks, peers.PEERS[kind].stage)

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 
-from convoy.benchmark.measure.trace import MarkedClock
+from convoy.benchmark.variants.marked_clock import MarkedClock
 from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.config.run import RunConfig

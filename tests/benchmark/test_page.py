@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.analysis.history import earlier_runs
-from convoy.benchmark.pages.page import benchmark_page
+from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Callout, Chart, Heading, Page, Table, Text, Value, Values

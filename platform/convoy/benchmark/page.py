@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from convoy.benchmark import group_sections
 from convoy.benchmark.analysis import audit
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.history import Earlier
 from convoy.benchmark.analysis.model import FORMAT, BenchReport
-from convoy.benchmark.pages import cost, facts, groups, headline, history, predictions
+from convoy.benchmark.fold import fold_cases
+from convoy.benchmark.pages import cost, facts, headline, history, predictions
 from convoy.benchmark.results.case import Case, Fact
 from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
@@ -49,14 +50,14 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
     costs: the section on costs; empty where the page has it elsewhere.
     """
     return (
-        *groups.groups(report),
+        *group_sections.groups(report),
         *(block for suite in registry.SUITES if suite.comparison for block in suite.comparison(report)),
         *costs,
         *cost.levers(report),
         *cost.topology(report),
         *cost.energy(report),
-        *groups.step_parts(report),
-        *groups.memory(report),
+        *group_sections.step_parts(report),
+        *group_sections.memory(report),
         *predictions.predicted(report),
         *(block for suite in registry.SUITES for block in suite.sections(report)),
         *history.history(report),

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from convoy.benchmark.analysis.fold import fold_cases
 from convoy.benchmark.analysis.model import CaseFigures, verdict
+from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
 from convoy.stats.interval import Interval
 from tests.benchmark.results.cases import a_case
