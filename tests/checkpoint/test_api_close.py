@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from convoy.checkpoint import Checkpoints, api
+from convoy.checkpoint import CheckpointError, Checkpoints, api
 from convoy.checkpoint.save.post_commit import Busy
 from convoy.checkpoint.verify.marks import verified
 from convoy.job.lineage import CommitRef
@@ -87,3 +87,10 @@ def test_a_store_that_was_closed_in_peace_tells_nothing(
     saved(tmp_path, monkeypatch).close()
     assert caplog.records == []
     assert verified(open_store(str(tmp_path / "job"))) == {REF}
+
+
+def test_a_save_after_closing_is_an_error_and_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    with Checkpoints(str(tmp_path)) as ckpt:
+        ckpt.save(1, {"w": torch.ones(3)})
+    with pytest.raises(CheckpointError, match="step 2: the store was closed"):
+        ckpt.save(2, {"w": torch.ones(3)})

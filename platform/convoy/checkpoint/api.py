@@ -128,6 +128,8 @@ class Checkpoints:
         emergency: the commit is there on return; only the `reachable` ranks (None: all) take part, and no word passes
         between them; the structure must have been saved before. Of the step of the newest commit it gives that commit.
         """
+        if self._closed:
+            raise CheckpointError(f"step {step}: the store was closed")
         if emergency:
             ranks = range(self._ranks.size) if reachable is None else reachable
             return self._saving.now(step, state, sorted(set(ranks)))
