@@ -28,13 +28,13 @@ from metaflow.plugins.kubernetes.spot_monitor_sidecar import SpotTerminationMoni
 from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.notices.poller import Poller
-from convoy.gang.notices.sources import NOTICE_FILE, Signalled, machine_sources
+from convoy.gang.notices.sources import NOTICE_FILE, SignalSource, machine_sources
 from convoy.gang.stop_signals import EndingSignals
 
 with ImdsStandIn("169.254.169.254", 80) as server, EndingSignals() as flag:
-    sources = [*machine_sources({}, NoticesConfig(), NOTICE_FILE), Signalled(flag, 30)]
+    sources = [*machine_sources({}, NoticesConfig(), NOTICE_FILE), SignalSource(flag, 30)]
     with Poller(sources, poll_seconds=0.1) as poller:
-        answering = [standing.source for standing in poller.first_round() if standing.answers]
+        answering = [status.source for status in poller.first_round() if status.answers]
         server.interrupt(lead_seconds=120)
         due = time.time() + 120
         monitor = SpotTerminationMonitorSidecar()
