@@ -151,13 +151,13 @@ class HangDetector:
 
     def limit(self, rank: int, phase: Phase) -> float:
         """Seconds for which this worker may show no progress in the phase."""
-        least = self._floors[phase] if self._is_known(rank, phase) else self._first_limits[phase]
+        least = self._floors[phase] if self._has_history(rank, phase) else self._first_limits[phase]
         limit = max(least, SLACK * self._times[phase].p99())
-        if phase == "step" and not self._is_known(rank, phase):
+        if phase == "step" and not self._has_history(rank, phase):
             limit = max(limit, SLACK * self._times["first_step"].p99())
         return limit
 
-    def _is_known(self, rank: int, phase: Phase) -> bool:
+    def _has_history(self, rank: int, phase: Phase) -> bool:
         """Whether it is known how long the phase takes."""
         enough = len(self._times[phase]) >= (FEWEST_STEPS if phase == "step" else 1)
         if not (enough and self._compiled):
