@@ -86,10 +86,11 @@ def test_a_log_tells_what_its_process_asked(s3_uri: str) -> None:
     log = EventWriter(store, 0, 0, rank=0, requests=True)
     log.append(MemoryPeak(step=1, bytes=1, device="host"))
     log.close()
-    told = [e for e in read_events(store) if isinstance(e, StoreRequests)]
-    assert [(e.bucket, e.rank) for e in told] == [(bucket_of(s3_uri), 0)]
-    assert told[0].puts >= 2  # the object, and the log's first segment
-    assert told[0].sent_bytes > 5
+    # A store that another test left for its threads to close may add to this process's counts.
+    [counted] = [e for e in read_events(store) if isinstance(e, StoreRequests) and e.bucket == bucket_of(s3_uri)]
+    assert counted.rank == 0
+    assert counted.puts >= 2  # the object, and the log's first segment
+    assert counted.sent_bytes > 5
 
 
 def test_a_forked_process_begins_anew() -> None:

@@ -1,6 +1,7 @@
 """What the loop does when: logging, saving, evaluating."""
 
 import itertools
+import re
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -175,7 +176,8 @@ def test_the_last_save_may_not_fail(tmp_path: Path) -> None:
     outcomes = job.run(2)
 
     assert len(set(outcomes)) == 1
-    assert str(outcomes[0]).startswith("the last checkpoint, of step 4, was not saved: rank 0: ")
+    # Both ranks fail to write; the coordinator names the one that it hears of first.
+    assert re.match(r"the last checkpoint, of step 4, was not saved: rank [01]: ", str(outcomes[0]))
     assert job.steps_committed() == [2]
 
 
