@@ -2,7 +2,6 @@
 
     python benchmarks/checkpoint.py [--cases 512x1:24 256x2:24 ...] [--folder DIR]
         [--out benchmarks/results/checkpoint.json]
-    python benchmarks/checkpoint.py --s3 [--cap 100] --cases 512x1:6 [--out FILE.json]
 
 A case is MiB of state per rank x ranks : rounds. In one process group, each round takes every saver once, in an order
 that changes from round to round. All of them save the same state, that of Convoy's own training: weights and AdamW
@@ -16,17 +15,11 @@ moments of a decoder under FSDP2, in the product's loop with its per-step exchan
    process and of the processes that write for it;
 3. *restore*, with the page cache told to forget the files, and *restore_warm*, right after that.
 
-`convoy` is compared with `checkpoint.verify: false`: nobody else reads back what was written. `convoy_verified` does,
-as it comes: its CPU seconds of a save include that, and its *extra_window* a part of it.
+`convoy` is compared with `checkpoint.verify: false`: nobody else reads back what was written.
 
 `raw` writes as many bytes from memory with write(2) and fsync in a thread, and reads them back: what the storage gives,
-and what writing costs the steps that go on meanwhile. `raw_direct` does it with four threads past the page cache, which
-is the most that the storage gives. Times of a gang are its slowest rank's, of differences too, CPU seconds are sums.
-
-With --s3 the storage is a server in memory, in a process of its own (`s3_server.py`), and `raw` is the least that
-boto3 can do: parallel parts and parallel ranges, without signatures or checksums. With --cap a proxy lets so many MB/s
-pass, and the share of it that a save and a restore at rest get is judged; without, the client shares the cores with the
-server, and only the ratios say something. Requests are counted per save and per restore at rest.
+and what writing costs the steps that go on meanwhile. Times of a gang are its slowest rank's, of differences too, CPU
+seconds are sums.
 """
 
 import argparse
@@ -37,8 +30,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -46,11 +38,9 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import boto3
 import torch.distributed as dist
-from checkpoint_savers import BUCKET, S3_SAVERS, SAVERS, Bench, Saver, State, differing, empty_like, local_bytes
+from checkpoint_savers import SAVERS, Bench, Saver, State, differing, empty_like, local_bytes
 from measured import at_least_fewest, cpu_seconds_below, option_parser, percentiles, ratio, write_record
-from s3_server import capped_link, requests_so_far, serve
 
 import gang
 from convoy.checkpoint.state.tensors import tensors_of
@@ -75,19 +65,8 @@ ALONE = "steps alone"
 """Takes a turn in each round, and saves nothing."""
 
 EXTRA = ("extra_step", "extra_window")
-SUMS = ("cpu_", "requests_")
-"""What names of figures begin with that are sums over ranks; the others are times."""
-
 LATER_STEPS = 2
 """After the step that follows the save."""
-
-SERVER = "CONVOY_BENCHMARK_S3"
-"""Variable with the URL of the S3 server that counts requests; unset without --s3."""
-
-S3_ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-
-LEAST_SHARE = 0.95
-"""Of the cap on the link to S3."""
 
 LIMITS = {"call": 0.015, "extra_step": 0.025, "committed_to_raw": 1.25, "restore_to_dcp": 1.0}
 
@@ -142,44 +121,29 @@ class Turn:
     cpu_save_training: float
     cpu_save_writer: float
     cpu_restore: float
-    requests_save: int = 0
-    """At rest, of all ranks; counted by rank 0."""
-    requests_restore: int = 0
 
 
 def main() -> int:
     options = _options()
-    names = options.savers or list(S3_SAVERS if options.s3 else SAVERS)
     cases = []
     for case in options.cases:
-        with (
-            tempfile.TemporaryDirectory(prefix="convoy-checkpoint-", dir=options.folder) as folder,
-            s3_root(options.cap) if options.s3 else nullcontext(f"{folder}/root") as root,
-        ):
-            body = partial(turns_of_rank, case=case, folder=Path(folder), names=names, s3=options.s3)
-            ranks = gang.on_gang(case.config(root, options.tokens), body, case.ranks)
+        with tempfile.TemporaryDirectory(prefix="convoy-checkpoint-", dir=options.folder) as folder:
+            body = partial(turns_of_rank, case=case, folder=Path(folder), names=options.savers)
+            ranks = gang.on_gang(case.config(f"{folder}/root", options.tokens), body, case.ranks)
         turns = {
-            name: [_gang([rank["turns"][name][i] for rank in ranks]) for i in range(case.rounds)] for name in names
+            name: [_gang([rank["turns"][name][i] for rank in ranks]) for i in range(case.rounds)]
+            for name in options.savers
         }
         alone = [_extra_of_gang([rank["alone"][i] for rank in ranks]) for i in range(case.rounds)]
-        cases.append(summarise(case, sum(rank["bytes"] for rank in ranks), turns, alone, options.cap))
+        cases.append(summarise(case, sum(rank["bytes"] for rank in ranks), turns, alone))
         print("\n".join(table(cases[-1])), flush=True)
-        plain = {**vars(options), "savers": names, "cases": [asdict(each) for each in options.cases]}
+        plain = {**vars(options), "cases": [asdict(each) for each in options.cases]}
         write_record(options.out, {"options": plain, "cases": cases})
     return 0 if all(limit["met"] for result in cases for limit in result["acceptance"].values()) else 1
 
 
-@contextmanager
-def s3_root(cap: float | None) -> Iterator[str]:
-    """A root in a bucket that this process and its children reach by default. cap: of the link to it, in MB/s."""
-    with serve() as server, capped_link(server, 1e6 * cap) if cap else nullcontext(server) as url:
-        os.environ.update({**S3_ENVIRONMENT, "AWS_ENDPOINT_URL": url, SERVER: server})
-        boto3.session.Session().client("s3").create_bucket(Bucket=BUCKET)
-        yield f"s3://{BUCKET}/root"
-
-
 def turns_of_rank(
-    assignment: Assignment, ranks: Ranks, data: Data, *, case: Case, folder: Path, names: Sequence[str], s3: bool
+    assignment: Assignment, ranks: Ranks, data: Data, *, case: Case, folder: Path, names: Sequence[str]
 ) -> dict[str, Any]:
     """All rounds of a case on one rank."""
     turns: dict[str, list[Turn]] = {name: [] for name in names}
@@ -191,7 +155,7 @@ def turns_of_rank(
         _step(bench)  # makes the moments
         bench.state = tensors_of(trained.module, trained.optimizer)
         target = empty_like(bench.state)
-        savers = {name: (S3_SAVERS if s3 else SAVERS)[name](folder / name, bench) for name in names}
+        savers = {name: SAVERS[name](folder / name, bench) for name in names}
         step = 0
         for number in range(-1, case.rounds):  # the first one warms up
             for name in random.Random(number).sample([*names, ALONE], len(names) + 1):
@@ -211,23 +175,15 @@ def turns_of_rank(
 
 def _turn(saver: Saver, bench: Bench, target: State, step: int) -> Turn:
     while_training = _save_while_training(saver, bench, step + 1)
-    saver.quiet(step + 1)
     at_rest = _save_at_rest(saver, step + 2)
-    restore, cpu, requests = _restore(saver, target, step + 2, cold=True)
-    warm, _, _ = _restore(saver, target, step + 2, cold=False)
+    restore, cpu = _restore(saver, target, step + 2, cold=True)
+    warm, _ = _restore(saver, target, step + 2, cold=False)
     dist.barrier()
     if dist.get_rank() == 0:
         saver.forget(step + 1)
         saver.forget(step + 2)
     dist.barrier()
-    return Turn(
-        **while_training,
-        **at_rest,
-        restore=restore,
-        restore_warm=warm,
-        cpu_restore=cpu,
-        requests_restore=requests,
-    )
+    return Turn(**while_training, **at_rest, restore=restore, restore_warm=warm, cpu_restore=cpu)
 
 
 def _step(bench: Bench) -> float:
@@ -260,43 +216,34 @@ def _extra(call: float, after: Sequence[float], plain: float) -> dict[str, float
     return dict(zip(EXTRA, (call + after[0] - plain, call + sum(after) - len(after) * plain), strict=True))
 
 
-def _save_at_rest(saver: Saver, step: int) -> dict[str, Any]:
+def _save_at_rest(saver: Saver, step: int) -> dict[str, float]:
     _settle()
-    began, own, writers, requests = time.perf_counter(), time.process_time(), cpu_seconds_below(), _requests()
+    began, own, writers = time.perf_counter(), time.process_time(), cpu_seconds_below()
     saver.save(step, at_rest=True)
     saver.staged()
     staged = time.perf_counter() - began
     committed = saver.committed() - began
     own = time.process_time() - own
-    saver.quiet(step)
     dist.barrier()
     return {
         "staged": staged,
         "committed": committed,
         "cpu_save_training": own,
         "cpu_save_writer": cpu_seconds_below() - writers,
-        "requests_save": _requests() - requests,
     }
 
 
-def _restore(saver: Saver, target: State, step: int, *, cold: bool) -> tuple[float, float, int]:
-    """Seconds, CPU seconds, and requests."""
+def _restore(saver: Saver, target: State, step: int, *, cold: bool) -> tuple[float, float]:
+    """Seconds, and CPU seconds."""
     _settle()
     if cold and dist.get_rank() == 0:
         saver.drop_cache()
-    requests = _requests()
     dist.barrier()
     began, own = time.perf_counter(), time.process_time()
     saver.load(step, target)
     seconds, own = time.perf_counter() - began, time.process_time() - own
     dist.barrier()
-    return seconds, own, _requests() - requests
-
-
-def _requests() -> int:
-    """Requests so far, counted by rank 0."""
-    server = os.environ.get(SERVER)
-    return requests_so_far(server) if server and dist.get_rank() == 0 else 0
+    return seconds, own
 
 
 def _settle() -> None:
@@ -310,7 +257,7 @@ def _settle() -> None:
 def _gang(turns: Sequence[Turn]) -> Turn:
     """Of all ranks of one round: the slowest one's times, and CPU seconds together."""
     values = {name: [asdict(turn)[name] for turn in turns] for name in asdict(turns[0])}
-    of_gang = {name: sum(own) if name.startswith(SUMS) else max(own) for name, own in values.items()}
+    of_gang = {name: sum(own) if name.startswith("cpu_") else max(own) for name, own in values.items()}
     return Turn(**{**of_gang, **_extra_of_gang([asdict(turn) for turn in turns])})
 
 
@@ -323,14 +270,9 @@ def _extra_of_gang(ranks: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def summarise(
-    case: Case,
-    state_bytes: int,
-    turns: dict[str, list[Turn]],
-    alone: Sequence[dict[str, float]],
-    cap: float | None = None,
+    case: Case, state_bytes: int, turns: dict[str, list[Turn]], alone: Sequence[dict[str, float]]
 ) -> dict[str, Any]:
-    """turns: of each saver, one per round. alone: what was measured in each round where nothing was saved. cap: of the
-    link to the storage, in MB/s."""
+    """turns: of each saver, one per round. alone: what was measured in each round where nothing was saved."""
     pairs = {}
     for other in turns.keys() - {"convoy"} if "convoy" in turns else ():
         both = list(zip(turns["convoy"], turns[other], strict=True))
@@ -342,38 +284,33 @@ def summarise(
     result = {"case": asdict(case), "state_bytes": state_bytes, "savers": savers, "convoy_to": pairs}
     result["steps_alone"] = {what: percentiles([extra[what] for extra in alone]) for what in EXTRA}
     raw = {name: [asdict(turn) for turn in own] for name, own in turns.items()}
-    return {**result, "acceptance": acceptance(result, cap), "raw": {**raw, "steps_alone": list(alone)}}
+    return {**result, "acceptance": acceptance(result), "raw": {**raw, "steps_alone": list(alone)}}
 
 
 def _of_saver(turns: Sequence[Turn], state_bytes: int) -> dict[str, Any]:
     gigabytes = state_bytes / 1e9
     values = {name: [asdict(turn)[name] for turn in turns] for name in asdict(turns[0])}
-    seconds = {name: percentiles(own) for name, own in values.items() if not name.startswith(SUMS)}
+    seconds = {name: percentiles(own) for name, own in values.items() if not name.startswith("cpu_")}
 
-    def means(prefix: str) -> dict[str, float]:
-        # Means: a process' CPU time comes in slices, which only many rounds even out.
-        return {
-            name.removeprefix(prefix): statistics.mean(own) / gigabytes
-            for name, own in values.items()
-            if name.startswith(prefix)
-        }
-
+    # Means: a process' CPU time comes in slices, which only many rounds even out.
+    cpu = {
+        name.removeprefix("cpu_"): statistics.mean(own) / gigabytes
+        for name, own in values.items()
+        if name.startswith("cpu_")
+    }
     return {
         "seconds": seconds,
         "gb_per_second": {what: gigabytes / seconds[what]["p50"] for what in ("committed", "restore", "restore_warm")},
-        "cpu_seconds_per_gb": means("cpu_"),
-        "requests_per_gb": means("requests_"),
+        "cpu_seconds_per_gb": cpu,
     }
 
 
-def acceptance(result: dict[str, Any], cap: float | None) -> dict[str, Any]:
+def acceptance(result: dict[str, Any]) -> dict[str, Any]:
     """What Convoy promises of its checkpoints, and what was measured; empty where its counterparts were not."""
-    convoy, pairs = result["savers"].get("convoy"), result["convoy_to"]
-    if convoy is not None and cap is not None:
-        shares = {f"share_of_cap_{what}": 1e3 * convoy["gb_per_second"][of] / cap for what, of in RATES.items()}
-        return {n: {"found": each, "limit": LEAST_SHARE, "met": each >= LEAST_SHARE} for n, each in shares.items()}
+    pairs = result["convoy_to"]
     if not {"raw", "dcp_sync"} <= pairs.keys():
         return {}
+    convoy = result["savers"]["convoy"]
     measured = {
         "call": convoy["seconds"]["call"]["p50"],
         "extra_step": convoy["seconds"]["extra_step"]["p50"],
@@ -385,9 +322,6 @@ def acceptance(result: dict[str, Any], cap: float | None) -> dict[str, Any]:
         for what, limit in LIMITS.items()
     }
 
-
-RATES = {"save": "committed", "restore": "restore"}
-"""The rate by which a share of the cap is judged."""
 
 COLUMNS = ("call", "extra_step", "extra_window", "staged", "committed", "committed_training", "restore", "restore_warm")
 
@@ -411,16 +345,13 @@ def table(result: dict[str, Any]) -> list[str]:
             f"{name:16}{cells}{rate['committed']:10.2f}, {rate['restore']:.2f}  "
             f"{cpu['save_training']:14.2f}+{cpu['save_writer']:.2f}, {cpu['restore']:.2f}"
         )
-        if any((requests := saver["requests_per_gb"]).values()):
-            lines.append(f"{'':16}requests/GB {requests['save']:.0f} and {requests['restore']:.0f}")
     alone = ", ".join(f"{what} {_milliseconds(spread)}" for what, spread in result["steps_alone"].items())
     lines.append(f"{ALONE}, with nothing saved: {alone}")
     for other, pairs in sorted(result["convoy_to"].items()):
         ratios = "; ".join(f"{n} {p['ratio']:.3f} ({p['low']:.3f} to {p['high']:.3f})" for n, p in pairs.items())
         lines.append(f"convoy / {other}: {ratios}")
     for what, limit in result["acceptance"].items():
-        met, bound = "met" if limit["met"] else "NOT MET", "at least" if what.startswith("share") else "at most"
-        lines.append(f"{what}: {limit['found']:.4f}, {bound} {limit['limit']}: {met}")
+        lines.append(f"{what}: {limit['found']:.4f}, at most {limit['limit']}: {'met' if limit['met'] else 'NOT MET'}")
     return lines
 
 
@@ -431,11 +362,9 @@ def _milliseconds(seconds: dict[str, float]) -> str:
 def _options() -> argparse.Namespace:
     parser = option_parser(__doc__)
     parser.add_argument("--cases", type=Case.parsed, nargs="+", default=[Case.parsed(case) for case in CASES])
-    parser.add_argument("--savers", nargs="+", choices=SAVERS, help="default: all that the storage has")
+    parser.add_argument("--savers", nargs="+", choices=SAVERS, default=list(SAVERS))
     parser.add_argument("--tokens", type=int, default=64, help="of a rank's batch: longer steps, the same state")
     parser.add_argument("--folder", type=Path, help="on the storage that is measured; default: $TMPDIR")
-    parser.add_argument("--s3", action="store_true", help="measure an S3 server in memory instead of a folder")
-    parser.add_argument("--cap", type=float, help="MB/s of the link to the S3 server; default: none")
     return parser.parse_args()
 
 

@@ -1,21 +1,19 @@
-"""Ways to save and load a training state that are compared: Convoy's, torch's, boto3's, and the bare storage."""
+"""Ways to save and load a training state that are compared: Convoy's, torch's, and the bare storage."""
 
 import ctypes
-import mmap
 import os
 import shutil
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from botocore.config import Config
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
@@ -32,9 +30,6 @@ from convoy.training.loop import Training
 from convoy.training.process_groups import Ranks
 
 BLOCK = 8 * 2**20
-VERIFY_SECONDS = 120.0
-BUCKET = "benchmark"
-S3_THREADS = 8
 
 State = dict[str, Any]
 
@@ -51,9 +46,8 @@ class Bench:
     state: State
 
 
-class Saver:
-    """One way to save, with a folder for each step. All ranks make the same calls in the same order; `save` returns
-    when the bytes are durable, unless a subclass does better."""
+class Saver(ABC):
+    """One way to save, with a folder for each step. All ranks make the same calls in the same order."""
 
     def __init__(self, folder: Path, bench: Bench) -> None:
         self.folder = folder
@@ -61,29 +55,21 @@ class Saver:
         self.durable: Future[float] = Future()
         """When the newest save was durable, by `time.perf_counter`."""
 
+    @abstractmethod
     def save(self, step: int, *, at_rest: bool) -> None:
-        """at_rest: no step follows before it is durable."""
-        self.path(step).mkdir(parents=True, exist_ok=True)
-        self.write(step)
-        self.durable = Future()
-        self.durable.set_result(time.perf_counter())
+        """Begin the save, or make it. at_rest: no step follows before it is durable."""
 
-    def write(self, step: int) -> None:
-        raise NotImplementedError
-
+    @abstractmethod
     def load(self, step: int, target: State) -> None:
         """Fill `target` in place."""
-        raise NotImplementedError
 
     def staged(self) -> None:
         """Return when the state may change; called at rest, otherwise the optimizer's step waits by itself."""
+        return
 
     def committed(self) -> float:
         """Wait until the newest save is durable: when it was, by `time.perf_counter`."""
         return self.durable.result()
-
-    def quiet(self, step: int) -> None:
-        """Return when nothing is done for the save of `step` any more."""
 
     def forget(self, step: int) -> None:
         """Remove the save of `step`; one rank calls it."""
@@ -98,25 +84,20 @@ class Saver:
                 os.close(fd)
 
     def close(self) -> None:
-        pass
+        """End what works for it."""
+        return
 
     def path(self, step: int) -> Path:
         return self.folder / f"{step:09d}"
-
-    def file(self, step: int) -> Path:
-        """This rank's."""
-        return self.path(step) / f"{dist.get_rank()}.bin"
 
 
 class Convoy(Saver):
     """The saver of Convoy's training, without reading back after each commit, which no other does."""
 
-    verify = False
-
     def __init__(self, folder: Path, bench: Bench) -> None:
         super().__init__(folder, bench)
         assignment = bench.assignment
-        checkpoint = assignment.config.checkpoint.model_copy(update={"verify": self.verify})
+        checkpoint = assignment.config.checkpoint.model_copy(update={"verify": False})
         config = assignment.config.model_copy(update={"checkpoint": checkpoint})
         self.store = open_store(assignment.job_uri)
         self.saver = TrainingSaver(
@@ -165,20 +146,7 @@ class Convoy(Saver):
             self.store.drop_cache(name)
 
     def close(self) -> None:
-        self.saver.close(VERIFY_SECONDS)
-
-
-class ConvoyVerified(Convoy):
-    """As it comes: every commit is read back from the storage by a writer process, between saves."""
-
-    verify = True
-
-    def quiet(self, step: int) -> None:
-        deadline = time.monotonic() + VERIFY_SECONDS
-        while not self.store.sizes(f"verified/{self.ref(step).stem}/all.json"):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"step {step} was not read back within {VERIFY_SECONDS:.0f} s")
-            time.sleep(0.02)
+        self.saver.close(120.0)
 
 
 class DcpSync(Saver):
@@ -188,8 +156,10 @@ class DcpSync(Saver):
         super().__init__(folder, bench)
         self.planner = DefaultSavePlanner(enable_plan_caching=True)
 
-    def write(self, step: int) -> None:
+    def save(self, step: int, *, at_rest: bool) -> None:
         dcp.save(self.bench.state, storage_writer=FileSystemWriter(self.path(step)), planner=self.planner)
+        self.durable = Future()
+        self.durable.set_result(time.perf_counter())
 
     def load(self, step: int, target: State) -> None:
         dcp.load(target, storage_reader=FileSystemReader(self.path(step)))
@@ -237,13 +207,10 @@ class Raw(Saver):
     Plain write(2) of 8 MiB and fsync, as anyone would: no staging, no checksum, no commit.
     """
 
-    threads = 1
-    flags = 0
-
     def __init__(self, folder: Path, bench: Bench) -> None:
         super().__init__(folder, bench)
-        self.buffer = mmap.mmap(-1, -(-local_bytes(bench.state) // mmap.PAGESIZE) * mmap.PAGESIZE)
-        self.saving, self.pool = ThreadPoolExecutor(1), ThreadPoolExecutor(self.threads)
+        self.buffer = bytearray(local_bytes(bench.state))
+        self.saving = ThreadPoolExecutor(1)
         view, at = memoryview(self.buffer), 0
         for tensor in flat(bench.state).values():
             source = local(tensor).detach().contiguous()
@@ -255,116 +222,34 @@ class Raw(Saver):
         self.durable = self.saving.submit(self.written, step)
 
     def load(self, step: int, target: State) -> None:
-        self.move(step, os.O_RDONLY, os.preadv)
+        with open(self.file(step), "rb", buffering=0) as file:
+            for block in self.blocks():
+                if file.readinto(block) != len(block):
+                    raise EOFError(f"{file.name}: ends early")
 
     def close(self) -> None:
         self.saving.shutdown()
-        self.pool.shutdown()
 
     def written(self, step: int) -> float:
-        self.move(step, os.O_WRONLY | os.O_CREAT | os.O_EXCL, os.pwritev)
-        sync(self.file(step), self.path(step))
+        with open(self.file(step), "xb", buffering=0) as file:
+            for block in self.blocks():
+                file.write(block)
+            os.fsync(file.fileno())
+        folder = os.open(self.path(step), os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
         return time.perf_counter()
 
-    def move(self, step: int, flags: int, move: Callable[[int, list[memoryview], int], int]) -> None:
-        """The whole buffer, to the file or from it."""
-        fd, view = os.open(self.file(step), flags | self.flags, 0o644), memoryview(self.buffer)
+    def blocks(self) -> Iterator[memoryview]:
+        view = memoryview(self.buffer)
+        return (view[start : start + BLOCK] for start in range(0, len(view), BLOCK))
 
-        def block(start: int) -> None:
-            end = min(len(view), start + BLOCK)
-            while start < end:
-                moved = move(fd, [view[start:end]], start)
-                if not moved:
-                    raise EOFError(f"{start} bytes of {end}")
-                start += moved
-
-        try:
-            list(self.pool.map(block, range(0, len(view), BLOCK)))
-        finally:
-            os.close(fd)
+    def file(self, step: int) -> Path:
+        """This rank's."""
+        return self.path(step) / f"{dist.get_rank()}.bin"
 
 
-class RawDirect(Raw):
-    """The storage driven as hard as it goes: four threads, past the page cache."""
-
-    threads = 4
-    flags = os.O_DIRECT
-
-
-class RawS3(Saver):
-    """The least that can be done with boto3: a multipart upload and ranged GETs of 8 MiB in threads, of as many bytes
-    as the rank's part has; nothing is signed, and no body has a checksum."""
-
-    def __init__(self, folder: Path, bench: Bench) -> None:
-        super().__init__(folder, bench)
-        config = Config(
-            max_pool_connections=S3_THREADS,
-            s3={"payload_signing_enabled": False},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        )
-        self.s3 = boto3.session.Session().client("s3", config=config)
-        self.buffer = bytearray(local_bytes(bench.state))
-        self.saving, self.pool = ThreadPoolExecutor(1), ThreadPoolExecutor(S3_THREADS)
-
-    def save(self, step: int, *, at_rest: bool) -> None:
-        self.durable = self.saving.submit(self.written, step)
-
-    def load(self, step: int, target: State) -> None:
-        def receive(start: int) -> None:
-            with memoryview(self.buffer)[start : start + BLOCK] as part:
-                span = f"bytes={start}-{start + len(part) - 1}"
-                body, at = self.s3.get_object(**self.key(step), Range=span)["Body"], 0
-                while at < len(part):
-                    received = body.readinto(part[at:])
-                    if not received:
-                        raise EOFError(f"the reply ended at byte {start + at}")
-                    at += received
-
-        list(self.pool.map(receive, range(0, len(self.buffer), BLOCK)))
-
-    def written(self, step: int) -> float:
-        where = self.key(step)
-        upload = self.s3.create_multipart_upload(**where)["UploadId"]
-
-        def send(number: int) -> dict[str, Any]:
-            with memoryview(self.buffer)[(number - 1) * BLOCK : number * BLOCK] as part:
-                reply = self.s3.upload_part(**where, UploadId=upload, PartNumber=number, Body=bytes(part))
-            return {"PartNumber": number, "ETag": reply["ETag"]}
-
-        parts = list(self.pool.map(send, range(1, -(-len(self.buffer) // BLOCK) + 1)))
-        self.s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
-        return time.perf_counter()
-
-    def forget(self, step: int) -> None:
-        for rank in range(dist.get_world_size()):
-            self.s3.delete_object(**self.key(step, rank))
-
-    def close(self) -> None:
-        self.saving.shutdown()
-        self.pool.shutdown()
-
-    def key(self, step: int, rank: int | None = None) -> Any:
-        """The object of a rank, by default of this one."""
-        return {"Bucket": BUCKET, "Key": f"raw/{step}/{dist.get_rank() if rank is None else rank}"}
-
-
-SAVERS: dict[str, type[Saver]] = {
-    "convoy": Convoy,
-    "convoy_verified": ConvoyVerified,
-    "dcp_sync": DcpSync,
-    "dcp_async": DcpAsync,
-    "raw": Raw,
-    "raw_direct": RawDirect,
-}
-S3_SAVERS: dict[str, type[Saver]] = {"convoy": Convoy, "convoy_verified": ConvoyVerified, "raw": RawS3}
-
-
-def sync(*paths: Path) -> None:
-    for path in paths:
-        fd = os.open(path, os.O_RDONLY)
-        os.fsync(fd)
-        os.close(fd)
+SAVERS: dict[str, type[Saver]] = {"convoy": Convoy, "dcp_sync": DcpSync, "dcp_async": DcpAsync, "raw": Raw}
 
 
 def flat(state: State, prefix: str = "") -> dict[str, torch.Tensor]:

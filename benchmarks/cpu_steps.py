@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch.distributed as dist
-from measured import provenance
+from measured import option_parser, provenance
 
 import gang  # first of all: it sets how many threads a rank has
 from convoy.benchmark.measure.observer import keep_to, share
@@ -43,8 +43,6 @@ from convoy.storage import open_store
 from convoy.training.batches import Data
 from convoy.training.measure.machine_probe import probe
 from convoy.training.process_groups import Ranks
-
-OUT = Path(__file__).parent / "results" / "cpu_steps.json"
 
 PROBE_SECONDS = 1.0
 """Several times what a job takes: the constants are fitted to it, not to the error of a third of a second."""
@@ -128,7 +126,7 @@ def main() -> int:
         busy, own, began = busy_seconds(), own_seconds(), time.perf_counter()
         rows = gang.on_gang(_config(chosen[0], gang.RANKS, root), body)[0]
         theirs = max(0.0, busy_seconds() - busy - own_seconds() + own) / (time.perf_counter() - began)
-    Path(options.out).write_text(text_of({**record, "others_cores": round(theirs, 3)}, rows))
+    options.out.write_text(text_of({**record, "others_cores": round(theirs, 3)}, rows))
     print(f"{options.out}: {len(rows)} steps of {len(chosen)} configurations; others kept {theirs:.2f} cores busy")
     return 0
 
@@ -211,11 +209,11 @@ def _prepared(config: RunConfig) -> tuple[str, str]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__)
+    parser.set_defaults(out=Path(__file__).parent / "results" / "cpu_steps.json")
     names = [each.name for each in CONFIGURATIONS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="NAME", help=", ".join(names))
     parser.add_argument("--rounds", type=int, default=6, help="blocks of each row")
-    parser.add_argument("--out", default=str(OUT))
     return parser.parse_args()
 
 

@@ -32,7 +32,6 @@ from convoy.training.step import Stepper
 
 RANKS = 2
 
-
 Body = Callable[[Assignment, Ranks, Data], Any]
 """What each rank does; its result must be picklable, and so must it itself: it is called in a new process."""
 

@@ -40,8 +40,9 @@ def main(arguments: argparse.Namespace) -> None:
     """Raises what stands in the way, as one line."""
     past = earlier_runs(case for folder in arguments.earlier for case in read_cases(folder))
     before, prices = past if arguments.earlier else None, _prices(arguments.prices)
-    told = {name: fold_cases(read_cases(folder), before, prices) for name, folder in named(arguments.folders).items()}
-    report = BenchReports(folders=told) if len(told) > 1 else next(iter(told.values()))
+    named = named_folders(arguments.folders)
+    reports = {name: fold_cases(read_cases(folder), before, prices) for name, folder in named.items()}
+    report = BenchReports(folders=reports) if len(reports) > 1 else next(iter(reports.values()))
     match arguments.format:
         case "json":
             text = report.model_dump_json(indent=1) + "\n"
@@ -60,7 +61,7 @@ def main(arguments: argparse.Namespace) -> None:
         output.write_bytes(text.encode())
 
 
-def named(folders: Sequence[Path]) -> dict[str, Path]:
+def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
     """By their last names, or where two have the same, by their paths. Raises ConfigError for one given twice."""
     folders = [folder.resolve() for folder in folders]
     for folder in folders:
@@ -83,21 +84,23 @@ def _prices(path: Path | None) -> PriceBook:
         raise ConfigError(f"--prices {path}: cannot be read: {error.strerror}") from None
 
 
-def parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
     """Of the command's arguments."""
-    found = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    found.add_argument("folders", metavar="FOLDER", type=Path, nargs="+", help="of results; several stand side by side")
-    found.add_argument("--format", choices=("html", "md", "json"), default="html")
-    found.add_argument("--output", type=Path, help="default: FOLDER/report.html for html, else standard output")
-    found.add_argument("--earlier", type=Path, action="append", default=[], help="folder of earlier results")
-    found.add_argument("--prices", type=Path, help="prices.json of `convoy prices refresh`")
-    found.add_argument("--title", default="Benchmark")
-    return found
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "folders", metavar="FOLDER", type=Path, nargs="+", help="of results; several stand side by side"
+    )
+    parser.add_argument("--format", choices=("html", "md", "json"), default="html")
+    parser.add_argument("--output", type=Path, help="default: FOLDER/report.html for html, else standard output")
+    parser.add_argument("--earlier", type=Path, action="append", default=[], help="folder of earlier results")
+    parser.add_argument("--prices", type=Path, help="prices.json of `convoy prices refresh`")
+    parser.add_argument("--title", default="Benchmark")
+    return parser
 
 
 if __name__ == "__main__":
     try:
-        main(parser().parse_args())
+        main(argument_parser().parse_args())
     except (ResultUnreadableError, ConfigError) as error:
         print(f"generate_report: {error}", file=sys.stderr)
         sys.exit(2)

@@ -53,8 +53,8 @@ def provenance() -> dict[str, Any]:
 
 def ratio(pairs: Sequence[tuple[float, float]], of: interval.Statistic = "median") -> dict[str, float]:
     """Median or mean of the first values over that of the second ones, and its 95 % bootstrap interval over pairs."""
-    found = interval.ratio(pairs, of)
-    return {"ratio": found.estimate, "low": found.low, "high": found.high, "pairs": found.n}
+    estimated = interval.ratio(pairs, of)
+    return {"ratio": estimated.estimate, "low": estimated.low, "high": estimated.high, "pairs": estimated.n}
 
 
 def ratio_text(ratio: Mapping[str, float]) -> str:

@@ -54,7 +54,6 @@ from convoy.training.loop import Training
 from convoy.training.measure.clock import UnknownTime
 from convoy.training.optimizer import learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
-from gang import RANKS
 
 WARMUP_PAIRS = 2
 LIMIT = 1.02
@@ -119,7 +118,7 @@ def bare_loop(trained: Trained, config: RunConfig, batches: Any) -> Callable[[],
         nonlocal done
         total = 0.0
         for batch in next(batches):
-            loss = trained.module(batch.tokens_bs, batch.targets_bs) * (RANKS / tokens)
+            loss = trained.module(batch.tokens_bs, batch.targets_bs) * (gang.RANKS / tokens)
             loss.backward()
             total += float(loss.detach())
         clip_grad_norm_(parameters, config.train.clip_norm or float("inf"), foreach=True)
@@ -197,7 +196,7 @@ class Agent:
 
     def _start(self, node: int, token: str, port: int) -> dict[str, Any]:
         script = [sys.executable, str(Path(__file__).with_name("supervisor.py"))]
-        arguments = [str(value) for value in (node, RANKS, os.getpid(), port)]
+        arguments = [str(value) for value in (node, gang.RANKS, os.getpid(), port)]
         environment = {**os.environ, TOKEN: token}
         self._process = subprocess.Popen([*script, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
         return self._read()

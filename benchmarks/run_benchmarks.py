@@ -50,7 +50,7 @@ def main(output_dir: Path, file: Path | None, words: str, **options: Any) -> Non
 
     try:
         base = read_bench((file or configs_folder() / "bench" / "default.yaml").read_text())
-        config = resolve_bench(merged(base, given(**options)), read_overrides(words))
+        config = resolve_bench(merged(base, configuration(**options)), read_overrides(words))
         command = shlex.join(["python", "benchmarks/run_benchmarks.py", *sys.argv[1:]])
         ran = run_here(config, output_dir, lambda line: click.echo(line, err=True), command)
     except ConfigError as error:
@@ -63,7 +63,7 @@ def main(output_dir: Path, file: Path | None, words: str, **options: Any) -> Non
         sys.exit(1)
 
 
-def given(
+def configuration(
     suites: tuple[str, ...],
     models: tuple[str, ...],
     nodes: int | None,
@@ -72,23 +72,18 @@ def given(
     iterations: int | None,
 ) -> dict[str, Any]:
     """What the options ask for, as keys of a benchmark's configuration."""
-    tree: dict[str, Any] = {}
-    if suites:
-        tree["suites"] = list(suites)
-    if models:
-        tree["models"] = list(models)
-    run: dict[str, Any] = {}
-    if nodes is not None:
-        run["cluster"] = {"nodes": nodes}
-    if batch_size is not None:
-        run["train"] = {"global_batch": batch_size}
-    if sequence_length is not None:
-        run["data"] = {"sequence_length": sequence_length}
+    keys = (
+        ("cluster", "nodes", nodes),
+        ("train", "global_batch", batch_size),
+        ("data", "sequence_length", sequence_length),
+    )
+    tree: dict[str, Any] = {"run": {section: {key: value} for section, key, value in keys if value is not None}}
+    tree |= {key: list(names) for key, names in (("suites", suites), ("models", models)) if names}
     if iterations is not None:
         rounds = min(ENOUGH_ROUNDS, iterations)
         # So many steps, however long they take; only the checkpoint suite has blocks in which a save ends.
         tree["measure"] = {"rounds": rounds, "block_steps": math.ceil(iterations / rounds), "block_seconds": 1e-9}
-    return {**tree, **({"run": run} if run else {})}
+    return tree
 
 
 if __name__ == "__main__":
