@@ -23,12 +23,11 @@ from convoy.storage import open_store
 from convoy.training.batches import Data
 from convoy.training.build import Trained, build_trained
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.exchange import Exchange
 from convoy.training.loop import Training, log_step, one_step
 from convoy.training.measure.clock import OwnTime, UnknownTime, clock_for, own_time_for
 from convoy.training.measure.machine import memory_peak
 from convoy.training.process_groups import Ranks, connect
-from convoy.training.step import Stepper
+from convoy.training.step import Exchange, Stepper
 
 RANKS = 2
 

@@ -20,8 +20,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.loader import configs_folder
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
-from convoy.config.ranks import World, check_ranks
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, World, check_ranks
 from tests.benchmark.results.cases import a_case
 
 

@@ -32,7 +32,7 @@ from convoy.job.heartbeat import LiveMark, read_mark
 from convoy.job.leases import Lease
 from convoy.job.lineage import CommitRef, damaged_name, read_history
 from convoy.job.record import RECORD, JobRecord, read_record
-from convoy.launch.restarts.run_result import read_facts
+from convoy.launch.restarts.policy import read_facts
 from convoy.storage import StoreUnavailable
 from convoy.storage.checksum import crc32c
 from tests.campaign import examples

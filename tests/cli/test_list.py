@@ -80,8 +80,10 @@ def test_a_row_tells_how_each_job_stands_and_the_last_started_comes_first(root: 
         ["training", "running", "90", "of", "170"],
         ["on-spot", "lost", "10", "of", "170"],
         ["just-made", "not", "started", "0", "of"],
-        ["empty-record", "damaged", "JOB.json:", "the", "file:"],
-        ["lost-record", "damaged", "JOB.json", "is", "missing"],
+        ["empty-record", "damaged", "—"],
+        ["lost-record", "damaged", "—"],
+        ["empty-record:", "JOB.json:", "the", "file:", "Invalid"],
+        ["lost-record:", "JOB.json", "is", "missing"],
     ]
     assert rows[4][-2:] == ["180.00", "USD"]
     assert rows[0][-1] == "—"
@@ -122,17 +124,6 @@ def test_a_damaged_heartbeat_is_none(root: Path) -> None:
         assert told["on-spot"] == "lost"
     finally:
         (root / "on-spot" / "LIVE.json").unlink()
-
-
-def test_a_long_name_is_cut_in_its_middle_so_that_80_columns_hold_a_row(tmp_path: Path) -> None:
-    name = "TrainFlow-" + 90 * "x" + "-1732418123456789"
-    a_job(open_store(str(tmp_path / name)), finished_job())
-    table = convoy("list", "--root", tmp_path).stdout.splitlines()
-    assert max(map(len, table)) <= 80
-    assert table[1].startswith("TrainFlow-")
-    assert "…" in table[1]
-    assert "56789  finished" in table[1]
-    assert json.loads(convoy("list", "--root", tmp_path, "--json").stdout)[0]["job"] == name
 
 
 def test_a_root_without_jobs_says_so_in_one_line(tmp_path: Path) -> None:
@@ -198,7 +189,7 @@ def test_a_job_whose_configuration_is_damaged_is_one_line_of_the_list(config: st
     ran_with = Generation.model_validate_json(store.read(name)).model_copy(update={"config_hash": "abc"})
     store.write(name, ran_with.model_dump_json().encode())
     store.write("configs/abc.json", config.encode())
-    listed = convoy("list", "--root", tmp_path).output.splitlines()[1:]
+    listed = convoy("list", "--root", tmp_path).output.splitlines()[1:3]
     assert sorted(line.split()[:2] for line in listed) == [["damaged", "damaged"], ["whole", "finished"]]
     shown = convoy("show", "damaged", "--root", tmp_path)
     assert (shown.exit_code, len(shown.output.splitlines())) == (2, 1)
@@ -209,5 +200,4 @@ def test_a_job_that_was_made_at_no_time_is_damaged(created: str, tmp_path: Path)
     store = open_store(str(tmp_path / "a"))
     a_job(store)
     store.write("JOB.json", store.read("JOB.json").replace(b"1800000000.0", created.encode()))
-    (line,) = convoy("list", "--root", tmp_path).output.splitlines()[1:]
-    assert line.startswith("a    damaged  JOB.json: created")
+    assert convoy("list", "--root", tmp_path).output.splitlines()[2].startswith("a: JOB.json: created")

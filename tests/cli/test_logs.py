@@ -50,7 +50,7 @@ def test_following_ends_with_the_run_and_says_where_a_generation_begins(root: st
 def test_without_a_rank_the_logs_that_there_are_are_listed(root: str) -> None:
     done = logs("blue", "--generation", "2", root=root)
     assert [line.split() for line in done.stdout.splitlines()] == [
-        ["generation", "node", "rank", "size"],
+        ["Generation", "Node", "Rank", "Size"],
         ["2", "0", "0", "87", "B"],
         ["2", "1", "3", "87", "B"],
     ]

@@ -14,7 +14,7 @@ from convoy.display.page import Page, Text
 from convoy.gang.decisions import GangOutcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.launch.gang import step
-from convoy.launch.gang.live_card import How
+from convoy.launch.gang.step import How
 from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
 
 TASK = Task(RunConfig(), "a", "/root", "data", "fingerprint", None)

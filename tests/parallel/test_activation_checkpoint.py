@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from convoy.parallel.activation_checkpoint import recomputed
+from convoy.parallel.fsdp import recomputed
 from tests.model.models import GPT2, ready
 
 Mode = Literal["none", "selective", "full"]

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
-from convoy.config.ranks import World, check_ranks
+from convoy.config.run import World, check_ranks
 from convoy.model.families import block_of
 from convoy.model.init import initialise
 from convoy.model.transformer import Transformer

@@ -32,9 +32,8 @@ from convoy.parallel.fsdp import DTYPES, parallelize
 from convoy.parallel.mesh import build_mesh
 from convoy.parallel.pipeline import Pipeline
 from convoy.planner.workload import Workload
-from convoy.training.exchange import Agreement
 from convoy.training.optimizer import build_optimizer
-from convoy.training.step import Batch, Stepper
+from convoy.training.step import Agreement, Batch, Stepper
 
 
 class Call(NamedTuple):

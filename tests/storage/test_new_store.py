@@ -13,7 +13,7 @@ from convoy.config.errors import ConfigError
 from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.types import StepDone
 from convoy.job.record import ensure_record, job_store, read_record, tier_stores
-from convoy.launch.checks.locations import of_shared
+from convoy.launch.checks.compatibility import of_shared
 from convoy.storage import ObjectInfo, ObjectMissing, Store, is_shared, open_store, uri
 from convoy.storage.checksum import crc32c
 from convoy.storage.conformance import prove

@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from convoy.checkpoint.save.queue import SaveStatus
-from convoy.training.exchange import Agreement, Exchange, StopReason, Vote
+from convoy.training.step import Agreement, Exchange, StopReason, Vote
 from tests.ranks import on_ranks
 
 Offer = tuple[int, Vote | None] | tuple[int, Vote | None, SaveStatus]

@@ -13,9 +13,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from convoy.job.events.types import StepDone
 from convoy.training import step
-from convoy.training.exchange import Exchange
 from convoy.training.measure.clock import HostClock
-from convoy.training.step import Stepper
+from convoy.training.step import Exchange, Stepper
 from tests.training.job import GPT, Job, tiny
 from tests.training.sharded import alone, sharded_model
 

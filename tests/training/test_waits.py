@@ -14,9 +14,8 @@ from convoy.checkpoint.save.queue import SaveStatus
 from convoy.gang.workers import liveness
 from convoy.gang.workers.liveness import is_waiting
 from convoy.parallel.gloo import Gather
-from convoy.training.exchange import Agreement, Exchange, UrgentStop
 from convoy.training.rank import WAITS_IN
-from convoy.training.step import Stepper
+from convoy.training.step import Agreement, Exchange, Stepper, UrgentStop
 
 
 def is_seen_to_wait(call: Callable[[Any], object]) -> bool:

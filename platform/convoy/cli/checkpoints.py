@@ -17,7 +17,7 @@ from convoy.checkpoint.verify import marks
 from convoy.checkpoint.verify.commit import verify_commit
 from convoy.checkpoint.writer import prune as pruning
 from convoy.checkpoint.writer.copy import NotCopiedError, copy_commit, copy_job
-from convoy.cli.groups import Failed
+from convoy.cli.main import Failed
 from convoy.cli.options import ENDPOINT, JSON, configuration, store_at, stores_of_job
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError

@@ -1,28 +1,37 @@
-"""Commands on one job: `convoy show`, `tail`, `export`, `rewind` and `replay`."""
+"""Commands on jobs: `convoy list`, `show`, `tail`, `logs`, `export`, `rewind` and `replay`."""
 
 import json
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from convoy.cli.groups import Failed
+from convoy.cli.main import Failed
 from convoy.cli.options import JSON, Jobs, with_endpoint, with_jobs
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
+from convoy.display.formatting import duration, size, usd
+from convoy.display.page import Column, Page, columns
 from convoy.display.terminal import show as show_page
 from convoy.job.generations import GenerationLostError
 from convoy.job.generations import rewind as rewind_job
 from convoy.job.heartbeat import check_not_live, heartbeat
+from convoy.job.lineage import threads_for
+from convoy.job.rank_logs import RankLog, available_logs, chosen, start_of_last_lines
+from convoy.job.rank_logs import follow as follow_rank
 from convoy.job.record import SCRIPT_DATA, read_record, target_steps, tier_stores
 from convoy.launch.plans import read_plan
 from convoy.report.fold import fold
+from convoy.report.jobs import JobLine, job_line
 from convoy.report.pages.script import script_page
 from convoy.report.pages.train import final_page
 from convoy.report.tail import follow as follow_log
 from convoy.report.trackers import to_mlflow, to_tensorboard
 from convoy.report.train_report import to_json
+from convoy.storage.thread_map import in_parallel
 
 
 @click.command()
@@ -128,3 +137,88 @@ def replay(jobs: Jobs, job: str, tensorboard: str | None, mlflow: str | None, ex
         click.echo(f"{to_tensorboard(events, tensorboard)} scalars are in {tensorboard}")
     if mlflow:
         click.echo(f"MLflow run {to_mlflow(events, mlflow, experiment, job, config)}")
+
+
+@click.command("list")
+@with_jobs
+@JSON
+def list_jobs(jobs: Jobs, as_json: bool) -> None:
+    """List the jobs under the root, the one that started last first.
+
+    The age of a job counts from when it was made.
+    """
+    stores, now = list(jobs.stores().items()), time.time()
+    lines = in_parallel(lambda i: job_line(*stores[i]), len(stores), threads_for(jobs.root))
+    lines.sort(key=lambda line: line.started or 0.0, reverse=True)
+    if as_json:
+        click.echo(json.dumps([line.model_dump() for line in lines], indent=2))
+        return
+    if not lines:
+        click.echo(f"There are no jobs under {jobs.root}.")
+        return
+    table = columns(
+        lines,
+        Column("Job", lambda line: line.job),
+        Column("State", lambda line: line.state),
+        Column("Step", _steps),
+        Column("Age", lambda line: None if line.created is None else max(now - line.created, 0.0), duration),
+        Column("Cost", lambda line: line.usd, usd, missing="—"),
+    )
+    show_page(Page("Jobs", (table,)), Console())
+    for line in lines:
+        if line.problem:
+            click.echo(f"{line.job}: {line.problem}")
+
+
+def _steps(line: JobLine) -> str:
+    if line.problem:
+        return ""
+    return f"{line.step or 0:,}" + ("" if line.steps is None else f" of {line.steps:,}")
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--rank", type=click.IntRange(min=0), default=None, help="Default: list the available logs.")
+@click.option("--generation", type=click.IntRange(min=1), default=None, help="Default: the rank's newest.")
+@click.option("--lines", type=click.IntRange(min=0), default=None, help="Print only the last lines.")
+@click.option("--follow", is_flag=True, help="Follow, through restarts, until no run is active.")
+@with_jobs
+def logs(
+    jobs: Jobs, job: str | None, rank: int | None, generation: int | None, lines: int | None, follow: bool
+) -> None:
+    """Print what a rank of JOB printed in one generation of the gang: from one start, or restart, to the next.
+
+    Without JOB, of the job that started last.
+
+    With a root on S3 what a rank prints is there within half a minute.
+    """
+    store = jobs.store(jobs.named_or_newest(job))
+    available = available_logs(store)
+    if rank is None:
+        if follow or lines is not None:
+            raise ConfigError("--rank: required with --follow and --lines")
+        _print_logs([log for log in available if generation in (None, log.generation)])
+        return
+    log = chosen(available, rank, generation)
+    start = 0 if lines is None else start_of_last_lines(store, log, lines)
+    out, current = sys.stdout.buffer, log
+    for of, data in follow_rank(store, log, start, on=follow):
+        if of != current:
+            click.echo(f"convoy: rank {rank}, generation {of.generation}", err=True)
+            current = of
+        out.write(data)
+        out.flush()
+
+
+def _print_logs(logs: Sequence[RankLog]) -> None:
+    if not logs:
+        click.echo("no logs yet")
+        return
+    table = columns(
+        logs,
+        Column("Generation", lambda log: log.generation, right=True),
+        Column("Node", lambda log: log.node, right=True),
+        Column("Rank", lambda log: log.rank, right=True),
+        Column("Size", lambda log: log.bytes, size, right=True),
+    )
+    show_page(Page("Logs", (table,)), Console())

@@ -20,8 +20,7 @@ from convoy.config.loader import (
     resolve,
 )
 from convoy.config.model import TransformerConfig
-from convoy.config.ranks import check_ranks
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, check_ranks
 from convoy.launch.checks import host
 from convoy.launch.checks.compatibility import refusals, world
 from convoy.launch.checks.memory import host_memory_mib
@@ -158,7 +157,7 @@ def measurements_of(path: str | None) -> MeasurementsFor | None:
     if path is None:
         return None
     from convoy.benchmark.planner_saves import results_of, with_measured_saves  # bring numpy, which a plan does without
-    from convoy.cli.calibrate import read_results
+    from convoy.cli.results import read_results
 
     cases = read_results(Path(path))
     try:

@@ -1,4 +1,4 @@
-"""`convoy run FLOW.py --job NAME`: a flow, run until its job is done."""
+"""`convoy run` and `convoy drain`; and what comes before a first run, `convoy init` and `convoy doctor`."""
 
 import socket
 import sys
@@ -6,9 +6,12 @@ import time
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from convoy.cli.options import ROOT, Jobs, with_jobs
 from convoy.config.errors import ConfigError
+from convoy.config.loader import shipped
+from convoy.doctor import run_doctor
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.job.heartbeat import is_live, read_mark
 from convoy.job.record import check_name
@@ -16,6 +19,14 @@ from convoy.launch.checks.host import name_user, use_this_interpreter
 from convoy.launch.restarts.command_line import around_run, job_words, values_of_options
 from convoy.launch.restarts.driver import RunRequest, complete
 from convoy.launch.restarts.policy import Limits
+
+WRITTEN = (
+    ("flows", "train_flow.py"),
+    ("flows", "benchmark_flow.py"),
+    ("configs", "train/default.yaml"),
+    ("configs", "bench/default.yaml"),
+)
+"""Laid out as the repository is: each flow reads its default configuration from the folder next to its own."""
 
 
 @click.command("run")
@@ -75,3 +86,29 @@ def drain(jobs: Jobs, job: str, now: bool) -> None:
     request_drain(store, DrainRequest(run=mark.run, now=now, host=socket.gethostname(), requested=time.time()))
     how = "end on its last checkpoint" if now else "save and end"
     click.echo(f"run {mark.run} of job {job} was told to {how}")
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", type=click.Path(file_okay=False, path_type=Path), default=Path())
+def init(folder: Path) -> None:
+    """Write both flows and their default configurations below DIR, to edit. Overwrites nothing.
+
+    Other presets need no file of yours: `--config run NAME` takes them by name.
+    """
+    texts = {folder / kind / name: (shipped(kind) / name).read_text() for kind, name in WRITTEN}
+    if there := [path for path in texts if path.exists()]:
+        raise ConfigError(f"init: {', '.join(map(str, there))}: already there; nothing was written")
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            raise ConfigError(f"init: {path}: cannot be written: {error.strerror}") from None
+        click.echo(path)
+    click.echo(f"To train: python {folder / 'flows' / 'train_flow.py'} run")
+
+
+@click.command()
+def doctor() -> None:
+    """Report what this machine can do and what is wrong; exit code 1 if something is."""
+    sys.exit(run_doctor(Console()))

@@ -1,6 +1,6 @@
 """Node 0 settles `train.param_dtype: auto` before it forms a job's first generation.
 
-The agent imports no torch, so a separate process measures (`training/measure/faster_dtype.py`). The generation's
+The agent imports no torch, so a separate process measures (`training/measure/machine_probe.py`). The generation's
 recorded configuration holds the result, from which the other nodes and every later generation of the job take it.
 """
 
@@ -19,7 +19,7 @@ from convoy.job.events.types import ParamDtypeChoice
 from convoy.job.record import with_recorded_dtype
 from convoy.storage import Store
 
-MEASURE = "convoy.training.measure.faster_dtype"
+MEASURE = "convoy.training.measure.machine_probe"
 
 SECONDS = 120.0
 """For the measurement, most of which is the import of torch; on an idle machine it takes about three seconds."""

@@ -7,8 +7,7 @@ from convoy.catalog.instances import instance
 from convoy.catalog.prices import SHIPPED, Price
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
-from convoy.config.ranks import TIMES
-from convoy.config.run import RunConfig
+from convoy.config.run import TIMES, RunConfig
 from convoy.display.formatting import size as sized
 from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import Decorator, step_decorators

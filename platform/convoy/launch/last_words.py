@@ -81,9 +81,8 @@ def next_commands(
 def _lines(launched: Launched) -> Iterator[str]:
     from metaflow import Run, get_metadata, namespace
 
-    from convoy.launch.client import ClientRun
+    from convoy.launch.flow_run import ClientRun, Identity
     from convoy.launch.restarts.command_line import values_of_options
-    from convoy.launch.restarts.flow_process import Identity
 
     namespace(None)
     pathspec = f"{launched.flow}/{launched.run}"

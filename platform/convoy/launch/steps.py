@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.job.record import ensure_record, job_store
+from convoy.job.lineage import CommitRef
+from convoy.job.record import ensure_record, is_exported, job_store, model_prefix
 from convoy.launch.checks.preflight import JOB_TAG, named_job
-from convoy.storage import StoreUnavailable, open_store
+from convoy.storage import Store, StoreUnavailable, open_store
 
 if TYPE_CHECKING:
     from convoy.data.manifest import PreparedData
+    from convoy.report.train_report import TrainReport
+
 
 Json = dict[str, Any]
 
@@ -102,7 +105,6 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     one below the job may be another run's; None: there is no other."""
     from convoy.job.events.log import read_events
     from convoy.job.record import with_recorded_dtype
-    from convoy.launch import artifacts
     from convoy.launch.plans import JobPlan, read_plan
     from convoy.report.fold import fold
     from convoy.report.pages.train import final_page
@@ -114,12 +116,12 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     config = with_recorded_dtype(config, store)
     config_json = config.model_dump(mode="json")
     folded = fold(read_events(store), config.train.steps)
-    checkpoint, model = artifacts.checkpoint_uri(folded, store), artifacts.model_uri(folded, store)
+    checkpoint, model = artifact_uris(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
     drawn_plan = JobPlan(store, config, plan or read_plan(store)).at(folded)
     show(current.card, final_page(folded, config_json, places, drawn_plan))  # written as the task ends
-    results = artifacts.metrics(folded), artifacts.incidents(folded), drawn_plan.model_dump(mode="json")
-    return Result(checkpoint, model, *results, config_json)
+    incidents = [incident.model_dump(mode="json") for incident in folded.incidents]
+    return Result(checkpoint, model, metrics(folded), incidents, drawn_plan.model_dump(mode="json"), config_json)
 
 
 def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) -> str:
@@ -140,3 +142,31 @@ def tag_run(job: str, current: Any) -> None:
 
     namespace(None)
     Run(f"{current.flow_name}/{current.run_id}").add_tag(f"{JOB_TAG}{job}")
+
+
+def artifact_uris(report: "TrainReport", store: Store) -> tuple[str | None, str | None]:
+    """The newest commit that counts, on the first tier that got it; and the folder that its model was exported to."""
+    if not report.checkpoints:
+        return None, None
+    newest = report.checkpoints[-1]
+    ref = CommitRef(generation=newest.generation, step=newest.step)
+    model = f"{store.uri}/{model_prefix(ref)}".rstrip("/") if is_exported(store, ref) else None
+    return f"{newest.tiers[0] or store.uri}/{ref.name}", model
+
+
+def metrics(report: "TrainReport") -> Json:
+    """The headline figures as plain data; None where a figure is not known."""
+    first, last = (report.validations[0], report.validations[-1]) if report.validations else (None, None)
+    return {
+        "outcome": report.outcome.state,
+        "reason": report.outcome.reason,
+        "step": report.step,
+        "loss": last.loss if last else None,
+        "bits_per_byte": last.bits_per_byte if last else None,
+        "initial_loss": first.loss if first else None,
+        "initial_bits_per_byte": first.bits_per_byte if first else None,
+        "tokens_per_second": report.tokens_per_second.model_dump() if report.tokens_per_second else None,
+        "skipped_steps": report.skipped_steps,
+        "wall_seconds": report.wall_seconds,
+        "goodput": report.goodput.share if report.goodput else None,
+    }

@@ -12,8 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from convoy.job.events.types import Evaluated
 from convoy.parallel.pipeline import Pipeline
-from convoy.training.exchange import UrgentStop
-from convoy.training.step import Batch
+from convoy.training.step import Batch, UrgentStop
 
 
 @torch.no_grad()

@@ -11,10 +11,9 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.exchange import URGENT_REASONS, StopReason, Vote
 from convoy.training.measure.clock import Clock, OwnTime, UnknownTime
 from convoy.training.optimizer import learning_rate
-from convoy.training.step import Batch, Stepper, StepResult
+from convoy.training.step import URGENT_REASONS, Batch, Stepper, StepResult, StopReason, Vote
 
 RANK_LOG_STEPS = 10
 """Each rank logs its own throughput and memory each time at least this many steps are done."""

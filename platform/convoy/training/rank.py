@@ -22,8 +22,7 @@ from convoy.training.build import Trained, build_trained, model_built
 from convoy.training.checkpointing.restore import restore
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.evaluate import evaluate
-from convoy.training.exchange import URGENT_REASONS, Exchange, StopReason, UrgentStop, Vote
-from convoy.training.finish import finish
+from convoy.training.export import finish
 from convoy.training.loop import Evaluator, Training, train
 from convoy.training.measure.clock import clock_for, own_time_for
 from convoy.training.measure.health_check import check_node
@@ -32,7 +31,7 @@ from convoy.training.measure.machine_probe import probe
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import check_all_trained
 from convoy.training.process_groups import Ranks, connect
-from convoy.training.step import Batch, Stepper
+from convoy.training.step import URGENT_REASONS, Batch, Exchange, Stepper, StopReason, UrgentStop, Vote
 
 StartPhase = Literal["imported", "connected", "built", "restored", "first_step"]
 

@@ -22,8 +22,7 @@ from convoy.config.run import RunConfig
 from convoy.display.html import draw_svg, to_html
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Block, Heading, Page, Table
-from convoy.launch.benchmark.dry_run import describe_bench
-from convoy.launch.benchmark.split import Share, shares_of
+from convoy.launch.benchmark.split import Share, describe_bench, shares_of
 from metaflow_extensions.convoy.plugins.cards.convoy.components import components_of
 from tests.benchmark.results.cases import a_case
 

@@ -7,8 +7,7 @@ import pytest
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.config.benchmark import BenchConfig, EnvironmentConfig, MeasureConfig, RecoveryConfig, SyncConfig
 from convoy.config.run import RunConfig
-from convoy.launch.benchmark.dry_run import describe_bench, measured_seconds
-from convoy.launch.benchmark.split import Share, shares_of
+from convoy.launch.benchmark.split import Share, describe_bench, measured_seconds, shares_of
 from tests.benchmark.benches import a_group
 
 P4D: dict[str, Any] = {"backend": "batch", "nodes": 4, "instance_type": "p4d.24xlarge"}

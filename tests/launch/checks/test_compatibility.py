@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from convoy.catalog.prices import SHIPPED
 from convoy.config.errors import ConfigError
 from convoy.config.loader import merged, resolve
-from convoy.config.ranks import World
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, World
 from convoy.config.train import BudgetConfig
 from convoy.launch.checks.compatibility import check, refusals, world
 from convoy.launch.pricing import instance_price

@@ -16,7 +16,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.launch.checks.inputs import check_inputs, existing_folder
+from convoy.launch.checks.host import check_inputs, existing_folder
 from convoy.model.hf_config import hf_config
 from convoy.model.hf_files import tensor_shapes
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.launch.checks.locations import mounted_folders
+from convoy.launch.checks.compatibility import mounted_folders
 from tests.launch.checks.refusal import refuse
 from tests.launch.checks.test_compatibility import BATCH, KUBERNETES, on, run
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
 from convoy.config.loader import read_run, resolve
-from convoy.config.ranks import World
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, World
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.memory import (
     check_host,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.launch.gang.decorator import check_or_exit, check_step
+from convoy.launch.gang.node import check_or_exit, check_step
 
 
 def decorator(name: str, parallel: bool = False, **attributes: Any) -> Any:

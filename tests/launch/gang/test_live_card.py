@@ -10,8 +10,8 @@ from convoy.config.run import RunConfig
 from convoy.display.page import Page
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import StepDone
-from convoy.launch.gang import live_card
-from convoy.launch.gang.live_card import How, LiveCard, Watch
+from convoy.launch.gang import step as live_card
+from convoy.launch.gang.step import How, LiveCard, Watch
 from convoy.storage.posix import PosixStore
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.launch.restarts.flow_process import FlowProcess, Identity
+from convoy.launch.flow_run import FlowProcess, Identity
 
 SAYS = """
 import json, os, subprocess, sys, time

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from convoy.config.errors import ConfigError
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.model import TransformerConfig
-from convoy.config.ranks import check_ranks
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, check_ranks
 from convoy.display.page import Page, Text
 from convoy.launch.checks.compatibility import world
 from convoy.planner.config_keys import key_words

@@ -27,7 +27,6 @@ from convoy.job.events.types import (
     Stopping,
     WorkerReady,
 )
-from convoy.launch import artifacts
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page
 from convoy.report.train_report import Incident, TrainReport
@@ -262,7 +261,7 @@ def test_pages_terminal_and_client_api_tell_the_incidents() -> None:
     out = StringIO()
     show(final_page(report, CONFIG), Console(file=out, width=160))
     assert "1 incident, detected after 200 ms (median, n = 1)" in out.getvalue()
-    (plain,) = artifacts.incidents(report)
+    (plain,) = [incident.model_dump(mode="json") for incident in report.incidents]
     assert (plain["kind"], plain["rank"], plain["steps_recomputed"]) == ("exited", 1, 35)
     assert set(plain) == set(Incident.model_fields)
 

@@ -11,12 +11,11 @@ from convoy.job.events.log import EventWriter
 from convoy.storage import open_store
 from convoy.training.batches import Data
 from convoy.training.build import build_trained, parameters_of
-from convoy.training.exchange import Exchange
 from convoy.training.loop import step_event
 from convoy.training.measure.clock import clock_for
 from convoy.training.optimizer import learning_rate
 from convoy.training.process_groups import Ranks
-from convoy.training.step import Stepper
+from convoy.training.step import Exchange, Stepper
 
 
 class Ours(Variant):

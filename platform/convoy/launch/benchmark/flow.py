@@ -11,8 +11,7 @@ from metaflow._vendor import click
 from convoy.benchmark.plan import keys_under_run, run_of, under_run
 from convoy.config.benchmark import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
-from convoy.launch.benchmark.dry_run import describe_bench
-from convoy.launch.benchmark.split import Share, shares_of
+from convoy.launch.benchmark.split import Share, describe_bench, shares_of
 from convoy.launch.benchmark.steps import COMMAND
 from convoy.launch.checks.host import local_gpus
 from convoy.launch.checks.preflight import missing_settings, on_this_host, survey_root, together

@@ -4,21 +4,24 @@ Cases that are compared are in one gang, and so in one share. On this host there
 at once; elsewhere each gang has machines of its own, and drills no more than they need.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.plan import keys_under_run, plan, run_of
 from convoy.catalog.instances import instance
+from convoy.catalog.prices import SHIPPED
 from convoy.config.base import Frozen
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
-from convoy.config.ranks import World, check_ranks
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, World, check_ranks
 from convoy.config.train import BudgetConfig
+from convoy.display.formatting import duration, plural
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.host import gpu_memory_bytes, local_gpus
 from convoy.launch.checks.memory import MIB, host_memory_mib, memory_mib
 from convoy.launch.checks.preflight import on_this_host
+from convoy.launch.dry_run import aligned, machine_in_words, price_in_words
+from convoy.launch.pricing import instance_price
 
 
 class Share(Frozen):
@@ -92,3 +95,56 @@ def _with_memory(run: RunConfig, ranks: World) -> Ranks:
     if not on_gpus:
         return Ranks(ranks.size, ranks.nproc_per_node, host)
     return Ranks(ranks.size, ranks.nproc_per_node, gpu, host)
+
+
+WORKERS = 16
+"""Tasks that Metaflow's `run` runs at the same time, by default of `--max-workers`."""
+
+_LONGER = ", and blocks whose few steps take longer come on top"
+
+
+def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
+    """A line for each group, and then lines `key: value` for all of them.
+
+    run: of any group, with the price that its machines will have. Raises as `support.world`.
+    """
+    local = run.cluster.backend == "local"
+    price = {} if local else {"price": price_in_words(run, "for a gang")}
+    totals = {"machine": machine_in_words(run), **price, "in all": _in_all(shares, run), "time": _time(shares, local)}
+    return "\n".join([*(line for share in shares for line in descriptions(share)), aligned(totals)])
+
+
+def measured_seconds(group: Group) -> float:
+    """Length of all planned blocks of the group, one after the other. Drills have none."""
+    if group.recovery is not None:
+        return 0.0
+    pairs = group.compared.pairs if group.compared else 1
+    return pairs * len(group.cases) * group.measure.rounds * group.measure.block_seconds
+
+
+def _in_all(shares: Sequence[Share], run: RunConfig) -> str:
+    groups = plural(sum(len(share.groups) for share in shares), "group")
+    if run.cluster.backend == "local":
+        return f"{groups}, one after the other"
+    machines = sorted((share.nodes for share in shares), reverse=True)
+    if len(machines) == 1:
+        return f"{groups}: {_rented(machines[0], run)}"
+    at_once = machines[:WORKERS]
+    return (
+        f"{groups}, {len(at_once)} at the same time, each on machines of its own: {_rented(sum(at_once), run)}; "
+        f"with run --max-workers 1 one after the other: at most {_rented(machines[0], run)}"
+    )
+
+
+def _rented(machines: int, run: RunConfig) -> str:
+    price = instance_price(run, SHIPPED)
+    cost = "" if price is None else f", {price.usd_per_hour * machines:.2f} USD/h"
+    return f"{plural(machines, 'machine')}{cost}"
+
+
+def _time(shares: Sequence[Share], local: bool) -> str:
+    each = [sum(measured_seconds(group) for group in share.groups) for share in shares]
+    blocks = f"about {duration(sum(each))} of blocks that count"
+    if local:
+        return f"{blocks}; building, warm-up, drills{_LONGER}"
+    return f"{blocks}, {duration(max(each))} in the longest group; machines, building, warm-up, drills{_LONGER}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from convoy.config.errors import PrerequisiteMissing
 from convoy.config.run import RunConfig
-from convoy.launch.checks.locations import Demand
+from convoy.launch.checks.compatibility import Demand
 
 NO_CREDENTIALS = "AWS credentials: none found"
 """How the text begins without which no bucket can be asked."""

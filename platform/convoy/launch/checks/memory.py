@@ -10,8 +10,7 @@ from pathlib import Path
 from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
-from convoy.config.ranks import World
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, World
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
 from convoy.planner.memory.host import SHARED_BYTES, SLOTS, process_bytes, staged_bytes, task_bytes, trained_bytes
 

@@ -17,10 +17,8 @@ from convoy.job.lineage import CommitRef, lost, newest_commit, newest_config, pl
 from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch.checks import compatibility
 from convoy.launch.checks.account import NO_CREDENTIALS, of_account
-from convoy.launch.checks.compatibility import check_same_data, check_same_model
-from convoy.launch.checks.host import check_interpreter, local_gpus
-from convoy.launch.checks.inputs import check_inputs, existing_folder
-from convoy.launch.checks.locations import is_placeholder
+from convoy.launch.checks.compatibility import check_same_data, check_same_model, is_placeholder
+from convoy.launch.checks.host import check_inputs, check_interpreter, existing_folder, local_gpus
 from convoy.launch.pricing import gang_price, with_price
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 

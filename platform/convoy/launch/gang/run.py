@@ -10,8 +10,7 @@ from functools import cache
 from typing import Any
 
 from convoy.config.json_text import parse_json
-from convoy.config.ranks import World, check_ranks
-from convoy.config.run import RunConfig
+from convoy.config.run import RunConfig, World, check_ranks
 from convoy.display.page import Page
 from convoy.gang.rendezvous import marked_live
 from convoy.gang.task import Node, Script, Task
@@ -19,8 +18,8 @@ from convoy.job.generations import FormationRefusedError, refusal_of
 from convoy.job.record import SCRIPT_DATA, existing_record, job_store
 from convoy.launch.checks.compatibility import check, check_budget
 from convoy.launch.checks.host import local_gpus
-from convoy.launch.gang.live_card import Draw, How
 from convoy.launch.gang.node import formation, live_task, this_node
+from convoy.launch.gang.step import Draw, How
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 

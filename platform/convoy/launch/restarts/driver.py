@@ -18,11 +18,20 @@ from convoy.gang.stop_signals import EndingSignals
 from convoy.job.heartbeat import LiveMark, is_live, read_mark
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
-from convoy.launch.client import ClientRun
+from convoy.launch.flow_run import ClientRun, FlowProcess
 from convoy.launch.last_words import job_report, state_line
-from convoy.launch.restarts.flow_process import FlowProcess
-from convoy.launch.restarts.policy import Again, Ended, Limits, Over, decide
-from convoy.launch.restarts.run_result import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
+from convoy.launch.restarts.policy import (
+    Again,
+    Ended,
+    FailedTask,
+    JobFacts,
+    Limits,
+    Over,
+    decide,
+    gang_is_over,
+    how_it_ended,
+    read_facts,
+)
 from convoy.storage import Store, StoreUnavailable
 
 TURN_SECONDS = 0.5

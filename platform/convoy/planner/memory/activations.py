@@ -77,7 +77,7 @@ class Sizes:
 
 
 def saved(mode: str, *, gated: bool) -> frozenset[str]:
-    """Names of what forward keeps for backward, as `parallel/activation_checkpoint.py` has it; the input always is."""
+    """Names of what forward keeps for backward, as `parallel/fsdp.py` has it; the input always is."""
     if mode == "full":
         return frozenset()
     if mode == "selective":

@@ -9,8 +9,7 @@ from convoy.config.cluster import ClusterConfig, Market, PriceConfig, check_back
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
-from convoy.config.ranks import World, check_ranks
-from convoy.config.run import RunConfig, with_param_dtype
+from convoy.config.run import RunConfig, World, check_ranks, with_param_dtype
 from convoy.model.counts import parameter_count
 from convoy.planner.config_keys import differing_keys
 from convoy.planner.cost.assumptions import of_course, of_step

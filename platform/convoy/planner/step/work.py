@@ -147,7 +147,7 @@ def again(
 
     torch computes a block again only as far as backward needs something of it: nothing needs the last product's result,
     so neither that product nor the residual behind it is made again. `selective` keeps the first, third, fifth and
-    seventh product, and fused attention: see `parallel/activation_checkpoint.py`.
+    seventh product, and fused attention: see `parallel/fsdp.py`.
     """
     if mode == "none":
         return Again(0.0, 0.0, 0.0)

@@ -42,7 +42,7 @@ class ConvoyGangDecorator(ParallelDecorator):
         super().step_init(flow, graph, step_name, decorators, environment, flow_datastore, logger)
         # Where Metaflow's own decorator is there too, it starts the nodes: twice would be twice as many.
         self._metaflow_starts_nodes = any(type(decorator) is ParallelDecorator for decorator in decorators)
-        from convoy.launch.gang.decorator import check_or_exit
+        from convoy.launch.gang.node import check_or_exit
 
         check_or_exit(step_name, self.attributes["nproc_per_node"], decorators)
 

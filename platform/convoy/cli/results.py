@@ -1,20 +1,87 @@
-"""`convoy plan calibrate`: the constants of the step's time from measured runs, published ones or one's own."""
+"""Commands on what was measured: `convoy compare`, `convoy audit` and `convoy plan calibrate`."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from convoy.audit.audit import audit as audit_claims
+from convoy.audit.findings import audit_page
+from convoy.audit.reader import read_claims
+from convoy.benchmark.pages.history import compare_page
 from convoy.benchmark.planner_fit import OwnFit, own_fit
 from convoy.benchmark.planner_runs import LeftOut
+from convoy.benchmark.results import compare as comparing
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import ResultUnreadableError, read_case, read_cases
+from convoy.cli.options import JSON, print_result
 from convoy.config.errors import ConfigError
 from convoy.display.formatting import plural
 from convoy.planner.step.calibration import Calibration, prior
 from convoy.planner.validation.fit import fit
 from convoy.planner.validation.published import read_measured
 from convoy.planner.validation.validate import median_abs
+
+INCONSISTENT = 3
+"""Exit code where claims cannot all be true."""
+
+
+def read_results(path: Path) -> list[Case]:
+    """A folder's cases, or one file's. Raises ConfigError."""
+    try:
+        return read_cases(path) if path.is_dir() else [read_case(path)]
+    except ResultUnreadableError as error:
+        raise ConfigError(str(error)) from None
+
+
+@click.command()
+@click.argument("first", metavar="RESULT", type=click.Path(exists=True))
+@click.argument("second", metavar="RESULT", type=click.Path(exists=True))
+@JSON
+def compare(first: str, second: str, as_json: bool) -> None:
+    """Compare the second RESULT with the first: two files of cases, or two folders of them.
+
+    Only what has the same fingerprint is compared: hardware, versions, environment and configuration. Exit code 2, with
+    what differs, if it has not.
+    """
+    try:
+        comparison = _compared(Path(first), Path(second))
+    except comparing.OtherFingerprintError as error:
+        click.echo(f"convoy: {first} and {second} may not be compared:", err=True)
+        for line in error.lines:
+            click.echo(f"  {line}", err=True)
+        sys.exit(2)
+    print_result(comparison, compare_page(comparison), as_json)
+
+
+def _compared(first: Path, second: Path) -> comparing.Comparisons:
+    if first.is_dir() != second.is_dir():
+        raise ConfigError(f"{first} and {second}: must be two files or two folders")
+    before, after = read_results(first), read_results(second)
+    if first.is_dir():
+        return comparing.compare_all(before, after)
+    return comparing.Comparisons(cases=(comparing.compare(before[0], after[0]),))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@JSON
+def audit(file: Path, as_json: bool) -> None:
+    """Recompute what the claims of FILE imply of each other and of the hardware's limits.
+
+    FILE is YAML; docs/reference/claims.md has its keys. Exit code 0 if the claims agree, 3 if some cannot be true, and
+    2 if FILE cannot be read. What is only unlikely, or cannot be checked, does not change it.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise ConfigError(f"{file}: cannot be read: {reason}") from None
+    result = audit_claims(read_claims(text, str(file)))
+    print_result(result, audit_page(result), as_json)
+    if not result.consistent:
+        sys.exit(INCONSISTENT)
 
 
 @click.command()
@@ -41,14 +108,6 @@ def calibrate(results: str, output: str) -> None:
     click.echo(f"{output}: {lines[0]}")
     for line in lines[1:]:
         click.echo(line)
-
-
-def read_results(path: Path) -> list[Case]:
-    """A folder's cases, or one file's. Raises ConfigError."""
-    try:
-        return read_cases(path) if path.is_dir() else [read_case(path)]
-    except ResultUnreadableError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _fit_table(path: Path) -> tuple[Calibration, list[str]]:
