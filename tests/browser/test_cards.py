@@ -73,14 +73,16 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Cards:
     )
 
 
-def _open(browser: webdriver.Chrome, card: Path, scheme: str) -> None:
-    """Show the card in the colour scheme, and wait until its charts have marks."""
+def _open(browser: webdriver.Chrome, card: Path, scheme: str, *, unfold: bool = True) -> None:
+    """Show the card in the colour scheme, wait until its charts have marks, and open what is folded."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     metrics = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get(card.as_uri())
     WebDriverWait(browser, 30).until(lambda b: b.find_elements(By.CSS_SELECTOR, CURVE))
+    if unfold:
+        browser.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
 
 
 def _screenshot(browser: webdriver.Chrome, folder: Path, name: str) -> Path:
@@ -120,7 +122,7 @@ def test_each_card_reads_well_in_each_scheme(
     assert shot.stat().st_size > 30_000
     background = _luminance(_style(browser, ".mf-card", "backgroundColor"))
     assert (background > 0.9) if scheme == "light" else (background < 0.1)
-    for selector in (".page > header h2", ".page > h2", ".page .value-box-value", ".page td:last-child"):
+    for selector in (".page > header h2", ".page h3", ".page .value-box-value", ".page td:last-child"):
         assert abs(_luminance(_style(browser, selector, "color")) - background) > 0.3, selector
 
 
@@ -237,6 +239,40 @@ def test_the_failed_card_starts_with_node_rank_and_last_lines(cards: Cards, brow
     assert "MemoryError: <no room> for `x`" in browser.find_element(By.CSS_SELECTOR, "pre code").text
     first_chart = browser.find_element(By.CSS_SELECTOR, ".vega-embed")
     assert callout.location["y"] < first_chart.location["y"]
+
+
+@pytest.mark.parametrize("page", list(STEPS))
+def test_a_card_is_short_before_anything_is_opened(page: str, cards: Cards, browser: webdriver.Chrome) -> None:
+    _open(browser, cards.html[page], "light", unfold=False)
+    assert browser.execute_script("return document.documentElement.scrollHeight") < 3000
+
+
+def test_details_are_folded_until_the_reader_opens_them(cards: Cards, browser: webdriver.Chrome) -> None:
+    _open(browser, cards.html["final"], "light", unfold=False)
+    events = browser.find_element(By.CSS_SELECTOR, "section[data-section-id=Events]")
+    assert events.text == "Events"
+    events.find_element(By.CSS_SELECTOR, "summary").click()
+    assert "First step" in events.text
+
+
+def test_links_lead_to_each_section(cards: Cards, browser: webdriver.Chrome) -> None:
+    _open(browser, cards.html["final"], "light", unfold=False)
+    links = browser.find_elements(By.CSS_SELECTOR, "aside button")
+    titles = browser.find_elements(By.CSS_SELECTOR, "section > .heading > h3")
+    assert [link.text for link in links] == [title.get_attribute("textContent") for title in titles]
+    links[-1].click()
+    last = browser.find_elements(By.CSS_SELECTOR, "section")[-1]
+    in_view = "const {top, bottom} = arguments[0].getBoundingClientRect(); return top >= 0 && bottom <= innerHeight + 1"
+    WebDriverWait(browser, 10).until(lambda b: b.execute_script(in_view, last))
+
+
+def test_a_card_asks_for_nothing_from_the_network(cards: Cards, browser: webdriver.Chrome) -> None:
+    browser.get_log("performance")
+    _open(browser, cards.html["final"], "light")
+    requests = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+    urls = [each["params"]["request"]["url"] for each in requests if each["method"] == "Network.requestWillBeSent"]
+    assert urls[0] == cards.html["final"].as_uri()
+    assert [url for url in urls[1:] if not url.startswith(("data:", "blob:"))] == []
 
 
 def test_a_page_of_the_same_shape_keeps_its_components(cards: Cards) -> None:

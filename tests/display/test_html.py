@@ -128,6 +128,15 @@ def test_each_section_is_linked_to_though_two_have_one_name() -> None:
     assert set(targets) <= set(names)
 
 
+def test_a_folded_section_is_closed_and_a_link_to_it_leads_inside() -> None:
+    html = to_html(Page("x", (Heading("Open"), Text("a"), Heading("Shut", folded=True), Text("b"))), _named)
+    assert _read(html).tags.count("details") == 1
+    closed = html[html.index("<details>") : html.index("</details>")]
+    target = re.findall(r'href="#([^"]*)"', html)[1]
+    assert f'<section id="{target}">\n<p>b</p>' in closed
+    assert "<p>a</p>" not in closed
+
+
 def test_a_training_page_is_drawn_too() -> None:
     reader = _read(to_html(final_page(fold(finished_job(), 170), CONFIG, {"Model": "/jobs/a/model"}), draw_svg))
     text = "".join(reader.text)

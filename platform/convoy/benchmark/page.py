@@ -12,7 +12,7 @@ from convoy.benchmark.pages import cost, facts, headline, history, predictions
 from convoy.benchmark.results.case import Case, Fact
 from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
-from convoy.display.page import Block, Callout, Heading, Page, Text
+from convoy.display.page import Block, Callout, Heading, Page, Text, folded
 
 
 def benchmark_page(
@@ -53,19 +53,23 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
         *group_sections.groups(report),
         *(block for suite in registry.SUITES if suite.comparison for block in suite.comparison(report)),
         *costs,
-        *cost.levers(report),
-        *cost.topology(report),
-        *cost.energy(report),
-        *group_sections.step_parts(report),
-        *group_sections.memory(report),
-        *predictions.predicted(report),
-        *(block for suite in registry.SUITES for block in suite.sections(report)),
         *history.history(report),
-        *facts.not_run(report),
-        *facts.not_measured(report),
-        *facts.further(report),
-        *audit.own_figures(report),
-        *facts.provenance(report),
+        *folded(
+            (
+                *cost.levers(report),
+                *cost.topology(report),
+                *cost.energy(report),
+                *group_sections.step_parts(report),
+                *group_sections.memory(report),
+                *predictions.predicted(report),
+                *(block for suite in registry.SUITES for block in suite.sections(report)),
+                *facts.not_run(report),
+                *facts.not_measured(report),
+                *facts.further(report),
+                *audit.own_figures(report),
+                *facts.provenance(report),
+            )
+        ),
     )
 
 

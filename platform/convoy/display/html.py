@@ -1,7 +1,7 @@
 """The same page as one HTML file that needs nothing else: no script, no network. The same page gives the same bytes."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib import resources
 from itertools import groupby
@@ -22,7 +22,7 @@ _SHORT = 16
 def to_html(page: p.Page, draw: Draw) -> str:
     """The page as HTML. draw: of charts, such as `draw_svg`."""
     style = (resources.files(__package__) / "page.css").read_text()
-    sections = list(_sections(page.blocks))
+    sections = p.sections(page.blocks)
     return "\n".join(
         [
             "<!doctype html>",
@@ -36,24 +36,14 @@ def to_html(page: p.Page, draw: Draw) -> str:
             "</head>",
             "<body>",
             "<main>",
-            *_contents([blocks[0] for _, blocks in sections]),
-            *(_section(place, blocks, draw) for place, blocks in sections),
+            *_contents(blocks[0] for blocks in sections),
+            *(_section(place, blocks, draw) for place, blocks in enumerate(sections)),
             "</main>",
             "</body>",
             "</html>",
             "",
         ]
     )
-
-
-def _sections(blocks: Sequence[p.Block]) -> Iterator[tuple[int, list[p.Block]]]:
-    """Runs of blocks, each from a heading to before the next, by their number."""
-    sections: list[list[p.Block]] = [[]]
-    for block in blocks:
-        if isinstance(block, p.Heading) and sections[-1]:
-            sections.append([])
-        sections[-1].append(block)
-    return ((i, each) for i, each in enumerate(sections) if each)
 
 
 def _contents(firsts: Iterable[p.Block]) -> list[str]:
@@ -71,13 +61,18 @@ def _anchor(place: int, heading: p.Heading) -> str:
 
 
 def _section(place: int, blocks: Sequence[p.Block], draw: Draw) -> str:
-    first = blocks[0]
-    name = f' id="{_anchor(place, first)}"' if isinstance(first, p.Heading) else ""
+    first, *rest = blocks
     parts: list[str] = []
-    for kind, blocks_of_kind in groupby(blocks, key=type):
+    for kind, blocks_of_kind in groupby(rest, key=type):
         run = list(blocks_of_kind)
         parts += _charts(run, draw) if kind is p.Chart else map(_block, run)
-    return "\n".join([f"<section{name}>", *parts, "</section>"])
+    if not isinstance(first, p.Heading):
+        return "\n".join(["<section>", _block(first), *parts, "</section>"])
+    anchor = _anchor(place, first)
+    if first.folded:  # a link to what is inside opens it
+        begin = ["<details>", f"<summary>{_block(first)}</summary>", f'<section id="{anchor}">']
+        return "\n".join([*begin, *parts, "</section>", "</details>"])
+    return "\n".join([f'<section id="{anchor}">', _block(first), *parts, "</section>"])
 
 
 def _charts(charts: Sequence[p.Block], draw: Draw) -> list[str]:

@@ -1,7 +1,7 @@
 """A page as plain data: what to show, in order. Cards and terminals each draw it in their way."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 Tone = Literal["plain", "good", "warning", "bad"]
@@ -12,10 +12,12 @@ MARKS: dict[Tone, str] = {"plain": "○", "good": "●", "warning": "▲", "bad"
 
 @dataclass(frozen=True)
 class Heading:
-    """A title; level 1 is the page's own."""
+    """A title; level 1 is the page's own. What follows, up to the next heading, is its section."""
 
     text: str
     level: int = 2
+    folded: bool = False
+    """The section is closed until the reader opens it, where a reader can: in a card and in HTML."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,21 @@ class Page:
 
     title: str
     blocks: tuple[Block, ...]
+
+
+def folded(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """The blocks with all their sections closed."""
+    return tuple(replace(block, folded=True) if isinstance(block, Heading) else block for block in blocks)
+
+
+def sections(blocks: Iterable[Block]) -> list[list[Block]]:
+    """The blocks by section, each from its heading on; first what comes before any heading."""
+    runs: list[list[Block]] = [[]]
+    for block in blocks:
+        if isinstance(block, Heading) and runs[-1]:
+            runs.append([])
+        runs[-1].append(block)
+    return [run for run in runs if run]
 
 
 Row = TypeVar("Row")

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from convoy.display import formatting
-from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values
+from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values, folded
 from convoy.report.analysis.outcome import state_word
 from convoy.report.pages import checkpoint_sections, cost_sections, incident_sections, sections
 from convoy.report.train_report import TrainReport, Validation
@@ -67,16 +67,16 @@ def final_page(
             *sections.curves(report),
             *sections.optimizer_curves(report),
             *sections.samples(report),
-            *sections.step_breakdown(report, detailed=True),
-            *_predicted(report, plan),
-            *incident_sections.goodput(report),
-            *cost_sections.cost(report),
-            *sections.ranks(report),
-            *sections.startup(report),
-            *sections.history(report),
-            *sections.events(report),
+            *folded(sections.step_breakdown(report, detailed=True)),
+            *folded(_predicted(report, plan)),
+            *folded(incident_sections.goodput(report)),
+            *folded(cost_sections.cost(report)),
+            *folded(sections.ranks(report)),
+            *folded(sections.startup(report)),
+            *folded(sections.history(report)),
+            *folded(sections.events(report)),
             *sections.places(places),
-            *sections.facts(report, config),
+            *folded(sections.facts(report, config)),
         ),
     )
 

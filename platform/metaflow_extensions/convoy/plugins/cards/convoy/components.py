@@ -3,7 +3,9 @@
 import contextlib
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from metaflow.cards import Markdown, MetaflowCardComponent, ProgressBar, Table, ValueBox, VegaChart
@@ -12,8 +14,17 @@ from metaflow.plugins.cards.card_creator import CardProcessManager
 from convoy.display import page as p
 from convoy.display.markdown import fenced
 
-Part = p.Heading | p.Text | p.Callout | p.Value | p.Progress | p.Table | p.Chart | p.Timeline | p.Code
-"""What one component shows: a block, or one value of a `Values` block."""
+
+@dataclass(frozen=True)
+class Section:
+    """A heading of level 2 and the parts below it."""
+
+    heading: p.Heading
+    parts: tuple["Part", ...]
+
+
+Part = p.Heading | p.Text | p.Callout | p.Value | p.Progress | p.Table | p.Chart | p.Timeline | p.Code | Section
+"""What one component shows: a block, one value of a `Values` block, or a section."""
 
 WRITE_SECONDS = 55.0
 """For one of Metaflow's processes to write a card, which gives up by then."""
@@ -95,8 +106,17 @@ def _writing() -> list[Any]:
 
 
 def parts_of(page: p.Page) -> Iterator[Part]:
-    """The page's blocks, its headline numbers one by one."""
-    for block in page.blocks:
+    """What comes before the first section, its headline numbers one by one, and then the sections."""
+    for blocks in p.sections(page.blocks):
+        first = blocks[0]
+        if isinstance(first, p.Heading) and first.level > 1:
+            yield Section(first, tuple(_single(blocks[1:])))
+        else:
+            yield from _single(blocks)
+
+
+def _single(blocks: Iterable[p.Block]) -> Iterator[Part]:
+    for block in blocks:
         if isinstance(block, p.Values):
             yield from block.items
         else:
@@ -104,6 +124,8 @@ def parts_of(page: p.Page) -> Iterator[Part]:
 
 
 def _kind(part: Part) -> tuple[type, Any]:
+    if isinstance(part, Section):
+        return Section, tuple(map(_kind, part.parts))
     return type(part), part.level if isinstance(part, p.Heading) else None
 
 
@@ -113,8 +135,13 @@ def _kind(part: Part) -> tuple[type, Any]:
 
 def _drawn(part: Part) -> dict[str, Any]:
     match part:
-        case p.Heading(text, level):
-            return {"type": "heading", "title": text} if level == 1 else {"type": "title", "text": text}
+        case Section(heading, parts):
+            # Metaflow has no part that folds: the sheet hides what follows an element that is closed.
+            fold = {"type": "markdown", "source": f"<details><summary>{escape(heading.text)}</summary></details>"}
+            contents = [*([fold] if heading.folded else []), *map(_drawn, parts)]
+            return {"type": "section", "title": heading.text, "contents": contents}
+        case p.Heading(text):
+            return {"type": "heading", "title": text}
         case p.Text(text, quiet):
             return {"type": "subtitle" if quiet else "text", "text": text}
         case p.Callout(title, text, tone):
