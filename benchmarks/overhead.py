@@ -46,8 +46,7 @@ import gang  # first of all: it sets how many threads a rank has
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
-from convoy.gang.workers.board import Marker, Phase
-from convoy.gang.workers.liveness import beating
+from convoy.gang.workers.board import Marker, Phase, beating
 from convoy.training.batches import Data
 from convoy.training.build import Trained, build_trained
 from convoy.training.loop import Training

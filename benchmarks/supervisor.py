@@ -17,7 +17,7 @@ from convoy.gang.diagnosis.hang_detector import HangDetector, hanging
 from convoy.gang.network.formation import GangFormed, PeersFailed
 from convoy.gang.network.peers import Peers
 from convoy.gang.network.sockets import listen
-from convoy.gang.notices.poller import Poller
+from convoy.gang.notices.notice import Poller
 from convoy.gang.notices.sources import machine_sources
 from convoy.gang.workers.board import Board
 from convoy.gang.workers.processes import state_of

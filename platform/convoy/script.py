@@ -46,7 +46,7 @@ def progress(step: int) -> None:
     if _channel is None:
         return
     if not _channel.steps:
-        from convoy.gang.workers.liveness import beating
+        from convoy.gang.workers.board import beating
 
         _beat.enter_context(beating(_channel.marker))
     _channel.progress(step)

@@ -7,8 +7,8 @@ import pytest
 from convoy.drills.faults.random_times import RandomFaults
 from convoy.drills.faults.worker import Undisturbed, WorkerHang
 from convoy.drills.observe import Observation, problems
-from convoy.gang.decisions import GangOutcome
 from convoy.gang.local_node import NodeResult
+from convoy.gang.messages import GangOutcome
 from convoy.job.events.types import NoticeReceived, PeerSuspected, StepDone
 from tests.drills.trials import (
     BATCH,

@@ -9,8 +9,8 @@ from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault, GangSize
 from convoy.drills.faults.worker import WorkerKill
 from convoy.drills.observe import Observation
-from convoy.gang.decisions import GangOutcome
 from convoy.gang.local_node import NodeResult
+from convoy.gang.messages import GangOutcome
 from convoy.job.events.types import AnyEvent, Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.lineage import CommitRef, Generation, History
 

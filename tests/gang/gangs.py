@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from convoy.drills.gang import newest_of_name
-from convoy.gang.decisions import GangOutcome
+from convoy.gang.messages import GangOutcome
 from convoy.gang.task import Node, Task
 from convoy.report.fold import fold
 from convoy.report.train_report import Incident

@@ -12,7 +12,7 @@ from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.gang.agent import Gang
-from convoy.gang.decisions import GangOutcome
+from convoy.gang.messages import GangOutcome
 from convoy.gang.task import Node, Task
 from convoy.job.events.log import read_events
 from convoy.job.events.types import AnyEvent

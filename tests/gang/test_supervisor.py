@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from convoy.gang import rendezvous, supervisor
-from convoy.gang.decisions import Restart
-from convoy.gang.evidence import Evidence, EvidenceKind
+from convoy.gang.messages import DecisionMessage, Evidence, EvidenceKind, EvidenceMessage, Restart, StartMessage
 from convoy.gang.network.formation import PayloadReceived
-from convoy.gang.network.messages import DecisionMessage, EvidenceMessage, StartMessage
 from convoy.gang.rendezvous import FormedGeneration
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.workers.board import Mark

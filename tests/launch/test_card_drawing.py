@@ -11,7 +11,7 @@ from metaflow.plugins.cards.card_creator import CardProcessManager
 
 from convoy.config.run import RunConfig
 from convoy.display.page import Page, Text
-from convoy.gang.decisions import GangOutcome, PreemptedError
+from convoy.gang.messages import GangOutcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.launch.gang import step
 from convoy.launch.gang.step import How

@@ -10,7 +10,7 @@ from metaflow.exception import MetaflowException
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.display.page import Callout, Heading, Text
-from convoy.gang.decisions import GangOutcome, PreemptedError
+from convoy.gang.messages import GangOutcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.record import job_store
 from convoy.launch.gang.step import GangFailedError, pointer_page

@@ -27,7 +27,7 @@ import json, time
 from metaflow.plugins.kubernetes.spot_monitor_sidecar import SpotTerminationMonitorSidecar
 from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import ImdsStandIn
-from convoy.gang.notices.poller import Poller
+from convoy.gang.notices.notice import Poller
 from convoy.gang.notices.sources import NOTICE_FILE, SignalSource, machine_sources
 from convoy.gang.stop_signals import EndingSignals
 

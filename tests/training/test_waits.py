@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from convoy.checkpoint.save.queue import SaveStatus
-from convoy.gang.workers import liveness
-from convoy.gang.workers.liveness import is_waiting
+from convoy.gang.workers import board
+from convoy.gang.workers.board import is_waiting
 from convoy.parallel.gloo import Gather
 from convoy.training.rank import WAITS_IN
 from convoy.training.step import Agreement, Exchange, Stepper, UrgentStop
@@ -87,5 +87,5 @@ def test_a_rank_that_does_anything_else_does_not_wait() -> None:
 
 @pytest.mark.parametrize("module", [dist.distributed_c10d, dist.fsdp])
 def test_torch_s_collectives_are_where_they_are_looked_for(module: Any) -> None:
-    assert liveness._COLLECTIVES in module.__file__
-    assert torch._ops.__file__.endswith(liveness._OPERATORS)
+    assert board._COLLECTIVES in module.__file__
+    assert torch._ops.__file__.endswith(board._OPERATORS)

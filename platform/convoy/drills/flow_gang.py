@@ -11,8 +11,8 @@ from convoy.config.loader import shipped
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault
 from convoy.drills.gang import SOON_SECONDS, DrillError, DrillGang
-from convoy.gang.decisions import GangOutcome
 from convoy.gang.local_node import NodeResult
+from convoy.gang.messages import GangOutcome
 from convoy.gang.workers.processes import descendants, living, read_stat
 from convoy.job.events.types import AnyEvent, GenerationEnded, GenerationStarted
 

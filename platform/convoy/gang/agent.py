@@ -1,6 +1,9 @@
 """One node's part of a gang, from outside: enter, wait for how it ends, leave. A thread supervises the workers."""
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,15 +13,15 @@ from pathlib import Path
 from queue import Empty
 from tempfile import TemporaryDirectory
 
-from convoy.config.run import RunConfig
+from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig, with_param_dtype
 from convoy.gang import rendezvous
-from convoy.gang.decisions import PREEMPTED, GangOutcome, PreemptedError
+from convoy.gang.async_call import say
 from convoy.gang.diagnosis.environment import NodeEnvironment
 from convoy.gang.diagnosis.storage_probe import StorageProbe
-from convoy.gang.notices.notice import Source
-from convoy.gang.notices.poller import Poller
+from convoy.gang.messages import PREEMPTED, GangOutcome, PreemptedError
+from convoy.gang.notices.notice import Poller, Source
 from convoy.gang.notices.sources import DrainSource, LauncherSource, SignalSource, machine_sources
-from convoy.gang.param_dtype import with_settled_dtype
 from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.task import Node, Task
@@ -27,9 +30,17 @@ from convoy.gang.workers.log_upload import LogUpload
 from convoy.gang.workers.prefork import SCRIPTS, TRAINING, Prefork
 from convoy.gang.workers.worker import shared_environment
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
+from convoy.job.events.types import ParamDtypeChoice
 from convoy.job.generations import FormationRefusedError
 from convoy.job.lineage import Generation
 from convoy.job.record import tier_stores, with_recorded_dtype
+from convoy.storage import Store
+
+MEASURE = "convoy.training.measure.machine_probe"
+"""Measures the faster type in a process of its own: the agent imports no torch."""
+
+MEASURE_SECONDS = 120.0
+"""For the measurement, most of which is the import of torch; on an idle machine it takes about three seconds."""
 
 
 class Gang:
@@ -148,3 +159,37 @@ class Gang:
                 raise PreemptedError(
                     f"{PREEMPTED}node {self._node.index} had a notice ({notice.source}): {notice.text}"
                 )
+
+
+def with_settled_dtype(task: Task, node: Node, store: Store) -> Task:
+    """The task with a settled parameter type, for node 0 before it forms a job's first generation. The generation's
+    recorded configuration holds it, from which the other nodes and every later generation of the job take it. Raises
+    ConfigError if it cannot be measured."""
+    if task.script is not None or task.config.train.param_dtype != "auto":
+        return task
+    recorded = with_recorded_dtype(task.config, store)
+    if recorded.train.param_dtype != "auto":
+        return replace(task, config=recorded)
+    choice = _measure(task.config, node)
+    say(f"train.param_dtype = auto: this job trains in {choice.in_words()}")
+    return replace(task, config=with_param_dtype(task.config, choice.param_dtype), dtype_choice=choice)
+
+
+def _measure(config: RunConfig, node: Node) -> ParamDtypeChoice:
+    request = json.dumps({"config": config.model_dump(mode="json"), "world_size": node.world_size})
+    environment = {**os.environ, **shared_environment(node.threads_per_rank(config))}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", MEASURE],
+            input=request, capture_output=True, text=True, timeout=MEASURE_SECONDS, env=environment,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise _failed(f"no result within {MEASURE_SECONDS:g} s") from None
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise _failed(last[0])
+    return ParamDtypeChoice.model_validate_json(done.stdout.splitlines()[-1])
+
+
+def _failed(why: str) -> ConfigError:
+    return ConfigError(f"train.param_dtype = auto: the measurement failed ({why}); set bf16 or fp32")

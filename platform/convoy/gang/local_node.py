@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from convoy.gang.agent import Gang
-from convoy.gang.decisions import GangOutcome
+from convoy.gang.messages import GangOutcome
 from convoy.gang.task import NOTICE_FILE, Node, Task
 from convoy.gang.workers.processes import signal_at_end_of_parent
 from convoy.gang.workers.worker import signal_name

@@ -12,15 +12,27 @@ from typing import Literal
 from convoy.config.errors import ConfigError
 from convoy.gang import rendezvous
 from convoy.gang.async_call import BackgroundCall, say
-from convoy.gang.decisions import Decision, End, Finished, GangOutcome, Preempted, Restart, Stopped, Wait
 from convoy.gang.diagnosis.environment import NodeEnvironment, take_all
-from convoy.gang.diagnosis.first_cause import AgentPlace
 from convoy.gang.diagnosis.hang_detector import HangDetector
 from convoy.gang.diagnosis.monitor import Monitor
 from convoy.gang.diagnosis.stragglers import StragglerDetector
-from convoy.gang.diagnosis.verdict import FailureHistory, judge, outcome_of
+from convoy.gang.diagnosis.verdict import AgentPlace, FailureHistory, judge, outcome_of
+from convoy.gang.messages import (
+    MESSAGES,
+    Decision,
+    DecisionMessage,
+    End,
+    EvidenceMessage,
+    Finished,
+    GangOutcome,
+    MarksMessage,
+    Preempted,
+    Restart,
+    StartMessage,
+    Stopped,
+    Wait,
+)
 from convoy.gang.network.formation import PayloadReceived, PeerSilent
-from convoy.gang.network.messages import MESSAGES, DecisionMessage, EvidenceMessage, MarksMessage, StartMessage
 from convoy.gang.network.peers import Peers
 from convoy.gang.rendezvous import FormedGeneration
 from convoy.gang.task import Task

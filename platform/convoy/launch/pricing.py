@@ -9,7 +9,7 @@ from convoy.config.run import RunConfig
 from convoy.storage import ObjectMissing, Store, open_store
 
 if TYPE_CHECKING:
-    from convoy.job.events.generations import Rent
+    from convoy.job.events.gang import Rent
 
 NAME = "prices.json"
 """Below a root."""
@@ -92,7 +92,7 @@ def rent(config: RunConfig) -> "Rent | None":
     cluster = config.cluster
     if cluster.instance_type is None or not rents(config):
         return None
-    from convoy.job.events.generations import Rent  # which a plan that only asks for refusals need not wait for
+    from convoy.job.events.gang import Rent  # which a plan that only asks for refusals need not wait for
 
     bought, on_demand = instance_price(config, SHIPPED), _on_demand(config, SHIPPED)
     return Rent(

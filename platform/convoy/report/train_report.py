@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.display.charts import MAX_POINTS
 from convoy.display.page import Tone
-from convoy.job.events.failures import FirstCause
+from convoy.job.events.gang import FirstCause
 from convoy.job.events.types import FailureKind, ParamDtypeChoice
 from convoy.report.analysis.cost import Cost
 from convoy.stats.spread import Spread

@@ -10,8 +10,7 @@ from typing import Literal
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
-from convoy.gang.workers.board import Marker, OrderKind
-from convoy.gang.workers.liveness import beating
+from convoy.gang.workers.board import Marker, OrderKind, beating
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import Evaluated, WorkerReady
 from convoy.model.build import CustomModel

@@ -13,9 +13,8 @@ from convoy.config.train import NoticesConfig
 from convoy.gang.diagnosis import environment
 from convoy.gang.diagnosis.environment import NodeEnvironment
 from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
-from convoy.gang.evidence import Evidence
-from convoy.gang.notices.notice import Notice
-from convoy.gang.notices.poller import Poller, SourceStatus
+from convoy.gang.messages import Evidence
+from convoy.gang.notices.notice import Notice, Poller, SourceStatus
 from convoy.gang.workers.board import Mark
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.log import EventWriter

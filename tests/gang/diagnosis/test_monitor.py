@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from convoy.gang.diagnosis.first_cause import AgentPlace
 from convoy.gang.diagnosis.hang_detector import HangDetector
 from convoy.gang.diagnosis.monitor import FRESH_SECONDS, Monitor
-from convoy.gang.evidence import Evidence
+from convoy.gang.diagnosis.verdict import AgentPlace
+from convoy.gang.messages import Evidence
 from convoy.gang.network.formation import PeerGone, PeerLeft, PeerReportedSilent, PeersFailed, PeerSilent
 from convoy.gang.task import STOPPED
 from convoy.gang.workers.board import Mark, Phase

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.decisions import End, Finished, Preempted, Restart, Stopped, Verdict, Wait
-from convoy.gang.diagnosis.first_cause import PEERS_SECONDS, SETTLE_SECONDS, AgentPlace
 from convoy.gang.diagnosis.verdict import (
     MOST_WITHOUT_PROGRESS,
+    PEERS_SECONDS,
     REPEATS,
+    SETTLE_SECONDS,
+    AgentPlace,
     FailureHistory,
     cause_message,
     earlier_failures,
@@ -21,7 +22,7 @@ from convoy.gang.diagnosis.verdict import (
     judge,
     repeats,
 )
-from convoy.gang.evidence import Evidence, EvidenceKind
+from convoy.gang.messages import End, Evidence, EvidenceKind, Finished, Preempted, Restart, Stopped, Verdict, Wait
 from convoy.gang.task import EXPECTED, STOPPED
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind, GenerationStarted

@@ -17,7 +17,6 @@ import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.gang.network import handshake, mesh
-from convoy.gang.network.authentication import NONCE_BYTES, Authenticator
 from convoy.gang.network.connection import MOST_UNPROVEN_BYTES, FrameReader, frame
 from convoy.gang.network.failure_detector import DetectorSettings
 from convoy.gang.network.formation import (
@@ -30,6 +29,7 @@ from convoy.gang.network.formation import (
     PeersFailed,
     PeerSilent,
 )
+from convoy.gang.network.handshake import NONCE_BYTES, Authenticator
 from convoy.gang.network.peers import Peers
 from convoy.gang.network.sockets import listen
 from convoy.job.generations import new_token

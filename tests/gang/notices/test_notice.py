@@ -1,18 +1,36 @@
-"""A notice leads to an order: with a save if there is time for it."""
+"""A notice leads to an order, with a save if there is time for it; sources are polled next to each other."""
 
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from queue import Empty
+from typing import cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.train import NoticesConfig
+from convoy.drills.testbed.imds import SPOT_ACTION, TOKEN, ImdsStandIn, Reply
+from convoy.gang.notices.imds import Imds
 from convoy.gang.notices.notice import (
     END_SECONDS,
     FIRST_SAVE_SECONDS,
+    NoAnswer,
     Notice,
+    Poller,
+    SourceStatus,
     ending_evidence,
     order_for,
+    poll_once,
     seconds_to_end,
     strongest,
 )
+from convoy.gang.notices.sources import RebalanceSource, SpotSource, machine_sources
 from convoy.gang.workers.board import OrderKind
 
 CONFIG = NoticesConfig()
@@ -111,3 +129,176 @@ def test_without_a_deadline_the_workers_end_in_their_own_time() -> None:
 
 def test_before_a_step_was_done_nobody_is_waited_for() -> None:
     assert ending_evidence(end(None), 1, 500.0, NOW, worth_waiting=False).deadline == 500.0
+
+
+NOTICE = Notice("scripted", "end", None, "it ends")
+LATER = Notice("scripted", "end", None, "it ends, again")
+
+Step = Notice | Exception | Callable[[], Notice | None] | None
+
+
+def answering(poller: Poller) -> list[str]:
+    """Names of the sources that answer."""
+    return [status.source for status in poller.statuses() if status.answers]
+
+
+@dataclass
+class Scripted:
+    """A source that answers by a script; the last line is repeated."""
+
+    script: list[Step]
+    name: str = "scripted"
+    foretells: bool = True
+    asked: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def poll(self) -> Notice | None:
+        step = self.script[min(self.asked, len(self.script) - 1)]
+        with self.changed:
+            self.asked += 1
+            self.changed.notify_all()
+        if isinstance(step, Exception):
+            raise step
+        return cast("Callable[[], Notice | None]", step)() if callable(step) else step
+
+    def wait_asked(self, times: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.asked >= times, 5)
+
+
+@pytest.fixture
+def hung() -> Iterator[Scripted]:
+    """A source that does not come back."""
+    done = threading.Event()
+    yield Scripted([lambda: cast("None", done.wait(60) and None)], name="hung")
+    done.set()
+
+
+def polling(*sources: Scripted, deadline_seconds: float = 0.3) -> Poller:
+    return Poller(sources, poll_seconds=0.01, deadline_seconds=deadline_seconds)
+
+
+def test_each_notice_is_told_once() -> None:
+    source = Scripted([None, NOTICE, NOTICE, None, NOTICE, LATER])
+    with polling(source) as poller:
+        assert poller.notices.get(timeout=5) == NOTICE
+        assert poller.notices.get(timeout=5) == LATER
+        source.wait_asked(12)
+        assert poller.notices.empty()
+
+
+def test_a_source_that_hangs_holds_up_no_other(hung: Scripted) -> None:
+    quick = Scripted([None, None, NOTICE], name="quick")
+    with polling(hung, quick) as poller:
+        assert poller.notices.get(timeout=5) == NOTICE
+        standings = poller.first_round()
+        assert answering(poller) == ["quick"]
+    assert hung.asked == 1
+    assert standings[0] == SourceStatus("hung", True, False, standings[0].problem)
+    assert standings[1] == SourceStatus("quick", True, True, "")
+
+
+def test_a_source_that_hangs_is_told_by_how_long_it_was_waited_for(hung: Scripted) -> None:
+    with polling(hung) as poller:
+        assert poller.statuses()[0].problem == "not asked yet"
+        began = time.monotonic()
+        poller.first_round()
+        assert 0.2 < time.monotonic() - began < 2
+        time.sleep(0.05)
+        assert re.fullmatch(r"no answer for \d\.\d s", poller.statuses()[0].problem)
+
+
+def test_a_source_that_hangs_later_stops_answering(hung: Scripted) -> None:
+    source = Scripted([None, hung.script[0]])
+    with polling(source, deadline_seconds=0.1) as poller:
+        poller.first_round()
+        source.wait_asked(2)
+        deadline = time.monotonic() + 5
+        while answering(poller):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_a_source_that_fails_is_asked_again_and_told_why() -> None:
+    gate = threading.Event()
+    source = Scripted([NoAnswer("503"), lambda: cast("None", gate.wait(5) and None), NOTICE])
+    with polling(source, deadline_seconds=5) as poller:
+        source.wait_asked(2)
+        assert poller.statuses() == [SourceStatus("scripted", True, False, "503")]
+        gate.set()
+        assert poller.notices.get(timeout=5) == NOTICE
+        source.wait_asked(4)
+        assert poller.statuses() == [SourceStatus("scripted", True, True, "")]
+
+
+def test_a_fault_in_a_source_does_not_silence_it() -> None:
+    with polling(Scripted([KeyError("time"), NOTICE])) as poller:
+        assert poller.notices.get(timeout=5) == NOTICE
+    assert poll_once([Scripted([KeyError("time")])]) == [SourceStatus("scripted", True, False, "KeyError: 'time'")]
+
+
+def test_after_the_end_nothing_is_asked_or_told() -> None:
+    gate = threading.Event()
+    late = Scripted([lambda: NOTICE if gate.wait(5) else None])
+    with polling(late) as poller:
+        late.wait_asked(1)
+    gate.set()
+    with pytest.raises(Empty):
+        poller.notices.get(timeout=0.2)
+    assert late.asked == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "notices scripted"]
+
+
+def test_a_source_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    program = (
+        "import threading\n"
+        "from convoy.gang.notices.notice import Poller\n"
+        "class Hung:\n"
+        "    name, foretells = 'hung', True\n"
+        "    def poll(self): threading.Event().wait()\n"
+        "with Poller([Hung()], deadline_seconds=0.1) as poller:\n"
+        "    poller.first_round()\n"
+        "print('over')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+
+
+def test_a_spot_notice_is_seen_at_the_next_look() -> None:
+    with ImdsStandIn() as server:
+        environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
+        with Poller(machine_sources(environ, NoticesConfig()), NoticesConfig().poll_seconds) as poller:
+            assert {standing.source for standing in poller.first_round() if standing.answers} >= {"spot", "rebalance"}
+            server.interrupt(after_seconds=0.3)
+            given = time.monotonic() + 0.3
+            assert poller.notices.get(timeout=5).source == "spot"
+            assert time.monotonic() - given <= 4.0
+
+
+def test_a_slow_answer_on_one_path_does_not_delay_the_other() -> None:
+    with ImdsStandIn() as server:
+        imds = [Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, timeout_seconds=0.5) for _ in range(2)]
+        server.schedule(SPOT_ACTION, Reply(delay_seconds=5))
+        with Poller([SpotSource(imds[0], 30), RebalanceSource(imds[1])], poll_seconds=0.05) as poller:
+            poller.first_round()
+            assert answering(poller) == ["rebalance"]
+            server.recommend_rebalance()
+            assert poller.notices.get(timeout=4).kind == "rebalance"
+
+
+def test_a_notice_is_seen_when_the_service_is_back() -> None:
+    with ImdsStandIn() as server:
+        server.schedule(TOKEN, Reply(status=503))
+        server.interrupt()
+        imds = Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url})
+        with Poller([SpotSource(imds, 30)], poll_seconds=0.05) as poller:
+            poller.first_round()
+            assert answering(poller) == []
+            server.schedule(TOKEN)
+            assert poller.notices.get(timeout=5).kind == "end"
+
+
+def test_where_there_is_no_service_that_is_known_after_the_first_round() -> None:
+    environ = {"AWS_EC2_METADATA_DISABLED": "true"}
+    standings = poll_once(machine_sources(environ, NoticesConfig()))
+    assert [standing.problem for standing in standings[:2]] == ["AWS_EC2_METADATA_DISABLED = true"] * 2

@@ -16,8 +16,7 @@ from convoy.config.run import RunConfig
 from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, ImdsStandIn, Reply, utc
 from convoy.gang.notices.imds import Imds
-from convoy.gang.notices.notice import NoAnswer, Notice, Source
-from convoy.gang.notices.poller import SourceStatus
+from convoy.gang.notices.notice import NoAnswer, Notice, Source, SourceStatus
 from convoy.gang.notices.sources import (
     DRAIN,
     INTERRUPT_SECONDS,

@@ -11,9 +11,8 @@ from typing import TypeVar
 from convoy.gang.async_call import BackgroundCall, say
 from convoy.gang.diagnosis.node_health import DRIVER_SECONDS, gpu_problem
 from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
-from convoy.gang.evidence import Evidence
-from convoy.gang.notices.notice import Notice, ending_evidence, order_for, strongest
-from convoy.gang.notices.poller import Poller, SourceStatus
+from convoy.gang.messages import Evidence
+from convoy.gang.notices.notice import Notice, Poller, SourceStatus, ending_evidence, order_for, strongest
 from convoy.gang.notices.sources import has_metadata
 from convoy.gang.workers.board import Mark, OrderKind
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup

@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from convoy.gang.diagnosis.first_cause import AgentPlace
 from convoy.gang.diagnosis.hang_detector import HangDetector, hanging, progress
-from convoy.gang.evidence import Evidence
+from convoy.gang.diagnosis.verdict import AgentPlace
+from convoy.gang.messages import Evidence
 from convoy.gang.network.formation import PeerEvent, PeerGone, PeerLeft, PeerReportedSilent, PeersFailed, PeerSilent
 from convoy.gang.task import STOPPED
 from convoy.gang.workers.board import Mark

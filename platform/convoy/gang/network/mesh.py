@@ -11,7 +11,6 @@ from queue import SimpleQueue
 
 from convoy.config.errors import ConfigError
 from convoy.gang.network import handshake
-from convoy.gang.network.authentication import Authenticator
 from convoy.gang.network.connection import Connection, Connections, frame
 from convoy.gang.network.failure_detector import BEAT_SECONDS, AwakeClock, FailureDetector
 from convoy.gang.network.formation import (
@@ -27,7 +26,7 @@ from convoy.gang.network.formation import (
     Send,
     Step,
 )
-from convoy.gang.network.handshake import Hello, NodeAddress, Skew
+from convoy.gang.network.handshake import Authenticator, Hello, NodeAddress, Skew
 from convoy.gang.network.sockets import Dialer, listen
 
 HELLO_SECONDS = 5.0

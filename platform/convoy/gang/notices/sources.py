@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from convoy.config.json_text import parse_json
 from convoy.config.train import NoticesConfig
 from convoy.gang.notices.imds import Answer, Imds
-from convoy.gang.notices.notice import NoAnswer, Notice, Source
-from convoy.gang.notices.poller import DEADLINE_SECONDS, SourceStatus, poll_once
+from convoy.gang.notices.notice import DEADLINE_SECONDS, NoAnswer, Notice, Source, SourceStatus, poll_once
 from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.task import NOTICE_FILE
 from convoy.job.events.types import INTERRUPT

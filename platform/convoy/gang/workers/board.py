@@ -4,11 +4,15 @@ The memory is an anonymous file, which workers open by its path below the agent'
 nothing of it remains. Every value is one aligned store of 8 bytes, by one writer.
 """
 
+import contextlib
 import mmap
 import os
+import sys
+import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Literal, get_args
 
 Phase = Literal[
@@ -39,6 +43,16 @@ _MOST_TIERS = 62
 # A point in a run is one word, so that no reader sees the phase of one and the step of another.
 _COUNT_BITS, _STEP_BITS = 24, 32
 _MOST_COUNT = 2**_COUNT_BITS - 1
+
+
+LOOK_SECONDS = 0.1
+"""Between two looks; a beat that is older than `hang_detector.RECENT_SECONDS` says nothing about now."""
+
+_COLLECTIVES = "/torch/distributed/"
+"""Files in which the main thread waits for other ranks: FSDP's gathers, barriers, synchronous collectives."""
+
+_OPERATORS = "/torch/_ops.py"
+"""Between a collective that is an operator and the function that waits for it."""
 
 
 @dataclass(frozen=True)
@@ -289,3 +303,35 @@ def _unpack(point: int) -> tuple[Phase, int, int]:
 
 def _order(word: int) -> Order:
     return Order(_KINDS[word & 0xFF], word >> 8)
+
+
+@contextlib.contextmanager
+def beating(marker: Marker, waits_in: Collection[CodeType] = ()) -> Iterator[None]:
+    """Mark while the context lasts, in a thread, that Python runs in this worker, and whether it waits for other ranks.
+    Enter it in the thread that trains.
+
+    Of ranks at the same point all but one wait for that one: this tells the agent which. And a slow node is the one
+    that waits less than all others. waits_in: functions outside of torch that wait for other ranks.
+    """
+    over, main = threading.Event(), threading.get_ident()
+    thread = threading.Thread(target=_beat, args=(marker, main, waits_in, over), name="beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _beat(marker: Marker, main: int, waits_in: Collection[CodeType], over: threading.Event) -> None:
+    while True:
+        marker.beat(waiting=is_waiting(main, waits_in))
+        if over.wait(LOOK_SECONDS):
+            return
+
+
+def is_waiting(thread: int, waits_in: Collection[CodeType]) -> bool:
+    """Whether a thread waits for other ranks now."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code.co_filename.endswith(_OPERATORS):
+        frame = frame.f_back
+    return frame is not None and (frame.f_code in waits_in or _COLLECTIVES in frame.f_code.co_filename)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from convoy.config.run import training_hash
 from convoy.gang.async_call import BackgroundCall, say
-from convoy.gang.evidence import Evidence
+from convoy.gang.messages import Evidence
 from convoy.gang.task import RESERVED, STOPPED, Assignment, Node, Task
 from convoy.gang.workers.board import Board, Mark, OrderKind
 from convoy.gang.workers.compile_cache import CompileCache

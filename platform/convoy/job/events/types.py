@@ -18,33 +18,29 @@ from convoy.job.events.checkpoints import (
     CheckpointVerified,
     Restored,
 )
-from convoy.job.events.environment import (
-    INTERRUPT,
-    EventsDropped,
-    NoticeReceived,
-    NoticeSources,
-    StorageBad,
-    StorageGood,
-    StoreRequests,
-)
 from convoy.job.events.event import Event
-from convoy.job.events.failures import (
+from convoy.job.events.gang import (
+    INTERRUPT,
     OUTAGE,
     PEER_LOST,
     UNFIT,
+    EventsDropped,
     FailureDetected,
     FailureKind,
-    NodeChecked,
-    PeerSuspected,
-    SlowNode,
-    WorkerExited,
-)
-from convoy.job.events.generations import (
     GangStopped,
     GenerationEnded,
     GenerationStarted,
+    NodeChecked,
+    NoticeReceived,
+    NoticeSources,
     ParamDtypeChoice,
+    PeerSuspected,
     Rent,
+    SlowNode,
+    StorageBad,
+    StorageGood,
+    StoreRequests,
+    WorkerExited,
     WorkerReady,
 )
 from convoy.job.events.training import (

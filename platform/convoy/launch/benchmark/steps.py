@@ -112,7 +112,7 @@ def _gang(current: Any) -> "Any":
     """A function that runs a group as a gang of this step. Any failure but a preemption is the group's."""
     from metaflow.exception import MetaflowException
 
-    from convoy.gang.decisions import PreemptedError
+    from convoy.gang.messages import PreemptedError
     from convoy.launch.gang.step import GangFailedError
 
     def run(group: "Group", script: "Script") -> None:

@@ -115,7 +115,7 @@ def _print_card_command(task: str) -> None:
 
 @contextlib.contextmanager
 def _plainly(*kinds: type[Exception]) -> Iterator[None]:
-    from convoy.gang.decisions import PreemptedError
+    from convoy.gang.messages import PreemptedError
     from convoy.job.generations import CommitsLostError, FormationRefusedError, GenerationLostError
     from convoy.launch.gang.step import GangFailedError
 
@@ -129,7 +129,7 @@ def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call:
     """Whatever keeps node 0 from forming the generation ends the other nodes too, which wait for it, or come late; and
     what keeps another node from joining ends node 0."""
     from convoy.gang.async_call import BackgroundCall
-    from convoy.gang.decisions import PreemptedError
+    from convoy.gang.messages import PreemptedError
     from convoy.job.generations import FormationRefusedError, refuse_formation
     from convoy.launch.gang.step import GangFailedError
 

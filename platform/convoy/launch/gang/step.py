@@ -17,7 +17,7 @@ from convoy.config.run import RunConfig
 from convoy.display.page import Callout, Heading, Page, Text
 from convoy.gang.agent import Gang
 from convoy.gang.async_call import BackgroundCall, say
-from convoy.gang.decisions import INTERRUPTED, GangOutcome, PreemptedError
+from convoy.gang.messages import INTERRUPTED, GangOutcome, PreemptedError
 from convoy.gang.task import Node, Script, Task
 from convoy.job.events.log import EventReader
 from convoy.job.events.types import AnyEvent

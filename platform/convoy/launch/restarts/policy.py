@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from convoy.gang.decisions import INTERRUPTED, PREEMPTED
 from convoy.gang.diagnosis.verdict import REPEATS, cause_message, repeats
+from convoy.gang.messages import INTERRUPTED, PREEMPTED
 from convoy.gang.notices.sources import DrainRequest, DrainUnreadableError, read_drain
 from convoy.job.events.types import AnyEvent, FailureDetected, GenerationEnded, decode
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from convoy.job.events.failures import in_words
+from convoy.job.events.gang import in_words
 from convoy.job.events.types import (
     AnyEvent,
     FailureKind,

@@ -19,7 +19,7 @@ from convoy.display.page import (
     Timeline,
     columns,
 )
-from convoy.job.events.failures import FirstCause, happened, in_words, more, subject
+from convoy.job.events.gang import FirstCause, happened, in_words, more, subject
 from convoy.report.analysis.outcome import state_word
 from convoy.report.pages import checkpoint_sections
 from convoy.report.train_report import Generation, TrainReport

@@ -5,14 +5,19 @@ from typing import Any
 
 import pytest
 
-from convoy.gang.decisions import Decision, End, Finished, Preempted, Restart, Stopped
-from convoy.gang.evidence import Evidence
-from convoy.gang.network.messages import (
+from convoy.gang.messages import (
     MESSAGES,
+    Decision,
     DecisionMessage,
+    End,
+    Evidence,
     EvidenceMessage,
+    Finished,
     MarksMessage,
+    Preempted,
+    Restart,
     StartMessage,
+    Stopped,
 )
 from convoy.gang.workers.board import Mark
 from convoy.job.events.types import FailureDetected

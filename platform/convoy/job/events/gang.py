@@ -1,10 +1,104 @@
-"""Events of workers and nodes that fail, are suspected, or are slower than the others."""
+"""Events of a gang: how it was formed and ended, what failed, its storage, and notices of a machine's end."""
 
+from datetime import date
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from convoy.config.train import ParamDtype
 from convoy.job.events.event import Event
+from convoy.storage.usage import Requests
+
+
+class Rent(BaseModel):
+    """How a machine was bought, by the prices that were known when its run began."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    instance: str
+    """E.g. `p4d.24xlarge`."""
+    market: str
+    """on_demand, spot or capacity_block."""
+    region: str
+    usd_per_hour: float | None = None
+    """US dollars for the machine and hour; None: not known."""
+    price_date: date | None = None
+    """Day on which the price was observed."""
+    source: str = ""
+    usd_per_hour_on_demand: float | None = None
+    """What the same machine costs on demand there; None: not known."""
+    on_demand_date: date | None = None
+    """Day on which that was observed."""
+    on_demand_source: str = ""
+
+
+class ParamDtypeChoice(BaseModel):
+    """How `train.param_dtype: auto` was decided for a new job, on node 0's machine."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    param_dtype: ParamDtype
+    device: str
+    flops: dict[ParamDtype, float] = {}
+    """Operations/s of one rank in products of the job's matrix sizes, by type; empty on a GPU, where bf16 is chosen
+    without a measurement."""
+
+    def in_words(self) -> str:
+        """The type, and what it was chosen by."""
+        if not self.flops:
+            return f"{self.param_dtype}, as on any GPU"
+        rates = ", ".join(f"{rate / 1e9:.3g} GFLOP/s in {dtype}" for dtype, rate in self.flops.items())
+        return f"{self.param_dtype}, the faster type here: a rank multiplies the job's matrices at {rates}"
+
+
+class GenerationStarted(Event):
+    """An agent formed or joined the gang of a generation. Only node 0's carries the run's facts."""
+
+    kind: Literal["generation_started"] = "generation_started"
+    run: str = ""
+    """Metaflow pathspec, e.g. `TrainFlow/123`."""
+    attempt: int = 0
+    nodes: int = 1
+    world_size: int = 1
+    parent_generation: int | None = None
+    parent_step: int | None = None
+    """The commit this generation goes on from; None: from the start."""
+    host: str = ""
+    tiers: list[str] = Field(default_factory=list)
+    """URIs of the job on each shared tier, in order: the root first."""
+    rent: Rent | None = None
+    """Of this node's machine; None: it has no price, as this host in a local run."""
+    training: str = ""
+    """`training_hash` of its configuration; empty: a script, or a log from before it was recorded."""
+    param_dtype: ParamDtypeChoice | None = None
+    """None: the configuration or an earlier generation of the job settled the type."""
+
+
+class WorkerReady(Event):
+    """A rank reached a point of its start-up."""
+
+    kind: Literal["worker_ready"] = "worker_ready"
+    phase: Literal["imported", "connected", "built", "restored", "first_step"]
+    seconds: float
+    """Since the worker's process began."""
+
+
+class GangStopped(Event):
+    """No worker of this node is left, nor anything that one of them started."""
+
+    kind: Literal["gang_stopped"] = "gang_stopped"
+    seconds: float
+    """Since they were ordered to end, or were killed."""
+
+
+class GenerationEnded(Event):
+    """The agent of a node saw its workers end."""
+
+    kind: Literal["generation_ended"] = "generation_ended"
+    outcome: Literal["finished", "stopped", "failed", "preempted"]
+    step: int = 0
+    """Steps done; meaningful from node 0."""
+
 
 PEER_LOST = 70
 """Exit code of a worker that failed because another rank was gone: a consequence, never the first cause."""
@@ -175,3 +269,64 @@ def exit_words(exited: WorkerExited | FirstCause) -> str:
     if exited.exit_code is not None:
         return f"exit code {exited.exit_code}"
     return "no exit code was seen"
+
+
+INTERRUPT = "interrupt"
+"""The source of a notice that came from whoever started the run: Ctrl-C, a closed terminal, the end of its launcher."""
+
+
+class StorageBad(Event):
+    """A tier did not take and give back a few bytes in time (the agent's probe). Training goes on."""
+
+    kind: Literal["storage_bad"] = "storage_bad"
+    tier: str
+    """URI of the job there."""
+    problem: str
+    """In one line, such as `No space left on device` or `no answer for 2.1 s`."""
+    seconds: float
+    """For which it had been asked."""
+
+
+class StorageGood(Event):
+    """A tier that was bad takes and gives bytes again."""
+
+    kind: Literal["storage_good"] = "storage_good"
+    tier: str
+    seconds: float
+    """For which it was bad."""
+
+
+class StoreRequests(Requests, Event):
+    """What the writer's process asked of one bucket since its last such event; written at most every minute, and at
+    the end. A process that is killed does not write its last ones."""
+
+    kind: Literal["store_requests"] = "store_requests"
+
+
+class EventsDropped(Event):
+    """Events before this one were lost: the storage was away for so long that too many waited for it."""
+
+    kind: Literal["events_dropped"] = "events_dropped"
+    events: int
+    """How many, of this writer."""
+
+
+class NoticeSources(Event):
+    """Where this node can learn ahead that its machine will be taken away; written once, after the first round of
+    questions. A signal, or a person's wish, is always heard, and not among them. A machine of one's own
+    that has none does not write it."""
+
+    kind: Literal["notice_sources"] = "notice_sources"
+    answering: list[str]
+
+
+class NoticeReceived(Event):
+    """A notice that a machine will be taken away, or may be, and what the gang does about it."""
+
+    kind: Literal["notice_seen"] = "notice_seen"
+    source: str
+    notice: Literal["end", "rebalance"]
+    action: Literal["none", "save", "save_and_end", "end"]
+    deadline: float | None = None
+    """Unix time at which the machine goes."""
+    text: str = ""
