@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from convoy.display.formatting import duration, rate, significant
-from convoy.job.events.types import AnyEvent
+from convoy.job.events.types import Event
 from convoy.report.fold import fold
 from convoy.storage import open_store
 from tests.flows.places import REPOSITORY, Place
@@ -28,7 +28,7 @@ from tests.report.synthetic import failed_job, restarted_job, running_job, write
 pytestmark = pytest.mark.system
 
 FLOW = Path(__file__).parent / "fixtures" / "card_flow.py"
-LOGS: dict[str, Callable[[], list[AnyEvent]]] = {
+LOGS: dict[str, Callable[[], list[Event]]] = {
     "running": running_job,
     "finished": restarted_job,
     "failed": failed_job,

@@ -10,7 +10,7 @@ import click.testing
 import pytest
 
 from convoy.cli.main import main
-from convoy.job.events.types import AnyEvent, ScriptStep
+from convoy.job.events.types import Event, ScriptStep
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.lineage import CommitRef, Generation, generation_name
 from convoy.job.record import SCRIPT_DATA, JobRecord
@@ -25,7 +25,7 @@ def convoy(*words: str | Path) -> click.testing.Result:
 
 def a_job(
     store: Store,
-    events: Sequence[AnyEvent] = (),
+    events: Sequence[Event] = (),
     created: float = 1_800_000_000.0,
     started: float = 0.0,
     fingerprint: str = "f",

@@ -31,9 +31,9 @@ from convoy.drills.fault import GangSize
 from convoy.drills.faults.node import NodeKill
 from convoy.drills.observe import Observation
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointAlert,
     CheckpointSaved,
+    Event,
     EventsDropped,
     FailureDetected,
     GangStopped,
@@ -51,7 +51,7 @@ STEPS = 8
 
 
 def a_trial(
-    events: Sequence[AnyEvent], injected: Sequence[float] = (BEGAN,), history: History | None = None
+    events: Sequence[Event], injected: Sequence[float] = (BEGAN,), history: History | None = None
 ) -> Observation:
     fault = NodeKill(GangSize(3, 1), Random(0), Path("/nowhere"))
     config = RunConfig()
@@ -281,7 +281,7 @@ def test_what_nothing_would_remove_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("events", [[], [started(1, BEGAN), a_step(1, BEGAN + 1)]])
-def test_without_an_injection_every_check_still_says_something_or_nothing(events: list[AnyEvent]) -> None:
+def test_without_an_injection_every_check_still_says_something_or_nothing(events: list[Event]) -> None:
     trial = a_trial(events, injected=())
     for lines in (
         stopped_late(trial, {0}, 3.0),

@@ -11,7 +11,7 @@ from convoy.drills.faults.worker import WorkerKill
 from convoy.drills.observe import Observation
 from convoy.gang.local_node import NodeResult
 from convoy.gang.messages import GangOutcome
-from convoy.job.events.types import AnyEvent, Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
+from convoy.job.events.types import Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.lineage import CommitRef, Generation, History
 
 BATCH = 8
@@ -25,12 +25,12 @@ def a_fault(kind: type[Fault], folder: Path = Path("nowhere"), **facts: Any) -> 
     return kind(**{"size": GangSize(3, 1), "random": Random(7), "folder": folder, **facts})
 
 
-def at(t: float, event: Event, generation: int = 1, node: int = 0) -> AnyEvent:
+def at(t: float, event: Event, generation: int = 1, node: int = 0) -> Event:
     stamped: Any = event.model_copy(update={"t": t, "generation": generation, "node": node})
     return stamped  # type: ignore[no-any-return]
 
 
-def steps(first: int, last: int, began: float, generation: int) -> list[AnyEvent]:
+def steps(first: int, last: int, began: float, generation: int) -> list[Event]:
     """One each tenth of a second, the first of them a tenth after `began`."""
     return [
         at(
@@ -42,17 +42,17 @@ def steps(first: int, last: int, began: float, generation: int) -> list[AnyEvent
     ]
 
 
-def started(t: float, generation: int, parent: tuple[int, int] | None = None, attempt: int = 0) -> list[AnyEvent]:
+def started(t: float, generation: int, parent: tuple[int, int] | None = None, attempt: int = 0) -> list[Event]:
     of = {} if parent is None else {"parent_generation": parent[0], "parent_step": parent[1]}
     facts: dict[str, Any] = {"run": "Drill/1", "attempt": attempt, "nodes": 3, "world_size": 3, **of}
     return [at(t, GenerationStarted(**facts), generation, node) for node in range(3)]
 
 
-def ended(t: float, generation: int, outcome: Any) -> list[AnyEvent]:
+def ended(t: float, generation: int, outcome: Any) -> list[Event]:
     return [at(t, GenerationEnded(outcome=outcome), generation, node) for node in range(3)]
 
 
-def failed(t: float, rank: int, generation: int = 1, **facts: Any) -> AnyEvent:
+def failed(t: float, rank: int, generation: int = 1, **facts: Any) -> Event:
     cause: dict[str, Any] = {
         "cause": "exited",
         "failed_node": rank,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.job.events.log import EventReader, read_events
-from convoy.job.events.types import AnyEvent, GenerationEnded, StepDone
+from convoy.job.events.types import Event, GenerationEnded, StepDone
 from convoy.job.record import job_store
 from convoy.storage import Store
 from tests.flows.places import CONVOY, FLOW, SMOKE, Place, wait_for
@@ -90,7 +90,7 @@ def preempt(imds: ImdsStandIn, store: Store, generation: int) -> None:
     imds.calm()
 
 
-def await_events(store: Store, generation: int, kind: type[AnyEvent], count: int = 1) -> None:
+def await_events(store: Store, generation: int, kind: type[Event], count: int = 1) -> None:
     """Until the log holds so many of the kind. Reads each event once, as a whole log takes a core that trains."""
     reader, seen = EventReader(store), 0
 

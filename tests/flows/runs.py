@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy.job.events.log import read_events
-from convoy.job.events.types import AnyEvent
+from convoy.job.events.types import Event
 from convoy.job.record import job_store
 from convoy.storage import Store
 from tests.flows.places import FLOW, SMOKE, Place, agent_pid, flow_command, wait_for, with_all_below, worker_pid
@@ -47,7 +47,7 @@ class Run:
     def folder(self) -> Path:
         return self.place.root / self.job
 
-    def events(self) -> list[AnyEvent]:
+    def events(self) -> list[Event]:
         return read_events(self.store)
 
     def data(self, *names: str) -> dict[str, Any]:

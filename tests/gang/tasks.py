@@ -15,7 +15,7 @@ from convoy.gang.agent import Gang
 from convoy.gang.messages import GangOutcome
 from convoy.gang.task import Node, Task
 from convoy.job.events.log import read_events
-from convoy.job.events.types import AnyEvent
+from convoy.job.events.types import Event
 from convoy.job.record import job_store
 from convoy.storage import open_store
 from tests.training.job import tiny
@@ -67,7 +67,7 @@ def pid_of(gang: Gang, local_rank: int) -> int:
     return int(wait_for("a worker", known))
 
 
-def events_of(task: Task) -> list[AnyEvent]:
+def events_of(task: Task) -> list[Event]:
     return read_events(job_store(task.root, task.job))
 
 

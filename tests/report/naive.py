@@ -7,10 +7,10 @@ the events report, one kind after the other, and derives only the ends from time
 from collections.abc import Sequence
 
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointSaved,
     Environment,
     Evaluated,
+    Event,
     FailureDetected,
     GenerationStarted,
     NoticeReceived,
@@ -24,7 +24,7 @@ from convoy.report.train_report import Generation
 NAMES = ("productive", "recomputed", "checkpoint", "measuring", "restarting", "waiting", "other")
 
 
-def last_kept(events: Sequence[AnyEvent]) -> dict[int, float]:
+def last_kept(events: Sequence[Event]) -> dict[int, float]:
     """For each generation that the job goes on from, its last step that counts."""
     starts = {e.generation: (e.parent_generation, e.parent_step) for e in events if isinstance(e, GenerationStarted)}
     for e in events:
@@ -40,7 +40,7 @@ def last_kept(events: Sequence[AnyEvent]) -> dict[int, float]:
     return kept
 
 
-def node_times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> dict[tuple[int, int], dict[str, float]]:
+def node_times(events: Sequence[Event], formed: Sequence[Generation]) -> dict[tuple[int, int], dict[str, float]]:
     """Seconds of each part by generation and node."""
     kept, found = last_kept(events), {}
     for i, generation in enumerate(formed):
@@ -56,7 +56,7 @@ def node_times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> dict
     return found
 
 
-def _node_time(own: Sequence[AnyEvent], generation: Generation, end: float, kept: float, node: int) -> dict[str, float]:
+def _node_time(own: Sequence[Event], generation: Generation, end: float, kept: float, node: int) -> dict[str, float]:
     found = dict.fromkeys(NAMES, 0.0)
     steps = [e for e in own if isinstance(e, StepDone)]
     evaluations = [e for e in own if isinstance(e, Evaluated)]
@@ -115,7 +115,7 @@ def _node_time(own: Sequence[AnyEvent], generation: Generation, end: float, kept
     return found
 
 
-def goodput(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> dict[int, dict[str, float]]:
+def goodput(events: Sequence[Event], formed: Sequence[Generation]) -> dict[int, dict[str, float]]:
     """Seconds of each part by node."""
     nodes: dict[int, dict[str, float]] = {}
     for (_, node), spent in node_times(events, formed).items():
@@ -125,7 +125,7 @@ def goodput(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> dict[in
     return nodes
 
 
-def usd(events: Sequence[AnyEvent], formed: Sequence[Generation], per_hour: Sequence[float]) -> dict[str, float]:
+def usd(events: Sequence[Event], formed: Sequence[Generation], per_hour: Sequence[float]) -> dict[str, float]:
     """Dollars by what the machines did. per_hour: the price in each generation."""
     found = dict.fromkeys(("productive", "recomputed", "measuring", "stalled", "idle"), 0.0)
     names = {"checkpoint": "stalled", "waiting": "stalled", "other": "stalled", "restarting": "idle"}
@@ -135,7 +135,7 @@ def usd(events: Sequence[AnyEvent], formed: Sequence[Generation], per_hour: Sequ
     return found
 
 
-def incident_times(events: Sequence[AnyEvent], generation: int) -> tuple[float | None, float | None]:
+def incident_times(events: Sequence[Event], generation: int) -> tuple[float | None, float | None]:
     """Seconds until the job had recovered from the end of this generation, and until it was beyond it."""
     starts = [e.t for e in events if isinstance(e, GenerationStarted) and e.generation > generation]
     own = [e for e in events if e.generation == generation and (not starts or e.t <= starts[0])]

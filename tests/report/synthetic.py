@@ -9,7 +9,6 @@ from typing import Any
 
 from convoy.config.run import RunConfig
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointSaved,
     Environment,
     Evaluated,
@@ -47,7 +46,7 @@ class Log:
     """Appends events at `t`; `wait` moves the clock."""
 
     t: float = 1_800_000_000.0
-    events: list[AnyEvent] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     generation: int = 0
     world_size: int = 2
     rents: Mapping[int, Rent] = field(default_factory=dict)
@@ -140,7 +139,7 @@ class Log:
             self.add(MemoryPeak(step=step, bytes=812_000_000 + 1_000_000 * rank, device="host"), rank=rank)
 
 
-def finished_job() -> list[AnyEvent]:
+def finished_job() -> list[Event]:
     """170 steps of 2 ranks, undisturbed."""
     log = Log()
     log.start()
@@ -150,7 +149,7 @@ def finished_job() -> list[AnyEvent]:
     return log.events
 
 
-def failed_job() -> list[AnyEvent]:
+def failed_job() -> list[Event]:
     """Rank 1 is killed after step 120; the newest checkpoint holds step 85."""
     log = Log()
     log.start()
@@ -160,7 +159,7 @@ def failed_job() -> list[AnyEvent]:
     return log.events
 
 
-def running_job(step: int = 90) -> list[AnyEvent]:
+def running_job(step: int = 90) -> list[Event]:
     """In the middle."""
     log = Log()
     log.start()
@@ -169,7 +168,7 @@ def running_job(step: int = 90) -> list[AnyEvent]:
     return log.events
 
 
-def resumed_job() -> list[AnyEvent]:
+def resumed_job() -> list[Event]:
     """The failed job, gone on with from step 85 by 2 ranks, and finished."""
     log = Log(events=failed_job())
     log.t = log.events[-1].t + 100
@@ -179,7 +178,7 @@ def resumed_job() -> list[AnyEvent]:
     return log.events
 
 
-def restarted_job() -> list[AnyEvent]:
+def restarted_job() -> list[Event]:
     """Rank 1 is killed after step 120; the gang restarts in place from step 85, and finishes."""
     log = Log()
     log.start()
@@ -191,7 +190,7 @@ def restarted_job() -> list[AnyEvent]:
     return log.events
 
 
-def write_log(job: Store, events: Iterable[AnyEvent]) -> None:
+def write_log(job: Store, events: Iterable[Event]) -> None:
     """The events where a job's writers put them, with the times they have."""
     with contextlib.ExitStack() as open_:
         appenders: dict[str, Appender] = {}

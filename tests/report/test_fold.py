@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointFailed,
     CheckpointSaved,
     Environment,
     Evaluated,
+    Event,
     GenerationEnded,
     GenerationStarted,
     RankThroughput,
@@ -132,7 +132,7 @@ def test_mfu_is_there_only_where_the_peak_is_known() -> None:
 
 
 def test_the_machine_is_what_the_slowest_rank_measured_before_the_first_step() -> None:
-    def told(event: AnyEvent) -> AnyEvent:
+    def told(event: Event) -> Event:
         if not isinstance(event, Environment) or event.generation > 0:
             return event
         rate = 1e11 if event.rank == 0 else 9e10

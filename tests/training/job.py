@@ -20,7 +20,7 @@ from convoy.data.prepare import prepare
 from convoy.gang.task import Assignment, Place
 from convoy.gang.workers.board import Board
 from convoy.job.events.log import read_events
-from convoy.job.events.types import AnyEvent, Event, StepDone
+from convoy.job.events.types import Event, StepDone
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, Generation, lineage, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris
@@ -169,7 +169,7 @@ class Job:
 
     def events(self, kind: type[E], generation: int | None = None) -> list[E]:
         """All events of a kind, of one generation or of all, by time."""
-        found: Sequence[AnyEvent] = read_events(self.store)
+        found: Sequence[Event] = read_events(self.store)
         return [e for e in found if isinstance(e, kind) and generation in (None, e.generation)]
 
     def losses(self, generation: int | None = None) -> list[float]:

@@ -16,7 +16,7 @@ from convoy.config.loader import default_root
 from convoy.display.page import Page
 from convoy.display.terminal import show
 from convoy.job.events.log import read_events
-from convoy.job.events.types import AnyEvent
+from convoy.job.events.types import Event
 from convoy.job.lineage import History, newest_config, read_history
 from convoy.job.record import existing_jobs, job_uri, latest_start, read_config, read_record
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
@@ -85,7 +85,7 @@ class Jobs:
         click.echo(f"convoy: job {newest}, the newest one under {self.root}", err=True)
         return newest
 
-    def read(self, job: str) -> tuple[Store, list[AnyEvent], dict[str, Any]]:
+    def read(self, job: str) -> tuple[Store, list[Event], dict[str, Any]]:
         """The job's store, its log, and the configuration it ran with last. Raises ConfigError if there is none."""
         store = self.store(job)
         return store, read_events(store), configuration(store, read_history(store))

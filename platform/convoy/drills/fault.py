@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from convoy.job.events.types import AnyEvent, FailureDetected, FailureKind, StepDone
+from convoy.job.events.types import Event, FailureDetected, FailureKind, StepDone
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
@@ -56,7 +56,7 @@ class Expectation:
 class GangProgress:
     """How far a gang is, as its log tells now."""
 
-    events: Sequence[AnyEvent]
+    events: Sequence[Event]
     """All that was logged so far, by time."""
     attempt: int
     """Of the run's step: 0 is the first."""
@@ -163,7 +163,7 @@ class Fault(ABC):
     def expected(self) -> Expectation:
         """How the trial is to end. Called after the injection."""
 
-    def shows(self, event: AnyEvent) -> bool:
+    def shows(self, event: Event) -> bool:
         """Whether the event is the gang's notice of the fault: the first one after the injection gives `detected_s`."""
         return isinstance(event, FailureDetected)
 

@@ -14,7 +14,7 @@ from convoy.drills.gang import SOON_SECONDS, DrillError, DrillGang
 from convoy.gang.local_node import NodeResult
 from convoy.gang.messages import GangOutcome
 from convoy.gang.workers.processes import descendants, living, read_stat
-from convoy.job.events.types import AnyEvent, GenerationEnded, GenerationStarted
+from convoy.job.events.types import Event, GenerationEnded, GenerationStarted
 
 FLOW = shipped("flows") / "train_flow.py"
 
@@ -94,7 +94,7 @@ class FlowGang(DrillGang):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._run.wait(SOON_SECONDS)
 
-    def _ended(self, events: Sequence[AnyEvent], generation: int) -> Sequence[NodeResult]:
+    def _ended(self, events: Sequence[Event], generation: int) -> Sequence[NodeResult]:
         ends = {e.node: e.outcome for e in events if isinstance(e, GenerationEnded) and e.generation == generation}
         return [
             NodeResult(outcome=GangOutcome(outcome=ends[node]))

@@ -19,7 +19,7 @@ from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.gang.task import Task
 from convoy.gang.workers.processes import descendants, environment_of, living, name_of, read_stat
 from convoy.job.events.log import EventReader
-from convoy.job.events.types import AnyEvent
+from convoy.job.events.types import Event
 from convoy.job.heartbeat import read_mark
 from convoy.job.lineage import generation_numbers, parse_commits
 from convoy.job.record import job_store
@@ -61,7 +61,7 @@ class DrillGang(ABC):
         self.injected: list[float] = []
         """Wall times, of what `inject` returned."""
         self.token = f"{os.getpid()}-{job}"
-        self._events: list[AnyEvent] = []
+        self._events: list[Event] = []
         self._reader = EventReader(self.store)
         self._orders = hooks.Orders(self.folder)
 
@@ -95,9 +95,9 @@ class DrillGang(ABC):
             time.sleep(LOOK_SECONDS)
         return value
 
-    def wait_for_event(self, what: str, which: Callable[[AnyEvent], bool], seconds: float = SOON_SECONDS) -> AnyEvent:
+    def wait_for_event(self, what: str, which: Callable[[Event], bool], seconds: float = SOON_SECONDS) -> Event:
         """The first event of the log that is so, old ones included. Raises DrillError if there is none in time."""
-        found: list[AnyEvent] = self.wait_for(what, lambda: [*filter(which, self.progress().events)], seconds)
+        found: list[Event] = self.wait_for(what, lambda: [*filter(which, self.progress().events)], seconds)
         return found[0]
 
     def processes(self) -> set[int]:

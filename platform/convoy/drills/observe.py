@@ -13,8 +13,8 @@ from convoy.config.run import RunConfig
 from convoy.drills.fault import Expectation, Fault
 from convoy.gang.local_node import NodeResult
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointFailed,
+    Event,
     FailureDetected,
     NoticeReceived,
     PeerSuspected,
@@ -41,7 +41,7 @@ class Observation:
     config: RunConfig
     injected: Sequence[float]
     """Wall times, oldest first; empty: the fault was never put in."""
-    events: Sequence[AnyEvent]
+    events: Sequence[Event]
     """The whole log, by time."""
     history: History
     """Generations and commits of the job."""
@@ -57,7 +57,7 @@ class Observation:
         return fold(self.events)
 
     @cached_property
-    def branch(self) -> list[AnyEvent]:
+    def branch(self) -> list[Event]:
         """The events that the final state stands on."""
         return surviving(self.events, lineage(self.events))
 
@@ -198,7 +198,7 @@ def _alarms(trial: Observation, expected: Expectation) -> list[str]:
     return found
 
 
-def _own(trial: Observation, event: AnyEvent) -> bool:
+def _own(trial: Observation, event: Event) -> bool:
     """The drill's own notice, by which it ends a job that would go on for ever."""
     return trial.drained and isinstance(event, NoticeReceived) and event.source == "drain"
 
@@ -228,5 +228,5 @@ def _word(result: NodeResult) -> str:
     return result.outcome.outcome + (f" ({first})" if first else "")
 
 
-def _words(event: AnyEvent) -> str:
+def _words(event: Event) -> str:
     return event.model_dump_json(exclude={"t", "generation", "node", "log_tail"}, exclude_defaults=True)

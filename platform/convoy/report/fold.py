@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointSaved,
     Evaluated,
+    Event,
     GenerationStarted,
     ModelBuilt,
     NoticeSources,
@@ -40,9 +40,7 @@ PACE_STEPS = 50
 _PHASES = ("imported", "connected", "built", "restored", "first_step")
 
 
-def fold(
-    events: Sequence[AnyEvent], target_steps: int | None = None, heartbeat: Heartbeat | None = HERE
-) -> TrainReport:
+def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: Heartbeat | None = HERE) -> TrainReport:
     """The report of a job of `target_steps` steps, by its whole log or the part that exists so far.
 
     events: by time, as `read_events` gives them. Curves, samples and checkpoints are of the living branch only;
@@ -126,7 +124,7 @@ def _step(e: StepDone) -> Step:
     )  # fmt: skip
 
 
-def _steps_done(branch: Sequence[AnyEvent], parent_step: int | None) -> int:
+def _steps_done(branch: Sequence[Event], parent_step: int | None) -> int:
     done = (e.step for e in branch if isinstance(e, StepDone | ScriptStep | CheckpointSaved | Restored))
     return max(done, default=parent_step or 0)
 
@@ -148,26 +146,26 @@ def _eta(outcome: Outcome, step: int, target: int | None, pace: float | None) ->
     return max(target - step, 0) * pace
 
 
-def _model(branch: Sequence[AnyEvent]) -> Model | None:
+def _model(branch: Sequence[Event]) -> Model | None:
     built = next((e for e in reversed(branch) if isinstance(e, ModelBuilt)), None)
     if built is None:
         return None
     return Model(name=built.name, parameters=built.parameters, flops_per_token=built.flops_per_token)
 
 
-def _validations(branch: Sequence[AnyEvent]) -> tuple[Validation, ...]:
+def _validations(branch: Sequence[Event]) -> tuple[Validation, ...]:
     by_step = {e.step: e for e in branch if isinstance(e, Evaluated)}  # a restart evaluates its first step again
     return tuple(Validation(step=n, loss=e.loss, bits_per_byte=e.bits_per_byte) for n, e in sorted(by_step.items()))
 
 
-def _samples(branch: Sequence[AnyEvent]) -> tuple[Sample, ...]:
+def _samples(branch: Sequence[Event]) -> tuple[Sample, ...]:
     """The samples of the newest step that has any."""
     samples = [Sample(step=e.step, prompt=e.prompt, text=e.text) for e in branch if isinstance(e, SampleText)]
     newest = max((sample.step for sample in samples), default=None)
     return tuple(sample for sample in samples if sample.step == newest)
 
 
-def _startup(newest: Sequence[AnyEvent]) -> tuple[Phase, ...]:
+def _startup(newest: Sequence[Event]) -> tuple[Phase, ...]:
     phases: list[Phase] = []
     before = 0.0
     for name in _PHASES:

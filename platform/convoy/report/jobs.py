@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from convoy.config.errors import first_mistake
 from convoy.job.events.log import read_events
-from convoy.job.events.types import AnyEvent, GenerationStarted, MemoryPeak, RankThroughput, StepDone
+from convoy.job.events.types import Event, GenerationStarted, MemoryPeak, RankThroughput, StepDone
 from convoy.job.heartbeat import heartbeat
 from convoy.job.lineage import generation_name, generation_numbers, read_generation
 from convoy.job.record import JobRecord, read_config, read_record, target_steps
@@ -87,14 +87,14 @@ def _newest_config(store: Store, numbers: list[int]) -> dict[str, Any]:
     return {}
 
 
-def _without_most_steps(events: list[AnyEvent]) -> list[AnyEvent]:
+def _without_most_steps(events: list[Event]) -> list[Event]:
     """The log of one generation with its newest step only: the others take time and change nothing."""
     steps = [e for e in events if isinstance(e, StepDone)]
     others = [e for e in events if not isinstance(e, StepDone | RankThroughput | MemoryPeak)]
     return sorted([*others, *steps[-1:]], key=lambda e: e.t)
 
 
-def _newest_events(store: Store, numbers: list[int]) -> list[AnyEvent]:
+def _newest_events(store: Store, numbers: list[int]) -> list[Event]:
     """The log of the newest generation that logged anything."""
     for number in reversed(numbers):
         events = read_events(store, number)

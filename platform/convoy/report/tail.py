@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from convoy.config.errors import printable
 from convoy.display import formatting
 from convoy.job.events.log import EventReader
-from convoy.job.events.types import AnyEvent, FailureDetected, GenerationEnded, GenerationStarted, StepDone
+from convoy.job.events.types import Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.heartbeat import is_live, read_mark
 from convoy.report.analysis.timeline import timeline
 from convoy.report.train_report import TrainReport
@@ -46,7 +46,7 @@ def _runs(store: Store) -> bool:
     return mark is not None and is_live(mark, time.time())
 
 
-def lines(events: list[AnyEvent]) -> list[str]:
+def lines(events: list[Event]) -> list[str]:
     """One line per step and per moment that a person wants to read, by time."""
     steps = [(e.t, _step(e)) for e in events if isinstance(e, StepDone)]
     moments = [(m.t, m.text) for m in timeline(events)]

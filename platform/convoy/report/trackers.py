@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.errors import ConfigError
-from convoy.job.events.types import AnyEvent, CheckpointSaved, Evaluated, MemoryPeak, SampleText, StepDone
+from convoy.job.events.types import CheckpointSaved, Evaluated, Event, MemoryPeak, SampleText, StepDone
 from convoy.report.analysis.lineage import lineage, surviving
 
 _MLFLOW_METRICS, _MLFLOW_PARAMETERS = 1000, 100
 """Per request; MLflow's REST API refuses more."""
 
 
-def scalars(events: Sequence[AnyEvent]) -> Iterator[tuple[str, float, int, float]]:
+def scalars(events: Sequence[Event]) -> Iterator[tuple[str, float, int, float]]:
     """(name, value, step, Unix time) of every measured number on the living branch, by time."""
     for event in surviving(events, lineage(events)):
         for name, value in _numbers(event).items():
             yield name, value, event.step, event.t  # type: ignore[attr-defined]  # all kinds with numbers have a step
 
 
-def to_tensorboard(events: Sequence[AnyEvent], folder: str | Path) -> int:
+def to_tensorboard(events: Sequence[Event], folder: str | Path) -> int:
     """Write a TensorBoard log into `folder`; gives the number of its scalars.
 
     Raises ConfigError where tensorboard is not installed.
@@ -44,7 +44,7 @@ def to_tensorboard(events: Sequence[AnyEvent], folder: str | Path) -> int:
 
 
 def to_mlflow(
-    events: Sequence[AnyEvent],
+    events: Sequence[Event],
     tracking_uri: str,
     experiment: str,
     run_name: str,
@@ -74,7 +74,7 @@ def to_mlflow(
     return run_id
 
 
-def _fill_run(client: Any, run_id: str, events: Sequence[AnyEvent], parameters: Mapping[str, Any]) -> None:
+def _fill_run(client: Any, run_id: str, events: Sequence[Event], parameters: Mapping[str, Any]) -> None:
     from mlflow.entities import Metric, Param
 
     metrics = [Metric(name, value, _milliseconds(t), step) for name, value, step, t in scalars(events)]
@@ -96,7 +96,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def _numbers(event: AnyEvent) -> dict[str, float]:
+def _numbers(event: Event) -> dict[str, float]:
     values: dict[str, float] = {}
     match event:
         case StepDone():

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from convoy.job.events.log import EventReader, EventWriter, read_events
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointSaved,
     Event,
     EventsDropped,
@@ -41,7 +40,7 @@ def did(step: int, t: float = 0.0) -> RankThroughput:
     return RankThroughput(t=t, step=step, tokens=4096, seconds=0.25)
 
 
-def steps(events: list[AnyEvent]) -> list[int]:
+def steps(events: list[Event]) -> list[int]:
     return [event.step for event in events if isinstance(event, RankThroughput)]
 
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from convoy.display.page import Chart, Heading, Page, Table, Value, Values
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointSaved,
     Environment,
     Evaluated,
+    Event,
     FailureDetected,
     GenerationEnded,
     RankThroughput,
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.campaign
 PARTS = ("productive", "recomputed", "checkpoint", "measuring", "restarting", "waiting", "other")
 
 
-def spent(events: list[AnyEvent]) -> Goodput:
+def spent(events: list[Event]) -> Goodput:
     found = fold(events, 170).goodput
     assert found is not None
     return found
@@ -242,7 +242,7 @@ def test_any_history_spends_its_time_as_a_naive_fold_says(happenings: list[tuple
     assert_as_naive(disturbed(happenings).events, seconds=1e-4)
 
 
-def assert_as_naive(events: list[AnyEvent], seconds: float) -> None:
+def assert_as_naive(events: list[Event], seconds: float) -> None:
     """To within so many seconds. What is neither a step nor anything else that is logged has two names."""
     report = fold(events, 170)
     assert report.goodput is not None

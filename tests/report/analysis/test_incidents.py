@@ -11,10 +11,10 @@ from rich.console import Console
 from convoy.display.page import Callout, Heading, Page, Table, Text, Value, Values
 from convoy.display.terminal import show
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointSaved,
     Environment,
     Evaluated,
+    Event,
     FailureDetected,
     GangStopped,
     GenerationEnded,
@@ -46,7 +46,7 @@ from tests.report.synthetic import (
 pytestmark = pytest.mark.campaign
 
 
-def only(events: list[AnyEvent]) -> Incident:
+def only(events: list[Event]) -> Incident:
     (incident,) = fold(events, 170).incidents
     return incident
 

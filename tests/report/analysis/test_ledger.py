@@ -15,10 +15,10 @@ from rich.console import Console
 from convoy.display.page import Heading, Page, Table, Text, Value, Values
 from convoy.display.terminal import show
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointCopied,
     CheckpointSaved,
     CheckpointsPruned,
+    Event,
     GenerationEnded,
     GenerationStarted,
     NoticeReceived,
@@ -48,7 +48,7 @@ HOUR = 3600.0
 TOKENS = 1_000_000
 
 
-def cost_of(events: list[AnyEvent]) -> Cost:
+def cost_of(events: list[Event]) -> Cost:
     found = fold(events, 100).cost
     assert found is not None
     return found
@@ -76,7 +76,7 @@ def hours(log: Log, first: int, last: int) -> None:
             log.add(WorkerReady(phase="first_step", seconds=1.0), rank=0)
 
 
-def preempted_job(first: Mapping[int, Rent], second: Mapping[int, Rent]) -> list[AnyEvent]:
+def preempted_job(first: Mapping[int, Rent], second: Mapping[int, Rent]) -> list[Event]:
     """Each node: 0.5 h of start and 4 h of steps, of which 1 h is lost; then 0.5 h and 5 h, and 0.25 h for the end."""
     log = Log()
     begin(log, 0, first)
@@ -229,7 +229,7 @@ def test_checkpoints_in_a_bucket_are_paid_for_as_long_as_they_are_there() -> Non
     assert "file systems, which are paid for by what is provisioned" in found.not_counted
 
 
-def asking_job(*asked: StoreRequests) -> list[AnyEvent]:
+def asking_job(*asked: StoreRequests) -> list[Event]:
     """An hour of steps on two machines in us-east-1, and what their processes asked of buckets."""
     log = Log()
     begin(log, 0, {0: SPOT, 1: SPOT})
@@ -312,7 +312,7 @@ def test_whatever_was_asked_the_parts_are_the_total(asked: list[StoreRequests]) 
 @given(HAPPENINGS, st.lists(st.sampled_from([SPOT, ON_DEMAND, UNKNOWN]), min_size=1, max_size=4))
 @examples(60)
 def test_of_any_history_the_parts_are_the_total(happenings: list[tuple[str, int]], rents: list[Rent]) -> None:
-    events: list[AnyEvent] = [
+    events: list[Event] = [
         e.model_copy(update={"rent": rents[e.generation % len(rents)]}) if isinstance(e, GenerationStarted) else e
         for e in disturbed(happenings).events
     ]
@@ -338,7 +338,7 @@ def test_of_any_history_the_parts_are_the_total(happenings: list[tuple[str, int]
 def test_of_any_history_the_money_went_where_a_naive_fold_says(happenings: list[tuple[str, int]]) -> None:
     dear = SPOT.model_copy(update={"usd_per_hour": 9000.0})
     rents = {0: SPOT, 1: dear}
-    events: list[AnyEvent] = [
+    events: list[Event] = [
         e.model_copy(update={"rent": rents[e.generation % 2]}) if isinstance(e, GenerationStarted) else e
         for e in disturbed(happenings).events
     ]

@@ -9,9 +9,9 @@ import pytest
 from convoy.config.loader import read_overrides, resolve
 from convoy.display.page import Heading, Table, Text
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointSaved,
     Environment,
+    Event,
     GenerationStarted,
     MemoryPeak,
     ModelBuilt,
@@ -39,12 +39,12 @@ from tests.report.synthetic import (
 )
 
 
-def pairs(plan: Plan, events: list[AnyEvent]) -> dict[str, Comparison]:
+def pairs(plan: Plan, events: list[Event]) -> dict[str, Comparison]:
     """Of the GPUs that were planned for."""
     return {each.what: each for each in comparisons(plan, fold(on_gpus(events), 170))}
 
 
-def on_gpus(events: list[AnyEvent]) -> list[AnyEvent]:
+def on_gpus(events: list[Event]) -> list[Event]:
     return [e.model_copy(update={"device": "cuda"}) if isinstance(e, MemoryPeak) else e for e in events]
 
 
@@ -178,7 +178,7 @@ def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None
     )
 
 
-def two_gangs(**second: Any) -> list[AnyEvent]:
+def two_gangs(**second: Any) -> list[Event]:
     """160 steps of 8 ranks, and the last 10 of 2 that take four times as long; all saves of the first stall ten times
     as long."""
     log = Log()
@@ -192,7 +192,7 @@ def two_gangs(**second: Any) -> list[AnyEvent]:
     return [e.model_copy(update=second) if isinstance(e, GenerationStarted) and e.generation else e for e in log.events]
 
 
-def _quicker(event: AnyEvent) -> AnyEvent:
+def _quicker(event: Event) -> Event:
     if isinstance(event, CheckpointSaved):
         return event.model_copy(update={"seconds": 2.0})
     if isinstance(event, StepDone):
@@ -224,7 +224,7 @@ def test_steps_of_another_configuration_are_not_compared() -> None:
     assert Text(said) in predicted(report, plan)
 
 
-def as_told(event: AnyEvent, training: str) -> AnyEvent:
+def as_told(event: Event, training: str) -> Event:
     return event.model_copy(update={"training": training}) if isinstance(event, GenerationStarted) else event
 
 
@@ -246,7 +246,7 @@ def test_what_an_older_log_does_not_tell_is_taken_to_be_as_planned() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_another_device_took_is_not_compared(log: list[AnyEvent], why: str) -> None:
+def test_what_another_device_took_is_not_compared(log: list[Event], why: str) -> None:
     report, plan = fold(log, 170), planned()
     assert [each.what for each in comparisons(plan, report)] == ["checkpoint"]
     assert Text(f"{why}: only what does not depend on that is compared.") in predicted(report, plan)

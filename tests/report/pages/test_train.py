@@ -3,7 +3,7 @@
 from typing import Any
 
 from convoy.display.page import Callout, Chart, Code, Heading, Page, Progress, Table, Text, Timeline, Value, Values
-from convoy.job.events.types import AnyEvent, Environment, GenerationEnded, Stopping
+from convoy.job.events.types import Environment, Event, GenerationEnded, Stopping
 from convoy.report.fold import fold
 from convoy.report.pages.script import script_page
 from convoy.report.pages.train import final_page, live_page
@@ -12,11 +12,11 @@ from tests.report.synthetic import CONFIG, LOG_TAIL, Log, failed_job, finished_j
 PLACES = {"Model": "s3://bucket/jobs/a/model", "Checkpoints": "s3://bucket/jobs/a/commits"}
 
 
-def _live(events: list[AnyEvent]) -> Page:
+def _live(events: list[Event]) -> Page:
     return live_page(fold(events, target_steps=170), CONFIG)
 
 
-def _final(events: list[AnyEvent]) -> Page:
+def _final(events: list[Event]) -> Page:
     return final_page(fold(events, target_steps=170), CONFIG, PLACES)
 
 

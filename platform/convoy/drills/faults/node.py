@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from convoy.drills.checks import STOPPED_SECONDS, read_otherwise, stopped_late
 from convoy.drills.fault import Expectation, Fault
 from convoy.drills.testbed.namespaces import Network, why_no_network
-from convoy.job.events.types import AnyEvent, PeerSuspected
+from convoy.job.events.types import Event, PeerSuspected
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
@@ -128,7 +128,7 @@ class PartitionHeal(Partition):
     def inject(self, gang: "DrillGang") -> float:
         at = super().inject(gang)
 
-        def suspected(event: AnyEvent) -> bool:
+        def suspected(event: Event) -> bool:
             return isinstance(event, PeerSuspected) and event.t > at
 
         gang.wait_for_event("a suspicion", suspected)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from convoy.drills.checks import lost_steps, notice_problems, saved_late
 from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
 from convoy.drills.testbed.imds import SPOT_ACTION, ImdsStandIn
-from convoy.job.events.types import AnyEvent, NoticeReceived
+from convoy.job.events.types import Event, NoticeReceived
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
@@ -63,7 +63,7 @@ class _Notice(Fault):
     def expected(self) -> Expectation:
         return Expectation(way="preempted")
 
-    def shows(self, event: AnyEvent) -> bool:
+    def shows(self, event: Event) -> bool:
         return isinstance(event, NoticeReceived)
 
     def check(self, trial: "Observation") -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from convoy.drills.checks import all_logged, saved_elsewhere, stood_still
 from convoy.drills.fault import SAVE_EVERY, Expectation, Fault, GangProgress
 from convoy.drills.testbed.mounts import Disk, Hoarder, small_memory, why_no_disk, why_no_memory
-from convoy.job.events.types import AnyEvent, StorageBad
+from convoy.job.events.types import Event, StorageBad
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
 
@@ -90,7 +90,7 @@ class _RootRefuses(Fault):
     def expected(self) -> Expectation:
         return Expectation(way="undisturbed")
 
-    def shows(self, event: AnyEvent) -> bool:
+    def shows(self, event: Event) -> bool:
         return isinstance(event, StorageBad)
 
     def check(self, trial: "Observation") -> list[str]:

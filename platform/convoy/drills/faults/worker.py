@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from convoy.drills.fault import Expectation, Fault, GangProgress
 from convoy.drills.hooks import Order
-from convoy.job.events.types import AnyEvent, FailureKind, GenerationStarted, StepDone
+from convoy.job.events.types import Event, FailureKind, GenerationStarted, StepDone
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang
@@ -165,7 +165,7 @@ class NodeSlowdown(OrderedFault):
     def expected(self) -> Expectation:
         return Expectation(way="undisturbed")
 
-    def shows(self, event: AnyEvent) -> bool:
+    def shows(self, event: Event) -> bool:
         return event.kind == "slow_node" and getattr(event, "share", 0.0) > 0
 
     def check(self, trial: "Observation") -> list[str]:

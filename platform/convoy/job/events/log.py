@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from convoy.config.json_text import parse_json
-from convoy.job.events.types import AnyEvent, Event, EventsDropped, StoreRequests, decode, encode
+from convoy.job.events.types import Event, EventsDropped, StoreRequests, decode, encode
 from convoy.storage import Store
 from convoy.storage.base import FLUSH_SECONDS
 from convoy.storage.usage import tally
@@ -75,20 +75,20 @@ class EventReader:
         self.damaged = 0
         """Lines that are no event at all, such as half a line that a full disk left behind."""
 
-    def poll(self) -> list[AnyEvent]:
+    def poll(self) -> list[Event]:
         """New events of all writers, by time. After an outage (StoreUnavailable) the next call gives them all."""
         sizes = self._job.sizes(self._prefix)
         read = {name: self._offsets.get(name, 0) for name in sizes}
         # All is read before anything counts as read: an outage half way must lose no event.
         grown = {name: self._job.read(name, read[name]) for name, size in sizes.items() if size > read[name]}
-        events: list[AnyEvent] = []
+        events: list[Event] = []
         for name, data in grown.items():
             whole = data[: data.rfind(b"\n") + 1]  # a line being written is read next time
             self._offsets[name] = read[name] + len(whole)
             events.extend(self._decode_lines(whole))
         return sorted(events, key=lambda e: e.t)
 
-    def _decode_lines(self, data: bytes) -> list[AnyEvent]:
+    def _decode_lines(self, data: bytes) -> list[Event]:
         events = []
         for line in data.split(b"\n")[:-1]:
             try:
@@ -101,7 +101,7 @@ class EventReader:
         return events
 
 
-def read_events(job: Store, generation: int | None = None) -> list[AnyEvent]:
+def read_events(job: Store, generation: int | None = None) -> list[Event]:
     """The whole log of a job, or that of one generation, by time."""
     return EventReader(job, generation).poll()
 

@@ -6,18 +6,6 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter
 
-from convoy.job.events.checkpoints import (
-    CheckpointAlert,
-    CheckpointCopied,
-    CheckpointDamaged,
-    CheckpointFailed,
-    CheckpointMisread,
-    CheckpointSaved,
-    CheckpointSkipped,
-    CheckpointsPruned,
-    CheckpointVerified,
-    Restored,
-)
 from convoy.job.events.event import Event
 from convoy.job.events.gang import (
     INTERRUPT,
@@ -44,12 +32,22 @@ from convoy.job.events.gang import (
     WorkerReady,
 )
 from convoy.job.events.training import (
+    CheckpointAlert,
+    CheckpointCopied,
+    CheckpointDamaged,
+    CheckpointFailed,
+    CheckpointMisread,
+    CheckpointSaved,
+    CheckpointSkipped,
+    CheckpointsPruned,
+    CheckpointVerified,
     Environment,
     Evaluated,
     ExportFailed,
     MemoryPeak,
     ModelBuilt,
     RankThroughput,
+    Restored,
     SampleText,
     ScriptEndedLate,
     ScriptEvent,
@@ -60,7 +58,7 @@ from convoy.job.events.training import (
 )
 
 __all__ = [
-    "INTERRUPT", "OUTAGE", "PEER_LOST", "UNFIT", "AnyEvent", "CheckpointAlert", "CheckpointCopied", "CheckpointDamaged",
+    "INTERRUPT", "OUTAGE", "PEER_LOST", "UNFIT", "CheckpointAlert", "CheckpointCopied", "CheckpointDamaged",
     "CheckpointFailed", "CheckpointMisread", "CheckpointSaved", "CheckpointSkipped", "CheckpointVerified",
     "CheckpointsPruned", "Environment", "Evaluated", "Event", "EventsDropped", "ExportFailed", "FailureDetected",
     "FailureKind", "GangStopped", "GenerationEnded", "GenerationStarted", "MemoryPeak", "ModelBuilt", "NodeChecked",
@@ -70,49 +68,14 @@ __all__ = [
 ]  # fmt: skip
 
 EVENTS: tuple[type[Event], ...] = (
-    GenerationStarted,
-    WorkerReady,
-    Environment,
-    ModelBuilt,
-    StepDone,
-    RankThroughput,
-    Evaluated,
-    SampleText,
-    CheckpointSaved,
-    CheckpointSkipped,
-    CheckpointFailed,
-    CheckpointAlert,
-    CheckpointDamaged,
-    CheckpointVerified,
-    CheckpointMisread,
-    CheckpointCopied,
-    CheckpointsPruned,
-    Restored,
-    ExportFailed,
-    MemoryPeak,
-    WorkerExited,
-    PeerSuspected,
-    FailureDetected,
-    GangStopped,
-    StorageBad,
-    StorageGood,
-    NodeChecked,
-    SlowNode,
-    NoticeSources,
-    NoticeReceived,
-    Stopping,
-    ScriptResumed,
-    ScriptStep,
-    ScriptEvent,
-    ScriptEndedLate,
-    StoreRequests,
-    EventsDropped,
+    GenerationStarted, WorkerReady, Environment, ModelBuilt, StepDone, RankThroughput, Evaluated, SampleText,
+    CheckpointSaved, CheckpointSkipped, CheckpointFailed, CheckpointAlert, CheckpointDamaged, CheckpointVerified,
+    CheckpointMisread, CheckpointCopied, CheckpointsPruned, Restored, ExportFailed, MemoryPeak, WorkerExited,
+    PeerSuspected, FailureDetected, GangStopped, StorageBad, StorageGood, NodeChecked, SlowNode, NoticeSources,
+    NoticeReceived, Stopping, ScriptResumed, ScriptStep, ScriptEvent, ScriptEndedLate, StoreRequests, EventsDropped,
     GenerationEnded,
-)
+)  # fmt: skip
 """Every class of events. A line that names another kind is of a newer version."""
-
-AnyEvent = Event
-"""An event as it is read: one of EVENTS."""
 
 
 def encode(event: Event) -> bytes:
@@ -120,7 +83,7 @@ def encode(event: Event) -> bytes:
     return event.model_dump_json().encode()
 
 
-def decode(line: bytes) -> AnyEvent:
+def decode(line: bytes) -> Event:
     """The event of one line. Raises pydantic.ValidationError for what no version of Convoy wrote."""
     return _adapter(EVENTS).validate_json(line)
 

@@ -20,7 +20,7 @@ from convoy.gang.async_call import BackgroundCall, say
 from convoy.gang.messages import INTERRUPTED, GangOutcome, PreemptedError
 from convoy.gang.task import Node, Script, Task
 from convoy.job.events.log import EventReader
-from convoy.job.events.types import AnyEvent
+from convoy.job.events.types import Event
 from convoy.job.generations import refusal_of
 from convoy.job.record import job_store
 from convoy.launch.plans import JobPlan, Json
@@ -53,7 +53,7 @@ class Watch:
     reader: EventReader
     config: RunConfig
     script: Script | None = None
-    events: list[AnyEvent] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -61,7 +61,7 @@ class Watch:
         """script: what the workers run; None: Convoy's training."""
         return cls(EventReader(store), config, script)
 
-    def poll(self) -> list[AnyEvent]:
+    def poll(self) -> list[Event]:
         """Everything known now, by time. Raises StoreUnavailable."""
         with self._lock:
             new = self.reader.poll()

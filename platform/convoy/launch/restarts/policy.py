@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from convoy.gang.diagnosis.verdict import REPEATS, cause_message, repeats
 from convoy.gang.messages import INTERRUPTED, PREEMPTED
 from convoy.gang.notices.sources import DrainRequest, DrainUnreadableError, read_drain
-from convoy.job.events.types import AnyEvent, FailureDetected, GenerationEnded, decode
+from convoy.job.events.types import Event, FailureDetected, GenerationEnded, decode
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
 from convoy.report.analysis.outcome import outcome_of
 from convoy.report.train_report import Outcome
@@ -215,9 +215,9 @@ def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
     return False
 
 
-def read_log(store: Store, generation: int, writer: str) -> list[AnyEvent]:
+def read_log(store: Store, generation: int, writer: str) -> list[Event]:
     """What all writers of that name wrote of a generation, by time: one on each node. Raises StoreUnavailable."""
-    events: list[AnyEvent] = []
+    events: list[Event] = []
     for name in store.sizes(f"events/{generation:06d}/"):
         if re.match(rf"events/\d+/\d+/{writer}[./]", name):  # on S3 a log is a folder of pieces
             events += _decoded(store.read(name))
@@ -283,13 +283,13 @@ def _gang_failed(facts: JobFacts) -> bool:
     return facts.outcome is not None and facts.outcome.state not in ("finished", "stopped")
 
 
-def _first_causes(events: Sequence[AnyEvent]) -> list[FailureDetected]:
+def _first_causes(events: Sequence[Event]) -> list[FailureDetected]:
     """Node 0's word or, where it was lost, the first of the others'."""
     failures = [event for event in events if isinstance(event, FailureDetected)]
     return ([event for event in failures if event.node == 0] or failures)[:1]
 
 
-def _decoded(data: bytes) -> list[AnyEvent]:
+def _decoded(data: bytes) -> list[Event]:
     events = []
     for line in data.splitlines():
         try:

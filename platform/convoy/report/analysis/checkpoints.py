@@ -6,7 +6,6 @@ A commit is named by (generation that made it, step).
 from collections.abc import Collection, Iterator, Sequence
 
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointAlert,
     CheckpointCopied,
     CheckpointDamaged,
@@ -15,6 +14,7 @@ from convoy.job.events.types import (
     CheckpointSkipped,
     CheckpointsPruned,
     CheckpointVerified,
+    Event,
     GenerationStarted,
     Restored,
     StepDone,
@@ -25,7 +25,7 @@ from convoy.stats.spread import spread
 Ref = tuple[int, int]
 
 
-def checkpoints(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple[Checkpoint, ...]:
+def checkpoints(events: Sequence[Event], branch: Sequence[Event]) -> tuple[Checkpoint, ...]:
     """The commits of the living branch that a tier still has, oldest first.
 
     events: the whole log. branch: those events of it that lie on the living branch.
@@ -42,14 +42,14 @@ def checkpoints(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple
     return tuple(c for c in sorted(restorable.values(), key=lambda c: c.step) if c.tiers)
 
 
-def tiers(events: Sequence[AnyEvent], restorable: Sequence[Checkpoint]) -> tuple[Tier, ...]:
+def tiers(events: Sequence[Event], restorable: Sequence[Checkpoint]) -> tuple[Tier, ...]:
     """How far behind the newest checkpoint each tier of the newest generation is, at the log's last event."""
     configured = [e.tiers for e in events if isinstance(e, GenerationStarted) and e.tiers]
     now = max((e.t for e in events), default=0.0)
     return tuple(_tier(uri, events, restorable, now) for uri in configured[-1]) if configured else ()
 
 
-def counts(events: Sequence[AnyEvent]) -> SaveCounts:
+def counts(events: Sequence[Event]) -> SaveCounts:
     """The saves that failed or were skipped, over all generations."""
     failed = [e for e in events if isinstance(e, CheckpointFailed)]
     return SaveCounts(
@@ -60,7 +60,7 @@ def counts(events: Sequence[AnyEvent]) -> SaveCounts:
     )
 
 
-def save_time(events: Sequence[AnyEvent], alike: Collection[int]) -> SaveTime | None:
+def save_time(events: Sequence[Event], alike: Collection[int]) -> SaveTime | None:
     """What periodic saves of these generations took, without the last one of each, during which nothing is trained."""
     last = {e.generation: e.step for e in events if isinstance(e, StepDone)}
     saved = (e for e in events if isinstance(e, CheckpointSaved) and e.generation in alike)
@@ -70,7 +70,7 @@ def save_time(events: Sequence[AnyEvent], alike: Collection[int]) -> SaveTime | 
     return SaveTime(stall_seconds=stall, durable_seconds=durable) if stall else None
 
 
-def alert(events: Sequence[AnyEvent]) -> Alert | None:
+def alert(events: Sequence[Event]) -> Alert | None:
     """The newest alert, unless a checkpoint has been committed since."""
     last = next((e for e in reversed(events) if isinstance(e, CheckpointAlert | CheckpointSaved)), None)
     if not isinstance(last, CheckpointAlert):
@@ -78,7 +78,7 @@ def alert(events: Sequence[AnyEvent]) -> Alert | None:
     return Alert(t=last.t, step=last.step, failures=last.failures, newest=last.newest, error=last.error)
 
 
-def _saved(e: AnyEvent) -> Checkpoint | None:
+def _saved(e: Event) -> Checkpoint | None:
     """A commit, by the event of its save or, where its rank died before it could log that, by a restore from it."""
     if isinstance(e, CheckpointSaved):
         return Checkpoint(
@@ -90,7 +90,7 @@ def _saved(e: AnyEvent) -> Checkpoint | None:
     return None
 
 
-def placed_by(e: AnyEvent) -> tuple[Ref, str, int] | None:
+def placed_by(e: Event) -> tuple[Ref, str, int] | None:
     """The commit that an event reports to be on a tier, that tier, and the commit's bytes."""
     match e:
         case CheckpointSaved():
@@ -100,7 +100,7 @@ def placed_by(e: AnyEvent) -> tuple[Ref, str, int] | None:
     return None
 
 
-def _places(events: Sequence[AnyEvent]) -> dict[Ref, dict[str, None]]:
+def _places(events: Sequence[Event]) -> dict[Ref, dict[str, None]]:
     """Tiers that have each commit, in the order in which they got it."""
     places: dict[Ref, dict[str, None]] = {}
     for e in events:
@@ -115,7 +115,7 @@ def _places(events: Sequence[AnyEvent]) -> dict[Ref, dict[str, None]]:
     return places
 
 
-def _verified(events: Sequence[AnyEvent]) -> set[tuple[Ref, str]]:
+def _verified(events: Sequence[Event]) -> set[tuple[Ref, str]]:
     """Commits, each with a tier on which every part was read back whole."""
     parts: dict[tuple[Ref, str], set[int]] = {}
     whole = set()
@@ -128,7 +128,7 @@ def _verified(events: Sequence[AnyEvent]) -> set[tuple[Ref, str]]:
     return whole
 
 
-def _tier(uri: str, events: Sequence[AnyEvent], restorable: Sequence[Checkpoint], now: float) -> Tier:
+def _tier(uri: str, events: Sequence[Event], restorable: Sequence[Checkpoint], now: float) -> Tier:
     newest = next((c.step for c in reversed(restorable) if uri in c.tiers), None)
     missing = [c for c in restorable if newest is None or c.step > newest]
     errors = list(_attempts(uri, events))
@@ -141,7 +141,7 @@ def _tier(uri: str, events: Sequence[AnyEvent], restorable: Sequence[Checkpoint]
     )
 
 
-def _attempts(uri: str, events: Sequence[AnyEvent]) -> Iterator[str | None]:
+def _attempts(uri: str, events: Sequence[Event]) -> Iterator[str | None]:
     """The error of each commit that was to come to this tier; None: it came."""
     for e in events:
         if isinstance(e, CheckpointSaved) and e.tier == uri:

@@ -18,10 +18,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointSaved,
     Environment,
     Evaluated,
+    Event,
     RankThroughput,
     ScriptStep,
     StepDone,
@@ -32,7 +32,7 @@ from convoy.report.analysis.outcome import failure_of
 from convoy.report.train_report import Generation, Goodput, NodeTime
 
 
-def goodput(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> Goodput | None:
+def goodput(events: Sequence[Event], formed: Sequence[Generation]) -> Goodput | None:
     """The goodput of the whole log; None for an empty one. formed: its generations, by `outcome.generations`."""
     if not formed:
         return None
@@ -59,7 +59,7 @@ class GenerationTime:
     first one with the measurement that follows, waits and saves in steps that were lost, and how one was ended."""
 
 
-def times(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> list[GenerationTime]:
+def times(events: Sequence[Event], formed: Sequence[Generation]) -> list[GenerationTime]:
     """The time of each node in each generation. formed: as for `goodput`."""
     logged, branch = by_generation(events), lineage(events)
     spent = []
@@ -164,7 +164,7 @@ class _Stretch:
         return taken
 
 
-def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, last_step: float) -> _Shares:
+def _shares(own: Sequence[Event], generation: Generation, end: float, last_step: float) -> _Shares:
     """last_step: the last one that the job kept."""
     own = [e for e in own if e.t <= end]
     done = _steps(own, generation.parent_step or 0) or [_Done(end, math.inf)]
@@ -185,7 +185,7 @@ def _shares(own: Sequence[AnyEvent], generation: Generation, end: float, last_st
     return shares
 
 
-def _stretches(own: Sequence[AnyEvent], start: float, done: Sequence[_Done], end: float) -> list[_Stretch]:
+def _stretches(own: Sequence[Event], start: float, done: Sequence[_Done], end: float) -> list[_Stretch]:
     """The stretches before each step and after the last one, with the evaluations and saves that followed a step."""
     times = [start, *(each.t for each in done), end]
     stretches = [_Stretch(begin, end) for begin, end in pairwise(times)]
@@ -220,9 +220,7 @@ def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, la
     shares.lost += seconds * (1 - part)
 
 
-def _tail(
-    shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[AnyEvent], last_step: float
-) -> None:
+def _tail(shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[Event], last_step: float) -> None:
     """Account for what follows the last logged step."""
     if generation.outcome == "running":
         shares.productive += stretch.take(math.inf)  # the next step
@@ -239,7 +237,7 @@ def _tail(
         shares.waiting = stretch.take(math.inf)
 
 
-def _steps(own: Sequence[AnyEvent], parent_step: int) -> list[_Done]:
+def _steps(own: Sequence[Event], parent_step: int) -> list[_Done]:
     """The logged steps and the first one, by time and by step."""
     done = [_Done(e.t, e.step, e.seconds) for e in own if isinstance(e, StepDone)]
     done += [_Done(e.t, e.step) for e in own if isinstance(e, ScriptStep)]
@@ -256,7 +254,7 @@ class _Measured(NamedTuple):
     """When that was over, by the log."""
 
 
-def _measured(own: Sequence[AnyEvent], done: Sequence[_Done]) -> _Measured:
+def _measured(own: Sequence[Event], done: Sequence[_Done]) -> _Measured:
     """Each generation measures its machine after its first step that was not skipped, and then reports it."""
     ready = _first_step(own)
     after = 1 if ready is None else max(bisect_right([each.t for each in done], ready), 1)
@@ -264,12 +262,12 @@ def _measured(own: Sequence[AnyEvent], done: Sequence[_Done]) -> _Measured:
     return _Measured(after, max(reported, default=-math.inf))
 
 
-def _first_step(own: Sequence[AnyEvent]) -> float | None:
+def _first_step(own: Sequence[Event]) -> float | None:
     """When the gang was ready, as rank 0 reports it: after the first step that was not skipped."""
     return next((e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0), None)
 
 
-def _waited(own: Sequence[AnyEvent]) -> dict[int, float]:
+def _waited(own: Sequence[Event]) -> dict[int, float]:
     """By node, how long its ranks waited for others in their steps: the mean over the ranks that reported it."""
     ranks: dict[tuple[int, int | None], float] = {}
     for e in own:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from convoy.job.events.gang import in_words
 from convoy.job.events.types import (
-    AnyEvent,
+    Event,
     FailureKind,
     GangStopped,
     ScriptStep,
@@ -21,7 +21,7 @@ from convoy.report.analysis.outcome import ending_notice, failure_of, outcome_of
 from convoy.report.train_report import Generation, Incident, SlowNow, StorageTrouble
 
 
-def incidents(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> tuple[Incident, ...]:
+def incidents(events: Sequence[Event], formed: Sequence[Generation]) -> tuple[Incident, ...]:
     """The incidents of the whole log, oldest first. formed: its generations, as `outcome.generations` gives them.
 
     A preemption is one, though nothing may be lost by it; that all ranks agreed to stop is none.
@@ -45,7 +45,7 @@ class _Progress(NamedTuple):
     steps: list[tuple[float, int]]
 
 
-def _progress(own: Sequence[AnyEvent]) -> _Progress:
+def _progress(own: Sequence[Event]) -> _Progress:
     steps = [(e.t, e.step) for e in own if isinstance(e, StepDone | ScriptStep)]
     ready = [e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0]
     return _Progress(min([*ready, *(t for t, _ in steps[:1])], default=None), steps)
@@ -66,7 +66,7 @@ class _Cause:
 
 def _incident(
     generation: Generation,
-    own: Sequence[AnyEvent],
+    own: Sequence[Event],
     later: Sequence[Generation],
     progress: Mapping[int, _Progress],
 ) -> Incident:
@@ -98,7 +98,7 @@ def _incident(
     )
 
 
-def _cause(generation: Generation, own: Sequence[AnyEvent]) -> _Cause:
+def _cause(generation: Generation, own: Sequence[Event]) -> _Cause:
     outcome, notice, settled = outcome_of(own), ending_notice(own), failure_of(own)
     if generation.outcome == "preempted":
         t = notice.t if notice else own[-1].t
@@ -129,7 +129,7 @@ def _then(
     return "restarted in place" if later[0].attempt == generation.attempt else "next attempt"
 
 
-def storage_troubles(events: Sequence[AnyEvent], formed: Sequence[Generation]) -> tuple[StorageTrouble, ...]:
+def storage_troubles(events: Sequence[Event], formed: Sequence[Generation]) -> tuple[StorageTrouble, ...]:
     """Tiers that some node of the newest attempt cannot reach, or that are full. formed: the log's generations."""
     ours = newest_attempt(formed)
     bad: dict[tuple[str, int], StorageBad] = {}
@@ -149,7 +149,7 @@ def storage_troubles(events: Sequence[AnyEvent], formed: Sequence[Generation]) -
     )
 
 
-def slow_nodes(newest: Sequence[AnyEvent]) -> tuple[SlowNow, ...]:
+def slow_nodes(newest: Sequence[Event]) -> tuple[SlowNow, ...]:
     """Nodes that the others wait for. newest: the events of the newest generation."""
     last = {e.slow_node: e for e in newest if isinstance(e, SlowNode)}
     return tuple(SlowNow(node=node, share=e.share, since=e.t) for node, e in sorted(last.items()) if e.share)

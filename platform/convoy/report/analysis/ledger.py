@@ -21,8 +21,8 @@ from convoy.catalog.services import (
     transfer_price,
 )
 from convoy.job.events.types import (
-    AnyEvent,
     CheckpointsPruned,
+    Event,
     GenerationStarted,
     Rent,
     StepDone,
@@ -38,7 +38,7 @@ UNKNOWN = "not told"
 _S3 = "s3://"
 
 
-def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -> Cost | None:
+def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> Cost | None:
     """The cost of the whole log; None where no machine of it has a price or a name, as in a local run.
 
     formed: its generations, as `outcome.generations` gives them. steps: done on the living branch.
@@ -75,7 +75,7 @@ def cost(events: Sequence[AnyEvent], formed: Sequence[Generation], steps: int) -
     )
 
 
-def _rents(events: Iterable[AnyEvent]) -> dict[tuple[int, int], Rent]:
+def _rents(events: Iterable[Event]) -> dict[tuple[int, int], Rent]:
     """The rents that the log has, by generation and node."""
     return {(e.generation, e.node): e.rent for e in events if isinstance(e, GenerationStarted) and e.rent is not None}
 
@@ -158,7 +158,7 @@ def _on_demand_prices(rents: Iterable[Rent]) -> tuple[OnDemandPrice, ...]:
     return tuple(dict.fromkeys(prices))
 
 
-def _tokens(events: Sequence[AnyEvent], steps: int) -> int:
+def _tokens(events: Sequence[Event], steps: int) -> int:
     """Tokens of all steps, at the mean of the logged ones: steps take equally many, apart from padding."""
     logged = [e.tokens for e in events if isinstance(e, StepDone)]
     return round(sum(logged) / len(logged) * steps) if logged else 0
@@ -173,7 +173,7 @@ class _Used(NamedTuple):
 
 
 def _services(
-    events: Sequence[AnyEvent], rents: Mapping[tuple[int, int], Rent]
+    events: Sequence[Event], rents: Mapping[tuple[int, int], Rent]
 ) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
     """Storage of checkpoints in buckets until the last event, requests and transfer; and what of the rest is not
     known. A bucket whose region is not in the log has the prices of the machines' region."""
@@ -190,7 +190,7 @@ def _services(
     return tuple(_service(each, cost) for each, cost in zip(used, usd, strict=True)), tuple(left_out)
 
 
-def _stored(events: Sequence[AnyEvent], regions: Mapping[str, str], home: str, left_out: list[str]) -> Iterator[_Used]:
+def _stored(events: Sequence[Event], regions: Mapping[str, str], home: str, left_out: list[str]) -> Iterator[_Used]:
     stored = {tier: n for tier, n in _byte_seconds(events).items() if n}
     buckets = {tier: n for tier, n in stored.items() if tier.startswith(_S3)}
     for tier, n in sorted(buckets.items()):
@@ -264,7 +264,7 @@ def _service(used: _Used, usd: Decimal) -> ServiceCost:
     )
 
 
-def _byte_seconds(events: Sequence[AnyEvent]) -> dict[str, Fraction]:
+def _byte_seconds(events: Sequence[Event]) -> dict[str, Fraction]:
     """For each tier the bytes of its checkpoints, times how long they were there."""
     end = max((e.t for e in events), default=0.0)
     present: dict[tuple[str, Ref], tuple[float, int]] = {}

@@ -3,21 +3,21 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from convoy.job.events.types import AnyEvent, GenerationStarted, Restored, ScriptResumed
+from convoy.job.events.types import Event, GenerationStarted, Restored, ScriptResumed
 
 Branch = Mapping[int, float]
 """Last step that counts, for each generation of the lineage."""
 
 
-def by_generation(events: Iterable[AnyEvent]) -> dict[int, list[AnyEvent]]:
+def by_generation(events: Iterable[Event]) -> dict[int, list[Event]]:
     """The events of each generation, in order."""
-    groups: dict[int, list[AnyEvent]] = {}
+    groups: dict[int, list[Event]] = {}
     for event in events:
         groups.setdefault(event.generation, []).append(event)
     return dict(sorted(groups.items()))
 
 
-def starts(events: Iterable[AnyEvent]) -> dict[int, GenerationStarted]:
+def starts(events: Iterable[Event]) -> dict[int, GenerationStarted]:
     """The start of each generation in order: node 0's, or another node's while node 0's is missing.
 
     Its parent is the commit that was restored: an older one than it was formed to resume from, where that was damaged.
@@ -42,7 +42,7 @@ def _from(start: GenerationStarted, restored: tuple[int, int] | None) -> Generat
     return start.model_copy(update={"parent_generation": generation, "parent_step": step})
 
 
-def lineage(events: Sequence[AnyEvent]) -> Branch:
+def lineage(events: Sequence[Event]) -> Branch:
     """The newest generation without limit, and its ancestors up to the step where the child branched off."""
     if not events:
         return {}
@@ -59,6 +59,6 @@ def lineage(events: Sequence[AnyEvent]) -> Branch:
     return branch
 
 
-def surviving(events: Iterable[AnyEvent], branch: Branch) -> list[AnyEvent]:
+def surviving(events: Iterable[Event], branch: Branch) -> list[Event]:
     """Events of the branch: those without a step, and those at or below their generation's last step."""
     return [e for e in events if getattr(e, "step", 0) <= branch.get(e.generation, -math.inf)]

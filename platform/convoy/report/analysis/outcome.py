@@ -7,7 +7,7 @@ from convoy.job.events.gang import FirstCause, first_cause, in_words
 from convoy.job.events.types import (
     INTERRUPT,
     PEER_LOST,
-    AnyEvent,
+    Event,
     FailureDetected,
     GenerationEnded,
     GenerationStarted,
@@ -33,7 +33,7 @@ _WORDS = {INTERRUPT: "interrupted", "drain": "drained"}
 """The state after a preemption that somebody requested, by its notice's source."""
 
 
-def outcome_of(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -> Outcome:
+def outcome_of(events: Sequence[Event], heartbeat: Heartbeat | None = HERE) -> Outcome:
     """The outcome of the newest generation of these events; between two that are formed in place, the gang is running.
 
     heartbeat: of the job; None: no run marks it as running. Without a live one a gang that its log does not end is
@@ -74,7 +74,7 @@ def ending(stop: Stopping) -> str:
     return f"{_ENDINGS[stop.reason]}: {stop.detail}" if stop.detail else _ENDINGS[stop.reason]
 
 
-def generations(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) -> tuple[Generation, ...]:
+def generations(events: Sequence[Event], heartbeat: Heartbeat | None = HERE) -> tuple[Generation, ...]:
     """Every generation of the log, abandoned ones too. heartbeat: as `outcome_of` takes it."""
     formed: list[Generation] = []
     logged, started = by_generation(events), starts(events)
@@ -87,23 +87,23 @@ def generations(events: Sequence[AnyEvent], heartbeat: Heartbeat | None = HERE) 
     return tuple(formed)
 
 
-def failure_of(own: Sequence[AnyEvent]) -> FailureDetected | None:
+def failure_of(own: Sequence[Event]) -> FailureDetected | None:
     """The first cause that the agents settled on for a generation, given its events."""
     return next(iter(_failures(own)), None)
 
 
-def ending_notice(own: Sequence[AnyEvent]) -> NoticeReceived | None:
+def ending_notice(own: Sequence[Event]) -> NoticeReceived | None:
     """The first notice for which a generation ended, given its events."""
     return next((e for e in own if isinstance(e, NoticeReceived) and e.action in ("save_and_end", "end")), None)
 
 
-def _failures(own: Sequence[AnyEvent]) -> list[FailureDetected]:
+def _failures(own: Sequence[Event]) -> list[FailureDetected]:
     """What node 0's agent reported or, where it was lost, the others: in order of time."""
     failures = [e for e in own if isinstance(e, FailureDetected)]
     return [e for e in failures if e.node == 0] or failures
 
 
-def _outcome(own: Sequence[AnyEvent]) -> Outcome:
+def _outcome(own: Sequence[Event]) -> Outcome:
     ended = {e.outcome for e in own if isinstance(e, GenerationEnded)}
     leader = next((e.outcome for e in own if isinstance(e, GenerationEnded) and e.node == 0), None)
     settled, notice = failure_of(own), ending_notice(own)
@@ -120,7 +120,7 @@ def _outcome(own: Sequence[AnyEvent]) -> Outcome:
     return Outcome(state="running", reason=_notice_in_words(own, notice) if notice else "", notice=source)
 
 
-def _notice_in_words(own: Sequence[AnyEvent], notice: NoticeReceived | None) -> str:
+def _notice_in_words(own: Sequence[Event], notice: NoticeReceived | None) -> str:
     """Why the attempt was preempted."""
     if notice is None:
         return _last_stop(own) or "no notice was logged"
@@ -129,12 +129,12 @@ def _notice_in_words(own: Sequence[AnyEvent], notice: NoticeReceived | None) -> 
     return f"node {notice.node} had a notice ({notice.source})" + (f": {notice.text}" if notice.text else "")
 
 
-def _last_stop(own: Sequence[AnyEvent]) -> str:
+def _last_stop(own: Sequence[Event]) -> str:
     """Why the ranks agreed to stop; empty: they did not."""
     return next((ending(e) for e in reversed(own) if isinstance(e, Stopping)), "")
 
 
-def _first_exit(own: Sequence[AnyEvent]) -> FirstCause | None:
+def _first_exit(own: Sequence[Event]) -> FirstCause | None:
     """The first cause in a log of before agents reported it."""
     exits = [e for e in own if isinstance(e, WorkerExited)]
     if not exits:
@@ -148,7 +148,7 @@ def _first_exit(own: Sequence[AnyEvent]) -> FirstCause | None:
 
 
 def _generation(
-    own: Sequence[AnyEvent], start: GenerationStarted, why: str, outcome: Outcome, *, is_live: bool
+    own: Sequence[Event], start: GenerationStarted, why: str, outcome: Outcome, *, is_live: bool
 ) -> Generation:
     silent = outcome.state == "running" and not is_live
     return Generation(

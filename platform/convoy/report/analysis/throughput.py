@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.job.events.types import (
-    AnyEvent,
     Environment,
     Evaluated,
+    Event,
     GenerationStarted,
     MemoryPeak,
     RankThroughput,
@@ -27,7 +27,7 @@ MOST_PIECES = 500
 _PARTS = ("data", "forward", "backward", "optimizer", "exchange")
 
 
-def alike(events: Sequence[AnyEvent], branch: Sequence[AnyEvent]) -> tuple[frozenset[int], GenerationStarted | None]:
+def alike(events: Sequence[Event], branch: Sequence[Event]) -> tuple[frozenset[int], GenerationStarted | None]:
     """The generations that trained as the branch's newest one does, with its ranks and configuration, and the start of
     that one; None: no step is done. Steps and saves of others say nothing of its own. What a log lacks is taken to be
     alike."""
@@ -45,7 +45,7 @@ def _alike(one: GenerationStarted, other: GenerationStarted) -> bool:
     return one.training == other.training or "" in (one.training, other.training)
 
 
-def measured_steps(branch: Sequence[AnyEvent], generations: Collection[int]) -> list[StepDone]:
+def measured_steps(branch: Sequence[Event], generations: Collection[int]) -> list[StepDone]:
     """Steps of these generations, each after its warm-up, that were not skipped."""
     measured: list[StepDone] = []
     for own in by_generation(e for e in branch if e.generation in generations).values():
@@ -65,7 +65,7 @@ def step_time(steps: Sequence[StepDone]) -> StepTime | None:
     return StepTime(total=total, parts={name: figure for name, figure in parts.items() if figure is not None})
 
 
-def stretch(events: Sequence[AnyEvent], generations: Collection[int]) -> Stretch | None:
+def stretch(events: Sequence[Event], generations: Collection[int]) -> Stretch | None:
     """The stretch of these generations, from the end of each one's first logged step, after which it measures."""
     done, seconds = 0, 0.0
     for own in by_generation(e for e in events if e.generation in generations).values():
@@ -93,13 +93,13 @@ def share_of(
     return mfu(rate.median, flops_per_token, tflops * 1e12, ranks)
 
 
-def rank_rows(newest: Sequence[AnyEvent]) -> tuple[RankRow, ...]:
+def rank_rows(newest: Sequence[Event]) -> tuple[RankRow, ...]:
     """One row for each rank in the newest generation's events."""
     ranks = {e.rank: e.node for e in newest if e.rank is not None}
     return tuple(_rank_row(rank, node, newest) for rank, node in sorted(ranks.items()))
 
 
-def hardware(events: Sequence[AnyEvent], newest: Sequence[AnyEvent]) -> Hardware | None:
+def hardware(events: Sequence[Event], newest: Sequence[Event]) -> Hardware | None:
     """The hardware of the newest generation, whose events are `newest`, by its lowest rank that reported it."""
     reports = sorted((e for e in newest if isinstance(e, Environment)), key=lambda e: e.rank or 0)
     if not reports:
@@ -115,7 +115,7 @@ def hardware(events: Sequence[AnyEvent], newest: Sequence[AnyEvent]) -> Hardware
     )
 
 
-def _measured_machine(events: Sequence[AnyEvent]) -> MeasuredMachine | None:
+def _measured_machine(events: Sequence[Event]) -> MeasuredMachine | None:
     """What the slowest rank of the newest generation that measured it found: a step is as long as its slowest rank."""
     measured = [(e.generation, e.machine) for e in events if isinstance(e, Environment) and e.machine is not None]
     newest = max((generation for generation, _ in measured), default=0)
@@ -133,7 +133,7 @@ def _by_steps(intervals: Sequence[RankThroughput]) -> list[float]:
     return [rate for rate, count in rates for _ in range(max(1, count))]
 
 
-def _rank_row(rank: int, node: int, newest: Sequence[AnyEvent]) -> RankRow:
+def _rank_row(rank: int, node: int, newest: Sequence[Event]) -> RankRow:
     own = [e for e in newest if e.rank == rank]
     intervals = [e for e in own if isinstance(e, RankThroughput) and e.seconds > 0]
     peaks = [e for e in own if isinstance(e, MemoryPeak)]

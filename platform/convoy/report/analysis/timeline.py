@@ -8,7 +8,6 @@ from convoy.display.page import Tone
 from convoy.job.events.gang import exit_words, first_cause, in_words
 from convoy.job.events.types import (
     PEER_LOST,
-    AnyEvent,
     CheckpointAlert,
     CheckpointCopied,
     CheckpointDamaged,
@@ -19,6 +18,7 @@ from convoy.job.events.types import (
     CheckpointsPruned,
     CheckpointVerified,
     Evaluated,
+    Event,
     EventsDropped,
     ExportFailed,
     FailureDetected,
@@ -63,21 +63,21 @@ _ACTIONS = {
 Line = tuple[str, Tone]
 
 
-def timeline(events: Sequence[AnyEvent]) -> tuple[Moment, ...]:
+def timeline(events: Sequence[Event]) -> tuple[Moment, ...]:
     """All generations' moments, oldest first."""
     lines = ((e.t, _line(e)) for e in events)
     moments = [Moment(t=t, text=line[0], tone=line[1]) for t, line in lines if line is not None]
     return tuple(sorted([*moments, *_node_moments(events)], key=lambda moment: moment.t))
 
 
-def _line(e: AnyEvent) -> Line | None:
+def _line(e: Event) -> Line | None:
     if isinstance(e, RankThroughput | MemoryPeak) or (isinstance(e, StepDone) and not e.skipped):
         return None  # most of a log
     own = e.timeline_text()
     return _run_line(e) or _checkpoint_line(e) or _failure_line(e) or ((own, "plain") if own else None)
 
 
-def _run_line(e: AnyEvent) -> Line | None:
+def _run_line(e: Event) -> Line | None:
     match e:
         case GenerationStarted(node=0):
             ranks = f"{plural(e.world_size, 'rank')} on {plural(e.nodes, 'node')}"
@@ -108,7 +108,7 @@ def _run_line(e: AnyEvent) -> Line | None:
     return None
 
 
-def _checkpoint_line(e: AnyEvent) -> Line | None:
+def _checkpoint_line(e: Event) -> Line | None:
     match e:
         case Restored():
             return f"Restored step {e.step:,} of generation {e.from_generation} in {duration(e.seconds)}", "plain"
@@ -147,7 +147,7 @@ def _checkpoint_line(e: AnyEvent) -> Line | None:
     return None
 
 
-def _failure_line(e: AnyEvent) -> Line | None:
+def _failure_line(e: Event) -> Line | None:
     match e:
         case WorkerExited(exit_code=code) if code == PEER_LOST:
             return f"Rank {e.worker} on node {e.node} lost its peers", "warning"
@@ -182,7 +182,7 @@ def _failure_line(e: AnyEvent) -> Line | None:
 E = TypeVar("E", GangStopped, NoticeSources, StorageBad, StorageGood)
 
 
-def _node_moments(events: Sequence[AnyEvent]) -> list[Moment]:
+def _node_moments(events: Sequence[Event]) -> list[Moment]:
     """Moments that several nodes report, each at about the same time: one line for all of them."""
     return [
         *map(_stopped, _together(events, GangStopped, lambda e: e.generation)),
@@ -192,7 +192,7 @@ def _node_moments(events: Sequence[AnyEvent]) -> list[Moment]:
     ]
 
 
-def _together(events: Iterable[AnyEvent], kind: type[E], key: Callable[[E], Hashable]) -> list[list[E]]:
+def _together(events: Iterable[Event], kind: type[E], key: Callable[[E], Hashable]) -> list[list[E]]:
     """Groups of one key in which no node is twice, oldest first."""
     groups: list[list[E]] = []
     newest: dict[Hashable, list[E]] = {}
