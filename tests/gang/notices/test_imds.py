@@ -8,22 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from convoy.drills.testbed.imds import TOKEN, ImdsStandIn, Reply, Request
-from convoy.gang.notices.imds import ENDPOINT, ENDPOINT_IPV6, TOKEN_SECONDS, Imds
+from convoy.gang.notices.imds import ENDPOINT, ENDPOINT_IPV6, Imds
 from convoy.gang.notices.notice import NoAnswer
 
 TYPE = "meta-data/instance-type"
 PUT = Request("PUT", TOKEN, 200)
 GOT = Request("GET", TYPE, 200)
-
-
-class Clock:
-    """A clock that the test winds."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -33,13 +23,8 @@ def server() -> Iterator[ImdsStandIn]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def imds(server: ImdsStandIn, clock: Clock) -> Imds:
-    return Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, timeout_seconds=0.3, clock=clock)
+def imds(server: ImdsStandIn) -> Imds:
+    return Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, timeout_seconds=0.3)
 
 
 def refused(imds: Imds, path: str = TYPE) -> str:
@@ -65,34 +50,6 @@ def test_one_token_serves_many_questions(imds: Imds, server: ImdsStandIn) -> Non
     for _ in range(3):
         imds.get(TYPE)
     assert server.requests == [PUT, GOT, GOT, GOT]
-
-
-def test_a_token_is_replaced_before_it_ends(imds: Imds, server: ImdsStandIn, clock: Clock) -> None:
-    imds.get(TYPE)
-    clock.now += 0.89 * TOKEN_SECONDS
-    imds.get(TYPE)
-    clock.now += 0.02 * TOKEN_SECONDS
-    imds.get(TYPE)
-    assert server.requests == [PUT, GOT, GOT, PUT, GOT]
-
-
-def test_a_token_that_cannot_be_replaced_yet_serves_to_its_end(imds: Imds, server: ImdsStandIn, clock: Clock) -> None:
-    imds.get(TYPE)
-    server.schedule(TOKEN, Reply(status=503))
-    clock.now += 0.95 * TOKEN_SECONDS
-    assert imds.get(TYPE) is not None
-    clock.now += 0.06 * TOKEN_SECONDS
-    assert refused(imds) == f"{server.url}: answered 503 to the question for a token"
-    server.schedule(TOKEN)
-    assert imds.get(TYPE) is not None
-
-
-def test_the_time_that_the_service_grants_counts(server: ImdsStandIn, clock: Clock) -> None:
-    imds = Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, token_seconds=10, clock=clock)
-    imds.get(TYPE)
-    clock.now += 9.5
-    imds.get(TYPE)
-    assert server.requests == [PUT, GOT, PUT, GOT]
 
 
 def test_a_forgotten_token_is_replaced_at_once(imds: Imds, server: ImdsStandIn) -> None:
@@ -140,10 +97,10 @@ def test_a_service_whose_tokens_do_not_arrive_is_told_with_the_usual_reason(imds
     )
 
 
-def test_no_service_at_all_is_told(clock: Clock) -> None:
+def test_no_service_at_all_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    imds = Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{port}"}, clock=clock)
+    imds = Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{port}"})
     assert refused(imds) == f"http://127.0.0.1:{port}: cannot be reached ([Errno 111] Connection refused)"
 
 

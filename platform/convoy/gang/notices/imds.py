@@ -4,8 +4,7 @@ Source: AWS EC2 user guide, "How Instance Metadata Service Version 2 works".
 """
 
 import http.client
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
@@ -21,9 +20,6 @@ TIMEOUT_SECONDS = 1.0
 TOKEN_SECONDS = 21_600
 """Requested lifetime of a token: the longest that is granted."""
 
-_REFRESH = 0.9
-"""A token is replaced after this share of its lifetime, so that time remains to try again."""
-
 _MOST_BYTES = 65_536
 
 
@@ -31,17 +27,10 @@ _MOST_BYTES = 65_536
 class Answer:
     """What the service returns for a path."""
 
-    text: str
-    server_time: float | None
-    """Unix time of the answer by the service's clock, in whole seconds; None: it did not say."""
-
-
-@dataclass(frozen=True)
-class _Reply:
     status: int
     text: str
     server_time: float | None
-    token_seconds: float | None
+    """Unix time of the answer by the service's clock, in whole seconds; None: it did not say."""
 
 
 class Imds:
@@ -49,55 +38,37 @@ class Imds:
     AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE, AWS_EC2_METADATA_DISABLED.
     """
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        timeout_seconds: float = TIMEOUT_SECONDS,
-        token_seconds: int = TOKEN_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """clock: in seconds, from any start; tokens are timed by it."""
+    def __init__(self, environ: Mapping[str, str], timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._environ = environ
         self._timeout = timeout_seconds
-        self._token_seconds = token_seconds
-        self._clock = clock
         self._token = ""
-        self._refresh_at = self._ends_at = -1.0
 
     def get(self, path: str) -> Answer | None:
         """What is at `/latest/PATH`; None if nothing is. Raises NoAnswer."""
-        reply = self._request("GET", path, {"X-aws-ec2-metadata-token": self._good_token()})
-        if reply.status == 401:  # it has forgotten the token, or our clock was paused
-            reply = self._request("GET", path, {"X-aws-ec2-metadata-token": self._new_token()})
-        if reply.status == 404:
+        answer = self._get(path)
+        if answer.status == 401:  # the token has ended, or the service has forgotten it
+            self._token = ""
+            answer = self._get(path)
+        if answer.status == 404:
             return None
-        if reply.status != 200:
-            raise NoAnswer(f"{self._url()}: answered {reply.status} to GET {path}")
-        return Answer(reply.text, reply.server_time)
+        if answer.status != 200:
+            raise NoAnswer(f"{self._url()}: answered {answer.status} to GET {path}")
+        return answer
 
-    def _good_token(self) -> str:
-        now = self._clock()
-        if now >= self._refresh_at:
-            try:
-                return self._new_token()
-            except NoAnswer:
-                if now >= self._ends_at:
-                    raise
-        return self._token
+    def _get(self, path: str) -> Answer:
+        if not self._token:
+            self._token = self._new_token()
+        return self._request("GET", path, {"X-aws-ec2-metadata-token": self._token})
 
     def _new_token(self) -> str:
-        requested_at = self._clock()
-        reply = self._request("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(self._token_seconds)})
-        if reply.status != 200:
-            raise NoAnswer(f"{self._url()}: answered {reply.status} to the question for a token")
-        if not (reply.text.isascii() and reply.text.isprintable() and reply.text):
+        answer = self._request("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)})
+        if answer.status != 200:
+            raise NoAnswer(f"{self._url()}: answered {answer.status} to the question for a token")
+        if not (answer.text.isascii() and answer.text.isprintable() and answer.text):
             raise NoAnswer(f"{self._url()}: is no metadata service: what it gave is no token")
-        lifetime = min(self._token_seconds, reply.token_seconds or self._token_seconds)
-        self._token = reply.text
-        self._refresh_at, self._ends_at = requested_at + _REFRESH * lifetime, requested_at + lifetime
-        return self._token
+        return answer.text
 
-    def _request(self, method: str, path: str, headers: dict[str, str]) -> _Reply:
+    def _request(self, method: str, path: str, headers: dict[str, str]) -> Answer:
         url = self._url()
         parts = urlsplit(url)
         assert parts.hostname is not None
@@ -113,8 +84,7 @@ class Imds:
             connection.request(method, place, headers={**headers, "Connection": "close"})
             response = connection.getresponse()
             text = response.read(_MOST_BYTES).decode(errors="replace").strip()
-            lifetime = response.getheader("X-aws-ec2-metadata-token-ttl-seconds")
-            return _Reply(response.status, text, _unix(response.getheader("Date")), _number(lifetime))
+            return Answer(response.status, text, _unix(response.getheader("Date")))
         except TimeoutError:
             # Answers to PUT may travel no further than the instance's hop limit: 1, if nobody has raised it.
             hint = "; in a container the instance's metadata hop limit must be at least 2" if method == "PUT" else ""
@@ -151,7 +121,3 @@ def _unix(date: str | None) -> float | None:
         return parsedate_to_datetime(date).timestamp() if date else None
     except ValueError:
         return None
-
-
-def _number(text: str | None) -> float | None:
-    return float(text) if text and text.isascii() and text.isdigit() else None
