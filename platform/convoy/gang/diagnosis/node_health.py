@@ -4,15 +4,12 @@ Ranks on a shared machine are never equally fast, and a gang that does not start
 starts on a slow node, which is reported later (`stragglers.py`). So only a clear outlier is unfit, in two rounds.
 """
 
-import contextlib
-import os
 import re
 import shutil
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 MATMUL_FACTOR = {"cpu": 2.5, "cuda": 1.3}
 """Times as slow as the median of the others. Cores of one kind differ by what else runs on their machine; GPUs of one
@@ -35,8 +32,6 @@ ROUNDS = 3
 DRIVER_SECONDS = 20.0
 """For each of two queries; a driver without persistence mode wakes its GPUs first."""
 
-KERNEL_LOG = Path("/dev/kmsg")
-
 _SIGMA_OVER_MAD = 1.4826
 """Of the normal distribution."""
 
@@ -45,8 +40,6 @@ _REMAPPED = [
     "nvidia-smi", "--query-remapped-rows=gpu_bus_id,remapped_rows.failure", "--format=csv,noheader",
 ]  # fmt: skip
 _LOST = re.compile(r"GPU is lost|Unable to determine the device handle|fallen off the bus", re.IGNORECASE)
-_XID = re.compile(r"NVRM: (Xid \(.*)")
-_MOST_LOG_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ def _times(own: float, others: Sequence[float], factor: float, least_seconds: fl
     return own / median if clear and own > factor * median else None
 
 
-def gpu_problem(environ: Mapping[str, str], kernel_log: Path = KERNEL_LOG) -> str:
+def gpu_problem(environ: Mapping[str, str]) -> str:
     """What is wrong with a GPU of this machine, in one line; empty: nothing, as far as is known.
 
     A GPU is bad if the driver has lost it, or if its memory has an error that no spare row could replace (NVIDIA: "GPU
@@ -115,13 +108,7 @@ def gpu_problem(environ: Mapping[str, str], kernel_log: Path = KERNEL_LOG) -> st
     """
     if shutil.which("nvidia-smi", path=environ.get("PATH", "")) is None:
         return ""
-    problem = lost_gpu(_answer(_LIST, environ)) or unmappable_gpu(_answer(_REMAPPED, environ))
-    if not problem:
-        return ""
-    with contextlib.suppress(OSError):  # not allowed in most containers
-        last = newest_xid(_read(kernel_log))
-        return f"{problem} (the kernel logged: {last})" if last else problem
-    return problem
+    return lost_gpu(_answer(_LIST, environ)) or unmappable_gpu(_answer(_REMAPPED, environ))
 
 
 def lost_gpu(answer: str) -> str:
@@ -138,12 +125,6 @@ def unmappable_gpu(answer: str) -> str:
     return ""
 
 
-def newest_xid(log: str) -> str:
-    """The driver's last error in the kernel's log; empty: there is none."""
-    errors = _XID.findall(log)
-    return " ".join(errors[-1].split())[:200] if errors else ""
-
-
 def _answer(command: list[str], environ: Mapping[str, str]) -> str:
     """What it prints, on either stream: it reports a lost GPU as an error. Empty if it cannot be run."""
     try:
@@ -151,23 +132,3 @@ def _answer(command: list[str], environ: Mapping[str, str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return f"{done.stdout}\n{done.stderr}"
-
-
-def _read(log: Path) -> str:
-    """The present content; each read of the kernel's log gives one record, or an error where it has moved on."""
-    descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
-    records: list[bytes] = []
-    try:
-        while sum(map(len, records)) < _MOST_LOG_BYTES:
-            try:
-                record = os.read(descriptor, 8192)
-            except BrokenPipeError:  # records were overwritten before they were read
-                continue
-            except BlockingIOError:
-                break
-            if not record:
-                break
-            records.append(record)
-    finally:
-        os.close(descriptor)
-    return b"".join(records).decode(errors="replace")
