@@ -176,15 +176,16 @@ def test_a_log_that_cannot_be_written_does_not_hide_the_cause(tmp_path: Path, mo
     assert "the event log is out of reach: no space left" in outcome.message
 
 
-def test_cores_are_shared_by_the_ranks_of_a_host(tmp_path: Path) -> None:
-    config = a_task(str(tmp_path), train={"threads_per_rank": None}).config
-    apart = replace(a_node(nproc=4, nodes=2), shares_host=False)
-
-    assert a_node(nproc=4, nodes=2).threads_per_rank(config, cores=lambda: 64) == 8
-    assert apart.threads_per_rank(config, cores=lambda: 64) == 16
-    assert a_node(nproc=4).threads_per_rank(config, cores=lambda: 2) == 1
-    five = a_task(str(tmp_path), train={"threads_per_rank": 5}).config
-    assert a_node(nproc=4).threads_per_rank(five, cores=lambda: 64) == 5
+@pytest.mark.parametrize(
+    ("cores", "nodes", "shares_host", "configured", "threads"),
+    [(64, 2, True, None, 8), (64, 2, False, None, 16), (2, 1, True, None, 1), (64, 1, True, 5, 5)],
+)
+def test_cores_are_shared_by_the_ranks_of_a_host(
+    monkeypatch: pytest.MonkeyPatch, cores: int, nodes: int, shares_host: bool, configured: int | None, threads: int
+) -> None:
+    monkeypatch.setattr("convoy.gang.task.usable_cores", lambda: cores)
+    config = RunConfig.model_validate({"train": {"threads_per_rank": configured}})
+    assert replace(a_node(nproc=4, nodes=nodes), shares_host=shares_host).threads_per_rank(config) == threads
 
 
 def test_nodes_on_one_host_do_not_share_places() -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from convoy.drills.testbed.namespaces import Network
-from convoy.gang.network.failure_detector import DetectorSettings
+from convoy.gang.network.failure_detector import MOST_SECONDS
 from tests.campaign import times
 from tests.gang.agents import Agent, agents
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
 
-SEEN_SECONDS = DetectorSettings().most_seconds + 3.0
+SEEN_SECONDS = MOST_SECONDS + 3.0
 """However unsteady the beats of a busy machine are. The drills measure how soon it is on one that is idle."""
 
 OUT_SECONDS = 0.8

@@ -1,7 +1,6 @@
 """What a gang, a node and a rank are to do, and the position of each."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,11 +131,11 @@ class Node:
         """Number of ranks that share the cores and GPUs of the node's host."""
         return self.nproc_per_node * (self.nodes if self.shares_host else 1)
 
-    def threads_per_rank(self, config: RunConfig, cores: Callable[[], int] | None = None) -> int:
+    def threads_per_rank(self, config: RunConfig) -> int:
         """Intra-op CPU threads of a rank: the host's cores shared evenly by the ranks on it, unless configured."""
         if config.train.threads_per_rank is not None:
             return config.train.threads_per_rank
-        return max(1, (cores or usable_cores)() // self.ranks_on_host)
+        return max(1, usable_cores() // self.ranks_on_host)
 
     def place_of(self, local_rank: int, threads: int) -> Place:
         """The position of one of the node's workers."""

@@ -14,7 +14,6 @@ from convoy.job.lineage import (
     Generation,
     History,
     config_name,
-    generation_name,
     lineage,
     lost,
     newest_commit,
@@ -27,20 +26,6 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 _TRIES = 8
 """Of forming a generation while the commit it would go on from is pruned."""
-
-__all__ = [
-    "CommitsLostError",
-    "FormationRefusedError",
-    "GenerationLostError",
-    "Origin",
-    "await_generation",
-    "form_generation",
-    "full_history",
-    "generation_name",
-    "refusal_of",
-    "refuse_formation",
-    "rewind",
-]
 
 _FOLDER = "tokens/"
 

@@ -64,6 +64,20 @@ BEAT_SECONDS = 0.5
 RECENT_SECONDS = 4 * BEAT_SECONDS
 """A beat that is older than this says nothing about now."""
 
+_PLACES: dict[Phase, str] = {
+    "start": "its start",
+    "connect": "connecting to the others",
+    "build": "building the model",
+    "restore": "restoring a checkpoint",
+    "first_step": "step {next}",
+    "step": "step {next}",
+    "evaluate": "the evaluation after step {step}",
+    "save": "saving step {step}",
+    "finish": "its last work",
+    "leave": "closing its log after a failure",
+    "script": "its script",
+}
+
 _MOST_TIMES = 1000
 _PAUSES = 100
 _STAGES: tuple[frozenset[Phase], ...] = (
@@ -192,7 +206,8 @@ def hung(rank: int, mark: Mark, now: float, detector: HangDetector) -> str | Non
     age, limit = detector.age(mark, now), detector.limit(rank, mark.phase)
     if age <= limit:
         return None
-    return f"rank {rank} has shown no progress in {_place(mark)} for {age:.1f} s; the limit is {limit:.3g} s"
+    place = _PLACES[mark.phase].format(step=mark.step, next=mark.step + 1)
+    return f"rank {rank} has shown no progress in {place} for {age:.1f} s; the limit is {limit:.3g} s"
 
 
 def first_hung(marks: Mapping[int, Mark], now: float) -> int:
@@ -233,27 +248,3 @@ def _aliveness(mark: Mark, now: float) -> int:
     if now - mark.beat_at > RECENT_SECONDS:
         return 0
     return 2 if mark.waiting_at >= mark.at and now - mark.waiting_at <= RECENT_SECONDS else 1
-
-
-def _place(mark: Mark) -> str:
-    match mark.phase:
-        case "start":
-            return "its start"
-        case "connect":
-            return "connecting to the others"
-        case "build":
-            return "building the model"
-        case "restore":
-            return "restoring a checkpoint"
-        case "first_step" | "step":
-            return f"step {mark.step + 1}"
-        case "evaluate":
-            return f"the evaluation after step {mark.step}"
-        case "save":
-            return f"saving step {mark.step}"
-        case "finish":
-            return "its last work"
-        case "leave":
-            return "closing its log after a failure"
-        case "script":
-            return "its script"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
-from convoy.config.errors import ConfigError
 from convoy.gang.network import handshake
 from convoy.gang.network.connection import Connection, Connections, frame
 from convoy.gang.network.failure_detector import BEAT_SECONDS, AwakeClock, FailureDetector
@@ -233,7 +232,7 @@ class Mesh:
         """At this end's address of the connection, which is the one that the others will be given."""
         try:
             listener = listen(connection.socket.getsockname()[0])
-        except ConfigError as error:
+        except OSError as error:
             self._do(self._formation.fail(None, str(error)))
             return
         self._ours = self._ours.model_copy(update={"port": listener.getsockname()[1]})

@@ -4,25 +4,18 @@ import errno
 import os
 import socket
 
-from convoy.config.errors import ConfigError
-
 RETRY_SECONDS = 0.2
 
 _BACKLOG = 1024
 
 
-def listen(host: str, port: int = 0) -> socket.socket:
-    """Listen at this address, on any free port or on this one. Raises ConfigError if the port is not available.
+def listen(host: str) -> socket.socket:
+    """Listen at this address, on any free port. Raises OSError.
 
     An address that no interface of this machine has, such as that of a router in front of it, leaves no choice but to
     listen on all addresses: see `on_all_addresses`.
     """
-    try:
-        return _listen_at(host, port) or _listen_everywhere(port)
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        why = "another process listens on it" if taken else os.strerror(error.errno or 0).lower()
-        raise ConfigError(f"port {port} on {socket.gethostname()}: must be free, but {why}") from error
+    return _listen_at(host) or _listen_everywhere()
 
 
 def on_all_addresses(listener: socket.socket) -> bool:
@@ -30,10 +23,10 @@ def on_all_addresses(listener: socket.socket) -> bool:
     return listener.getsockname()[0] in ("0.0.0.0", "::")
 
 
-def _listen_at(host: str, port: int) -> socket.socket | None:
+def _listen_at(host: str) -> socket.socket | None:
     """None: this machine does not have the address."""
     try:
-        candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:  # a name that resolves only elsewhere
         return None
     for family, _, _, _, address in candidates:
@@ -45,10 +38,10 @@ def _listen_at(host: str, port: int) -> socket.socket | None:
     return None
 
 
-def _listen_everywhere(port: int) -> socket.socket:
+def _listen_everywhere() -> socket.socket:
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=_BACKLOG)
+        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=_BACKLOG)
 
 
 class Dialer:
