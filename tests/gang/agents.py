@@ -1,4 +1,8 @@
-"""Agents of a gang in processes of their own, which tell what they learn of each other."""
+"""Agents of a gang in processes of their own, which report what they learn of each other.
+
+Such a process runs this file: its options are one JSON argument; orders come, and events go, as lines of JSON. Options:
+token, node, nodes, host of node 0; of any node but 0 also its port; skew: seconds by which its clock is ahead.
+"""
 
 import contextlib
 import json
@@ -9,11 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from convoy.gang.network.formation import PeerJoined
 from convoy.gang.network.handshake import Hello, NodeAddress
+from convoy.gang.network.peers import Peers
+from convoy.gang.network.sockets import listen
 
 TOKEN = "the token of this gang"
 
@@ -40,7 +47,7 @@ class Seen:
 
 
 class Agent:
-    """A process with a Peers of its own. See an_agent.py for what it takes and prints."""
+    """A process with a Peers of its own."""
 
     def __init__(self, prefix: Sequence[str] = (), **options: Any) -> None:
         """prefix: of the command line, such as `ip netns exec NAME`."""
@@ -48,7 +55,7 @@ class Agent:
         self.seen: list[Seen] = []
         self._arrived = threading.Condition()
         self._process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "tests.gang.an_agent", json.dumps({"token": TOKEN, **options})],
+            [*prefix, sys.executable, "-m", "tests.gang.agents", json.dumps({"token": TOKEN, **options})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -138,3 +145,38 @@ def next_event(events: SimpleQueue[Any], kind: Any) -> Any:
         if isinstance(event, kind):
             return event
         passed.append(event)
+
+
+def _print(kind: str, **fields: Any) -> None:
+    print(json.dumps({**fields, "kind": kind, "at": time.monotonic()}, default=str), flush=True)
+
+
+def _obey(peers: Peers) -> None:
+    for line in sys.stdin:
+        order = json.loads(line)
+        if order["do"] == "close":
+            peers.close()
+            os._exit(0)
+        peers.send(order["to"], order["body"])
+    os._exit(1)  # who started it is gone
+
+
+def _main(options: dict[str, Any]) -> None:
+    real = time.time
+    time.time = lambda: real() + options.get("skew", 0.0)
+    size = {"nodes": options["nodes"], "nproc": 1}
+    if options["node"] == 0:
+        listener = listen(options["host"])
+        _print("Listening", port=listener.getsockname()[1])
+        peers = Peers.lead(listener, options["token"], **size, join_seconds=30.0)
+    else:
+        peers = Peers.join((options["host"], options["port"]), options["token"], node=options["node"], **size)
+    threading.Thread(target=_obey, args=(peers,), daemon=True).start()
+    while True:
+        event = peers.events.get()
+        warning = event.skew.warning(event.node, options["node"]) if isinstance(event, PeerJoined) else None
+        _print(type(event).__name__, **{**asdict(event), **({"warning": warning} if warning else {})})
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]))

@@ -36,19 +36,22 @@ class Agent:
         """Process id of one of its workers, once that is there."""
         return int(wait_for(f"rank {rank}", lambda: self._named(f"convoy rank {rank}")))
 
-    def outcome(self, seconds: float = DEADLINE_SECONDS) -> GangOutcome:
+    def outcome(self) -> GangOutcome:
         """How the gang ended, by this agent. Fails the test if it does not end in time."""
-        assert self.results.poll(seconds), "the agent told no outcome in time"
-        told: GangOutcome | str = self.results.recv()
-        assert isinstance(told, GangOutcome), told
-        return told
+        outcome = self._result()
+        assert isinstance(outcome, GangOutcome), outcome
+        return outcome
 
     def error(self) -> str:
         """Of an agent that could not form the gang: what kept it."""
-        assert self.results.poll(DEADLINE_SECONDS), "the agent told nothing in time"
-        told: GangOutcome | str = self.results.recv()
-        assert isinstance(told, str), told
-        return told
+        error = self._result()
+        assert isinstance(error, str), error
+        return error
+
+    def _result(self) -> GangOutcome | str:
+        assert self.results.poll(DEADLINE_SECONDS), "the agent reported nothing in time"
+        result: GangOutcome | str = self.results.recv()
+        return result
 
     def signal(self, number: signal.Signals) -> float:
         """Send it a signal, and remember what is below it; when, of time.monotonic()."""

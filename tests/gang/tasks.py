@@ -3,7 +3,6 @@
 import gc
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from convoy.data.prepare import prepare
 from convoy.gang.agent import Gang
 from convoy.gang.messages import GangOutcome
 from convoy.gang.task import Node, Task
+from convoy.gang.workers import processes
 from convoy.job.events.log import read_events
 from convoy.job.events.types import Event
 from convoy.job.record import job_store
@@ -89,22 +89,9 @@ def wait_for_step(task: Task, step: int) -> None:
 
 def descendants(pid: int) -> set[int]:
     """Living processes below `pid`, whole tree."""
-    children = [child for child, parent in _parents().items() if parent == pid]
-    return {*children}.union(*(descendants(child) for child in children))
+    return processes.descendants(processes.living(), pid)
 
 
 def alive(pids: set[int]) -> set[int]:
     """Those that run; zombies do not."""
-    return pids & _parents().keys()
-
-
-def _parents() -> dict[int, int]:
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != "Z":
-            found[int(folder.name)] = int(fields[1])
-    return found
+    return pids & processes.living().keys()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from convoy.checkpoint.commits import read_commit
+from convoy.checkpoint.verify.marks import verified
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
@@ -16,10 +18,10 @@ from convoy.gang import agent
 from convoy.gang.agent import Gang, with_settled_dtype
 from convoy.gang.task import EXPECTED, Task
 from convoy.gang.workers.processes import Stat, read_stat
-from convoy.job.events.types import FailureDetected, GenerationStarted, Stopping, WorkerExited
+from convoy.job.events.types import FailureDetected, GenerationStarted, Restored, StepDone, Stopping, WorkerExited
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LIVE
-from convoy.job.lineage import lineage, read_history
+from convoy.job.lineage import CommitRef, lineage, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, with_recorded_dtype
 from convoy.storage import Store, StoreUnavailable
 from convoy.storage.log import FileSink
@@ -274,3 +276,22 @@ def test_an_agent_that_cannot_read_the_recorded_type_leaves_the_gang(tmp_path: P
     with pytest.raises(StoreUnavailable), Gang(a_script(tmp_path, ""), a_node(nproc=1)):
         pass
     assert "peers" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.slow
+def test_a_job_in_a_bucket_goes_on_with_fewer_ranks(s3_uri: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    data = {"cache": str(tmp_path_factory.mktemp("cache"))}
+    first = a_task(s3_uri, train={"steps": 3, "threads_per_rank": 1}, data=data)
+    second = a_task(s3_uri, train={"steps": 5, "threads_per_rank": 1}, data=data)
+
+    assert run_gang(first, a_node(nproc=2)).outcome == "finished"
+    assert run_gang(second, a_node(nproc=1, attempt=1)).outcome == "finished"
+
+    store = job_store(s3_uri, "job")
+    commits = [read_commit(store, CommitRef(generation=g, step=s)) for g, s in ((1, 3), (2, 5))]
+    assert [c.world_size for c in commits] == [2, 1]
+    assert verified(store) == {commit.ref for commit in commits}  # by another rank each, before the gangs ended
+    events = events_of(second)
+    assert [(e.from_generation, e.step) for e in events if isinstance(e, Restored)] == [(1, 3)]
+    assert [e.step for e in events if isinstance(e, StepDone)] == [1, 2, 3, 4, 5]
+    assert len(store.sizes("logs/")) == 3

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, local_position, start
 from convoy.gang.task import Script, Task
-from convoy.gang.workers.processes import living
+from convoy.gang.workers.processes import environment_of, living
+from tests.gang.tasks import wait_for
 
 PATIENCE_SECONDS = 60.0
 MARK = "CONVOY_TEST_LOCAL_NODE"
@@ -34,15 +34,7 @@ def ended(node: LocalNode) -> NodeResult:
 
 def marked(mark: str) -> set[int]:
     """Processes that have this in their environment and have not ended."""
-    found = set()
-    for pid in living():
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if f"{MARK}={mark}".encode() in environment.split(b"\0"):
-            found.add(pid)
-    return found
+    return {pid for pid in living() if f"{MARK}={mark}".encode() in environment_of(pid)}
 
 
 @pytest.mark.parametrize(
@@ -80,14 +72,8 @@ def test_nothing_outlives_the_process_that_started_a_node(tmp_path: Path) -> Non
         "time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", starter, str(tmp_path)], env={**os.environ, MARK: mark})
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (tmp_path / "runs").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for("the worker", (tmp_path / "runs").exists)
     assert len(marked(mark)) >= 4  # it, the agent, what workers are forked from, a worker
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 10
-    while left := marked(mark):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    wait_for("the end of all", lambda: not marked(mark))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment, Script
 from convoy.gang.workers.prefork import SCRIPTS, Prefork
 from convoy.gang.workers.worker import shared_environment
 from tests.campaign import in_full
+from tests.gang import light
 from tests.gang.tasks import a_node
 
 pytestmark = pytest.mark.alone
@@ -91,22 +91,9 @@ def exit_codes(warm: Prefork, file: Path, folder: Path) -> list[int | None]:
 
 
 def assignment(rank: int, file: Path, folder: Path, listener: socket.socket) -> Assignment:
-    return Assignment(
-        config=RunConfig(),
-        job="job",
-        job_uri=str(folder),
-        root=str(folder),
-        data_id="",
-        fingerprint="script",
-        generation=1,
-        parent=None,
-        place=a_node(nproc=2).place_of(rank, 1),
-        master_host="127.0.0.1",
-        master_port=listener.getsockname()[1],
-        listen_fd=listener.fileno() if rank == 0 else None,
-        reason_path=str(folder / f"{rank}.reason"),
-        script=Script(entrypoint=str(file)),
-    )
+    task = light.assignment("job", folder, rank, listener.fileno() if rank == 0 else None)
+    own = {"fingerprint": "script", "place": a_node(nproc=2).place_of(rank, 1), "script": Script(entrypoint=str(file))}
+    return task.model_copy(update={**own, "master_host": "127.0.0.1", "master_port": listener.getsockname()[1]})
 
 
 @contextlib.contextmanager

@@ -24,14 +24,13 @@ from convoy.job.events.types import (
     ScriptEvent,
     ScriptResumed,
     ScriptStep,
-    WorkerExited,
 )
 from convoy.report.analysis.timeline import timeline
 from convoy.report.fold import fold
 from convoy.report.pages.script import script_page
 from tests.gang.gangs import agents, incidents
 from tests.gang.scripts import DDP, a_script, printed, running
-from tests.gang.tasks import a_node, events_of, outcome_of, pid_of, run_gang, wait_for
+from tests.gang.tasks import a_node, events_of, outcome_of, pid_of, wait_for
 
 pytestmark = pytest.mark.alone
 
@@ -173,20 +172,6 @@ script.event("went on", steps=3, rate=0.5, name="x", none=None, yes=True)
     (event,) = [e for e in events_of(task) if isinstance(e, ScriptEvent)]
     assert (event.name, event.generation, event.rank) == ("went on", 2, 0)
     assert event.values == {"steps": 3, "rate": 0.5, "name": "x", "none": None, "yes": True}
-
-
-def test_a_script_that_fails_in_the_same_way_three_times_ends_the_step_with_its_last_lines(tmp_path: Path) -> None:
-    task = a_script(tmp_path, "print('it begins')\nraise ValueError('no such thing')\n")
-
-    outcome = run_gang(task, a_node(nproc=1))
-
-    first, why, *tail = outcome.message.splitlines()
-    assert first == "rank 0 on node 0 exited with code 1: ValueError: no such thing"
-    assert why == "the same failure at step 0, 3 times: it is not tried again"
-    assert (outcome.outcome, outcome.retryable) == ("failed", False)
-    assert tail[:2] == ["its last lines:", "  it begins"]
-    assert "    raise ValueError('no such thing')" in "\n".join(tail)
-    assert len([e for e in events_of(task) if isinstance(e, WorkerExited)]) == 3
 
 
 def test_a_script_that_hangs_after_its_last_line_is_ended_with_its_own_exit_code(

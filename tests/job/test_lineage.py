@@ -60,43 +60,43 @@ def test_a_job_without_commits_starts_from_nothing():
     assert newest_commit(history({1: None}, [])) is None
 
 
-def test_a_restart_goes_on_from_the_commit_its_parent_left():
-    h = history({1: None, 2: (1, 20)}, [(1, 10), (1, 20), (2, 30)])
-    assert steps(h) == [(1, 10), (1, 20), (2, 30)]
-
-
-def test_a_generation_that_died_before_its_first_commit_hides_nothing():
-    h = history({1: None, 2: (1, 20), 3: (1, 20)}, [(1, 10), (1, 20)])
-    assert newest_commit(h) == CommitRef(generation=1, step=20)
-
-
-def test_what_a_zombie_commits_after_it_was_superseded_is_never_read():
-    h = history({1: None, 2: (1, 20)}, [(1, 10), (1, 20), (1, 30), (1, 40)])
-    assert steps(h) == [(1, 10), (1, 20)]
-
-
-def test_an_abandoned_branch_is_never_read_though_its_steps_are_larger():
-    h = history({1: None, 2: (1, 10), 3: (2, 15)}, [(1, 10), (1, 20), (1, 99), (2, 15), (2, 60), (3, 25)])
-    assert steps(h) == [(1, 10), (2, 15), (3, 25)]
-
-
-def test_two_generations_may_commit_the_same_step():
-    h = history({1: None, 2: (1, 10)}, [(1, 10), (1, 20), (2, 20)])
-    assert newest_commit(h) == CommitRef(generation=2, step=20)
-
-
-def test_commits_of_a_generation_that_has_no_object_do_not_count():
-    assert lineage(history({1: None}, [(1, 10), (7, 50)])) == [CommitRef(generation=1, step=10)]
-
-
-def test_a_damaged_commit_does_not_count_and_the_one_before_it_does():
-    h = history({1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)])
-    assert newest_commit(h) == CommitRef(generation=1, step=10)
-
-
-def test_a_damaged_newest_commit_does_not_block_the_same_step_of_the_next_generation():
-    h = history({1: None, 2: (1, 10)}, [(1, 10), (1, 20), (2, 20)], damaged=[(1, 20)])
-    assert steps(h) == [(1, 10), (2, 20)]
+@pytest.mark.parametrize(
+    ("parents", "commits", "damaged", "counted"),
+    [
+        ({1: None, 2: (1, 20)}, [(1, 10), (1, 20), (2, 30)], [], [(1, 10), (1, 20), (2, 30)]),
+        ({1: None, 2: (1, 20), 3: (1, 20)}, [(1, 10), (1, 20)], [], [(1, 10), (1, 20)]),
+        ({1: None, 2: (1, 20)}, [(1, 10), (1, 20), (1, 30), (1, 40)], [], [(1, 10), (1, 20)]),
+        (
+            {1: None, 2: (1, 10), 3: (2, 15)},
+            [(1, 10), (1, 20), (1, 99), (2, 15), (2, 60), (3, 25)],
+            [],
+            [(1, 10), (2, 15), (3, 25)],
+        ),
+        ({1: None, 2: (1, 10)}, [(1, 10), (1, 20), (2, 20)], [], [(1, 10), (2, 20)]),
+        ({1: None}, [(1, 10), (7, 50)], [], [(1, 10)]),
+        ({1: None}, [(1, 10), (1, 20)], [(1, 20)], [(1, 10)]),
+        ({1: None, 2: (1, 10)}, [(1, 10), (1, 20), (2, 20)], [(1, 20)], [(1, 10), (2, 20)]),
+    ],
+    ids=[
+        "a restart",
+        "a generation that died before its first commit",
+        "a zombie that commits after it was superseded",
+        "an abandoned branch whose steps are larger",
+        "two generations that commit the same step",
+        "commits of a generation without an object",
+        "a damaged commit",
+        "a damaged newest commit, and the same step of the next generation",
+    ],
+)
+def test_what_counts_goes_on_from_the_commit_that_the_parent_left(
+    parents: dict[int, tuple[int, int] | None],
+    commits: list[tuple[int, int]],
+    damaged: list[tuple[int, int]],
+    counted: list[tuple[int, int]],
+):
+    h = history(parents, commits, damaged)
+    assert steps(h) == counted
+    assert newest_commit(h) == CommitRef(generation=counted[-1][0], step=counted[-1][1])
 
 
 def test_a_commit_counts_as_long_as_one_tier_has_it_whole():

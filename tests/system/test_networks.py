@@ -52,27 +52,13 @@ def host() -> Iterator[Sequence[str]]:
             run(*inside, "ip", "addr", "add", f"{address}/24", "dev", interface)
             run(*inside, "ip", "link", "set", interface, "up")
             run(*inside, "ip", "link", "set", f"{interface}-peer", "up")
-        shape = (*inside, "tc")
-        run(*shape, "qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb", "default", "1")
-        run(*shape, "class", "add", "dev", "lo", "parent", "1:", "classid", "1:1", "htb", "rate", "40gbit")
-        run(
-            *shape,
-            "class",
-            "add",
-            "dev",
-            "lo",
-            "parent",
-            "1:",
-            "classid",
-            "1:2",
-            "htb",
-            "rate",
-            "40mbit",
-            "burst",
-            "64k",
-        )
-        match = ("protocol", "ip", "u32", "match", "ip", "dst", f"{SLOW}/32", "flowid", "1:2")
-        run(*shape, "filter", "add", "dev", "lo", "parent", "1:", *match)
+        for rule in (
+            "qdisc add dev lo root handle 1: htb default 1",
+            "class add dev lo parent 1: classid 1:1 htb rate 40gbit",
+            "class add dev lo parent 1: classid 1:2 htb rate 40mbit burst 64k",
+            f"filter add dev lo parent 1: protocol ip u32 match ip dst {SLOW}/32 flowid 1:2",
+        ):
+            run(*inside, "tc", *rule.split())
         yield inside
     finally:
         run("ip", "netns", "delete", name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.diagnosis.hang_detector import (
@@ -81,8 +81,9 @@ def test_a_step_may_take_a_multiple_of_what_nearly_all_took_and_not_less_than_th
     limit = max(FLOORS["step"], SLACK * max(seconds))
 
     assert patience.limit(0, "step") == pytest.approx(limit)
-    assert hung(0, mark, now + limit - 0.01, patience) is None
-    assert hung(0, mark, now + limit + 0.01, patience) is not None
+    for ask in (lambda moment: hung(0, mark, moment, patience), lambda moment: hanging({0: mark}, moment, patience)):
+        assert ask(now + limit - 0.01) is None
+        assert ask(now + limit + 0.01) is not None
 
 
 def test_a_hang_is_told_in_words() -> None:
@@ -255,42 +256,12 @@ def test_a_healthy_worker_never_hangs(stays: list[Stay], compiled: bool, look: f
             assert hanging({0: mark}, now, patience) is None
 
 
-@given(histories(), st.data())
-@examples(60)
-def test_a_worker_that_stops_in_a_step_is_found_at_the_limit(stays: list[Stay], data: st.DataObject) -> None:
-    steps = [stay.seconds for stay in stays if stay.phase == "step"]
-    assume(len(steps) >= FEWEST_STEPS)
-    patience, mark, now = after_steps(steps)
-    limit = max(FLOORS["step"], SLACK * max(steps))
-    look = data.draw(st.floats(0.02, 0.9))
-
-    moment = now
-    while hanging({0: mark}, moment, patience) is None:
-        assert moment < now + limit + look + 0.01
-        moment += look
-        patience.look({0: mark}, moment)
-
-    assert moment >= now + limit - 0.01
-
-
 # Who hangs first
 
 
 def waits(mark: Mark, now: float) -> Mark:
     """A rank that waits in a collective, as its own thread tells."""
     return replace(mark, beat_at=now - 0.2, waiting_at=now - 0.2)
-
-
-def test_the_rank_with_fewer_steps_is_the_one_that_the_others_wait_for() -> None:
-    marks = {0: a_mark(step=41, at=1.0), 1: a_mark(step=40, at=5.0), 2: a_mark(step=41, at=0.0)}
-
-    assert first_hung(marks, 10.0) == 1
-
-
-def test_within_a_step_it_is_the_one_that_passed_fewer_points() -> None:
-    marks = {0: a_mark(count=4, at=0.0), 1: a_mark(count=4, at=0.0), 2: a_mark(count=3, at=3.0)}
-
-    assert first_hung(marks, 10.0) == 2
 
 
 @pytest.mark.parametrize(("behind", "ahead"), itertools.pairwise(["start", "connect", "build", "restore", "step"]))
@@ -300,25 +271,33 @@ def test_a_rank_in_an_earlier_stage_is_behind(behind: Phase, ahead: Phase) -> No
     assert first_hung(marks, 10.0) == 1
 
 
-def test_at_one_point_it_is_the_one_in_which_python_does_not_run() -> None:
-    now = 10.0
-    holds = replace(a_mark(at=5.0), beat_at=5.2, waiting_at=5.2)  # it waited once, and was let go on
-    marks = {0: waits(a_mark(at=4.0), now), 1: holds, 2: waits(a_mark(at=4.5), now)}
-
-    assert now - holds.beat_at > RECENT_SECONDS
-    assert first_hung(marks, now) == 1
+WAITS, LATER_WAITS = waits(a_mark(at=4.0), 10.0), waits(a_mark(at=4.5), 10.0)
+RECENTLY = 10.0 - 0.1
+LONG_AGO = 10.0 - RECENT_SECONDS - 1.0
 
 
-def test_at_one_point_it_is_else_the_one_that_does_not_wait_for_others() -> None:
-    now = 10.0
-    sleeps = replace(a_mark(at=5.0), beat_at=now - 0.1, waiting_at=4.9)
-    marks = {0: waits(a_mark(at=4.0), now), 1: sleeps, 2: waits(a_mark(at=4.5), now)}
+@pytest.mark.parametrize(
+    ("others", "first"),
+    [
+        ((a_mark(step=41, at=1.0), a_mark(step=41, at=0.0)), a_mark(step=40, at=5.0)),
+        ((a_mark(count=4, at=0.0), a_mark(count=4, at=0.0)), a_mark(count=3, at=3.0)),
+        # At one point: Python does not run in it, though it waited once, and was let go on.
+        ((WAITS, LATER_WAITS), a_mark(at=5.0, beat_at=LONG_AGO, waiting_at=LONG_AGO)),
+        ((WAITS, LATER_WAITS), a_mark(at=5.0, beat_at=RECENTLY, waiting_at=4.9)),  # it does not wait
+        ((a_mark(at=5.0), a_mark(at=4.5)), a_mark(at=4.0)),  # it has been there longest
+    ],
+    ids=["fewer steps", "fewer points", "Python does not run", "does not wait", "longest"],
+)
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_the_others_wait_for_the_rank_that_is_furthest_behind(
+    others: tuple[Mark, Mark], first: Mark, rank: int
+) -> None:
+    marks = list(others)
+    marks.insert(rank, first)
+    assert first_hung(dict(enumerate(marks)), 10.0) == rank
 
-    assert first_hung(marks, now) == 1
 
-
-def test_at_one_point_it_is_else_the_one_that_stands_there_longest() -> None:
-    assert first_hung({0: a_mark(at=5.0), 1: a_mark(at=4.0), 2: a_mark(at=4.5)}, 10.0) == 1
+def test_of_ranks_that_came_to_one_point_at_one_time_it_is_the_lowest() -> None:
     assert first_hung({2: a_mark(at=5.0), 1: a_mark(at=5.0)}, 10.0) == 1
 
 

@@ -290,13 +290,6 @@ def test_of_several_notices_the_first_is_named_and_the_one_that_is_over_first_en
     assert judge([second, first], 30.0, LEADER) == Preempted(first)
 
 
-def test_evidence_is_shifted_to_the_receiver_s_clock() -> None:
-    here = sign("notice", 1, at=100.0, deadline=130.0, reason="terminate")
-    there = here.received(now=7.0, shift=7.0 - 101.5)
-    assert (there.at, there.noticed, there.deadline) == (5.5, 7.0, 35.5)
-    assert there.model_copy(update={"at": 100.0, "noticed": 100.0, "deadline": 130.0}) == here
-
-
 # Random schedules.
 
 

@@ -39,12 +39,9 @@ def suspected_after(suspicion: FailureDetector, last: float) -> float:
     return next(n / 100 for n in range(100_000) if suspicion.is_suspect(last + n / 100))
 
 
-def test_a_regular_peer_is_suspected_after_one_and_a_half_seconds() -> None:
-    assert suspected_after(*after([BEAT_SECONDS] * 500)) == pytest.approx(1.61, abs=0.011)
-
-
-def test_a_peer_that_was_never_heard_is_suspected_like_a_regular_one() -> None:
-    assert suspected_after(*after([])) == pytest.approx(1.61, abs=0.011)
+@pytest.mark.parametrize("beats", [0, 500])
+def test_a_regular_peer_or_one_never_heard_is_suspected_after_one_and_a_half_seconds(beats: int) -> None:
+    assert suspected_after(*after([BEAT_SECONDS] * beats)) == pytest.approx(1.61, abs=0.011)
 
 
 @examples(300)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.gang.network import handshake, mesh
+from convoy.gang.network import mesh
 from convoy.gang.network.connection import MOST_UNPROVEN_BYTES, FrameReader, frame
 from convoy.gang.network.failure_detector import MOST_SECONDS
 from convoy.gang.network.formation import (
@@ -28,7 +28,7 @@ from convoy.gang.network.formation import (
     PeersFailed,
     PeerSilent,
 )
-from convoy.gang.network.handshake import NONCE_BYTES, Authenticator
+from convoy.gang.network.handshake import NONCE_BYTES
 from convoy.gang.network.peers import Peers
 from convoy.gang.network.sockets import listen
 from convoy.job.generations import new_token
@@ -111,17 +111,6 @@ def next_frame(connection: socket.socket) -> bytes:
     return found[0]
 
 
-def greet(address: tuple[str, int], hello: handshake.Hello) -> handshake.Message:
-    """Say hello as an agent does: the answer, which must be proven."""
-    greeting = Authenticator(TOKEN, "caller")
-    with raw(address, frame(greeting.nonce)) as connection:
-        greeting.set_challenge(next_frame(connection))
-        connection.sendall(frame(greeting.seal(hello.encoded())))
-        answer, proven = greeting.unseal(next_frame(connection))
-    assert proven
-    return handshake.MESSAGES.validate_json(answer)
-
-
 def await_close(connection: socket.socket) -> None:
     """Until the other end closes it, whatever it sends before."""
     with contextlib.suppress(ConnectionResetError):
@@ -130,11 +119,6 @@ def await_close(connection: socket.socket) -> None:
 
 
 # Coming together.
-
-
-def test_a_gang_of_one_is_formed_at_once() -> None:
-    with here(1) as gang:
-        assert [m.node for m in next_event(gang.lead().events, GangFormed).nodes] == [0]
 
 
 def test_all_join_all_and_are_formed_once() -> None:
@@ -182,16 +166,6 @@ def test_another_number_of_workers_fails_the_gang_with_one_line_on_every_node() 
         (reason,) = reasons
         assert "has nproc_per_node = 8, and node 0 on" in reason
         assert reason.endswith("4: all nodes need the same")
-
-
-def test_another_version_fails_the_gang_with_one_line() -> None:
-    with here(2) as gang:
-        leader = gang.lead()
-        hello = a_hello(1, 2).model_copy(update={"convoy": "0.0.7"})
-        refused = greet(gang.address, hello)
-        assert isinstance(refused, handshake.HelloRefused)
-        assert refused.reason.startswith("a node has convoy 0.0.7 (protocol 3), and node 0 on")
-        assert next_event(leader.events, PeersFailed).reason == refused.reason
 
 
 def test_two_nodes_of_one_number_fail_the_gang() -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -96,11 +96,6 @@ def test_an_interruption_is_a_notice_with_its_time(spot: SpotSource, server: Imd
     assert notice.deadline == pytest.approx(time.time() + 120, abs=2)
     assert notice.deadline is not None
     assert notice.text == f"EC2 will {action} this spot instance at {utc(notice.deadline)}"
-
-
-def test_a_notice_asked_for_again_is_the_same(spot: SpotSource, server: ImdsStandIn) -> None:
-    server.interrupt()
-    assert noticed(spot) == noticed(spot)
 
 
 def test_hibernation_begins_at_once(spot: SpotSource, server: ImdsStandIn) -> None:
@@ -334,17 +329,13 @@ def test_the_machine_s_sources_all_foretell_its_end(server: ImdsStandIn, tmp_pat
 
 @given(st.integers(0, 4_000_000_000))
 def test_a_time_as_the_service_writes_it_is_read_back(unix: int) -> None:
-    assert unix_time(utc(unix)) == unix
+    assert unix_time(utc(unix)) == unix_time(utc(unix).removesuffix("Z")) == unix  # without a zone it is UTC
 
 
 @given(st.integers(0, 4_000_000_000), st.integers(-14, 14))
 def test_a_time_of_another_zone_is_the_same_time(unix: int, hours: int) -> None:
     there = datetime.fromtimestamp(unix, timezone(timedelta(hours=hours)))
     assert unix_time(there.isoformat()) == unix
-
-
-def test_a_time_without_a_zone_is_utc() -> None:
-    assert unix_time("2026-11-21T10:00:00") == datetime(2026, 11, 21, 10, tzinfo=UTC).timestamp()
 
 
 @given(st.one_of(st.text(), st.none(), st.integers(), st.lists(st.text())))

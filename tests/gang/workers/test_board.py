@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.diagnosis.stragglers import waited_for
-from convoy.gang.workers.board import LOOK_SECONDS, PHASES, Board, Mark, Marker, Order, OrderKind, beating
+from convoy.gang.workers.board import LOOK_SECONDS, PHASES, Board, Marker, Order, OrderKind, beating
 from tests.campaign import examples, times
 from tests.gang.tasks import wait_for
 from tests.training.faults import before_step
@@ -57,20 +57,6 @@ def test_what_one_worker_marks_is_read_of_it_alone(board: Board) -> None:
     assert (board.read(0), board.read(2)) == others
 
 
-def test_a_step_that_is_done_is_told_with_its_times_and_counts_points_anew(board: Board) -> None:
-    marker = Marker(board.path, 0)
-    marker.enter("step", 7)
-    for _ in range(5):
-        marker.pass_point()
-    marker.step_done(8, 0.5, 0.25)
-    marker.save_done(2.5)
-
-    mark = board.read(0)
-
-    assert (mark.phase, mark.step, mark.count) == ("step", 8, 1)
-    assert (mark.step_seconds, mark.own_seconds, mark.save_seconds) == (0.5, 0.25, 2.5)
-
-
 def test_a_beat_is_no_progress(board: Board) -> None:
     marker = Marker(board.path, 0)
     marker.enter("step", 3)
@@ -84,6 +70,7 @@ def test_a_beat_is_no_progress(board: Board) -> None:
     assert (before.beat_at, before.waiting_at) == (0, 0)
     assert alive.beat_at >= alive.at > alive.waiting_at == 0
     assert waiting.beat_at == waiting.waiting_at >= alive.beat_at
+    assert [(m.looks, m.waits) for m in (before, alive, waiting, board.read(1))] == [(0, 0), (1, 0), (2, 1), (0, 0)]
 
 
 def test_who_goes_on_shows_life_and_passes_no_point(board: Board) -> None:
@@ -108,14 +95,6 @@ def test_the_exit_code_that_a_script_has_earned_is_there_from_its_last_line_on(b
     assert board.read(1).count == before.count + 1
     marker.set_exit_code(7)
     assert board.read(1).shifted(4.0).earned == 7
-
-
-def test_how_often_a_worker_was_seen_to_wait_is_counted(board: Board) -> None:
-    marker = Marker(board.path, 1)
-    for waiting in (True, False, True, True):
-        marker.beat(waiting=waiting)
-    assert (board.read(1).looks, board.read(1).waits) == (4, 3)
-    assert (board.read(0).looks, board.read(0).waits) == (0, 0)
 
 
 def test_all_workers_know_which_tiers_are_away(board: Board) -> None:
@@ -287,31 +266,6 @@ def test_an_agent_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None
 
     assert not Path(path).exists()
     assert not [p for p in set(Path("/dev/shm").iterdir()) - before if "board" in p.name]
-
-
-@given(
-    st.builds(
-        Mark,
-        phase=st.sampled_from(PHASES),
-        step=st.integers(0, LONGEST),
-        count=st.integers(0, 9),
-        at=st.floats(0, 1e5),
-        step_seconds=st.floats(0, 100),
-        beat_at=st.floats(0, 1e5),
-        waiting_at=st.floats(0, 1e5),
-    ),
-    st.floats(0, 1e5),
-)
-@examples(100)
-def test_another_host_is_told_ages_for_its_clock_is_another(mark: Mark, shift: float) -> None:
-    now = 2e5
-    heard = mark.shifted(shift)
-
-    assert (heard.phase, heard.step, heard.count, heard.step_seconds) == (
-        mark.phase, mark.step, mark.count, mark.step_seconds,
-    )  # fmt: skip
-    for name in ("at", "beat_at", "waiting_at"):
-        assert now + shift - getattr(heard, name) == pytest.approx(now - getattr(mark, name), abs=1e-6)
 
 
 STEPS = 30

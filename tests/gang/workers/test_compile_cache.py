@@ -4,7 +4,7 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from convoy.gang.workers import compile_cache
 from convoy.gang.workers.compile_cache import CompileCache, cache_key, this_machine
 from convoy.storage import Store, StoreUnavailable, open_store
+from tests.gang.tasks import wait_for
 
 LIBRARY = "inductor/ab/cab.main.so"
 
@@ -29,11 +30,7 @@ def store(store_uri: str) -> Store:
     return open_store(store_uri)
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+until = partial(wait_for, "what compiles or copies")
 
 
 def build(folder: Path, name: str = LIBRARY, data: bytes = b"code") -> Path:

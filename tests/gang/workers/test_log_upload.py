@@ -1,6 +1,5 @@
 """What workers print comes to a root that takes no files that grow, while they run and at the end."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from convoy.gang.workers import log_upload
 from convoy.gang.workers.log_upload import LogUpload
 from convoy.job.rank_logs import log_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
+from tests.gang.tasks import wait_for
 
 NAME = log_name(1, 0, 0)
 
@@ -34,10 +34,7 @@ def kept(store: Store, name: str = NAME) -> bytes | None:
 
 
 def await_uploaded(store: Store, data: bytes) -> None:
-    deadline = time.monotonic() + 30
-    while kept(store) != data:
-        assert time.monotonic() < deadline, kept(store)
-        time.sleep(0.02)
+    wait_for(f"{data!r}", lambda: kept(store) == data)
 
 
 def test_a_log_that_grows_is_put_again_and_what_comes_last_too(store: Store, log: Path, tmp_path: Path) -> None:
@@ -91,10 +88,7 @@ def test_an_outage_loses_nothing_and_hides_nothing(log: Path, tmp_path: Path) ->
     log.write_bytes(b"one\n")
     store: Any = Counting(refuses=3)
     with LogUpload(store, tmp_path, upload_seconds=0.02):
-        deadline = time.monotonic() + 30
-        while not store.written:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for("an upload", lambda: store.written)
     assert store.written == [4]
     store = Counting(refuses=10**6)
     with LogUpload(store, tmp_path, upload_seconds=600):

@@ -58,25 +58,15 @@ def test_an_event_is_stamped_with_its_writer_and_the_time(store: Store) -> None:
     assert before <= event.t <= time.time()
 
 
-def test_an_agent_has_no_rank_and_a_log_of_its_own(store: Store) -> None:
-    agent, worker = EventWriter(store, 0, 0), EventWriter(store, 0, 0, rank=0)
-    agent.append(did(1))
-    worker.append(did(2))
-    agent.close()
-    worker.close()
-    assert [(event.rank, event.step) for event in read_events(store) if isinstance(event, RankThroughput)] == [
-        (None, 1),
-        (0, 2),
-    ]
-    assert len({name.rsplit("agent", 1)[0] for name in store.sizes("events/")}) == 2
-
-
-def test_every_line_lies_below_its_generation_and_node(store: Store) -> None:
-    writer = EventWriter(store, generation=12, node=345, rank=6)
-    writer.append(did(1))
-    writer.close()
-    (name,) = store.sizes("events/")
-    assert name.startswith("events/000012/00345/rank00006")
+def test_an_agent_has_no_rank_and_a_log_of_its_own_below_its_generation_and_node(store: Store) -> None:
+    for rank in (None, 6):
+        writer = EventWriter(store, generation=12, node=345, rank=rank)
+        writer.append(did(1))
+        writer.close()
+    assert [event.rank for event in read_events(store)] == [None, 6]
+    agent, worker = sorted(store.sizes("events/"))
+    assert agent.startswith("events/000012/00345/agent")
+    assert worker.startswith("events/000012/00345/rank00006")
 
 
 def test_a_reader_gets_each_event_of_a_growing_log_exactly_once(store: Store) -> None:
