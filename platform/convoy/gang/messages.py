@@ -78,6 +78,11 @@ class Evidence(BaseModel):
         return self.kind == "exited" and self.exit_code == PEER_LOST
 
 
+def own_evidence(kind: EvidenceKind, node: int, now: float, **facts: object) -> Evidence:
+    """What a node's agent notices now of the node itself, and what happened now unless `at` says otherwise."""
+    return Evidence.model_validate({"kind": kind, "node": node, "by": node, "at": now, "noticed": now, **facts})
+
+
 @dataclass(frozen=True)
 class Wait:
     """Nothing is to be done; judge again at `until` (monotonic seconds) even if there is no new evidence."""

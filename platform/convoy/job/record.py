@@ -115,11 +115,7 @@ def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -
     )
     if store.create(RECORD, ours.model_dump_json(indent=2).encode()):
         return ours
-    record = read_record(store)
-    if record is None:
-        raise RuntimeError(f"{store.uri}/{RECORD} was there and is gone")
-    check_same_job(record, config, fingerprint)
-    return record
+    return existing_record(store, config, fingerprint)
 
 
 def existing_record(store: Store, config: RunConfig, fingerprint: str) -> JobRecord:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from convoy.gang.async_call import BackgroundCall, say
 from convoy.gang.diagnosis.node_health import DRIVER_SECONDS, gpu_problem
 from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
-from convoy.gang.messages import Evidence
+from convoy.gang.messages import Evidence, own_evidence
 from convoy.gang.notices.notice import Notice, Poller, SourceStatus, ending_evidence, order_for, strongest
 from convoy.gang.notices.sources import has_metadata
 from convoy.gang.workers.board import Mark, OrderKind
@@ -63,8 +63,7 @@ class NodeEnvironment:
         check, self._gpus = self._gpus, None
         with contextlib.suppress(StoreUnavailable):  # no answer in time says nothing about the GPUs
             if problem := check.result():
-                return [Evidence(kind="agent", node=self._node, by=self._node, at=now, noticed=now, exit_code=UNFIT,
-                                 reason=problem)]  # fmt: skip
+                return [own_evidence("agent", self._node, now, exit_code=UNFIT, reason=problem)]
         return []
 
     def _report_sources(self, log: EventWriter) -> None:
@@ -113,8 +112,7 @@ class NodeEnvironment:
         if change.tier > 0:
             return []
         at = now if available else now - change.seconds
-        return [Evidence(kind="store", node=self._node, by=self._node, at=at, noticed=now, ok=available,
-                         reason=change.problem)]  # fmt: skip
+        return [own_evidence("store", self._node, now, at=at, ok=available, reason=change.problem)]
 
     def _say(self, text: str) -> None:
         say(f"convoy: node {self._node}: {text}")

@@ -68,7 +68,8 @@ class StorageProbe:
         self._clock: AwakeClock | None = None
         name = f"probes/{node:05d}"
         self._probes = [
-            _TierProbe(i, tier, name, settings or _settings_for(tier), self._over) for i, tier in enumerate(tiers)
+            _TierProbe(i, tier, name, settings or (OBJECTS if is_shared(tier.uri) else FILES), self._over)
+            for i, tier in enumerate(tiers)
         ]
 
     def __enter__(self) -> "StorageProbe":
@@ -94,10 +95,6 @@ class StorageProbe:
         """The tiers on which no save should begin or continue, as of the last call of `changes`: those that refuse, or
         have not answered for AWAY_SECONDS."""
         return frozenset(probe.tier for probe in self._probes if probe.is_away)
-
-
-def _settings_for(tier: Store) -> ProbeSettings:
-    return OBJECTS if is_shared(tier.uri) else FILES
 
 
 @dataclass(frozen=True)

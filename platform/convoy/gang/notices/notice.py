@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Literal, Protocol
 
 from convoy.config.train import NoticesConfig
-from convoy.gang.messages import Evidence
+from convoy.gang.messages import Evidence, own_evidence
 from convoy.gang.workers.board import ORDERS_BY_STRENGTH, OrderKind
 
 SAVE_MARGIN = 1.2
@@ -100,7 +100,7 @@ def ending_evidence(notice: Notice, node: int, now: float, wall: float, *, worth
     if worth_waiting and notice.deadline is not None:
         deadline = now + max(notice.deadline - wall - END_SECONDS, END_SECONDS)
     reason = f"({notice.source}): {notice.text}"
-    return Evidence(kind="notice", node=node, by=node, at=now, noticed=now, reason=reason, deadline=deadline)
+    return own_evidence("notice", node, now, reason=reason, deadline=deadline)
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,6 @@ class ResourceUse:
     cpu_seconds: float = 0.0
     io_bytes: int = 0
 
-    def __add__(self, other: "ResourceUse") -> "ResourceUse":
-        return ResourceUse(self.cpu_seconds + other.cpu_seconds, self.io_bytes + other.io_bytes)
-
 
 class ExitProgress:
     """For one worker, with all processes below it."""
@@ -52,12 +49,12 @@ class ExitProgress:
         """How often progress was noticed."""
         self._look_at = began
         self._last = used_below(pid)
-        self._since = ResourceUse()
-        """What was used since `at`."""
+        self._cpu_seconds = 0.0
+        """Used since `at`."""
         self._moved_at = began
         """When it last read or wrote what counts."""
-        self._moved = ResourceUse()
-        """What was used since then."""
+        self._io_bytes = 0
+        """Read or written since then."""
 
     def look(self, now: float) -> None:
         """Call it often; it queries the kernel no more than necessary."""
@@ -69,22 +66,13 @@ class ExitProgress:
 
     def take(self, now: float, used: ResourceUse) -> None:
         """used: since the last look."""
-        self._since, self._moved = self._since + used, self._moved + used
-        if moves(self._moved, self._seconds):
-            self._moved_at, self._moved = now, ResourceUse()
-        elif not (computes(self._since, self._seconds) and now - self._moved_at < COMPUTING_ALONE * self._seconds):
+        self._cpu_seconds += used.cpu_seconds
+        self._io_bytes += used.io_bytes
+        if self._io_bytes >= BYTES_PER_SECOND * self._seconds:
+            self._moved_at, self._io_bytes = now, 0
+        elif self._cpu_seconds < CORE_SHARE * self._seconds or now - self._moved_at >= COMPUTING_ALONE * self._seconds:
             return
-        self.at, self.count, self._since = now, self.count + 1, ResourceUse()
-
-
-def computes(used: ResourceUse, seconds: float) -> bool:
-    """used: since the last progress. seconds: without progress, after which the worker is ended."""
-    return used.cpu_seconds >= CORE_SHARE * seconds
-
-
-def moves(used: ResourceUse, seconds: float) -> bool:
-    """used: since it last read or wrote what counts. seconds: as for `computes`."""
-    return used.io_bytes >= BYTES_PER_SECOND * seconds
+        self.at, self.count, self._cpu_seconds = now, self.count + 1, 0.0
 
 
 def grown(before: dict[int, ResourceUse], after: dict[int, ResourceUse]) -> ResourceUse:

@@ -13,9 +13,9 @@ import signal
 import socket
 import sys
 import traceback
-from typing import Annotated, Literal, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from convoy.gang.workers.processes import adopt_orphans, kill_below, set_name, signal_at_end_of_parent
 
@@ -43,38 +43,18 @@ class ForkRequest(_Message):
     """Added to the worker's."""
 
 
-class ServerReady(_Message):
-    """Everything is imported."""
+class Report(_Message):
+    """What became of a request; without one: everything is imported."""
 
-    kind: Literal["ready"] = "ready"
-
-
-class WorkerForked(_Message):
-    kind: Literal["forked"] = "forked"
-    worker: int
-    pid: int
-
-
-class ForkFailed(_Message):
-    """There is no memory, or there are too many processes."""
-
-    kind: Literal["not_forked"] = "not_forked"
-    worker: int
-    error: str
-
-
-class WorkerEnded(_Message):
-    """The worker is reaped; its pid may be another process's from now on."""
-
-    kind: Literal["ended"] = "ended"
-    worker: int
-    exit_code: int
-    """Minus the signal's number if it was killed by one."""
-
-
-Report = Annotated[ServerReady | WorkerForked | ForkFailed | WorkerEnded, Field(discriminator="kind")]
-
-REPORTS: TypeAdapter[Report] = TypeAdapter(Report)
+    worker: int | None = None
+    """Number of the request."""
+    pid: int | None = None
+    """The worker is forked."""
+    error: str = ""
+    """It is not: there is no memory, or there are too many processes."""
+    exit_code: int | None = None
+    """It is reaped, and its pid may be another process's from now on. Minus the signal's number if it was killed by
+    one."""
 
 
 class WorkerBody(Protocol):
@@ -132,7 +112,7 @@ class _ForkServer:
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(self._child_ended, select.POLLIN)
-        self._report(ServerReady())
+        self._report(Report())
         idle = True
         while True:
             events = poll.poll(IDLE_SECONDS * 1000 if idle else None)
@@ -166,12 +146,12 @@ class _ForkServer:
             sys.stdout.flush()  # or each fork would print it again
             pid = os.fork()
         except OSError as error:
-            self._report(ForkFailed(worker=request.worker, error=str(error)))
+            self._report(Report(worker=request.worker, error=str(error)))
             return
         if pid == 0:
             self._become(request, files)
         self._workers[pid] = request.worker
-        self._report(WorkerForked(worker=request.worker, pid=pid))
+        self._report(Report(worker=request.worker, pid=pid))
 
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -184,7 +164,7 @@ class _ForkServer:
                     return
                 worker = self._workers.pop(pid, None)
                 if worker is not None:  # else it is an orphan of a worker
-                    self._report(WorkerEnded(worker=worker, exit_code=os.waitstatus_to_exitcode(status)))
+                    self._report(Report(worker=worker, exit_code=os.waitstatus_to_exitcode(status)))
 
     def _report(self, report: Report) -> None:
         with contextlib.suppress(OSError):  # the agent is gone, which is noticed at the next read

@@ -17,16 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.gang.task import Assignment
-from convoy.gang.workers.fork_server import (
-    MOST_BYTES,
-    REPORTS,
-    ForkFailed,
-    ForkRequest,
-    Report,
-    ServerReady,
-    WorkerEnded,
-    WorkerForked,
-)
+from convoy.gang.workers.fork_server import MOST_BYTES, ForkRequest, Report
 from convoy.gang.workers.processes import TAG, kill_below, kill_tagged, new_tag
 from convoy.gang.workers.worker import Worker, log_tail, signal_name
 
@@ -96,7 +87,7 @@ class Prefork:
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it has died, which is noticed at the next read
             except OSError as error:
-                self._take_report(self._process, ForkFailed(worker=self._requests, error=str(error)))
+                self._take_report(self._process, Report(worker=self._requests, error=str(error)))
         return worker
 
     def wait(self, seconds: float) -> None:
@@ -120,7 +111,7 @@ class Prefork:
             except ConnectionResetError:  # comes before the last packets
                 continue
             if packet:
-                self._take_report(process, REPORTS.validate_json(packet))
+                self._take_report(process, Report.model_validate_json(packet))
             else:
                 self._died(process)
 
@@ -174,21 +165,19 @@ class Prefork:
 
     def _take_report(self, process: _Process, report: Report) -> None:
         self._has_news = True
-        if isinstance(report, ServerReady):
+        if report.worker is None:
             process.ready, self._unready = True, 0
             return
         worker = self._open.get(report.worker)
         if worker is None:  # it was stopped
             return
-        match report:
-            case WorkerForked():
-                worker.reported_pid = report.pid
-            case ForkFailed():
-                worker.reported_code, worker.fate = 1, f"it could not be forked: {report.error}"
-            case WorkerEnded():
-                worker.reported_code = report.exit_code
-        if worker.reported_code is not None:
-            del self._open[report.worker]
+        if report.pid is not None:
+            worker.reported_pid = report.pid
+            return
+        worker.reported_code, worker.fate = report.exit_code, ""
+        if report.error:
+            worker.reported_code, worker.fate = 1, f"it could not be forked: {report.error}"
+        del self._open[report.worker]
 
     def _died(self, process: _Process) -> None:
         self._broken = f"the process that workers are forked from {self._how(process.popen)}"

@@ -10,7 +10,7 @@ from typing import Literal
 
 from convoy.config.run import training_hash
 from convoy.gang.async_call import BackgroundCall, say
-from convoy.gang.messages import Evidence
+from convoy.gang.messages import Evidence, own_evidence
 from convoy.gang.task import RESERVED, STOPPED, Assignment, Node, Task
 from convoy.gang.workers.board import Board, Mark, OrderKind
 from convoy.gang.workers.compile_cache import CompileCache
@@ -147,7 +147,8 @@ class WorkerGroup:
             self._looks_stopped[rank] = self._looks_stopped.get(rank, 0) + 1
             if self._looks_stopped[rank] == STOPPED_LOOKS:
                 ran_at = self._ran_at.get(rank, now)
-                evidence.append(self._evidence("stopped", rank, ran_at, now, step=self._board.read(local).step))
+                node, step = self._context.node.index, self._board.read(local).step
+                evidence.append(own_evidence("stopped", node, now, at=ran_at, rank=rank, step=step))
         return evidence
 
     def order(self, kind: OrderKind) -> None:
@@ -190,27 +191,11 @@ class WorkerGroup:
         return exited.model_copy(update={"exit_code": 1, "reason": f"os._exit({code})"})
 
     def _exit(self, exited: WorkerExited, mark: Mark, now: float) -> Evidence:
-        return self._evidence(
-            "exited",
-            exited.worker,
-            now,
-            now,
-            step=mark.step,
-            exit_code=exited.exit_code,
-            signal=exited.signal,
-            reason=exited.reason,
-            log_tail=exited.log_tail,
-            # A script does not report that it is at its end.
-            finishing=None if self._context.task.script else mark.phase == "finish",
-        )
-
-    def _evidence(
-        self, kind: Literal["exited", "stopped"], rank: int, at: float, now: float, **facts: object
-    ) -> Evidence:
-        node = self._context.node.index
-        return Evidence.model_validate(
-            {"kind": kind, "node": node, "by": node, "rank": rank, "at": at, "noticed": now, **facts}
-        )
+        facts = exited.model_dump(include={"exit_code", "signal", "reason", "log_tail"})
+        # A script does not report that it is at its end.
+        finishing = None if self._context.task.script else mark.phase == "finish"
+        own = {"rank": exited.worker, "step": mark.step, "finishing": finishing}
+        return own_evidence("exited", self._context.node.index, now, **own, **facts)
 
     def _assignment(
         self, local_rank: int, listener: socket.socket | None, spent_seconds: float, check_node: bool
@@ -260,7 +245,8 @@ def _started(context: NodeContext, generation: Generation) -> GenerationStarted:
 
 def _exit_events(ended: Sequence[Worker]) -> list[WorkerExited]:
     """How they ended, with their reasons and last lines if those can be read soon."""
-    frozen = [replace(worker, refresh=_nothing) for worker in ended]  # the thread must not query the prefork process
+    # The thread must not query the prefork process.
+    frozen = [replace(worker, refresh=lambda: None) for worker in ended]
     reading = BackgroundCall("the last lines of a log", lambda: [exit_event(worker) for worker in frozen], TAIL_SECONDS)
     try:
         return reading.result()
@@ -273,7 +259,3 @@ def _ended_late(rank: int, code: int, seconds: float) -> str:
         f"convoy: rank {rank} is ended after its script's last line, with exit code {code}: its threads and exit "
         f"handlers have made no progress for {seconds:.0f} s"
     )
-
-
-def _nothing() -> None:
-    pass
