@@ -26,15 +26,9 @@ def test_a_node_of_the_same_gang_fits() -> None:
 @pytest.mark.parametrize(
     ("theirs", "line"),
     [
-        (
-            {"nproc": 2},
-            "node 2 on two has nproc_per_node = 2, and node 0 on zero 4: all nodes need the same",
-        ),
+        ({"nproc": 2}, "node 2 on two has nproc_per_node = 2, and node 0 on zero 4: all nodes need the same"),
         ({"nodes": 4}, "node 2 on two has nodes = 4, and node 0 on zero 3: all nodes need the same"),
-        (
-            {"python": "3.8"},
-            r"node 2 on two has Python = 3\.8, and node 0 on zero 3\.\d+: all nodes need the same",
-        ),
+        ({"python": "3.8"}, r"node 2 on two has Python = 3\.8, and node 0 on zero 3\.\d+: all nodes need the same"),
         (
             {"convoy": "0.0.7"},
             r"a node has convoy 0\.0\.7 \(protocol 3\), and node 0 on zero .*: all nodes need the same",
