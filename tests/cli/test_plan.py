@@ -169,10 +169,7 @@ def test_measured_figures_are_used() -> None:
             "convoy: train.global_batch = 1: must be at least the number of ranks, 32",
         ),
         (["default", "--set", "cluster.nodes=1000"], "convoy: train.global_batch = 8: must be at least the number of"),
-        (
-            ["search", "gpt-8b"],
-            "convoy: gpt-8b: no such file, and no preset of configs/models or configs/train; did",
-        ),
+        (["search", "gpt-8b"], "convoy: gpt-8b: no such file, and no preset of configs/models or configs/train; did"),
         (["search", "7B"], "convoy: 7B: no such file, and no preset of configs/models or configs/train; known: gpt-7b"),
         (
             ["search", "gpt-7b", "--market", "spott"],

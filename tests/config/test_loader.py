@@ -117,8 +117,7 @@ def test_a_preset_in_an_override_replaces_the_whole_model(overrides: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    ["model=big model.n_layers=2", "model.n_layers=2 model=big", "model.preset=big model.n_layers=2"],
+    "overrides", ["model=big model.n_layers=2", "model.n_layers=2 model=big", "model.preset=big model.n_layers=2"]
 )
 def test_a_field_beside_a_preset_wins_in_any_order(overrides: str) -> None:
     model = model_of(resolved(overrides=overrides))

@@ -53,11 +53,7 @@ CASES = (
     Case("sequence longer than the model's", "data.sequence_length=512"),
     Case("sequence longer than the corpus", "data.corpus.tokens=100", code=1),
     Case("corpus that does not exist", f"{FILES} data.corpus.path={{here}}/nowhere"),
-    Case(
-        "corpus without a match",
-        f"{FILES} data.corpus.path={{here}}/corpus",
-        files={"corpus/page.html": "<p>"},
-    ),
+    Case("corpus without a match", f"{FILES} data.corpus.path={{here}}/corpus", files={"corpus/page.html": "<p>"}),
     Case("file that cannot be read", f"{FILES} data.corpus.path={{here}}/corpus", files={"corpus/a.txt": "-> nowhere"}),
     Case("tokenizer larger than the vocabulary", "data.corpus.kind=stdlib data.tokenizer.kind=bytes"),
     Case(

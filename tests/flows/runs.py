@@ -95,11 +95,7 @@ def continued_run(run: Run, folder: Path, steps: int) -> Run:
     """The job of `run` goes on, in a copy of its place, to that many steps: started by Metaflow's Runner."""
     place, overrides = (
         run.copied(folder),
-        {
-            "train.steps": steps,
-            "checkpoint.export_model": False,
-            "report.card_refresh_seconds": 60,
-        },
+        {"train.steps": steps, "checkpoint.export_model": False, "report.card_refresh_seconds": 60},
     )
     configured = f"config=[('run', '{SMOKE}')], config_value=[('set', {overrides})]"
     script = (

@@ -191,9 +191,7 @@ def test_dropout_is_the_same_each_time_in_stages_that_share(tmp_path: Path) -> N
     losses = []
     for name in ("one", "other"):
         config = tiny(
-            model=STAGES | {"dropout": 0.2},
-            parallel={"pipeline": 2, "tensor": 2},
-            train={"steps": 3, "micro_batch": 2},
+            model=STAGES | {"dropout": 0.2}, parallel={"pipeline": 2, "tensor": 2}, train={"steps": 3, "micro_batch": 2}
         )
         job = Job(str(tmp_path), config, name)
         job.run(4)

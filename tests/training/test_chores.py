@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.verify.marks import verified
-from convoy.job.events.types import (
-    CheckpointCopied,
-    CheckpointSaved,
-    CheckpointsPruned,
-    CheckpointVerified,
-)
+from convoy.job.events.types import CheckpointCopied, CheckpointSaved, CheckpointsPruned, CheckpointVerified
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
 from tests.training.faults import before_step, copies_hang, slow_chores

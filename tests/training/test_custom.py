@@ -112,9 +112,7 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
         job.run(2)
 
 
-def test_a_parameter_without_a_gradient_is_told_after_the_first_step(
-    tmp_path: Path,
-) -> None:
+def test_a_parameter_without_a_gradient_is_told_after_the_first_step(tmp_path: Path) -> None:
     job = a_job(tmp_path, {**CUSTOM, "build": "tests.model.user_module:build_with_a_spare"})
 
     with pytest.raises(

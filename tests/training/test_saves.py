@@ -111,10 +111,7 @@ def test_while_the_root_takes_nothing_few_saves_are_tried_there_at_all(tmp_path:
     job.run(2, lambda rank: settle_before_each_save(), prompt=False)
 
     root, tier = job.store.uri, f"{second}/job"
-    assert [(e.step, e.tier, e.retried_on) for e in job.events(CheckpointFailed)] == [
-        (1, root, tier),
-        (6, root, tier),
-    ]
+    assert [(e.step, e.tier, e.retried_on) for e in job.events(CheckpointFailed)] == [(1, root, tier), (6, root, tier)]
     assert [(e.step, e.tier) for e in job.events(CheckpointSaved)] == [(step, tier) for step in range(1, 9)]
 
 
@@ -147,10 +144,7 @@ def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_go
     history = read_history(job.store, [open_store(tier)])
     assert [(ref.step, places(history, ref)) for ref in lineage(history)] == [(2, [0, 1]), (4, [1])]
     copied = job.events(CheckpointCopied)
-    assert {(e.step, e.tier): e.error is None for e in copied} == {
-        (2, tier): True,
-        (4, root): False,
-    }
+    assert {(e.step, e.tier): e.error is None for e in copied} == {(2, tier): True, (4, root): False}
 
     job.run(2, train={"steps": 6})
 

@@ -33,9 +33,7 @@ def late_at_the_norm(rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "sections",
-    [{}, {"model": GPT | {"n_heads": 4}, "parallel": {"tensor": 2}}],
-    ids=["sharded", "shared"],
+    "sections", [{}, {"model": GPT | {"n_heads": 4}, "parallel": {"tensor": 2}}], ids=["sharded", "shared"]
 )
 def test_who_waits_for_others_at_the_gradient_norm_is_not_updating(tmp_path: Path, sections: dict[str, Any]) -> None:
     job = Job(str(tmp_path), tiny(train={"steps": 3, "log_every_steps": 1}, **sections))

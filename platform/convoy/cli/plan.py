@@ -218,9 +218,6 @@ def _workload(name: str, options: dict[str, Any]) -> tuple[RunConfig, Base]:
         train["steps"] = math.ceil(tokens / (batch * config.data.sequence_length))
     cluster = {"region": options["region"]} if options["region"] else {}
     config = config.model_copy(
-        update={
-            "train": config.train.model_copy(update=train),
-            "cluster": config.cluster.model_copy(update=cluster),
-        }
+        update={"train": config.train.model_copy(update=train), "cluster": config.cluster.model_copy(update=cluster)}
     )
     return config, Base(file, plan_inputs.read_config(file))

@@ -10,15 +10,7 @@ from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.cli.options import store_at
 from convoy.config.errors import ConfigError
-from convoy.config.loader import (
-    config_file,
-    configs_folder,
-    default_root,
-    mapping,
-    read_overrides,
-    read_run,
-    resolve,
-)
+from convoy.config.loader import config_file, configs_folder, default_root, mapping, read_overrides, read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig, check_ranks
 from convoy.launch.checks import host

@@ -30,11 +30,7 @@ class Gather(_Comm):
     hosts."""
 
     def __call__(
-        self,
-        output_tensor: torch.Tensor,
-        input_tensor: torch.Tensor,
-        group: dist.ProcessGroup,
-        async_op: bool = False,
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> None:
         """output_tensor: (n,), of all ranks in their order. input_tensor: (n / ranks,), this rank's, which may be its
         part of the output. Raises ValueError if it is not to be waited for, RuntimeError if a rank is gone."""

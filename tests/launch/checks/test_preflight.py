@@ -220,11 +220,7 @@ def test_a_root_that_only_the_cluster_sees_is_not_looked_at() -> None:
         "/fsx/jobs",
         train={"global_batch": 64},
         checkpoint={"root_is_shared": True},
-        cluster={
-            "backend": "kubernetes",
-            "instance_type": "p4d.24xlarge",
-            "persistent_volume_claims": {"fsx": "/fsx"},
-        },
+        cluster={"backend": "kubernetes", "instance_type": "p4d.24xlarge", "persistent_volume_claims": {"fsx": "/fsx"}},
     )
     began = time.monotonic()
     assert preflight(remote, "a", "s3") is None

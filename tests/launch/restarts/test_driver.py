@@ -133,11 +133,7 @@ NAMED = "the job is named by convoy run --job blue, before the --"
     [
         (AT_ONCE, ("run", "--job", "red"), f"--job red: {NAMED}"),
         (AT_ONCE, ("run", "--tag", "job:red"), f"job:red: {NAMED}"),
-        (
-            ("--job", "a/b"),
-            (),
-            "job = a/b: must begin with a letter or digit and hold only letters, digits, . _ and -",
-        ),
+        (("--job", "a/b"), (), "job = a/b: must begin with a letter or digit and hold only letters, digits, . _ and -"),
     ],
 )
 def test_bad_input_is_told_before_anything_runs(run: Any, options: Any, words: Any, line: str) -> None:

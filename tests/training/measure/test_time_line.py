@@ -51,8 +51,7 @@ def test_times_about_the_least_slope_are_about_one_line(seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "points",
-    [((1.0, 1.0), (1.0, 2.0)), ((2.0, 1.0), (1.0, 2.0)), ((1.0, 0.0), (2.0, 1.0)), ((1.0, 1.0), (2.0, 0.0))],
+    "points", [((1.0, 1.0), (1.0, 2.0)), ((2.0, 1.0), (1.0, 2.0)), ((1.0, 0.0), (2.0, 1.0)), ((1.0, 1.0), (2.0, 0.0))]
 )
 def test_no_line_is_made_of_one_size_or_of_no_time(points: tuple[tuple[float, float], tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="must be times above 0 of two sizes, the smaller one first"):

@@ -66,8 +66,7 @@ def test_an_error_without_words_is_told_by_its_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [dist.DistNetworkError("gone"), dist.DistStoreError("late"), RuntimeError("Connection closed by peer")],
+    "error", [dist.DistNetworkError("gone"), dist.DistStoreError("late"), RuntimeError("Connection closed by peer")]
 )
 def test_a_lost_peer_has_its_own_exit_code(error: Exception, tmp_path: Path) -> None:
     assert _raise_and(_failure, error, tmp_path) == PEER_LOST
