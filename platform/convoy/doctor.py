@@ -53,8 +53,6 @@ def check_machine(
         lambda: gpus(environ),
         lambda: efa(dev, sysfs),
         lambda: notices(environ, sysfs),
-        lambda: network_namespaces(environ),
-        lambda: browser(environ),
     ]
     with ThreadPoolExecutor(len(checks)) as pool:
         return list(pool.map(lambda check: check(), checks))
@@ -107,12 +105,8 @@ def extension(environ: Mapping[str, str]) -> Finding:
     output = _output([sys.executable, "-c", program], environ)
     cards = re.search(r"^cards\b(.*)$", output or "", re.MULTILINE)
     if cards is None:
-        return Finding(
-            name,
-            "problem",
-            f"Metaflow does not start within {DEADLINE_SECONDS} s",
-            f'see what this says: {sys.executable} -c "import metaflow"',
-        )
+        mend = f'see what this says: {sys.executable} -c "import metaflow"'
+        return Finding(name, "problem", f"Metaflow does not start within {DEADLINE_SECONDS} s", mend)
     if "convoy_card" not in cards[1].split():
         return Finding(
             name, "problem", "Metaflow does not list the card type convoy_card", "pip install metaflow-convoy"
@@ -143,12 +137,9 @@ def root_bucket(root: str) -> Finding:
     asking.start()
     asking.join(DEADLINE_SECONDS)
     problem = answer[0] if answer else f"no answer within {DEADLINE_SECONDS} s"
-    return Finding(
-        "root",
-        "ok" if problem == "" else "problem",
-        f"{root}: {problem or 'creates objects once'}",
-        mend if problem else "",
-    )
+    if problem:
+        return Finding("root", "problem", f"{root}: {problem}", mend)
+    return Finding("root", "ok", f"{root}: creates objects once")
 
 
 def shared_memory(folder: Path) -> Finding:
@@ -200,20 +191,6 @@ def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
         return Finding("notices", "ok", describe_statuses(statuses))
     mend = "without one, a machine that is taken away is seen when it is gone" if statuses else ""
     return Finding("notices", "warning" if statuses else "note", describe_statuses(statuses), mend)
-
-
-def network_namespaces(environ: Mapping[str, str]) -> Finding:
-    if _output(["unshare", "-n", "true"], environ) is None:
-        return Finding("network namespaces", "note", "not allowed; `make test-system-drills` needs them")
-    return Finding("network namespaces", "ok", "unshare -n works")
-
-
-def browser(environ: Mapping[str, str]) -> Finding:
-    paths = [shutil.which(name, path=environ.get("PATH", "")) for name in ("chromium", "chromedriver")]
-    missing = [name for name, path in zip(("chromium", "chromedriver"), paths, strict=True) if path is None]
-    if missing:
-        return Finding("browser", "note", f"no {' and no '.join(missing)}; only `make test-system` needs it")
-    return Finding("browser", "ok", ", ".join(map(str, paths)))
 
 
 def _output(command: list[str], environ: Mapping[str, str]) -> str | None:

@@ -32,6 +32,7 @@ from convoy.parallel.fsdp import DTYPES, parallelize
 from convoy.parallel.mesh import build_mesh
 from convoy.parallel.pipeline import Pipeline
 from convoy.planner.workload import Workload
+from convoy.training.build import Trained
 from convoy.training.optimizer import build_optimizer
 from convoy.training.step import Agreement, Batch, Stepper
 
@@ -146,17 +147,8 @@ def _step(
     train, parallel = workload.train, workload.parallel
     pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
     clock = _Clock()
-    stepper = Stepper(
-        fsdp,
-        optimizer,
-        cast(Any, _Alone()),
-        cast(Any, clock),
-        clip_norm=train.clip_norm,
-        seed=0,
-        reduce_every_pass=parallel.reduce_every_pass,
-        shared_by=parallel.shared_by,
-        pipeline=pipeline,
-    )
+    trained = Trained(fsdp, optimizer, pipeline=pipeline)
+    stepper = Stepper(trained, train, parallel, cast(Any, _Alone()), cast(Any, clock))
 
     def step(passed: Callable[[], None]) -> None:
         clock.passed = passed

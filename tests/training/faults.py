@@ -24,7 +24,7 @@ from convoy.storage import Store
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
 
-Action = Callable[[Stepper, int, Sequence[Batch]], None]
+Action = Callable[[Stepper, int, Sequence[Batch]], object]
 
 
 def before_step(action: Action) -> None:
@@ -38,17 +38,23 @@ def before_step(action: Action) -> None:
     Stepper.__call__ = call  # type: ignore[method-assign,assignment]
 
 
-def die_at(step: int, ranks: Iterable[int]) -> Callable[[int], None]:
-    """These ranks are killed before the update that would make `step` steps done into `step + 1`."""
+def at_step(step: int, ranks: Iterable[int], action: Callable[[Stepper], object]) -> Callable[[int], None]:
+    """These ranks do something before the update that would make `step` steps done into `step + 1`."""
 
     def fault(rank: int) -> None:
-        def die(_: Stepper, now: int, __: Sequence[Batch]) -> None:
-            if now == step and rank in ranks:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        before_step(die)
+        if rank in ranks:
+            before_step(lambda stepper, now, _: action(stepper) if now == step else None)
 
     return fault
+
+
+def signalled_at(step: int, ranks: Iterable[int], number: int) -> Callable[[int], None]:
+    return at_step(step, ranks, lambda _: os.kill(os.getpid(), number))
+
+
+def die_at(step: int, ranks: Iterable[int]) -> Callable[[int], None]:
+    """These ranks are killed before that update."""
+    return signalled_at(step, ranks, signal.SIGKILL)
 
 
 Spoil = Callable[[torch.Tensor], torch.Tensor]
@@ -64,7 +70,7 @@ def spoil_losses(spoils: Mapping[int, Spoil], rank: int) -> Callable[[int], None
 
     def fault(own: int) -> None:
         def act(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
-            module: Any = stepper._model
+            module: Any = stepper._trained.module
             spoil = spoils.get(step) if own == rank else None
             stepper._forward = module if spoil is None else lambda *x: spoil(module(*x))
 

@@ -16,7 +16,8 @@ from convoy.config.run import RunConfig, check_ranks
 from convoy.launch.checks import host
 from convoy.launch.checks.compatibility import refusals, world
 from convoy.launch.checks.memory import host_memory_mib
-from convoy.launch.pricing import read_prices, rents, settled
+from convoy.launch.plans import this_host
+from convoy.launch.pricing import read_prices, settled
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.market import MeasurementsFor
@@ -61,7 +62,7 @@ def refusals_of(config: RunConfig, prices: PriceBook) -> tuple[str, ...]:
     check_ranks(planned, world(planned, gpus))
     if planned != config:
         return ()
-    return refusals(settled(config, prices) if rents(planned) else config, gpus, host_memory_mib())
+    return refusals(settled(config, prices) if rented_type(planned) else config, gpus, host_memory_mib())
 
 
 def _file(name: str) -> Path:
@@ -125,18 +126,18 @@ def measurements(config: RunConfig, options: dict[str, Any], prices: PriceBook) 
 
     options: their values by name. Raises ConfigError.
     """
-    this_host = _this_host(config)
+    host_facts = this_host(config)
     own = Measurements(
         saving=_saving(options["stall_seconds"], options["durable_seconds"]),
         restart=None if options["restart_seconds"] is None else Restart(options["restart_seconds"]),
         replacement_seconds=options["replacement_seconds"],
         node_bytes_per_second=bytes_per_second(options["write_gb_per_second"]),
         prices=prices,
-        **_calibrated(config, options["calibration"], this_host),
-        **this_host,
+        **_calibrated(config, options["calibration"], host_facts),
+        **host_facts,
     )
     add_results = measurements_of(options["results"])
-    return own if add_results is None else add_results(own, config, machine_of(config, **this_host))
+    return own if add_results is None else add_results(own, config, machine_of(config, **host_facts))
 
 
 def bytes_per_second(gb: float | None) -> float | None:
@@ -164,19 +165,12 @@ def calibration_of(path: str | None) -> Calibration:
     return shipped() if path is None else read_calibration(Path(path))
 
 
-def _this_host(config: RunConfig) -> dict[str, Any]:
-    """What this host has, as `Measurements` takes it: only a run on it needs it."""
-    if rented_type(config) is not None:
-        return {}
-    return {"host_bytes": host_memory_mib() * 2.0**20, "host_gpus": host.local_gpus()}
-
-
-def _calibrated(config: RunConfig, path: str | None, this_host: dict[str, Any]) -> dict[str, Any]:
+def _calibrated(config: RunConfig, path: str | None, host_facts: dict[str, Any]) -> dict[str, Any]:
     """A calibration, with the machine that it was measured on where the planned one is not in the catalog. Raises
     ConfigError for one that does not cover the planned machines."""
     if path is None:
         return {}
-    calibration, machine = calibration_of(path), machine_of(config, **this_host)
+    calibration, machine = calibration_of(path), machine_of(config, **host_facts)
     train, ranks = config.train, config.cluster.nodes * machine.ranks
     try:
         if rented_gpu(machine.gpu) is not None:

@@ -16,7 +16,7 @@ from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.job.heartbeat import is_live, read_mark
 from convoy.job.record import check_name
 from convoy.launch.checks.host import name_user, use_this_interpreter
-from convoy.launch.restarts.command_line import around_run, job_words, values_of_options
+from convoy.launch.parse import around_run, job_words, values_of_options
 from convoy.launch.restarts.driver import RunRequest, complete
 from convoy.launch.restarts.policy import Limits
 

@@ -7,6 +7,7 @@ from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.memory import memory_mib, shared_memory_mib
+from convoy.planner.workload import rented_type
 
 MIB_IN_MB = 1024**2 / 1000**2
 EFA_HUGE_PAGES = "5120Mi"
@@ -36,11 +37,11 @@ def step_decorators(config: RunConfig) -> StepDecorators:
 
     Locally there is nothing to ask for but retries.
     """
-    cluster = config.cluster
+    cluster, rented = config.cluster, rented_type(config)
     retry = _retry(cluster)
-    if cluster.backend == "local" or cluster.instance_type is None:
+    if rented is None:
         return StepDecorators(gang=retry, ordinary=())
-    machine = instance(cluster.instance_type)
+    machine = instance(rented)
     shared = shared_memory_mib(config, world(config), machine)
     gang = _batch_gang if cluster.backend == "batch" else _kubernetes_gang
     compute = gang(cluster, machine, shared)

@@ -13,6 +13,7 @@ from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import Decorator, step_decorators
 from convoy.launch.pricing import instance_price, machines
 from convoy.model.counts import saved_bytes
+from convoy.planner.workload import rented_type
 
 
 def describe(config: RunConfig, local_gpus: int = 0) -> str:
@@ -77,9 +78,10 @@ def _backend(config: RunConfig) -> str:
 
 def machine_in_words(config: RunConfig) -> str:
     """Those of one gang."""
-    if config.cluster.backend == "local" or config.cluster.instance_type is None:
+    rented = rented_type(config)
+    if rented is None:
         return "this host"
-    facts = instance(config.cluster.instance_type)
+    facts = instance(rented)
     gpu = facts.gpu
     gpus = f"{gpu.count} {TIMES} {gpu.name} of {gpu.memory_mib / 1024:.0f} GiB" if gpu else "no GPU"
     network = f"{facts.network_gbps:g} Gbit/s, {facts.efa_interfaces or 'no'} EFA"

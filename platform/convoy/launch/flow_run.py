@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from convoy.launch.checks.host import this_interpreter
-from convoy.launch.restarts.command_line import RUN
+from convoy.launch.parse import RUN
 from convoy.launch.restarts.policy import FailedTask
 
 PATIENCE_SECONDS = 60.0

@@ -14,7 +14,7 @@ from convoy.gang.async_call import BackgroundCall
 from convoy.job.heartbeat import heartbeat
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
-from convoy.launch.restarts.command_line import RUN, command_line
+from convoy.launch.parse import RUN, command_line
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
 from convoy.report.pages.sections import newest_checkpoint_line
@@ -82,7 +82,7 @@ def _lines(launched: Launched) -> Iterator[str]:
     from metaflow import Run, get_metadata, namespace
 
     from convoy.launch.flow_run import ClientRun, Identity
-    from convoy.launch.restarts.command_line import values_of_options
+    from convoy.launch.parse import values_of_options
 
     namespace(None)
     pathspec = f"{launched.flow}/{launched.run}"

@@ -1,8 +1,11 @@
-"""Metaflow Config parsers: what can be said of a configuration before the flow exists is said here, in one line."""
+"""What the command line of a flow says: Metaflow Config parsers, which report in one line what can be said of a
+configuration before the flow exists, and the words themselves: Metaflow's own options, `run`, and the run's options."""
 
 import json
 import shlex
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
@@ -11,7 +14,6 @@ from convoy.config.errors import ConfigError, one_line
 from convoy.config.json_text import parse_json
 from convoy.config.loader import config_file, merged, read_overrides, read_run
 from convoy.config.run import RunConfig
-from convoy.launch.restarts.command_line import with_files
 
 _MAY_BE_MENDED = ("missing", "value_error")
 """The other part may give a missing key, or change one of two values that do not agree."""
@@ -23,7 +25,7 @@ _CHOICES = (("data", "corpus"), ("data", "tokenizer"), ("model",))
 
 def parse_run(text: str) -> dict[str, Any]:
     """The base configuration, presets filled in, as plain JSON. Ends the process with exit code 2 if it is bad."""
-    return _checked(read_run, text)
+    return _or_exit(lambda: _checked(read_run(text)))
 
 
 def parse_overrides(text: str) -> dict[str, Any]:
@@ -31,35 +33,31 @@ def parse_overrides(text: str) -> dict[str, Any]:
 
     A JSON object, with dotted or nested keys, does as well: Metaflow's Runner takes nothing else as a Config's value.
     """
-    return _checked(read_overrides, _words(text) if text.lstrip().startswith("{") else text)
-
-
-def _words(text: str) -> str:
-    try:
-        pairs = parse_json(text).items()
-    except ValueError:
-        return text
-    return " ".join(shlex.quote(f"{key}={json.dumps(value)}") for key, value in pairs)
+    return _or_exit(lambda: _checked(read_overrides(_words(text))))
 
 
 def parse_bench(text: str) -> dict[str, Any]:
     """The configuration of a benchmark as plain JSON. Ends the process with exit code 2 if it is not YAML."""
     from convoy.config.benchmark import read_bench
 
-    try:
-        return read_bench(text)
-    except ConfigError as error:
-        say_and_exit(error)
+    return _or_exit(lambda: read_bench(text))
 
 
 def parse_bench_overrides(text: str) -> dict[str, Any]:
     """`key=value` words for a benchmark, as `parse_overrides` takes them."""
     from convoy.config.benchmark import with_presets
 
+    return _or_exit(lambda: with_presets(read_overrides(_words(text))))
+
+
+def _words(text: str) -> str:
+    if not text.lstrip().startswith("{"):
+        return text
     try:
-        return with_presets(read_overrides(_words(text) if text.lstrip().startswith("{") else text))
-    except ConfigError as error:
-        say_and_exit(error)
+        pairs = parse_json(text).items()
+    except ValueError:
+        return text
+    return " ".join(shlex.quote(f"{key}={json.dumps(value)}") for key, value in pairs)
 
 
 def accept_presets(config: str, kind: str) -> None:
@@ -78,23 +76,89 @@ def say_and_exit(error: ConfigError) -> NoReturn:
     raise SystemExit(2)
 
 
-def _checked(read: Any, text: str) -> dict[str, Any]:
+def _or_exit(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        tree: dict[str, Any] = read(text)
-        _check_keys(tree)
+        return read()
     except ConfigError as error:
         say_and_exit(error)
-    return tree
 
 
-def _check_keys(tree: dict[str, Any]) -> None:
-    """Raise ConfigError for what no other part of the configuration can make right."""
+def _checked(tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree. Raises ConfigError for what no other part of the configuration can make right."""
     try:
         RunConfig.model_validate(merged(RunConfig().model_dump(mode="json"), tree))
     except ValidationError as error:
         if any(_is_wrong_alone(problem["type"], problem["loc"]) for problem in error.errors()):
             raise ConfigError(one_line(error, RunConfig)) from None
+    return tree
 
 
 def _is_wrong_alone(kind: str, location: tuple[int | str, ...]) -> bool:
     return kind not in _MAY_BE_MENDED and not any(location[: len(choice)] == choice for choice in _CHOICES)
+
+
+RUN = "run"
+
+CONFIGS = ("--config", "--config-value")
+CONFIG_VARIABLES = ("METAFLOW_FLOW_CONFIG", "METAFLOW_FLOW_CONFIG_VALUE")
+"""What Metaflow takes instead of these options."""
+
+
+def around_run(words: Sequence[str], values: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """The words before the command `run` and those after it; without a `run`, all stand before it.
+
+    values: of each of Metaflow's options, how many words follow it: of `--config run FILE` it takes two.
+    """
+    before = [word for option in _options(words, values) for word in option]
+    return before, list(words[len(before) + 1 :])
+
+
+def with_files(words: Sequence[str], config: str, file_of: Callable[[str], Path]) -> list[str]:
+    """The words, in which `--config CONFIG` is followed by a file. file_of: of what a user may write there."""
+    replaced = list(words)
+    for place in range(len(words) - 2):
+        if words[place : place + 2] == ["--config", config]:
+            replaced[place + 2] = str(file_of(words[place + 2]))
+    return replaced
+
+
+def command_line(words: Sequence[str], values: Mapping[str, int], environ: Mapping[str, str]) -> str:
+    """A line for a shell that starts the same with the same configuration.
+
+    words: from the flow's file on. values: as in `around_run`. No other words are passed: options such as
+    `--metadata` and `--tag` change nothing of what a flow does, and may name what is nobody else's business.
+    """
+    variables = [f"{name}={environ[name]}" for name in CONFIG_VARIABLES if name in environ]
+    file, *others = words
+    configs = [word for option in _options(others, values) if option[0].partition("=")[0] in CONFIGS for word in option]
+    return shlex.join([*(["env", *variables] if variables else []), "python", file, *configs, RUN])
+
+
+def job_words(words: Sequence[str]) -> list[str]:
+    """Those that name a job already."""
+    named = [f"{word} {following}" for word, following in zip(words, [*words, ""][1:], strict=True) if word == "--job"]
+    tags = [w for w in words if w.removeprefix("--tag=").startswith("job:")]
+    return [*named, *(w for w in words if w.startswith("--job=")), *tags]
+
+
+def _options(words: Sequence[str], values: Mapping[str, int]) -> Iterator[list[str]]:
+    """Each with the words that follow it, up to the command `run`."""
+    place = 0
+    while place < len(words) and words[place] != RUN:
+        option, equals, _ = words[place].partition("=")
+        after = place + 1 + max(values.get(option, 0) - bool(equals), 0)
+        yield list(words[place:after])
+        place = after
+
+
+def values_of_options() -> dict[str, int]:
+    """How many words follow each option."""
+    from metaflow.cli import start
+
+    counts = {}
+    for option in start.params:
+        flag = getattr(option, "is_flag", False) or getattr(option, "count", False)
+        for name in (*option.opts, *option.secondary_opts):
+            counts[name] = 0 if flag else option.nargs
+    # Which it adds to a flow that has any: NAME and FILE, NAME and VALUE.
+    return {**counts, **dict.fromkeys(CONFIGS, 2)}

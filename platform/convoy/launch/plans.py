@@ -113,14 +113,21 @@ class JobPlan:
 
 
 def _measurements(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceBook") -> "Measurements":
-    from convoy.launch.checks.host import local_gpus
-    from convoy.launch.checks.memory import host_memory_mib
     from convoy.planner.measurements import Measurements
+
+    host = this_host(config)
+    return Measurements(measured=measured, **host) if host else Measurements(measured=measured, prices=prices)
+
+
+def this_host(config: RunConfig) -> dict[str, Any]:
+    """What this host has, as `Measurements` takes it: only a run on it needs it."""
+    from convoy.launch.checks import host
+    from convoy.launch.checks.memory import host_memory_mib
     from convoy.planner.workload import rented_type
 
-    if rented_type(config) is None:
-        return Measurements(measured=measured, host_bytes=host_memory_mib() * 2.0**20, host_gpus=local_gpus())
-    return Measurements(measured=measured, prices=prices)
+    if rented_type(config) is not None:
+        return {}
+    return {"host_bytes": host_memory_mib() * 2.0**20, "host_gpus": host.local_gpus()}
 
 
 def _prices(config: RunConfig) -> tuple["PriceBook", str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from convoy.catalog.prices import SHIPPED, Price, PriceBook, PriceList, over_zones, price_list
 from convoy.config.cluster import PriceConfig
 from convoy.config.run import RunConfig
+from convoy.planner.workload import rented_type
 from convoy.storage import ObjectMissing, Store, open_store
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def with_price(config: RunConfig) -> RunConfig:
     """The configuration with the prices of today, so that all machines of the run, and all its attempts, have the same
     ones. Raises as `read_prices`."""
     cluster = config.cluster
-    if not rents(config) or (cluster.price is not None and cluster.price.usd_per_hour_on_demand is not None):
+    if rented_type(config) is None or (cluster.price is not None and cluster.price.usd_per_hour_on_demand is not None):
         return config
     assert config.root is not None
     return settled(config, PriceBook(read_prices(open_store(config.root, config.checkpoint.store))))
@@ -56,15 +57,10 @@ def settled(config: RunConfig, prices: PriceBook) -> RunConfig:
 def unsettled(config: RunConfig, prices: PriceBook) -> RunConfig:
     """What `with_price` made this of, without the price of one zone that it settled, if `prices` would settle the same:
     then all that they say of the other zones counts again."""
-    if config.cluster.price is None or not rents(config):
+    if config.cluster.price is None or rented_type(config) is None:
         return config
     original = config.model_copy(update={"cluster": config.cluster.model_copy(update={"price": None})})
     return original if settled(original, prices) == config else config
-
-
-def rents(config: RunConfig) -> bool:
-    """Whether the run is on machines that are rented; a local one only labels its results with them."""
-    return config.cluster.backend != "local" and config.cluster.instance_type is not None
 
 
 def machines(config: RunConfig) -> int:
@@ -75,10 +71,8 @@ def machines(config: RunConfig) -> int:
 def instance_price(config: RunConfig, prices: PriceBook) -> Price | None:
     """Price of one machine of the run; None where it is not known, and where nothing is rented. prices: once a run's
     price is settled in its configuration, `SHIPPED` gives that."""
-    cluster = config.cluster
-    if cluster.instance_type is None or not rents(config):
-        return None
-    return prices.of(cluster).price(cluster.instance_type, cluster.market, cluster.region)
+    cluster, rented = config.cluster, rented_type(config)
+    return None if rented is None else prices.of(cluster).price(rented, cluster.market, cluster.region)
 
 
 def gang_price(config: RunConfig) -> float | None:
@@ -89,14 +83,14 @@ def gang_price(config: RunConfig) -> float | None:
 
 def rent(config: RunConfig) -> "Rent | None":
     """How each machine of the run is bought, as its log records it; None where nothing is rented. config: settled."""
-    cluster = config.cluster
-    if cluster.instance_type is None or not rents(config):
+    cluster, rented = config.cluster, rented_type(config)
+    if rented is None:
         return None
     from convoy.job.events.gang import Rent  # which a plan that only asks for refusals need not wait for
 
     bought, on_demand = instance_price(config, SHIPPED), _on_demand(config, SHIPPED)
     return Rent(
-        instance=cluster.instance_type,
+        instance=rented,
         market=cluster.market,
         region=cluster.region,
         usd_per_hour=bought.usd_per_hour if bought else None,
@@ -111,10 +105,10 @@ def rent(config: RunConfig) -> "Rent | None":
 def _on_demand(config: RunConfig, prices: PriceBook) -> Price | None:
     """What the run's cost is compared with: as configured, or else what anybody pays, also where the run itself is on
     demand at a price of its own."""
-    cluster, own = config.cluster, config.cluster.price
-    if cluster.instance_type is None or not rents(config):
+    region, own, rented = config.cluster.region, config.cluster.price, rented_type(config)
+    if rented is None:
         return None
     if own is None or own.usd_per_hour_on_demand is None or own.on_demand_date is None:
-        return prices.price(cluster.instance_type, "on_demand", cluster.region)
+        return prices.price(rented, "on_demand", region)
     usd, day = [own.usd_per_hour_on_demand], own.on_demand_date
-    return over_zones(cluster.instance_type, "on_demand", cluster.region, usd, day, own.on_demand_source)
+    return over_zones(rented, "on_demand", region, usd, day, own.on_demand_source)

@@ -20,7 +20,6 @@ from convoy.training.batches import Data
 from convoy.training.build import Trained, build_trained, model_built
 from convoy.training.checkpointing.restore import restore
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.evaluate import evaluate
 from convoy.training.export import finish
 from convoy.training.loop import Evaluator, Training, train
 from convoy.training.measure.clock import clock_for, own_time_for
@@ -30,7 +29,7 @@ from convoy.training.measure.machine_probe import probe
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import check_all_trained
 from convoy.training.process_groups import Ranks, connect
-from convoy.training.step import URGENT_REASONS, Batch, Exchange, Stepper, StopReason, UrgentStop, Vote
+from convoy.training.step import URGENT_REASONS, Batch, Exchange, Stepper, StopReason, UrgentStop, Vote, evaluate
 
 StartPhase = Literal["imported", "connected", "built", "restored", "first_step"]
 
@@ -136,27 +135,15 @@ def _training(
     marker: Marker,
 ) -> Training:
     config, clock = assignment.config, clock_for(ranks.device, marker.pass_point)
-    module = trained.module
-    buffers = ModuleBuffers(module, ranks.everyone) if isinstance(module, CustomModel) else None
-    stepper = Stepper(
-        trained.fsdp,
-        trained.optimizer,
-        Exchange(ranks.control, ranks.shared_by),
-        clock,
-        clip_norm=config.train.clip_norm,
-        seed=config.train.seed,
-        reduce_every_pass=config.parallel.reduce_every_pass,
-        shared_by=ranks.shared_by,
-        pipeline=trained.pipeline,
-        buffers=buffers,
-        advance=marker.advance,
-    )
+    buffers = ModuleBuffers(trained.module, ranks.everyone) if isinstance(trained.module, CustomModel) else None
+    exchange = Exchange(ranks.control, config.parallel.shared_by)
+    stepper = Stepper(trained, config.train, config.parallel, exchange, clock, buffers=buffers, advance=marker.advance)
     return Training(
         config=config,
         first=ranks.first,
         batches=batches,
         stepper=stepper,
-        evaluate=_evaluator(config, trained, data, ranks, marker, buffers),
+        evaluate=_evaluator(trained, data, ranks, marker, buffers),
         saver=saver,
         events=log.events,
         clock=clock,
@@ -170,17 +157,11 @@ def _training(
     )
 
 
-def _evaluator(
-    config: RunConfig, trained: Trained, data: Data, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
-) -> Evaluator:
+def _evaluator(trained: Trained, data: Data, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None) -> Evaluator:
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
 
     def evaluated(step: int, is_urgent: Callable[[], bool]) -> Evaluated | None:
-        shared, way = ranks.shared_by, trained.pipeline
-        measured = evaluate(
-            trained.fsdp, batches, step, token_bytes_v, ranks.control, marker.pass_point, is_urgent,
-            shared_by=shared, pipeline=way,
-        )  # fmt: skip
+        measured = evaluate(trained, ranks, batches, token_bytes_v, step, marker.pass_point, is_urgent)
         if buffers is not None:
             buffers.put_back()
         return measured

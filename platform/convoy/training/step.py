@@ -2,22 +2,25 @@
 
 import hashlib
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
 from convoy.checkpoint.save.queue import SaveStatus
-from convoy.parallel.pipeline import Pipeline
+from convoy.config.parallel import ParallelConfig
+from convoy.config.train import TrainConfig
+from convoy.job.events.types import Evaluated
+from convoy.training.build import Trained
 from convoy.training.measure.clock import Clock
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import set_learning_rate
+from convoy.training.process_groups import Ranks
 
 StopReason = Literal["preempted_unsaved", "preempted", "max_hours", "max_cost_usd", "requested"]
 Vote = StopReason | Literal["save"]
@@ -130,46 +133,37 @@ class Stepper:
 
     def __init__(
         self,
-        model: FSDPModule,
-        optimizer: torch.optim.Optimizer,
+        trained: Trained,
+        train: TrainConfig,
+        parallel: ParallelConfig,
         exchange: Exchange,
         clock: Clock,
         *,
-        clip_norm: float | None,
-        seed: int,
         everyone: dist.ProcessGroup | None = None,
-        reduce_every_pass: bool = True,
-        shared_by: int = 1,
-        pipeline: Pipeline | None = None,
         buffers: ModuleBuffers | None = None,
         advance: Callable[[], None] = lambda: None,
     ) -> None:
-        """everyone: the ranks that train together; None: the default group. reduce_every_pass: see ParallelConfig.
-        shared_by: so many of them compute on the same samples, and each gives a part of their loss. pipeline: of which
-        the model is a stage. buffers: those that the model's forward may change; None: there are none. advance: called
-        as a stage begins a micro batch; stages do so at different times."""
-        self._model = model
-        self._forward: Callable[..., torch.Tensor] = cast(nn.Module, model)
-        self._optimizer = optimizer
+        """everyone: the ranks that train together; None: the default group. buffers: those that the model's forward may
+        change; None: there are none. advance: called as a stage begins a micro batch; stages do so at different
+        times."""
+        self._trained = trained
+        self._forward: Callable[..., torch.Tensor] = trained.module
+        self._train = train
+        self._reduce_every_pass = parallel.reduce_every_pass
         self._exchange = exchange
         self._clock = clock
-        self._clip_norm = clip_norm
-        self._seed = seed
         self._everyone = everyone
-        self._reduce_every_pass = reduce_every_pass
-        self._shared_by = shared_by
-        self._pipeline = pipeline
         self._buffers = buffers
         self._advance = advance
-        self._batches = dist.get_world_size(everyone) // shared_by
-        self._parameters = [p for p in cast(nn.Module, model).parameters() if p.requires_grad]
+        self._batches = dist.get_world_size(everyone) // parallel.shared_by
+        self._parameters = [p for p in trained.module.parameters() if p.requires_grad]
 
     def __call__(
         self, batches: Sequence[Batch], step: int, lr: float, vote: Vote | None, save_status: SaveStatus
     ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, save_status)
-        loss_sum, agreed = (self._one_by_one if self._pipeline is None else self._along_pipeline)(batches, step)
+        loss_sum, agreed = (self._one_by_one if self._trained.pipeline is None else self._along_pipeline)(batches, step)
         reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
         norm = self._grad_norm()
         reduction.wait()
@@ -180,7 +174,7 @@ class Stepper:
         self._clock.mark("exchange")
         if not skipped:
             self._update(lr, norm)
-        self._optimizer.zero_grad(set_to_none=True)
+        self._trained.optimizer.zero_grad(set_to_none=True)
         self._clock.mark("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.save_status, agreed.save)
 
@@ -189,7 +183,7 @@ class Stepper:
         loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
         for i, batch in enumerate(batches):
             self._reduces(last=i == len(batches) - 1)
-            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device)
+            seed_randomness(self._train.seed, step, batch.index, batch.tokens_bs.device)
             batch_loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
             loss_sum += batch_loss.detach()
             self._clock.mark("forward")
@@ -204,27 +198,27 @@ class Stepper:
 
     def _along_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
         """As `_one_by_one`, with all stages at work; forward and backward take turns, and count as backward."""
-        assert self._pipeline is not None
-        stage, agreed = self._pipeline.stage, self._exchange.finish()
+        pipeline, agreed = self._trained.pipeline, self._exchange.finish()
+        assert pipeline is not None
         self._clock.mark("exchange")
 
         def begin(number: int) -> None:
             batch = batches[number]
-            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device, stage)
+            seed_randomness(self._train.seed, step, batch.index, batch.tokens_bs.device, pipeline.stage)
             self._advance()
 
         inputs = [(b.tokens_bs, b.targets_bs, b.documents_bs) for b in batches]
-        loss_sum = self._pipeline.train(inputs, self._batches / max(1, agreed.tokens), begin)
+        loss_sum = pipeline.train(inputs, self._batches / max(1, agreed.tokens), begin)
         self._clock.mark("backward")
         return loss_sum, agreed
 
     def _reduces(self, *, last: bool) -> None:
         """Between replicas (HSDP) gradients cross once per step; within a sharding group, as configured."""
         if self._reduce_every_pass:
-            self._model.set_requires_all_reduce(last)
+            self._trained.fsdp.set_requires_all_reduce(last)
         else:
-            self._model.set_requires_gradient_sync(last)
-        self._model.set_is_last_backward(last)
+            self._trained.fsdp.set_requires_gradient_sync(last)
+        self._trained.fsdp.set_is_last_backward(last)
 
     @torch.no_grad()  # or each gradient's own part would be an operation of autograd's
     def _grad_norm(self) -> float:
@@ -247,14 +241,15 @@ class Stepper:
 
     @torch.no_grad()
     def _update(self, lr: float, norm: float) -> None:
-        if self._clip_norm is not None and norm > self._clip_norm:
+        clip_norm = self._train.clip_norm
+        if clip_norm is not None and norm > clip_norm:
             # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
             own = [_own(p.grad) for p in self._parameters if p.grad is not None]
-            scale = self._clip_norm / (torch.tensor(norm, device=self._parameters[0].device) + 1e-6)
+            scale = clip_norm / (torch.tensor(norm, device=self._parameters[0].device) + 1e-6)
             if own:
                 torch._foreach_mul_(own, scale.clamp(max=1.0))
-        set_learning_rate(self._optimizer, lr)
-        self._optimizer.step()
+        set_learning_rate(self._trained.optimizer, lr)
+        self._trained.optimizer.step()
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
@@ -279,3 +274,52 @@ def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device
     torch.default_generator.manual_seed(key)
     if device.type == "cuda":
         torch.cuda.manual_seed(key)
+
+
+@torch.no_grad()
+def evaluate(
+    trained: Trained,
+    ranks: Ranks,
+    batches: Sequence[Batch],
+    token_bytes_v: torch.Tensor | None,
+    step: int,
+    passed: Callable[[], None],
+    is_urgent: Callable[[], bool],
+) -> Evaluated | None:
+    """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
+
+    token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
+    passed: called after each batch. is_urgent: called before each: where one rank must stop soon, all return None after
+    that batch.
+    """
+    began = time.perf_counter()
+    module, pipeline = trained.module, trained.pipeline
+    module.eval()
+    nats, tokens, text_bytes = 0.0, 0, 0
+    urgent_stop, stopped = UrgentStop(ranks.control), False
+    for batch in batches:
+        urgent_stop.begin(is_urgent())
+        inputs = (batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+        nats += float(module(*inputs)) if pipeline is None else pipeline.evaluate(inputs)
+        tokens += batch.weight
+        if token_bytes_v is not None:
+            counted = batch.targets_bs[batch.targets_bs >= 0].cpu()
+            text_bytes += int(token_bytes_v[counted].sum())
+        passed()
+        stopped = urgent_stop.finish()
+        if stopped:
+            break
+    module.train()
+    if stopped:
+        return None
+    sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
+    dist.all_reduce(sums, group=ranks.control)
+    nats, *counts = sums.tolist()
+    total, total_bytes = (count / ranks.shared_by for count in counts)
+    return Evaluated(
+        step=step,
+        loss=nats / max(1.0, total),
+        bits_per_byte=nats / math.log(2) / total_bytes if total_bytes else None,
+        tokens=int(total),
+        seconds=time.perf_counter() - began,
+    )

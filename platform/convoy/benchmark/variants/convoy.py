@@ -28,16 +28,12 @@ class Ours(Variant):
         self.parameters = parameters_of(config.model, self._trained.module)
         self.clock = MarkedClock(clock_for(ranks.device))
         self._stepper = Stepper(
-            self._trained.fsdp,
-            self._trained.optimizer,
-            Exchange(ranks.control, ranks.shared_by),
+            self._trained,
+            config.train,
+            config.parallel,
+            Exchange(ranks.control, config.parallel.shared_by),
             self.clock,
-            clip_norm=config.train.clip_norm,
-            seed=config.train.seed,
-            reduce_every_pass=config.parallel.reduce_every_pass,
             everyone=ranks.everyone,
-            shared_by=ranks.shared_by,
-            pipeline=self._trained.pipeline,
         )
         self._batches = data.steps_from(0)
         self._folder = tempfile.TemporaryDirectory(prefix="convoy-bench-events-")

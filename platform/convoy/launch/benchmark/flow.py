@@ -17,8 +17,7 @@ from convoy.launch.checks.host import local_gpus
 from convoy.launch.checks.preflight import missing_settings, on_this_host, survey_root, together
 from convoy.launch.dry_run import checklist, described_decorators
 from convoy.launch.flow import LAUNCHES, add_decorators, datastore_of, plain
-from convoy.launch.parse import accept_presets, say_and_exit
-from convoy.launch.restarts.command_line import command_line, values_of_options
+from convoy.launch.parse import accept_presets, command_line, say_and_exit, values_of_options
 
 
 class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator

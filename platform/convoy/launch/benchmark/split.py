@@ -22,6 +22,7 @@ from convoy.launch.checks.memory import MIB, host_memory_mib, memory_mib
 from convoy.launch.checks.preflight import on_this_host
 from convoy.launch.dry_run import aligned, machine_in_words, price_in_words
 from convoy.launch.pricing import instance_price
+from convoy.planner.workload import rented_type
 
 
 class Share(Frozen):
@@ -82,9 +83,9 @@ def descriptions(share: Share) -> Iterator[str]:
 
 def _with_memory(run: RunConfig, ranks: World) -> Ranks:
     """The gang's ranks, with the memory of each."""
-    cluster = run.cluster
-    if cluster.backend != "local" and cluster.instance_type is not None:
-        machine = instance(cluster.instance_type)
+    rented = rented_type(run)
+    if rented is not None:
+        machine = instance(rented)
         host = memory_mib(machine) * MIB // ranks.nproc_per_node
         gpu = machine.gpu.memory_mib * MIB if machine.gpu else None
         on_gpus = gpu is not None

@@ -73,14 +73,9 @@ class CudaClock:
 class Clock(Protocol):
     """What a step reports about its phases."""
 
-    def start(self) -> None:
-        """A step begins."""
-
-    def mark(self, phase: StepPhase) -> None:
-        """What passed since the last mark belongs to `phase`."""
-
-    def read(self) -> dict[str, float]:
-        """Seconds per phase since the last `start`."""
+    def start(self) -> None: ...
+    def mark(self, phase: StepPhase) -> None: ...
+    def read(self) -> dict[str, float]: ...
 
 
 def clock_for(device: torch.device, passed: Callable[[], None] = _ignore) -> Clock:

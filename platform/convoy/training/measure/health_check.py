@@ -6,7 +6,6 @@ A rank that is clearly slower than the others, twice, is unfit (`gang/diagnosis/
 
 import time
 import zlib
-from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -15,7 +14,7 @@ from convoy.gang.diagnosis.node_health import ROUNDS, RankMeasurement, partner, 
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import NodeChecked
 from convoy.parallel.fsdp import DTYPES
-from convoy.training.measure.machine import device_name
+from convoy.training.measure.machine import device_name, random, synchronize
 from convoy.training.process_groups import Ranks
 
 AGAIN = 5
@@ -81,25 +80,20 @@ def _product_seconds(ranks: Ranks, param_dtype: str, seconds: float) -> float:
     """
     kind, side = ranks.device.type, _SIDE[ranks.device.type]
     dtype = DTYPES[param_dtype] if kind == "cuda" else torch.float32
-    noise = torch.Generator(ranks.device).manual_seed(0)  # of its own: the model's is not touched
-    a = torch.randn(side, side, device=ranks.device, dtype=dtype, generator=noise)
+    a = random(ranks.device, dtype, side, side)
     out = torch.mm(a, a)
-    clock = _cuda_clock(ranks.device) if kind == "cuda" else time.thread_time
     dist.barrier(group=ranks.control)
     best, deadline, done = float("inf"), time.perf_counter() + seconds, 0
     while time.perf_counter() < deadline or done < LEAST_PRODUCTS:
-        began = clock()
+        began = _core_seconds(ranks.device)
         torch.mm(a, a, out=out)
-        best, done = min(best, clock() - began), done + 1
+        best, done = min(best, _core_seconds(ranks.device) - began), done + 1
     return best
 
 
-def _cuda_clock(device: torch.device) -> Callable[[], float]:
-    def clock() -> float:
-        torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    return clock
+def _core_seconds(device: torch.device) -> float:
+    synchronize(device)
+    return time.perf_counter() if device.type == "cuda" else time.thread_time()
 
 
 def _link(ranks: Ranks, exchanges: int) -> float:
@@ -130,7 +124,7 @@ def _exchange(ranks: Ranks, out: torch.Tensor, into: torch.Tensor, other: int) -
     if ranks.device.type == "cuda":
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, other), dist.P2POp(dist.irecv, into, other)]):
             work.wait()
-        torch.cuda.synchronize(ranks.device)
+        synchronize(ranks.device)
         return
     for pending in (dist.irecv(into, other, group=ranks.control), dist.isend(out, other, group=ranks.control)):
         assert pending is not None
