@@ -100,7 +100,3 @@ def test_neither_an_agent_s_process_nor_convoy_run_imports_numpy_or_makes_plans(
     plans = "'convoy.planner.plan', 'convoy.planner.plan_schema'"
     unwanted = f"[n for n in ('numpy', {plans}) if n in sys.modules]"
     assert python("-c", f"import sys, {modules}, convoy.data.manifest; print({unwanted})") == "[]"
-
-
-def test_the_rooms_that_must_be_light_are_looked_at() -> None:
-    assert {"cli", "config", "doctor", "gang", "job", "launch", "storage"} <= set(LIGHT)

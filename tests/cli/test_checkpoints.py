@@ -68,13 +68,6 @@ def answer(*words: str | Path, exit_code: int = 0) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("command", ["list", "verify", "prune", "copy"])
-def test_each_command_explains_its_options(command: str) -> None:
-    done = convoy(command, "--help")
-    assert done.exit_code == 0
-    assert all(len(line.split()) > 1 for line in done.stdout.splitlines() if line.startswith("  --"))
-
-
 def test_list_tells_what_is_known_of_each_checkpoint(job: Store) -> None:
     verify_commit(job, ref(10))
     verify_part(job, ref(20), 1)

@@ -25,7 +25,7 @@ from convoy.job.lineage import CommitRef, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.storage import open_store
 from tests.conftest import S3Server
-from tests.flows.places import CONVOY, Place
+from tests.flows.places import CONVOY
 from tests.flows.runs import Run, smoke_run
 
 
@@ -45,21 +45,6 @@ def convoy(*words: str | Path) -> click.testing.Result:
     return click.testing.CliRunner().invoke(main, [*map(str, words)])
 
 
-def test_help_names_every_command_with_what_it_does() -> None:
-    told = " ".join(convoy("--help").stdout.split())
-    for words in (
-        "checkpoints Look at, check, copy and prune checkpoints",
-        "doctor Report what this machine can do and what is wrong",
-        "drain Have the run of JOB save and end",
-        "export Write JOB's weights to FOLDER",
-        "replay Export JOB's event log to other tools",
-        "rewind Make JOB resume from an earlier checkpoint",
-        "show Summarise JOB from its event log",
-        "tail Print JOB's steps and events as they come",
-    ):
-        assert words in told
-
-
 def test_a_summary_in_the_list_of_commands_is_how_the_command_s_own_help_begins() -> None:
     for group, commands in ((main, COMMANDS), (plan, PLAN_COMMANDS)):
         for name, lazy in commands.items():
@@ -67,14 +52,6 @@ def test_a_summary_in_the_list_of_commands_is_how_the_command_s_own_help_begins(
             assert command is not None
             words = " ".join((command.help or "").split())
             assert words.startswith(lazy.summary.removesuffix(".")), name
-
-
-@pytest.mark.parametrize("command", ["doctor", "drain", "export", "replay", "rewind", "show", "tail"])
-def test_each_command_explains_its_options(command: str) -> None:
-    done = convoy(command, "--help")
-    assert done.exit_code == 0
-    options = [line.split() for line in done.stdout.splitlines() if line.startswith("  --")]
-    assert all(len(words) > 1 for words in options)
 
 
 def test_the_command_is_installed_and_tells_its_version() -> None:
@@ -190,17 +167,6 @@ def test_an_exported_model_loads_in_transformers_and_generates(trained: Run, tmp
     assert ids.shape == (1, 11)
 
 
-def test_an_earlier_step_can_be_exported(trained: Run, tmp_path: Path) -> None:
-    done = convoy("export", trained.job, "--to", "hf", tmp_path / "hf", "--step", 15, "--root", trained.place.root)
-    assert (done.exit_code, done.stdout) == (0, f"step 10 of generation 1 is in {tmp_path}/hf (hf)\n")
-
-
-def test_export_before_the_first_checkpoint_is_refused(trained: Run, tmp_path: Path) -> None:
-    done = convoy("export", trained.job, "--to", "hf", tmp_path / "hf", "--step", 5, "--root", trained.place.root)
-    assert done.exit_code == 2
-    assert "no checkpoint at or below step 5" in done.stderr
-
-
 def test_export_to_a_folder_that_holds_something_is_refused(trained: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep me")
     done = convoy("export", trained.job, "--to", "hf", tmp_path, "--root", trained.place.root)
@@ -288,18 +254,6 @@ def test_replay_to_mlflow_makes_a_run_of_the_job_s_name(
 def test_replay_to_nothing_is_refused(trained: Run) -> None:
     done = convoy("replay", trained.job, "--root", trained.place.root)
     assert (done.exit_code, done.stderr) == (2, "convoy: replay: needs --tensorboard FOLDER or --mlflow URI\n")
-
-
-def test_doctor_s_exit_code_says_whether_something_is_wrong(trained: Run) -> None:
-    done = trained.place.convoy("doctor")
-    wrong = [line for line in done.stdout.splitlines() if line.startswith("problem")]
-    assert done.returncode == bool(wrong)
-
-
-def test_doctor_finds_what_is_wrong(trained: Run, tmp_path: Path) -> None:
-    done = Place(tmp_path, {"PATH": "/nowhere"}).convoy("doctor")
-    assert done.returncode == 1
-    assert "problem  python on PATH" in done.stdout
 
 
 def _unspaced(text: str) -> str:

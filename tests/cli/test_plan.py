@@ -46,14 +46,6 @@ def test_the_page_has_each_part() -> None:
         assert words in done.stdout, words
 
 
-def test_mfu_says_what_it_counts() -> None:
-    """GPT-3's 6.7B: blocks, norms and head, without 2,048 rows of positions; the tied embedding is the head."""
-    told = json.loads(convoy_plan(PRESET, "--json").stdout)
-    assert told["step"]["multiplied_parameters"] == told["parameters"] - 2048 * 4096
-    page = " ".join(convoy_plan(PRESET).stdout.split())
-    assert "6 N + 12 L d S operations a token: N = 6.65 B parameters, without input embeddings" in page
-
-
 def test_what_does_not_fit_is_said_first() -> None:
     done = convoy_plan("gpt-175b-p4d", "--set", "parallel.wrap=block cluster.nodes=16")
     assert done.exit_code == 0
@@ -61,14 +53,6 @@ def test_what_does_not_fit_is_said_first() -> None:
     assert "with cluster.nodes=" in done.stdout
     assert done.stdout.count("were there room") == 2
     assert "were there room" not in convoy_plan(PRESET).stdout
-
-
-def test_memory_is_in_the_units_of_data_sheets() -> None:
-    page = convoy_plan(PRESET, "--set", "cluster.nodes=2 train.micro_batch=5").stdout
-    lacking = re.search(r"Does not fit.*?([\d.]+ GiB) more than a rank has", page, re.DOTALL)
-    assert lacking is not None
-    assert f"memory: does not fit: {lacking[1]} more than a rank has" in page
-    assert "GB more" not in page
 
 
 def test_rows_that_are_filled_up_are_told() -> None:
@@ -234,12 +218,6 @@ def test_markets_are_those_that_are_asked_for() -> None:
     ):
         told = json.loads(convoy_plan(*words, *(word for each in market for word in ("--market", each))).stdout)
         assert {row["market"] for row in told["found"]} == found
-
-
-@pytest.mark.parametrize(("market", "told"), [("capacity_block", True), ("on-demand", False)])
-def test_a_search_tells_in_which_lengths_capacity_blocks_are_sold(market: str, told: bool) -> None:
-    done = convoy_plan("search", "gpt-7b", "--nodes", "2", "--instances", "p5", "--market", market, columns=200)
-    assert ("AWS sells 1 to 14, or multiples of 7 up to 182" in done.stdout) == told
 
 
 def test_what_the_backend_refuses_is_left_out_of_the_page() -> None:

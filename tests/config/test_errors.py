@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.config.errors import ConfigError, nearest, yaml_value
+from convoy.config.errors import ConfigError
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.job.record import check_name
 
@@ -161,23 +161,3 @@ def test_what_would_break_the_line_is_escaped(end: str) -> None:
         check_name(f"a{end}b")
     assert str(caught.value).startswith(f"job = a{end!r}b: must begin with".replace("'", ""))
     assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize("overrides", COMPLAINTS)
-def test_a_complaint_is_one_line_without_the_checker_s_own_words(overrides: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        resolve({}, read_overrides(overrides))
-    for word in ("\n", "Input should", "Value error", "pydantic", "validation error", "discriminator"):
-        assert word not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "null"), (True, "true"), (1.5, "1.5"), ("a b", "a b"), ([1, "a"], '[1, "a"]')]
-)
-def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
-    assert yaml_value(value) == text
-
-
-def test_the_nearest_name_is_suggested_and_without_one_all_are_named() -> None:
-    assert nearest("lama-7b", ["llama-7b", "tiny"]) == "did you mean llama-7b?"
-    assert nearest("zzz", ["tiny", "llama-7b"]) == "known: llama-7b, tiny"

@@ -1,21 +1,20 @@
-"""Files, presets and overrides: what is laid on what."""
+"""Files, presets and overrides: what is laid on what, and what makes another training."""
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from convoy.config.data import BpeTokenizer, BytesTokenizer, FilesCorpus, ShardsCorpus
+from convoy.config.data import BpeTokenizer, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
-from convoy.config.loader import configs_folder, default_root, merged, read_overrides, read_run, resolve
+from convoy.config.loader import configs_folder, default_root, read_overrides, read_run, resolve
 from convoy.config.model import CustomModelConfig, TransformerConfig
-from convoy.config.run import RunConfig, config_hash
+from convoy.config.parallel import ParallelConfig
+from convoy.config.run import MODEL_UNTIMED, TRAIN, RunConfig, config_hash, training_hash
+from convoy.config.train import TrainConfig
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
@@ -46,12 +45,6 @@ def model_of(config: RunConfig) -> TransformerConfig:
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "{}", "null"])
 def test_an_empty_file_is_the_default_job(text: str) -> None:
     assert resolved(text) == RunConfig()
-
-
-def test_several_overrides_are_applied_at_once() -> None:
-    config = resolved(overrides="train.steps=200 optimizer.lr=0.001 data.tokenizer.kind=bytes")
-    assert (config.train.steps, config.optimizer.lr) == (200, 0.001)
-    assert config.data.tokenizer == BytesTokenizer(kind="bytes")
 
 
 def test_an_override_wins_over_the_file_and_leaves_its_neighbours() -> None:
@@ -97,11 +90,6 @@ PLAIN_TEXT = st.text(st.characters(max_codepoint=0xD7FF))  # YAML does not know 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | PLAIN_TEXT, st.lists, max_leaves=5))
 def test_any_json_value_can_be_an_override(value: object) -> None:
     assert read_overrides(f"a.b={shlex.quote(json.dumps(value))}") == {"a": {"b": value}}
-
-
-def test_what_is_read_is_plain_json() -> None:
-    tree = read_run("model: big\nroot: 2024-01-01\ntrain: {steps: 5}")
-    assert json.loads(json.dumps(tree)) == tree
 
 
 @pytest.mark.parametrize("text", ["model: big", "model: {preset: big}"])
@@ -206,20 +194,6 @@ def test_a_kind_that_is_only_a_value_replaces_nothing_else() -> None:
     assert (config.schedule.kind, config.schedule.warmup_steps) == ("linear", 77)
 
 
-def test_merging_changes_neither_of_its_trees() -> None:
-    base, over = {"train": {"steps": 1}}, {"train": {"seed": 2}}
-    assert merged(base, over) == {"train": {"steps": 1, "seed": 2}}
-    assert (base, over) == ({"train": {"steps": 1}}, {"train": {"seed": 2}})
-
-
-def test_a_resolved_configuration_cannot_be_changed() -> None:
-    config = resolved()
-    with pytest.raises(ValidationError, match="frozen"):
-        config.train.steps = 5  # type: ignore[misc]
-    with pytest.raises(ValidationError, match="frozen"):
-        config.root = "elsewhere"  # type: ignore[misc]
-
-
 def test_a_resolved_configuration_survives_json() -> None:
     config = resolved("model: big", "data.corpus.kind=files data.corpus.path=/x model.vocab_size=60000")
     assert resolve(json.loads(json.dumps(config.model_dump(mode="json"))), {}) == config
@@ -230,26 +204,6 @@ def test_the_hash_is_of_what_is_meant_not_of_how_it_is_written() -> None:
     other = resolved("optimizer:\n  lr: 1e-2\ntrain:\n  seed: 1", "train.steps=7")
     assert config_hash(one) == config_hash(other)
     assert len(config_hash(one)) == 16
-
-
-def test_the_hash_of_the_defaults_is_the_hash_of_them_spelled_out() -> None:
-    assert config_hash(resolved()) == config_hash(RunConfig.model_validate(RunConfig().model_dump(mode="json")))
-
-
-@pytest.mark.parametrize("overrides", ["train.steps=171", "root=/x", "cluster.nodes=3", "data.tokenizer.kind=bytes"])
-def test_any_change_changes_the_hash(overrides: str) -> None:
-    assert config_hash(resolved(overrides=overrides)) != config_hash(resolved())
-
-
-def test_the_hash_is_the_same_in_another_process() -> None:
-    program = "from convoy.config.run import *; print(config_hash(RunConfig()))"
-    hashes = {
-        subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for seed in ("1", "2")
-    }
-    assert hashes == {config_hash(RunConfig())}
 
 
 def test_the_root_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,3 +237,49 @@ def test_presets_come_from_the_repository_unless_the_environment_names_a_folder(
 def test_true_is_not_taken_for_the_number_one(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{key} = true: must be a number$"):
         resolve({}, read_overrides(f"{key}=true"))
+
+
+def hashed(words: str = "") -> str:
+    return training_hash(resolve({}, read_overrides(words)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train.micro_batch=2", "train.param_dtype=fp32", "train.prefetch_steps=0", "model.n_layers=5",
+        "data.sequence_length=128", "data.packing=false", "optimizer.fused=false", "parallel.strategy=ddp",
+        "checkpoint.every_steps=9", "checkpoint.write_mb_per_second=null",
+    ],
+)  # fmt: skip
+def test_what_steps_and_saves_follow_from_makes_another(words: str) -> None:
+    assert hashed(words) != hashed()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train.steps=9", "train.seed=3", "train.log_every_steps=5", "train.matmul_peak_seconds=0",
+        "train.prefetch_steps=4", "train.node_check_seconds=0", "train.clip_norm=null", "optimizer.lr=1e-4",
+        "optimizer.betas=[0.9,0.99]", "schedule.kind=linear", "model.name=other", "model.init_std=0.01",
+        "data.cache=/elsewhere", "data.validation_fraction=0.1", "checkpoint.verify=false",
+        "checkpoint.retention.keep_last=9", "checkpoint.tiers=[/b]", "cluster.nodes=4", "root=/elsewhere",
+        "budget.max_hours=3", "evaluation.every_steps=9",
+    ],
+)  # fmt: skip
+def test_what_they_do_not_follow_from_makes_none(words: str) -> None:
+    assert hashed(words) == hashed()
+
+
+def test_a_key_of_a_later_version_makes_no_other_of_what_does_not_set_it() -> None:
+    class Later(ParallelConfig):
+        new: int = 1
+
+    config = RunConfig()
+    later = config.model_copy(update={"parallel": Later()})
+    assert training_hash(later) == training_hash(config)
+    assert hashed("train.micro_batch=8") == hashed()  # the default, spelled out
+
+
+def test_the_names_are_those_of_keys() -> None:
+    assert set(TRAIN) < set(TrainConfig.model_fields)
+    assert set(MODEL_UNTIMED) < set(TransformerConfig.model_fields)

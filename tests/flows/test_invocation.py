@@ -82,15 +82,6 @@ def test_without_a_configuration_the_default_job_is_run(tmp_path: Path) -> None:
     assert RunConfig.model_validate(tree | {"root": None}) == RunConfig()
 
 
-@pytest.mark.parametrize(("folder", "script"), [(".", "flows/train_flow.py"), ("flows", "train_flow.py")])
-def test_it_starts_from_the_repository_and_from_its_own_folder(tmp_path: Path, folder: str, script: str) -> None:
-    command = [sys.executable, script, "run", "--dry-run"]
-    environment = Place(tmp_path).environment
-    working_directory = FLOW.parents[1] / folder
-    done = subprocess.run(command, cwd=working_directory, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_it_starts_without_the_environment_on_path_and_without_a_user_s_name(tmp_path: Path) -> None:
     """Metaflow takes no name for root's, and starts the gang's other tasks with the `python` of PATH."""
     bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CONVOY_ROOT": str(tmp_path / "jobs")}
@@ -98,15 +89,6 @@ def test_it_starts_without_the_environment_on_path_and_without_a_user_s_name(tmp
     done = subprocess.run([*flow_command("run", "--dry-run")], cwd=tmp_path, env=bare, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["train"]["steps"] == 20
-
-
-def test_help_shows_the_flow_s_own_options_and_configurations(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    of_run = place.run(sys.executable, FLOW, "run", "--help")
-    assert of_run.returncode == 0, of_run.stderr
-    assert "--job" in of_run.stdout
-    assert "--dry-run" in of_run.stdout
-    assert place.run(sys.executable, FLOW, "show").returncode == 0
 
 
 def test_a_bad_configuration_is_told_before_metaflow_s_banner(tmp_path: Path) -> None:

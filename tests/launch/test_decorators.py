@@ -130,10 +130,6 @@ def test_kubernetes_leaves_room_for_the_system(name: str) -> None:
     assert facts.vcpus * 0.75 <= asked["cpu"] < facts.vcpus
 
 
-def test_memory_can_be_chosen() -> None:
-    assert gang("kubernetes", shared_memory_mib=4096)["kubernetes"]["shared_memory"] == 4096
-
-
 def test_the_pods_go_to_the_instance_type() -> None:
     assert gang("kubernetes")["kubernetes"]["node_selector"] == {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
 

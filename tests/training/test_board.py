@@ -18,7 +18,7 @@ from convoy.job.events.types import CheckpointSaved
 from convoy.parallel.pipeline import Elsewhere
 from convoy.training.loop import Training
 from convoy.training.step import Batch, Stepper
-from tests.training.faults import before_step
+from tests.training.faults import at_step
 from tests.training.job import LLAMA, Fault, Job, tiny
 
 LOOK_SECONDS = 0.005
@@ -184,23 +184,16 @@ def _watch(board: Board, found: list[tuple[int, str]], release: int) -> None:
 def _in_forward(at: int, rank: int, hang: Callable[[], None]) -> Fault:
     """Between two of the layers, all of which gather their weights from all ranks."""
 
-    def fault(own: int) -> None:
-        def act(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
-            if (step, own) == (at, rank):
-                model: Any = stepper._model
-                block = next(block for block in model.blocks if not isinstance(block, Elsewhere))
-                handle = block.register_forward_hook(lambda *_: (handle.remove(), hang())[0])
+    def act(stepper: Stepper) -> None:
+        model: Any = stepper._trained.module
+        block = next(block for block in model.blocks if not isinstance(block, Elsewhere))
+        handle = block.register_forward_hook(lambda *_: (handle.remove(), hang())[0])
 
-        before_step(act)
-
-    return fault
+    return at_step(at, [rank], act)
 
 
 def _before_step(at: int, rank: int, hang: Callable[[], None]) -> Fault:
-    def fault(own: int) -> None:
-        before_step(lambda _, step, __: hang() if (step, own) == (at, rank) else None)
-
-    return fault
+    return at_step(at, [rank], lambda _: hang())
 
 
 def _in_the_data(at: int, rank: int, hang: Callable[[], None]) -> Fault:

@@ -31,7 +31,7 @@ def note_buffers(folder: Path) -> Fault:
 
     def fault(rank: int) -> None:
         def note(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
-            module: Any = stepper._model
+            module: Any = stepper._trained.module
             held = {name: tensor.clone() for name, tensor in module.module.named_buffers() if name in KEPT}
             (folder / f"{step}-{rank}").write_bytes(pickle.dumps(held))
 
@@ -103,7 +103,7 @@ def test_a_buffer_that_grows_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_a_transformer_has_no_buffers_to_agree_on(tmp_path: Path) -> None:
     def fault(_: int) -> None:
         def check(stepper: Stepper, *_: Any) -> None:
-            module: Any = stepper._model
+            module: Any = stepper._trained.module
             assert stepper._buffers is None
             assert not any(True for _ in module.buffers())
 

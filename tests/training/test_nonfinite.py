@@ -1,6 +1,5 @@
 """A loss or gradient that is not finite on one rank is skipped by all."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from convoy.job.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
-from convoy.training.step import Batch, Stepper
-from tests.training.faults import Spoil, before_step, spoil_loss, spoil_losses
+from convoy.training.step import Stepper
+from tests.training.faults import Spoil, at_step, spoil_loss, spoil_losses
 from tests.training.job import Job, differing, tiny
 
 
@@ -90,16 +89,12 @@ def test_a_save_that_fell_on_a_skipped_step_is_made_after_it(tmp_path: Path) -> 
 def test_weights_that_are_broken_at_the_end_are_not_committed(tmp_path: Path) -> None:
     job = a_job(tmp_path)
 
-    def break_weights(rank: int) -> None:
-        def act(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
-            if step == 7 and rank == 0:
-                weight = stepper._parameters[0]
-                assert isinstance(weight, DTensor)
-                weight.to_local().detach().fill_(torch.nan)
+    def break_weights(stepper: Stepper) -> None:
+        weight = stepper._parameters[0]
+        assert isinstance(weight, DTensor)
+        weight.to_local().detach().fill_(torch.nan)
 
-        before_step(act)
-
-    outcomes = job.run(2, break_weights)
+    outcomes = job.run(2, at_step(7, [0], break_weights))
 
     assert [str(x)[:59] for x in outcomes] == ["step 8: the last step was not finite, nor is the held-out l"] * 2
     assert job.steps_committed() == [1, 2, 3, 4, 5, 6, 7]

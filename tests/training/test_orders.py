@@ -1,20 +1,16 @@
 """What an agent orders becomes one decision of the whole gang, at one step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
-from torch.distributed import ProcessGroup
-from torch.distributed.fsdp import FSDPModule
 
 from convoy.gang.workers.board import Board, Marker, Order, OrderKind
 from convoy.job.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
 from convoy.training import rank as rank_of_gang
-from convoy.training.step import Batch, Stepper
-from tests.training.faults import before_step
+from tests.training.faults import at_step
 from tests.training.job import Fault, Job, differing, tiny
 
 
@@ -32,15 +28,7 @@ def a_job(root: Path) -> Job:
 def ordered(at: int, orders: Sequence[tuple[Board, OrderKind]]) -> Fault:
     """Rank 0, whose vote for this step is cast already, has agents give these orders."""
 
-    def fault(rank: int) -> None:
-        def act(_: Stepper, now: int, __: Sequence[Batch]) -> None:
-            if now == at and rank == 0:
-                for board, kind in orders:
-                    board.order(kind)
-
-        before_step(act)
-
-    return fault
+    return at_step(at, [0], lambda _: [board.order(kind) for board, kind in orders])
 
 
 @pytest.mark.parametrize("node", [0, 2])
@@ -99,16 +87,9 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
     def fault(rank: int) -> None:
         evaluate = rank_of_gang.evaluate
 
-        def evaluated(
-            model: FSDPModule,
-            batches: Sequence[Batch],
-            step: int,
-            token_bytes_v: Tensor | None,
-            control: ProcessGroup,
-            passed: Callable[[], None],
-            is_urgent: Callable[[], bool],
-            **layout: Any,
-        ) -> Evaluated | None:
+        def evaluated(*of: Any) -> Evaluated | None:
+            *inputs, step, passed, is_urgent = of
+
             def note() -> None:
                 passed()
                 if step == at:
@@ -117,7 +98,7 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
                             board.order(kind)
                         notes.write(".")
 
-            return evaluate(model, batches, step, token_bytes_v, control, note, is_urgent, **layout)
+            return evaluate(*inputs, step, note, is_urgent)
 
         rank_of_gang.evaluate = evaluated
 
@@ -150,11 +131,7 @@ def all_at_once(boards: Sequence[Board], kinds: Sequence[OrderKind]) -> Fault:
     """Each rank is ordered something else, all before the vote for the same step."""
 
     def fault(rank: int) -> None:
-        def act(_: Stepper, now: int, __: Sequence[Batch]) -> None:
-            if now == 4:
-                boards[rank].order(kinds[rank])
-
-        before_step(act)
+        at_step(4, [rank], lambda _: boards[rank].order(kinds[rank]))(rank)
 
     return fault
 

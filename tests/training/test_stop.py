@@ -1,34 +1,21 @@
 """Ending before the last step: all ranks at the same one, with everything saved."""
 
-import os
 import signal
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from convoy.job.events.types import SampleText, StepDone, Stopping
-from convoy.training.step import Batch, Stepper
-from tests.training.faults import before_step
-from tests.training.job import Job, differing, tiny
+from tests.training.faults import signalled_at
+from tests.training.job import Fault, Job, differing, tiny
 
 
 def a_job(root: Path) -> Job:
     return Job(str(root), tiny(train={"steps": 8}, checkpoint={"every_steps": 4}))
 
 
-def asked_at(step: int, rank: int) -> Any:
-    """One rank is sent SIGTERM before this step."""
-
-    def fault(own: int) -> None:
-        def act(_: Stepper, now: int, __: Sequence[Batch]) -> None:
-            if now == step and own == rank:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-        before_step(act)
-
-    return fault
+def asked_at(step: int, rank: int) -> Fault:
+    return signalled_at(step, [rank], signal.SIGTERM)
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -85,12 +72,6 @@ def test_budgets_count_what_earlier_generations_took(tmp_path: Path) -> None:
 
     assert [e.step for e in job.events(Stopping)] == [5]
     assert job.commit().progress.seconds > spent
-
-
-def test_a_budget_that_is_not_spent_stops_nothing(tmp_path: Path) -> None:
-    job = a_job(tmp_path)
-
-    assert job.run(2, budget={"max_hours": 1.0, "max_cost_usd": 36.0}) == [False, False]
 
 
 def test_who_asked_for_the_end_waits_for_no_sample_text(tmp_path: Path) -> None:

@@ -52,13 +52,12 @@ def sum_losses(work: Any) -> None:
     agreement = Agreement(1, None, SaveStatus())
     stepper: Any = SimpleNamespace(
         _exchange=SimpleNamespace(begin=lambda *_: None),
-        _pipeline=None,
+        _trained=SimpleNamespace(pipeline=None, optimizer=SimpleNamespace(zero_grad=lambda **_: None)),
         _one_by_one=lambda *_: (torch.tensor(1.0), agreement),
         _grad_norm=lambda: float("nan"),
         _everyone=None,
         _buffers=None,
         _clock=SimpleNamespace(mark=lambda _: None),
-        _optimizer=SimpleNamespace(zero_grad=lambda **_: None),
     )
     Stepper.__call__(stepper, [], 0, 0.1, None, SaveStatus())
 

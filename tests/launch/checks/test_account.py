@@ -8,7 +8,7 @@ import pytest
 
 from convoy.config.errors import prerequisites
 from convoy.config.loader import resolve
-from convoy.launch.checks.account import of_account
+from convoy.launch.checks.preflight import of_account
 
 SETTINGS = ("DATASTORE_SYSROOT_S3", "BATCH_JOB_QUEUE", "ECS_S3_ACCESS_IAM_ROLE", "SERVICE_URL", "BATCH_CONTAINER_IMAGE",
             "KUBERNETES_CONTAINER_IMAGE")  # fmt: skip

@@ -3,17 +3,33 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from convoy.catalog.prices import SHIPPED
 from convoy.config.errors import ConfigError
 from convoy.config.loader import merged, resolve
 from convoy.config.run import RunConfig, World
 from convoy.config.train import BudgetConfig
-from convoy.launch.checks.compatibility import check, refusals, world
+from convoy.launch.checks.compatibility import (
+    check,
+    check_budget,
+    check_same_data,
+    check_same_model,
+    mounted_folders,
+    refusals,
+    world,
+)
 from convoy.launch.pricing import instance_price
-from tests.launch.checks.refusal import refuse
+
+
+def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
+    """In one line; None: nothing speaks against it."""
+    try:
+        check(config, datastore, local_gpus)
+        check_budget(config)
+    except ConfigError as error:
+        return str(error)
+    return None
+
 
 BATCH = {"backend": "batch", "nodes": 2, "instance_type": "p4d.24xlarge"}
 KUBERNETES = {"backend": "kubernetes", "nodes": 2, "instance_type": "p4d.24xlarge"}
@@ -42,11 +58,6 @@ def test_batch_on_spot_is_refused_for_any_number_of_nodes(nodes: int) -> None:
     assert reason is not None
     assert reason.startswith("cluster.market = spot: AWS Batch runs no multi-node jobs on spot")
     assert "kubernetes" in reason
-
-
-@pytest.mark.parametrize("market", ["on_demand", "capacity_block"])
-def test_batch_on_other_markets_is_fine(market: str) -> None:
-    assert refuse(on(BATCH, market=market)) is None
 
 
 def test_a_jobset_of_one_pod_is_refused() -> None:
@@ -106,10 +117,6 @@ def test_fewer_sequences_than_ranks_are_refused() -> None:
     )
 
 
-def test_as_many_sequences_as_ranks_are_fine() -> None:
-    assert refuse(run(cluster={"nodes": 2, "nproc_per_node": 4}, train={"global_batch": 8})) is None
-
-
 @pytest.mark.parametrize(("shard", "fine"), [(2, True), (4, True), (8, True), (3, False), (16, False)])
 def test_shard_size_must_divide_the_ranks(shard: int, fine: bool) -> None:
     config = run(cluster={"nodes": 2, "nproc_per_node": 4}, parallel={"strategy": "hsdp", "shard_size": shard})
@@ -130,10 +137,6 @@ def test_a_local_run_has_no_cost_limit() -> None:
     assert reason == "budget.max_cost_usd = 100: cluster.backend = local has no price; use budget.max_hours instead"
 
 
-def test_a_cost_limit_with_a_price_is_fine() -> None:
-    assert refuse(run(cluster=BATCH, budget={"max_cost_usd": 100})) is None
-
-
 def test_a_capacity_block_without_a_price_is_fine_without_a_cost_limit() -> None:
     config = on(BATCH, instance_type="p5en.48xlarge", market="capacity_block")
     assert instance_price(config, SHIPPED) is None
@@ -143,13 +146,6 @@ def test_a_capacity_block_without_a_price_is_fine_without_a_cost_limit() -> None
 def test_a_cluster_preset_can_be_tried_locally() -> None:
     config = on(KUBERNETES, market="spot", persistent_volume_claims={"fsx": "/fsx"}, backend="local")
     assert refuse(config, datastore="local") is None
-
-
-def test_check_raises_what_refuse_returns() -> None:
-    config = on(BATCH, market="spot")
-    with pytest.raises(ConfigError) as raised:
-        check(config)
-    assert str(raised.value) == refuse(config)
 
 
 def test_a_plan_is_told_all_reasons_of_machines_and_none_of_places() -> None:
@@ -170,16 +166,6 @@ def test_a_plan_is_told_that_a_local_run_lacks_gpus_and_memory() -> None:
     assert [why.partition(" ")[0] for why in on_a_gpu] == ["cluster.nodes"]
 
 
-def test_every_reason_is_one_line() -> None:
-    bad = [
-        on(BATCH, market="spot"),
-        on(KUBERNETES, nodes=1),
-        run(cluster=BATCH, root=None),
-        on(BATCH, queue="q", nproc_per_node=9),
-    ]
-    assert all("\n" not in str(refuse(config)) for config in bad)
-
-
 def test_remote_ranks_are_the_gpus_of_the_instance() -> None:
     assert world(on(BATCH, nodes=4)) == (4, 8)
     assert world(on(BATCH, instance_type="g5.xlarge", nodes=3)) == (3, 1)
@@ -191,16 +177,149 @@ def test_local_ranks_share_the_gpus_of_the_host(nodes: int, gpus: int, per_node:
     assert world(run(cluster={"nodes": nodes}), local_gpus=gpus) == (nodes, per_node)
 
 
-def test_gpus_of_this_host_do_not_count_for_a_remote_backend() -> None:
-    assert world(on(BATCH), local_gpus=1) == (2, 8)
-
-
-@given(nodes=st.integers(1, 64), per_node=st.integers(1, 8))
-def test_the_world_is_nodes_times_ranks(nodes: int, per_node: int) -> None:
-    found = world(run(cluster={"nodes": nodes, "nproc_per_node": per_node}))
-    assert found.size == nodes * per_node
-    assert str(found).startswith(f"{found.size} ({nodes} node")
-
-
 def test_a_single_node_is_not_called_nodes() -> None:
     assert str(World(1, 8)) == "8 (1 node \N{MULTIPLICATION SIGN} 8)"
+
+
+@pytest.mark.parametrize("root", [None, "/home/me/.convoy", ".convoy", "/fsxtra/convoy"])
+@pytest.mark.parametrize("cluster", [BATCH | {"host_volumes": ["/fsx"]}, BATCH, KUBERNETES])
+def test_a_root_that_the_machines_do_not_see_is_refused(cluster: dict[str, Any], root: str | None) -> None:
+    reason = str(refuse(run(cluster=cluster, root=root)))
+    assert reason.startswith(f"root = {root or 'null'}: must be an s3:// prefix or a folder ")
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        BATCH | {"host_volumes": ["/fsx"]},
+        BATCH | {"host_volumes": ["/data", "/mnt/lustre:/fsx"]},
+        BATCH | {"host_volumes": ["/fsx/"]},
+        KUBERNETES | {"persistent_volume_claims": {"claim": "/fsx"}},
+    ],
+)
+@pytest.mark.parametrize("root", ["/fsx", "/fsx/convoy"])
+def test_a_root_on_a_mounted_volume_is_fine(cluster: dict[str, Any], root: str) -> None:
+    assert refuse(run(cluster=cluster, root=root, checkpoint={"root_is_shared": True})) is None
+    reason = str(refuse(run(cluster=cluster, root=root)))
+    assert reason.startswith(
+        f"root = {root}: must be an s3:// prefix, or one folder that every machine of the gang sees"
+    )
+    assert reason.endswith("set checkpoint.root_is_shared=true")
+
+
+@pytest.mark.parametrize("cluster", [BATCH | {"host_volumes": ["/fsx"]}, KUBERNETES])
+def test_a_further_tier_that_the_machines_do_not_see_is_refused(cluster: dict[str, Any]) -> None:
+    reason = str(refuse(run(cluster=cluster, checkpoint={"tiers": ["s3://other/convoy", "/scratch"]})))
+    assert reason.startswith("checkpoint.tiers = /scratch: must be an s3:// prefix or a folder ")
+    assert refuse(run(cluster=cluster, checkpoint={"tiers": ["s3://other/convoy"]})) is None
+
+
+def test_a_tier_is_another_place_than_the_root_and_its_bucket_is_looked_at() -> None:
+    reason = str(refuse(run(checkpoint={"tiers": ["s3://bucket/convoy/"]})))
+    assert reason == "checkpoint.tiers = s3://bucket/convoy/: must be another place than root, which is the first tier"
+    assert "under_score is no bucket" in str(refuse(run(checkpoint={"tiers": ["s3://under_score/convoy"]})))
+
+
+def test_the_folder_of_a_volume_is_the_one_in_the_container() -> None:
+    assert mounted_folders(on(BATCH, host_volumes=["/mnt/lustre:/fsx"])) == ("/fsx",)
+    assert (
+        refuse(
+            run(
+                cluster=BATCH | {"host_volumes": ["/mnt/lustre:/fsx"]},
+                root="/mnt/lustre/convoy",
+                checkpoint={"root_is_shared": True},
+            )
+        )
+        is not None
+    )
+
+
+@pytest.mark.parametrize("bucket", ["YOUR-BUCKET", "ab", "under_score", "-dash", ""])
+def test_a_bucket_that_cannot_exist_is_refused(bucket: str) -> None:
+    assert str(refuse(run(root=f"s3://{bucket}/convoy"))).startswith(
+        f"root = s3://{bucket}/convoy: {bucket} is no bucket"
+    )
+
+
+def test_the_bucket_of_the_corpus_is_looked_at_too() -> None:
+    config = run(data={"corpus": {"kind": "files", "path": "s3://YOUR-BUCKET/corpus/"}})
+    assert str(refuse(config)).startswith("data.corpus.path = s3://YOUR-BUCKET/corpus/")
+
+
+FILES = {"data": {"corpus": {"kind": "files", "path": "/corpus"}}}
+SHARDS = {"data": {"corpus": {"kind": "shards", "path": "/shards", "vocab_size": 500}}}
+CUSTOM = {"model": {"build": "a.b:c", "vocab_size": 4096, "max_sequence_length": 256}}
+
+
+def kept(tree: dict[str, Any]) -> dict[str, Any]:
+    return resolve(tree, {}).model_dump(mode="json")
+
+
+def changed(base: dict[str, Any], over: dict[str, Any]) -> RunConfig:
+    return resolve(base, over)
+
+
+@pytest.mark.parametrize("base", [{}, FILES, SHARDS, CUSTOM])
+def test_the_same_configuration_goes_on(base: dict[str, Any]) -> None:
+    check_same_data("a", kept(base), changed(base, {}))
+    check_same_model("a", kept(base), changed(base, {}))
+
+
+@pytest.mark.parametrize(
+    ("base", "over", "told"),
+    [
+        ({}, {"sequence_length": 128}, "data.sequence_length = 128: job a was started with 256"),
+        ({}, {"respect_documents": True}, "data.respect_documents = true: job a was started with false"),
+        ({}, {"validation_fraction": 0.1}, "data.validation_fraction = 0.1: job a was started with 0.05"),
+        ({}, {"tokenizer": {"vocab_size": 300}}, "data.tokenizer.vocab_size = 300: job a was started with 4096"),
+        ({}, {"tokenizer": {"kind": "bytes"}}, "data.tokenizer.kind = bytes: job a was started with bpe"),
+        ({}, {"corpus": {"kind": "synthetic"}}, "data.corpus.kind = synthetic: job a was started with stdlib"),
+        (FILES, {"corpus": {"format": "jsonl"}}, "data.corpus.format = jsonl: job a was started with text"),
+    ],
+)
+def test_other_sequences_are_refused_with_the_key_and_both_values(
+    base: dict[str, Any], over: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_same_data("a", kept(base), changed(base, {"data": over}))
+    assert str(refused.value) == f"{told}; keep that, or name a new job"
+
+
+@pytest.mark.parametrize(
+    ("base", "over"),
+    [
+        (FILES, {"corpus": {"path": "/elsewhere"}}),
+        (FILES, {"corpus": {"suffixes": [".text"]}}),
+        ({}, {"cache": "/cache"}),
+        (SHARDS, {"tokenizer": {"kind": "bytes"}}),
+    ],
+)
+def test_what_may_lead_to_the_same_content_is_left_to_the_fingerprint(
+    base: dict[str, Any], over: dict[str, Any]
+) -> None:
+    check_same_data("a", kept(base), changed(base, {"data": over}))
+
+
+@pytest.mark.parametrize(
+    ("over", "told"),
+    [
+        ({"n_layers": 5}, "model.n_layers = 5: job a was started with 4"),
+        ({"tied_embeddings": False}, "model.tied_embeddings = false: job a was started with true"),
+        (CUSTOM["model"], "model = custom: job a was started with tiny"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(over: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_same_model("a", kept({}), changed({}, {"model": over}))
+    assert str(refused.value) == f"{told}; keep that, or name a new job"
+
+
+def test_name_and_dropout_of_a_model_may_change() -> None:
+    check_same_model("a", kept({}), changed({}, {"model": {"name": "other", "dropout": 0.1}}))
+
+
+def test_a_key_that_an_older_version_did_not_have_is_no_difference() -> None:
+    old = kept({})
+    del old["data"]["respect_documents"], old["model"]["rope_theta"]
+    check_same_data("a", old, changed({}, {"data": {"respect_documents": True}}))
+    check_same_model("a", old, changed({}, {}))

@@ -1,13 +1,32 @@
-"""What launching needs to know of this host."""
+"""What launching needs to know of this host, and what a local run would read from it."""
 
+import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from convoy.config.errors import ConfigError
-from convoy.launch.checks.host import check_interpreter, local_gpus, name_user, this_interpreter, use_this_interpreter
+from convoy.config.loader import resolve
+from convoy.config.model import TransformerConfig
+from convoy.config.run import RunConfig
+from convoy.launch.checks.host import (
+    check_inputs,
+    check_interpreter,
+    existing_folder,
+    local_gpus,
+    name_user,
+    this_interpreter,
+    use_this_interpreter,
+)
+from convoy.model.hf_config import hf_config
+from convoy.model.hf_files import tensor_shapes
 
 NAMES = ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER")
 
@@ -74,3 +93,127 @@ def test_a_user_s_own_name_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "ada")
     name_user()
     assert "USERNAME" not in os.environ
+
+
+NOBODY = 65534
+
+
+def config(root: Path, **over: Any) -> RunConfig:
+    synthetic = {
+        "model": {"vocab_size": 257},
+        "data": {"corpus": {"kind": "synthetic"}, "tokenizer": {"kind": "bytes"}},
+    }
+    return resolve({"root": str(root), **synthetic}, over)
+
+
+def files(path: Path) -> dict[str, Any]:
+    return {"corpus": {"kind": "files", "path": str(path)}}
+
+
+def test_a_corpus_that_is_there_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    check_inputs(config(tmp_path / "root", data=files(tmp_path)))
+    assert not (tmp_path / "root").exists()
+
+
+def test_any_file_of_the_corpus_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "b.txt").chmod(0)
+    wanted = config(tmp_path / "root", data=files(tmp_path))
+    told = as_nobody(tmp_path, lambda: check_inputs(wanted))
+    assert told == f"data.corpus: cannot read {tmp_path}/b.txt: Permission denied"
+
+
+def as_nobody(folder: Path, action: Any) -> str:
+    """The ConfigError of `action`, in a child process that is not root, to whom all files are open."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for above in (folder, *folder.parents[:3]):
+                if above.stat().st_uid == os.getuid() and above != Path("/"):
+                    above.chmod(0o755)
+            if os.getuid() == 0:
+                os.setuid(NOBODY)
+            action()
+        except ConfigError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with open(reader, "rb") as told:
+        return told.read().decode()
+
+
+def test_a_root_without_room_for_the_shards_is_refused_with_both_sizes(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(
+        ConfigError, match=r"no space for the token shards: they take about [\d.]+ GB, [\d.]+ GB are free"
+    ):
+        check_inputs(config(tmp_path / "root", data={"corpus": {"tokens": free}}))
+
+
+def test_where_data_were_prepared_before_the_room_is_not_judged_again(tmp_path: Path) -> None:
+    (tmp_path / "_data").mkdir()
+    check_inputs(config(tmp_path, data={"corpus": {"tokens": shutil.disk_usage(tmp_path).free}}))
+
+
+def custom(build: str) -> dict[str, Any]:
+    return {"build": build, "vocab_size": 257, "max_sequence_length": 256}
+
+
+def test_a_model_s_module_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_model_of_this_test.py").write_text("raise AssertionError('imported')\ndef build(): ...\n")
+    monkeypatch.chdir(tmp_path)
+    check_inputs(config(tmp_path / "root", model=custom("my_model_of_this_test:build")))
+
+
+def test_a_module_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model.build = nowhere.models:build: no module named nowhere on the Python"):
+        check_inputs(config(tmp_path, model=custom("nowhere.models:build")))
+
+
+def test_a_module_of_an_installed_package_is_found_without_importing_it(tmp_path: Path) -> None:
+    check_inputs(config(tmp_path, model=custom("antigravity:geohash")))  # importing it opens a browser
+
+
+def test_the_nearest_existing_folder_is_the_folder_itself_or_one_above(tmp_path: Path) -> None:
+    assert existing_folder(tmp_path) == tmp_path
+    assert existing_folder(tmp_path / "a" / "b") == tmp_path
+
+
+def test_a_function_that_its_module_does_not_have_is_told_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "models.py").write_text("raise SystemExit('imported')\ndef build():\n    pass\n")
+
+    check_inputs(config(tmp_path, model=custom("own.models:build")))
+    with pytest.raises(ConfigError, match=r"no function buidl in .*own/models\.py"):
+        check_inputs(config(tmp_path, model=custom("own.models:buidl")))
+    with pytest.raises(ConfigError, match="no module named modles on the Python path"):
+        check_inputs(config(tmp_path, model=custom("own.modles:build")))
+
+
+def test_the_tensors_of_a_model_folder_are_looked_at_without_torch(tmp_path: Path) -> None:
+    model = TransformerConfig(vocab_size=257, n_layers=1, d_model=8, n_heads=1)
+    (tmp_path / "config.json").write_text(json.dumps(hf_config(model, "float32")))
+    tensors = {name: np.zeros(shape, dtype=np.float32) for name, shape in tensor_shapes(model).items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    shape = model.model_dump(exclude={"name", "init_from"})
+    wanted = config(tmp_path / "root", model={**shape, "init_from": str(tmp_path)})
+    check_inputs(wanted)
+
+    save_file({**tensors, "transformer.h.1.ln_1.bias": np.zeros(8)}, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"tensor transformer\.h\.1\.ln_1\.bias in model\.safetensors is not part"):
+        check_inputs(wanted)
+    index = tmp_path / "model.safetensors.index.json"
+    (tmp_path / "model.safetensors").unlink()
+    index.write_text("[]")
+    with pytest.raises(ConfigError, match=rf"^model\.init_from = {tmp_path}: {index.name} holds \[\]: must be a JSON"):
+        check_inputs(wanted)
+    code = "import sys, convoy.model.hf_files; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,13 +1,18 @@
-"""What a gang's step does before its agent runs."""
+"""What a gang's step does before its agent runs, and the data that node 0 prepares for all."""
 
+import os
+import select
+import threading
 from pathlib import Path
 
 import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
+from convoy.gang.task import Node
+from convoy.job.generations import FormationRefusedError, refuse_formation
 from convoy.job.heartbeat import LiveMarker, read_mark
-from convoy.launch.gang.run import _preparing
+from convoy.launch.gang.run import _preparing, prepared_by_first
 from convoy.storage.posix import PosixStore
 from tests.gang.tasks import a_node
 
@@ -34,3 +39,64 @@ def test_a_job_that_another_run_has_is_refused_before_anything_is_prepared(tmp_p
     with LiveMarker(store, "blue", "Other/1"), pytest.raises(ConfigError, match=r"run Other/1 on .* is running it now"):
         with _preparing(CONFIG, "blue", store, a_node(index=0, nodes=2), None):
             raise AssertionError("it was prepared")
+
+
+DATA = {"id": "abc", "fingerprint": "def"}
+
+
+def never() -> dict[str, str]:
+    raise AssertionError("only node 0 prepares")
+
+
+def node(index: int, attempt: int = 0) -> Node:
+    return a_node(index=index, nodes=2, attempt=attempt)
+
+
+def test_the_other_nodes_wait_for_what_node_0_prepares(tmp_path: Path) -> None:
+    store, found = PosixStore(tmp_path), list[object]()
+    waiting = threading.Thread(target=lambda: found.append(prepared_by_first(store, node(1), never)))
+    waiting.start()
+    assert prepared_by_first(store, node(0), lambda: DATA) == DATA
+    waiting.join(20)
+    assert found == [DATA]
+
+
+def test_another_attempt_waits_for_its_own(tmp_path: Path) -> None:
+    store = PosixStore(tmp_path)
+    prepared_by_first(store, node(0), lambda: DATA)
+    with pytest.raises(TimeoutError, match="node 0 prepared no data within 0 s"):
+        prepared_by_first(store, node(1, attempt=1), never, seconds=0.1)
+
+
+def test_why_node_0_prepared_none_is_told_on_all(tmp_path: Path) -> None:
+    store = PosixStore(tmp_path)
+    refuse_formation(store, node(1).formation, "data.corpus.path = /x: does not exist")
+    with pytest.raises(FormationRefusedError, match=r"data\.corpus\.path = /x: does not exist"):
+        prepared_by_first(store, node(1), never)
+
+
+def test_a_node_whose_first_is_gone_does_not_wait(tmp_path: Path) -> None:
+    """Locally node 0's process starts the others, which outlive it."""
+    asked, asks = os.pipe()
+    told, tells = os.pipe()
+
+    class Asked(PosixStore):
+        def read(self, name: str, start: int = 0) -> bytes:
+            os.write(asks, b".")
+            return super().read(name, start)
+
+    if (first := os.fork()) == 0:
+        if os.fork() == 0:
+            try:
+                prepared_by_first(Asked(tmp_path), node(1), never)
+            except FormationRefusedError as error:
+                os.write(tells, str(error).encode())
+            finally:
+                os._exit(0)
+        os.read(asked, 1)
+        os._exit(0)
+    os.waitpid(first, 0)
+    assert select.select([told], [], [], 60)[0]
+    assert os.read(told, 1000) == b"node 0 ended before it had prepared the data"
+    for end in (asked, asks, told, tells):
+        os.close(end)

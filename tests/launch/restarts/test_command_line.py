@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from convoy.launch.restarts.command_line import around_run, command_line, job_words, values_of_options
+from convoy.launch.parse import around_run, command_line, job_words, values_of_options
 
 VALUES = {"--config": 2, "--config-value": 2, "--with": 1, "--metadata": 1, "--quiet": 0}
 

@@ -1,4 +1,4 @@
-"""What a commit says of the job, and that a job refuses a commit of another."""
+"""What a commit and the log say of a save, and that a job refuses a commit of another."""
 
 import socket
 import time
@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from convoy.checkpoint.messages import PartVerified
 from convoy.config.run import config_hash
 from convoy.data.manifest import DataDamaged
 from convoy.gang.task import Assignment
-from convoy.job.lineage import parse_commits
+from convoy.job.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Event
+from convoy.job.lineage import CommitRef, parse_commits
 from convoy.job.record import RECORD
+from convoy.training.checkpointing.save_events import SaveEvents
 from convoy.training.rank import run_rank
 from tests.ranks import RankFailedError, on_ranks
 from tests.training.job import GPT, Job, tiny
@@ -113,3 +116,30 @@ def test_a_superseded_gang_stops_at_its_next_save_and_commits_nothing(tmp_path: 
 
 def _run(rank: int, assignment: Assignment) -> bool:
     return run_rank(assignment, time.perf_counter())
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ({}, CheckpointVerified),
+        ({"error": "away"}, CheckpointVerified),
+        ({"error": "a flipped bit", "damaged": True}, CheckpointDamaged),
+        ({"error": "a reads it wrongly", "misread_by": "a"}, CheckpointMisread),
+    ],
+)
+def test_what_was_read_back_is_one_event(told: dict[str, Any], kind: type[Event]) -> None:
+    events = list[Event]()
+    observer = SaveEvents(_Events(events), ["/fsx"], parts=2, first=False, alert_after=3)  # type: ignore[arg-type]
+    ref = CommitRef(generation=1, step=10)
+    observer.report(PartVerified(ref=ref, tier="/fsx", part=1, seconds=0.5, **told))
+    (event,) = events
+    assert type(event) is kind
+    shown = event.model_dump()
+    assert (shown["from_generation"], shown["step"], shown["tier"]) == (1, 10, "/fsx")
+    assert shown["error"] == told.get("error")
+    assert shown.get("host", "a") == "a"
+
+
+class _Events:
+    def __init__(self, kept: list[Event]) -> None:
+        self.append = kept.append

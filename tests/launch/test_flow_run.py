@@ -1,4 +1,4 @@
-"""A flow's process: what it is told, how it ends, and that none of its children is left."""
+"""A flow's process: its words, how it ends, and that none of its children is left."""
 
 import signal
 import time

@@ -1,16 +1,129 @@
-"""`convoy plan calibrate` on a benchmark's cases."""
+"""`convoy compare`, `convoy audit` and `convoy plan calibrate` on what is on disk."""
 
 import json
 from pathlib import Path
 
+import click.testing
 import pytest
 from click.testing import CliRunner, Result
 
+from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
 from convoy.cli.main import main
 from convoy.planner.step.calibration import read_calibration, shipped, shipped_for
-from tests.benchmark.results.cases import MEASURED, a_case
+from tests.benchmark.results.cases import HARDWARE, MEASURED, a_case
 from tests.planner.own_cases import a_run
+
+
+def compare(*words: str | Path) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, ["compare", *map(str, words)], env={"COLUMNS": "200"})
+
+
+def _folder(path: Path, *cases: Case) -> Path:
+    for case in cases:
+        write_case(path, case)
+    return path
+
+
+def test_two_files_are_compared(tmp_path: Path) -> None:
+    first = write_case(tmp_path / "a", a_case(seconds=0.5, seed=1))
+    second = write_case(tmp_path / "b", a_case(seconds=0.6, seed=2))
+    done = compare(first, second)
+    assert done.exit_code == 0
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("throughput-a1-ours")]
+    assert "4.1" in row
+    assert "0.83" in row
+    assert row.rstrip().endswith("SLOWER in this run")
+
+
+def test_two_folders_are_compared_case_by_case(tmp_path: Path) -> None:
+    first = _folder(tmp_path / "a", a_case("ours", seed=1), a_case("gone"))
+    second = _folder(tmp_path / "b", a_case("ours", seed=2), a_case("new"))
+    done = compare(first, second)
+    assert done.exit_code == 0
+    assert "no difference seen" in done.stdout
+    assert "Only in the first: throughput-a1-gone" in done.stdout
+    assert "Only in the second: throughput-a1-new" in done.stdout
+
+
+def test_json_is_for_machines(tmp_path: Path) -> None:
+    first = write_case(tmp_path / "a", a_case(seconds=0.5, seed=1))
+    told = json.loads(compare(first, first, "--json").stdout)
+    (case,) = told["cases"]
+    assert case["case"] == "throughput-a1-ours"
+    assert case["ratio"]["low"] <= 1 <= case["ratio"]["high"]
+
+
+def test_other_fingerprints_are_refused_with_one_line_for_each_difference(tmp_path: Path) -> None:
+    first = write_case(tmp_path / "a", a_case())
+    other = a_case(hardware=HARDWARE.model_copy(update={"cores": 4, "device": "Xeon"}))
+    done = compare(first, write_case(tmp_path / "b", other))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[1:] == ["  hardware.device: AMD EPYC 7R13 and Xeon", "  hardware.cores: 2 and 4"]
+
+
+@pytest.mark.parametrize("text", ["{}", "{"])
+def test_what_is_no_result_is_one_line(tmp_path: Path, text: str) -> None:
+    good = write_case(tmp_path / "a", a_case())
+    bad = tmp_path / "bad.json"
+    bad.write_text(text)
+    done = compare(good, bad)
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"convoy: {bad}: ")
+
+
+def test_a_file_and_a_folder_are_not_compared(tmp_path: Path) -> None:
+    file = write_case(tmp_path / "a", a_case())
+    done = compare(file, tmp_path / "a")
+    assert done.exit_code == 2
+    assert "must be two files or two folders" in done.stderr
+
+
+def test_an_empty_folder_is_told(tmp_path: Path) -> None:
+    done = compare(tmp_path, tmp_path)
+    assert done.exit_code == 2
+    assert "no results" in done.stderr
+
+
+PAGES = Path(__file__).parents[1] / "audit" / "pages"
+
+
+def audit(*words: str | Path) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, ["audit", *map(str, words)], env={"COLUMNS": "200"})
+
+
+def test_contradictions_are_shown_with_their_arithmetic_and_exit_code_3() -> None:
+    done = audit(PAGES / "acceptance.yaml")
+    assert done.exit_code == 3
+    assert "1 T tokens / 145,267 tokens/s = 79.7 days, not 57 h" in done.stdout
+    assert "Perhaps a factor of 8: bits for bytes? 189.6 Gbit/s are 23.7 GB/s" in done.stdout
+    assert "mpt-7b" in done.stdout
+
+
+def test_a_consistent_page_has_exit_code_0() -> None:
+    done = audit(PAGES / "consistent.yaml")
+    assert done.exit_code == 0
+    assert "which agree with each other and with the hardware's limits." in done.stdout
+
+
+def test_an_audit_in_json_is_for_machines() -> None:
+    done = audit(PAGES / "acceptance.yaml", "--json")
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["consistent"], told["format"]) == (3, False, 1)
+    first = told["findings"][0]
+    assert first["kind"] == "contradiction"
+    assert first["claims"] == [
+        "page.tokens = 1 T", "runs.headline.throughput = 145,267 tokens/s", "runs.headline.time = 57 h",
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("thruput: 1")
+    for path in (tmp_path / "none.yaml", tmp_path / "bad.yaml", tmp_path):
+        done = audit(path)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
 
 
 def convoy_plan(*words: str) -> Result:
