@@ -32,7 +32,6 @@ SECTIONS = [
     "Scaling",
     "Cost and time to train (computed)",
     "What would make it cheaper (computed)",
-    "Where the machines are (model)",
     "Step time",
     "Memory",
     "Refused and failed",

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures
 from convoy.benchmark.pages.cases import about, charts, few, largest, table, utilisation, value_column
-from convoy.benchmark.pages.charts import Row, bars, exact, stacked_bars
+from convoy.benchmark.pages.charts import Row, bars, stacked_bars
 from convoy.benchmark.pages.headline import FROZEN, baseline_of
 from convoy.benchmark.results.case import CHANGED
 from convoy.benchmark.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
 from convoy.benchmark.suites import registry
 from convoy.display import formatting
 from convoy.display.page import Block, Chart, Column, Heading, Table, Text, columns
+from convoy.stats.interval import exact
 
 _HOW = (
     "The cases of a table took turns, block by block, in one gang. Rates are medians over blocks with 95 % intervals; "

@@ -57,7 +57,6 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
         *folded(
             (
                 *cost.levers(report),
-                *cost.topology(report),
                 *cost.energy(report),
                 *group_sections.step_parts(report),
                 *group_sections.memory(report),

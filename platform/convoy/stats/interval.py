@@ -49,17 +49,6 @@ def exact(value: float) -> Interval:
     return Interval(estimate=value, low=value, high=value, n=1)
 
 
-def product(*factors: Interval) -> Interval:
-    """Bound by bound, which is wide enough for what was measured apart: bounds of independent factors are not all
-    reached at once. Of no factors, exactly 1."""
-    result = exact(1.0)
-    for each in factors:
-        n = max(result.n, each.n) if 1 in (result.n, each.n) else min(result.n, each.n)
-        bounds = {name: getattr(result, name) * getattr(each, name) for name in ("estimate", "low", "high")}
-        result = Interval(**bounds, n=n)
-    return result
-
-
 def interval(values: Sequence[float], of: Statistic = "median", seed: int = 0) -> Interval:
     """The median or mean of a positive quantity, from its independent values.
 

@@ -13,8 +13,7 @@ from convoy.benchmark.analysis.model import (
     TokenPrice,
     trains_one_model,
 )
-from convoy.benchmark.analysis.topology import topology
-from convoy.benchmark.results.case import CHANGED, Case, key_of
+from convoy.benchmark.results.case import CHANGED, key_of
 from convoy.benchmark.results.values import POWER_WATTS
 from convoy.catalog.energy import grid_intensity, pue
 from convoy.catalog.prices import MARKETS, Market, Price, PriceBook
@@ -37,26 +36,8 @@ def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigure
         for case in group.cases:
             if trains_one_model(case) and (key not in fastest or case.rate > fastest[key][1].rate):
                 fastest[key] = (group, case)
-    return tuple(_costs(group, case, prices) for group, case in fastest.values())
-
-
-def with_levers(
-    figures: Sequence[CostFigures], groups: Sequence[GroupFigures], cases: Sequence[Case], prices: PriceBook
-) -> tuple[CostFigures, ...]:
-    """Adds how machines were bought, what would make them cheaper, and what a step would take elsewhere."""
-    of_group = {key_of(group.suite, group.name, case.name): group for group in groups for case in group.cases}
-    of_case = {case.key: case for case in cases}
-    extended = []
-    for cost in figures:
-        group, case = of_group[cost.case], of_case[cost.case]
-        configured = cost.model_copy(update={"market": group.market})
-        usd_per_hour = as_bought(configured).usd_per_hour if cost.offers else None
-        more = {
-            "levers": levers(configured, group, groups, prices),
-            "topology": topology(case, group.region, usd_per_hour),
-        }
-        extended.append(configured.model_copy(update=more))
-    return tuple(extended)
+    figures = [(_costs(group, case, prices), group) for group, case in fastest.values()]
+    return tuple(cost.model_copy(update={"levers": levers(cost, group, prices)}) for cost, group in figures)
 
 
 def with_overhead(figures: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:
@@ -111,6 +92,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFig
         region=group.region,
         tokens_per_second=rate,
         offers=tuple(offers),
+        market=group.market,
         why=why,
     )
 

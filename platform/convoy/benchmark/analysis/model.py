@@ -21,7 +21,7 @@ from convoy.catalog.prices import Price
 from convoy.stats.changepoint import ChangePoint
 from convoy.stats.interval import Interval
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
 
 Verdict = Literal["more", "less", "no difference"]
@@ -174,50 +174,16 @@ class TokenPrice(Fact):
 
 
 class Lever(Fact):
-    """Something that would change what tokens cost."""
+    """A way and a place to buy the machines, and what tokens would cost there."""
 
     name: str
     ratio: Interval | None = None
-    """Price of tokens over that by the first lever, which is no change; None: `why` says why."""
+    """Price over that of the first lever; None: `why` says why."""
     usd_per_million_tokens: Interval | None = None
     seconds_per_trillion_tokens: float | None = None
     assumes: str
     why: str = ""
-    """Why nothing is known of it, or why it changes nothing here."""
-
-
-class Placement(Fact):
-    """A step of the same training, were its machines joined by other links: a model, and no measurement. Low: all
-    communication that computation can hide is hidden; high: none is."""
-
-    level: str
-    bytes_per_second: float
-    latency_seconds: float
-    communication_seconds: float
-    low_seconds: float
-    high_seconds: float
-    usd_per_million_tokens: tuple[float, float] | None
-    """With transfer; None: the machines, or the transfer, have no price."""
-    transfer_usd_per_million_tokens: float | None
-    assumes: str
-
-
-class Topology(Fact):
-    """Inputs of the model, and what comes of them."""
-
-    case: str
-    ranks: int
-    nodes: int
-    compute_seconds: float
-    compute_told: str
-    edge_bytes: float
-    """Bytes that cross each link of the ring in a step."""
-    edge_told: str
-    collectives: int
-    """In a step, one after the other."""
-    placements: tuple[Placement, ...]
-    why: str = ""
-    """Why there is no model of it."""
+    """Why there is no price."""
 
 
 class CostFigures(Fact):
@@ -236,9 +202,7 @@ class CostFigures(Fact):
     why: str = ""
     """Why there is no cost."""
     levers: tuple[Lever, ...] = ()
-    """Each alone, then together; none without a price."""
-    topology: Topology | None = None
-    """None: there is one machine alone, or the catalog does not have them."""
+    """Alternatives; none without a price."""
 
 
 class EnergyFigures(Fact):

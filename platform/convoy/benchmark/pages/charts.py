@@ -36,11 +36,6 @@ class Row:
     colour: str = BLUE
 
 
-def exact(value: float) -> Interval:
-    """A value without a spread."""
-    return Interval(estimate=value, low=value, high=value, n=1)
-
-
 def bars(title: str, rows: Sequence[Row], unit: str) -> Chart:
     """A bar from zero for each row, with its interval."""
     bar = {

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from convoy.benchmark.analysis.cost import TRAINED_TOKENS, as_bought, seconds_to_train
-from convoy.benchmark.analysis.model import BenchReport, CostFigures, Lever, TokenPrice, Topology
+from convoy.benchmark.analysis.cost import TRAINED_TOKENS, seconds_to_train
+from convoy.benchmark.analysis.model import BenchReport, CostFigures, TokenPrice
 from convoy.benchmark.pages.headline import market
 from convoy.catalog.energy import GridIntensity, Pue
 from convoy.display import formatting
@@ -99,9 +99,9 @@ def _training_column(name: str) -> Column[tuple[CostFigures, float]]:
 
 
 _LEVERS = (
-    "Computed from measured rates and dated prices, relative to on demand in the same region. Ways and places to buy "
-    "are alternatives; precision and accumulation are as measured here, and multiply with them. A ratio has the "
-    "interval of the measurement; prices hold for their date."
+    "Computed from measured rates and dated prices, relative to on demand in the same region. The rows are "
+    "alternatives. Tables of speedups say what precision, micro batches and strategies change. Prices hold for their "
+    "date."
 )
 
 
@@ -115,75 +115,13 @@ def levers(report: BenchReport) -> tuple[Block, ...]:
                 columns(
                     cost.levers,
                     Column("What", lambda lever: lever.name),
-                    Column("Costs", _lever_ratio),
+                    Column("Costs", lambda lever: lever.ratio, lambda ratio: f"{ratio.estimate:.2f}×", "not known"),
                     Column("USD per million tokens", lambda lever: lever.usd_per_million_tokens, formatting.estimate),
                     Column("1 T tokens in", lambda lever: lever.seconds_per_trillion_tokens, formatting.long_duration),
                     Column("Assumes", lambda lever: lever.why if lever.ratio is None else lever.assumes),
                 )
             )
     return (Heading("What would make it cheaper (computed)"), Text(_LEVERS, quiet=True), *blocks) if blocks else ()
-
-
-def _lever_ratio(lever: Lever) -> str:
-    if lever.ratio is None:
-        return "" if lever.why.startswith("in use") else "not known"
-    return f"{lever.ratio.estimate:.2f}×" if lever.ratio.low == lever.ratio.high else formatting.ratio(lever.ratio)
-
-
-_PLACES = (
-    "A model, not a measurement: collectives run in a ring at the pace of its slowest link. Ranges are from "
-    "computation that hides all the communication it can, to none at all. Inputs and sources are in "
-    "docs/explanation/cost.md."
-)
-
-LEVELS = {
-    "node": "one NVLink",
-    "placement_group": "one placement group",
-    "zone": "one zone",
-    "zones": "two zones",
-    "regions": "two regions",
-}
-
-
-def topology(report: BenchReport) -> tuple[Block, ...]:
-    """A table of where the machines could be, for each case of several machines that the catalog has."""
-    blocks = [block for cost in report.costs if cost.topology for block in _places(cost, cost.topology)]
-    return (Heading("Where the machines are (model)"), Text(_PLACES, quiet=True), *blocks) if blocks else ()
-
-
-def _places(cost: CostFigures, model: Topology) -> list[Block]:
-    about = f"{cost.model} on {cost.machines}; case {model.case}, {formatting.plural(model.ranks, 'rank')}."
-    if model.why:
-        return [Text(f"{about} No model of it: {model.why}.")]
-    priced = ""
-    if cost.offers:
-        offer = as_bought(cost)
-        priced = f" Machines cost their {market(offer)} price of {offer.price_date}."
-    inputs = (
-        f"{about} {formatting.duration(model.compute_seconds)} of computation ({model.compute_told}); over each link "
-        f"{formatting.size(model.edge_bytes)} in a step ({model.edge_told}), in {model.collectives:,} collectives."
-        f"{priced}"
-    )
-    table = columns(
-        model.placements,
-        Column("Machines in", lambda p: LEVELS[p.level]),
-        Column("Link", lambda p: p.bytes_per_second / 1e9, formatting.unit("GB/s")),
-        Column("Latency", lambda p: p.latency_seconds * 1e6, formatting.unit("µs")),
-        Column("Communication", lambda p: p.communication_seconds, formatting.duration),
-        Column("Step", lambda p: f"{_range(p.low_seconds, p.high_seconds)} s"),
-        Column("USD per million tokens", lambda p: p.usd_per_million_tokens, lambda usd: _range(*usd), "not known"),
-        Column("Transfer", lambda p: p.transfer_usd_per_million_tokens, _transfer, "not known"),
-        Column("Assumes", lambda p: p.assumes),
-    )
-    return [Text(inputs), table]
-
-
-def _range(low: float, high: float) -> str:
-    return f"{formatting.significant(low)} to {formatting.significant(high)}"
-
-
-def _transfer(usd: float) -> str:
-    return f"{formatting.significant(usd)} USD" if usd else "free"
 
 
 _ENERGY = (

@@ -13,14 +13,14 @@ from convoy.benchmark.analysis import scaling
 from convoy.benchmark.analysis.model import BenchReport, ScalingPoint
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.memory_estimate import NOTHING, memories
-from convoy.benchmark.pages.charts import Curve, exact, over_ranks
+from convoy.benchmark.pages.charts import Curve, over_ranks
 from convoy.benchmark.placement import states_fit
 from convoy.benchmark.results.values import INDEPENDENT, WEAK
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.display.page import Block, Chart, Column, Heading, Table, Text, columns
-from convoy.stats.interval import Interval
+from convoy.stats.interval import Interval, exact
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:

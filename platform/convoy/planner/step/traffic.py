@@ -9,13 +9,12 @@ docs/explanation/step-time.md#communication.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from convoy.catalog.links import inside
 from convoy.planner.step.communication import Collective, busiest
 from convoy.planner.step.fsdp_units import stages
 from convoy.planner.workload import Workload
 
-BETWEEN_HOP_SECONDS = 14e-6
-"""NCCL's tuning.cc, as in the catalog of links: a ring over a network, protocol Simple."""
+INSIDE_HOP_SECONDS, BETWEEN_HOP_SECONDS = 3.4e-6, 14e-6
+"""One way, of a ring over NVLink and of one over a network: NCCL's tuning.cc, protocol Simple."""
 
 ENDS = ("root", "embed", "head")
 """Units outside of blocks."""
@@ -96,7 +95,7 @@ class Group:
         if self.ranks == 1:
             return Message()
         share = (self.ranks - 1) / self.ranks if self.on_node > 1 else 0.0
-        hops = (self.on_node - 1) * inside() + (self.nodes - 1) * BETWEEN_HOP_SECONDS
+        hops = (self.on_node - 1) * INSIDE_HOP_SECONDS + (self.nodes - 1) * BETWEEN_HOP_SECONDS
         return Message(
             inside=rounds * size * share,
             between=rounds * size * self.abreast * (self.nodes - 1) / self.nodes,
@@ -157,7 +156,7 @@ def _handed_on(job: Workload, sent: Iterable[Collective]) -> Message:
     for each in _of(sent, "send", "activations"):
         size = float(each.bytes)
         if job.nodes == 1:
-            return Message(inside=size, hops=inside(), held=size)
+            return Message(inside=size, hops=INSIDE_HOP_SECONDS, held=size)
         return Message(between=size * min(each.stride, job.machine.ranks), hops=BETWEEN_HOP_SECONDS, held=size)
     return Message()
 
