@@ -24,7 +24,7 @@ from convoy.job.generations import (
 from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, Generation, damaged_name, newest_commit, read_history
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.storage.conformance import prove
+from convoy.storage.base import prove
 from tests.conftest import S3Server
 from tests.s3_proxy import S3Proxy
 

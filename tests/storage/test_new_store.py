@@ -15,10 +15,9 @@ from convoy.job.events.types import StepDone
 from convoy.job.record import ensure_record, job_store, read_record, tier_stores
 from convoy.launch.checks.compatibility import of_shared
 from convoy.storage import ObjectInfo, ObjectMissing, Store, is_shared, open_store, uri
+from convoy.storage.base import check_name, check_prefix, prove
 from convoy.storage.checksum import crc32c
-from convoy.storage.conformance import prove
 from convoy.storage.log import BackgroundLog, SegmentSink
-from convoy.storage.names import check_name, check_prefix
 from convoy.storage.uri import StoreKind
 from tests.storage.test_contract import *  # noqa: F403 - every promise, asked of the store of this file
 from tests.training.job import tiny

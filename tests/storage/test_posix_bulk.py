@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from convoy.storage import posix_bulk
-from convoy.storage.posix_bulk import BOUNCE_BYTES, DIRECT_BYTES, read_at
+from convoy.storage import posix_files
+from convoy.storage.posix_files import BOUNCE_BYTES, DIRECT_BYTES, read_at
 
 PAGE = 4096
 
@@ -137,7 +137,7 @@ def test_each_thread_reads_through_pages_of_its_own(tmp_path: Path) -> None:
 
 def test_a_file_is_written_past_the_cache_and_read_back_so(tmp_path: Path, direct_reads: list[int]) -> None:
     data = random.Random(0).randbytes(2 * BOUNCE_BYTES + 99)
-    posix_bulk.write_new(tmp_path / "file", memoryview(data), BOUNCE_BYTES, 2)
+    posix_files.write_new(tmp_path / "file", memoryview(data), BOUNCE_BYTES, 2)
     buffer = bytearray(len(data))
     assert read_at(tmp_path / "file", 0, memoryview(buffer)) == len(data)
     assert buffer == data

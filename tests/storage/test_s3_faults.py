@@ -217,7 +217,7 @@ def test_a_creation_whose_reply_is_lost_is_known_to_be_ours(store: Store, proxy:
 
 
 def test_conflicts_without_end_are_an_outage(store: Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convoy.storage.s3_upload.pause", lambda _: None)
+    monkeypatch.setattr("convoy.storage.s3_client.pause", lambda _: None)
     proxy.inject(Refuse(409, "ConditionalRequestConflict"), "PutObject", times=100)
     with pytest.raises(StoreUnavailable, match="409"):
         store.create("commit", b"x")

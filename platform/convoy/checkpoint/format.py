@@ -12,7 +12,7 @@ from convoy.config.base import UnixTime
 from convoy.config.errors import ConfigError, first_mistake
 from convoy.config.json_text import canonical_json, parse_json
 from convoy.job.lineage import CommitRef
-from convoy.storage.names import Component, OptionalComponent
+from convoy.storage.base import Component, OptionalComponent
 
 FORMAT_VERSION = 2
 """1 was torch's own files, of Convoy 0.1."""

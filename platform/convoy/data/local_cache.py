@@ -16,7 +16,7 @@ from convoy.data.manifest import TOKEN_BYTES_FILE, TOKENIZER_FILE, DataDamaged, 
 from convoy.data.sources import is_remote
 from convoy.data.tokenizer import TextTokenizer, load_tokenizer
 from convoy.storage import Store
-from convoy.storage.posix_folder import check_below, outages
+from convoy.storage.posix_files import check_below, outages
 
 _THREADS = 4
 _READS = 2

@@ -10,7 +10,7 @@ from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import canonical_json
 from convoy.storage import ObjectMissing, Store
-from convoy.storage.names import Component, is_component
+from convoy.storage.base import Component, is_component
 
 FORMAT = 1
 """Of the shards and of this manifest; a part of every dataset's id."""

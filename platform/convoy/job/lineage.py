@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from convoy.config.base import UnixTime
 from convoy.config.errors import ConfigError, first_mistake
 from convoy.storage import Store, StoreUnavailable, is_shared
-from convoy.storage.names import OptionalComponent
+from convoy.storage.base import OptionalComponent
 from convoy.storage.thread_map import in_parallel
 
 READERS = 16

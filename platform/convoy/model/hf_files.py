@@ -12,7 +12,7 @@ from convoy.model.block import Matrix, Norm
 from convoy.model.families import block_of
 from convoy.model.hf_config import hf_format, read_json_object, refusal
 from convoy.model.hf_format import HfFormat
-from convoy.storage.names import is_component
+from convoy.storage.base import is_component
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

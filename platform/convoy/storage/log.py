@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from convoy.storage.base import FLUSH_SECONDS, Store, StoreUnavailable
-from convoy.storage.posix_folder import make_folder, outages, room_for
+from convoy.storage.posix_files import make_folder, outages, room_for
 
 MOST_LINES = 100_000
 """So many lines wait while the storage does not take them; then the oldest are dropped."""

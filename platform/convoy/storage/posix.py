@@ -7,20 +7,20 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy.storage.base import ObjectInfo, ObjectMissing, StoreUnavailable, StoreUnfit
-from convoy.storage.conformance import prove
+from convoy.storage.base import ObjectInfo, ObjectMissing, StoreUnavailable, StoreUnfit, check_name, check_prefix, prove
 from convoy.storage.log import BackgroundLog, FileSink
-from convoy.storage.names import check_name, check_prefix
-from convoy.storage.posix_bulk import forget, read_at, write_new
-from convoy.storage.posix_folder import (
+from convoy.storage.posix_files import (
     ABSENT,
     check_below,
     files_below,
+    forget,
     make_folder,
     open_file,
     outages,
+    read_at,
     room_for,
     sync_folder,
+    write_new,
 )
 
 _TEMPORARY = ".tmp-"

@@ -7,13 +7,19 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from convoy.config.checkpoint import StoreConfig
-from convoy.storage.base import ObjectInfo
-from convoy.storage.checksum import as_s3_header, crc32c
-from convoy.storage.conformance import prove
+from convoy.storage.base import ObjectInfo, check_name, check_prefix, is_name, prove
 from convoy.storage.log import SEGMENT_SECONDS, BackgroundLog, SegmentSink
-from convoy.storage.names import check_name, check_prefix, is_name
-from convoy.storage.s3_client import client, code, outages, read_range, read_rest
-from convoy.storage.s3_upload import Place, put_if_absent, put_new
+from convoy.storage.s3_client import (
+    Place,
+    client,
+    code,
+    outages,
+    put_if_absent,
+    put_new,
+    put_object,
+    read_range,
+    read_rest,
+)
 from convoy.storage.usage import watch
 
 
@@ -40,15 +46,7 @@ class S3Store:
 
     def write(self, name: str, data: bytes) -> None:
         with self._outages(name):
-            place = self._place(name)
-            self._s3.put_object(
-                Bucket=place.bucket,
-                Key=place.key,
-                Body=data,
-                ChecksumAlgorithm="CRC32C",
-                ChecksumCRC32C=as_s3_header(crc32c(data)),
-                **place.options,
-            )
+            put_object(self._place(name), data)
 
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
         with self._outages(name):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from convoy.gang.async_call import say
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
-from convoy.storage.names import is_name
+from convoy.storage.base import is_name
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 

@@ -22,7 +22,7 @@ from convoy.job.events.types import GangStopped, GenerationEnded, GenerationStar
 from convoy.job.lineage import Generation
 from convoy.job.rank_logs import log_name
 from convoy.storage import Store, StoreUnavailable, is_shared
-from convoy.storage.posix_folder import outages
+from convoy.storage.posix_files import outages
 
 STOPPED_LOOKS = 4
 """A worker that this many looks in a row find stopped by a signal was not stopped for a moment only."""
