@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.chunks import chunk_span, read_chunk
-from convoy.checkpoint.commits import CommitGoneError, read_part
+from convoy.checkpoint.commits import CommitGoneError, chunk_span, read_chunk, read_part
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.campaign import examples

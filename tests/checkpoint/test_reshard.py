@@ -25,8 +25,16 @@ from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.format import Commit, PartRecord
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.restore.fill import fill
-from convoy.checkpoint.state.layout import Layout, _global_plan, _local_plan, _located, layout, local_tensor
-from convoy.checkpoint.state.row_order import Rows, note_rows
+from convoy.checkpoint.state.layout import (
+    Layout,
+    Rows,
+    _global_plan,
+    _local_plan,
+    _located,
+    layout,
+    local_tensor,
+    note_rows,
+)
 from convoy.checkpoint.state.tensors import put_tensors, tensors_of
 from convoy.checkpoint.writer.coordinator import commit_when_complete
 from convoy.checkpoint.writer.parts import write_part

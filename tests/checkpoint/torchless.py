@@ -3,8 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from convoy.checkpoint.chunks import chunk_span, read_chunk
-from convoy.checkpoint.commits import read_commit, read_part
+from convoy.checkpoint.commits import chunk_span, read_chunk, read_commit, read_part
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, PlainValue, TensorInfo, TensorShard
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.writer.coordinator import commit_when_complete

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from convoy.checkpoint.messages import Report, WriterSetup
-from convoy.checkpoint.save.writer_process import WriterProcess
+from convoy.checkpoint.save.writer_client import WriterProcess
 from convoy.config.checkpoint import StoreConfig
 from tests.checkpoint.torchless import TinyState
 

@@ -11,7 +11,7 @@ from convoy.config.data import FileTokenizer
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import parse_json
 from convoy.data.documents import _text_of_line
-from convoy.data.tokenizer_json import read_tokenizer_json
+from convoy.data.tokenizer import read_tokenizer_json
 from convoy.job.events.log import EventReader
 from convoy.job.record import read_config
 from convoy.launch.parse import parse_overrides

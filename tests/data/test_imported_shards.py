@@ -7,8 +7,8 @@ import pytest
 
 from convoy.config.data import ShardsCorpus
 from convoy.config.errors import ConfigError
-from convoy.data.imported_shards import ready_made_shards
 from convoy.data.manifest import Shard
+from convoy.data.prepare import ready_made_shards
 from convoy.data.sources import list_files
 
 

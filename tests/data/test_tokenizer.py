@@ -21,11 +21,13 @@ from convoy.data.tokenizer import (
     JsonTokenizer,
     TextTokenizer,
     _without_long_words,
+    byte_characters,
     load_tokenizer,
+    read_tokenizer_json,
     sample_evenly,
+    token_bytes,
     train_bpe,
 )
-from convoy.data.tokenizer_json import byte_characters, read_tokenizer_json, token_bytes
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from convoy.checkpoint import chunks
+from convoy.checkpoint import commits
 from convoy.checkpoint.format import Progress
 from convoy.checkpoint.restore import load
 from convoy.checkpoint.save.driver import Save
@@ -190,8 +190,9 @@ def host(name: str, misreads: bool = False) -> None:
     socket.gethostname = lambda: name
     load.OUTAGE_PAUSES_SECONDS = ()  # type: ignore[assignment]
     if misreads:
-        real = chunks.crc32c
-        chunks.crc32c = lambda data: real(data) ^ 1  # type: ignore[assignment]
+        real = commits.crc32c
+        # Chunks are read into memory of the caller's; part records, which are bytes, read right.
+        commits.crc32c = lambda data: real(data) ^ isinstance(data, memoryview)  # type: ignore[assignment]
 
 
 NO_MEMORY = OSError(errno.ENOMEM, "Cannot allocate memory")

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from convoy.checkpoint.save import writer_process
+from convoy.checkpoint.save import writer_client
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.writer import maintenance
 from convoy.checkpoint.writer.__main__ import main
@@ -52,7 +52,7 @@ def fork_writers() -> None:
     class Subprocess:
         PIPE, Popen = None, Forked
 
-    writer_process.subprocess = Subprocess  # type: ignore[assignment]
+    writer_client.subprocess = Subprocess  # type: ignore[assignment]
     maintenance.COPY_PAUSES_SECONDS = (0.01, 0.01)  # type: ignore[assignment]
 
 

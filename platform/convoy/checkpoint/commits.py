@@ -1,4 +1,4 @@
-"""Commit objects and part records in a store: created only if absent, and read so that damage and outage differ.
+"""Commits, part records and chunks in a store: created only if absent, and read so that damage and outage differ.
 
 Damage is what two reads of a store that demonstrably is there agree on; everything else is StoreUnavailable.
 """
@@ -11,7 +11,17 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, Digest, PartRecord, parsed, part_name, sealed
+from convoy.checkpoint.format import (
+    CHUNK_BYTES,
+    Commit,
+    DamagedCommitError,
+    DataFile,
+    Digest,
+    PartRecord,
+    parsed,
+    part_name,
+    sealed,
+)
 from convoy.config.errors import first_mistake
 from convoy.job.lineage import CommitRef, generation_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
@@ -177,3 +187,36 @@ def _writer_of(name: str) -> int | None:
 
 def _where(store: Store, name: str) -> str:
     return f"{store.uri}/{name}"
+
+
+def chunk_span(file: DataFile, index: int, chunk_bytes: int = CHUNK_BYTES) -> tuple[int, int]:
+    """First byte of a chunk in its file, and how many bytes it has.
+
+    chunk_bytes: of the part record. Raises IndexError if the file has no such chunk.
+    """
+    start = index * chunk_bytes
+    if not 0 <= start < file.bytes:
+        raise IndexError(f"{file.name} has no chunk {index}")
+    return start, min(chunk_bytes, file.bytes - start)
+
+
+def read_chunk(
+    store: Store, commit: Commit, file: DataFile, index: int, buffer: memoryview, chunk_bytes: int = CHUNK_BYTES
+) -> None:
+    """Fill `buffer`, of exactly the chunk's length, with the chunk's checked bytes. Many threads may call it.
+
+    Raises DamagedCommitError (two reads did not give what was written), StoreUnavailable; `buffer` holds anything then.
+    """
+    start, length = chunk_span(file, index, chunk_bytes)
+    if len(buffer) != length:
+        raise ValueError(f"{len(buffer)} bytes for chunk {index} of {file.name}, which has {length}")
+    where = f"{store.uri}/{commit.shards}{file.name}"
+
+    def read() -> None:
+        got = store.read_into(commit.shards + file.name, start, buffer)
+        if got != length:
+            raise DamagedCommitError(f"{where}: ends at byte {start + got} of {file.bytes}")
+        if index >= len(file.crc32c) or crc32c(buffer) != file.crc32c[index]:
+            raise DamagedCommitError(f"{where}: the checksum of chunk {index} does not match its content")
+
+    confirmed(store, commit, file.name, read)

@@ -23,28 +23,29 @@ from convoy.config.data import (
 from convoy.config.errors import ConfigError, yaml_value
 from convoy.data.dataset_writer import DatasetWriter, Vocabulary, id_dtype
 from convoy.data.documents import Document, Documents, missing_datasets
-from convoy.data.imported_shards import ready_made_shards
 from convoy.data.manifest import (
     DATA_PREFIX,
     FORMAT,
     TOKEN_BYTES_FILE,
     TOKENIZER_FILE,
     PreparedData,
+    Shard,
     check_lengths,
     digest_of,
     read_manifest,
     require_vocabulary,
 )
-from convoy.data.sources import SourceFile, content_digests, is_remote, iterate_files, list_files, no_files
+from convoy.data.sources import SourceFile, content_digests, held_out, is_remote, iterate_files, list_files, no_files
 from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
     BytesTokenizer,
     TextTokenizer,
+    TokenizerJson,
     load_tokenizer,
+    read_tokenizer_json,
     sample_evenly,
     train_bpe,
 )
-from convoy.data.tokenizer_json import TokenizerJson, read_tokenizer_json
 from convoy.storage import ObjectMissing, Store
 
 _BATCH_CHARACTERS = 1 << 20
@@ -54,6 +55,10 @@ _LEAST_BYTES_PER_TOKEN = 2
 
 SUCCESSOR_PROBABILITIES = (0.5, 0.25, 0.15, 0.1)
 """Of each token's four successors, which are drawn once per seed; two may coincide. Entropy at most 1.74 bits."""
+
+_CHUNK_TOKENS = 1 << 24
+_ENOUGH_IDS = 256
+"""That their pattern is no accident."""
 
 _CHAINS = 1024
 
@@ -273,3 +278,59 @@ def markov_tokens(count: int, vocab_size: int, seed: int, stream: int) -> Iterat
         for i in range(1, _CHAIN_TOKENS):
             ids[i] = successors[ids[i - 1], np.searchsorted(thresholds, rng.random(chains), side="right")]
         yield ids.T.ravel()[:wanted]
+
+
+def ready_made_shards(corpus: ShardsCorpus, files: list[SourceFile], validation_fraction: float) -> list[Shard]:
+    """The files as shards, held out by file; of a single file its tail is held out, from an end of a document on.
+
+    Reads every id. Raises ConfigError for an id that is not below the vocabulary, or a size that is not whole ids.
+    """
+    tokens = {file.name: _checked_tokens(corpus, file) for file in files}
+    if len(files) == 1:
+        return _tail_held_out(corpus, files[0], tokens[files[0].name], validation_fraction)
+    validation = held_out([file.name for file in files], validation_fraction)
+    return [
+        Shard(split="validation" if file.name in validation else "train", path=file.location, tokens=tokens[file.name])
+        for file in files
+        if tokens[file.name]
+    ]
+
+
+def _tail_held_out(corpus: ShardsCorpus, file: SourceFile, tokens: int, fraction: float) -> list[Shard]:
+    boundary = tokens - round(tokens * fraction)
+    if corpus.eos_id is not None:
+        ends = np.flatnonzero(_ids(corpus, file)[boundary:] == corpus.eos_id)
+        boundary += int(ends[0]) + 1 if ends.size else 0
+    return [
+        Shard(split="train", path=file.location, tokens=boundary),
+        Shard(split="validation", path=file.location, first_token=boundary, tokens=tokens - boundary),
+    ]
+
+
+def _checked_tokens(corpus: ShardsCorpus, file: SourceFile) -> int:
+    itemsize = np.dtype(corpus.dtype).itemsize
+    if file.size % itemsize:
+        raise ConfigError(f"data.corpus.dtype = {corpus.dtype}: {file.location} has {file.size} bytes, not whole ids")
+    for first, ids in _chunks(corpus, file):
+        largest = int(ids.max())
+        if largest >= corpus.vocab_size:
+            place = first + int(np.argmax(ids == largest))
+            raise ConfigError(
+                f"data.corpus.vocab_size = {corpus.vocab_size}: {file.location} has the id {largest} at {place}"
+            )
+        if corpus.dtype == "uint16" and ids.size > _ENOUGH_IDS and not ids[1::2].any():
+            raise ConfigError(
+                f"data.corpus.dtype = uint16: every second id of {file.location} is 0, as in a file of uint32"
+            )
+    return file.size // itemsize
+
+
+def _chunks(corpus: ShardsCorpus, file: SourceFile) -> Iterator[tuple[int, npt.NDArray[np.integer]]]:
+    ids = _ids(corpus, file)
+    for first in range(0, ids.size, _CHUNK_TOKENS):
+        yield first, ids[first : first + _CHUNK_TOKENS]
+
+
+def _ids(corpus: ShardsCorpus, file: SourceFile) -> npt.NDArray[np.integer]:
+    dtype = np.dtype(corpus.dtype).newbyteorder("<")
+    return np.memmap(file.location, dtype=dtype, mode="r") if file.size else np.empty(0, dtype)

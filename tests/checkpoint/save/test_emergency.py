@@ -12,7 +12,7 @@ import torch
 
 from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.checkpoint.save import emergency
-from convoy.checkpoint.save.writer_process import WriterProcess
+from convoy.checkpoint.save.writer_client import WriterProcess
 from convoy.storage import open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.test_api import gang, sharded

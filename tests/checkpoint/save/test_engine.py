@@ -266,7 +266,7 @@ def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
     engine: Engine, uri: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("convoy.checkpoint.save.writer_client.GRACE_SECONDS", 0.1)
-    monkeypatch.setattr("convoy.checkpoint.save.writer_process.WriterProcess.abandon", lambda _: None)  # as in D state
+    monkeypatch.setattr("convoy.checkpoint.save.writer_client.WriterProcess.abandon", lambda _: None)  # as in D state
     state = {"model": model}
     engine.plan(state)
     stopped(engine)

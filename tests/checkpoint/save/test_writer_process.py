@@ -10,7 +10,7 @@ import pytest
 
 from convoy.checkpoint.format import TensorShard
 from convoy.checkpoint.messages import Committed, Ready, Requested, SetLayout, WriterSetup
-from convoy.checkpoint.save.writer_process import WriterProcess
+from convoy.checkpoint.save.writer_client import WriterProcess
 from convoy.config.checkpoint import StoreConfig
 from convoy.storage import open_store
 from tests.checkpoint.torchless import TinyState, form

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.state.row_order import note_rows, pieces, pieces_of, row_order
+from convoy.checkpoint.state.layout import note_rows, pieces, pieces_of, row_order
 
 ORDER = ((4, 2), (0, 3), (6, 1), (3, 1))
 

@@ -8,7 +8,7 @@ import pytest
 from convoy.checkpoint.format import Commit, file_name
 from convoy.checkpoint.verify.commit import SuspectedError, verify_part
 from convoy.checkpoint.verify.marks import damaged, dismiss, mark_damaged, read_damage, suspicions, verified
-from convoy.checkpoint.verify.suspicions import Settled, settle
+from convoy.checkpoint.verify.second_host import Settled, settle
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form

@@ -276,7 +276,7 @@ def test_it_is_ready_when_its_stores_have_proven_themselves(tmp_path: Path) -> N
 PARENT = """
 import os, pathlib, signal, sys, time
 from convoy.checkpoint.messages import WriterSetup
-from convoy.checkpoint.save.writer_process import WriterProcess
+from convoy.checkpoint.save.writer_client import WriterProcess
 from convoy.config.checkpoint import StoreConfig
 writer = WriterProcess(WriterSetup(tiers=[sys.argv[1]], store=StoreConfig(), keep_last=1, keep_every_steps=None))
 writer.start()

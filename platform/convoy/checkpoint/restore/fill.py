@@ -23,12 +23,10 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from convoy.checkpoint.chunks import chunk_span, read_chunk
-from convoy.checkpoint.commits import IncompleteCommitError
+from convoy.checkpoint.commits import IncompleteCommitError, chunk_span, read_chunk
 from convoy.checkpoint.format import Commit, DataFile, PartRecord, TensorShard
-from convoy.checkpoint.state.layout import local_tensor
-from convoy.checkpoint.state.row_order import pieces as own_pieces
-from convoy.checkpoint.state.row_order import row_order
+from convoy.checkpoint.state.layout import local_tensor, row_order
+from convoy.checkpoint.state.layout import pieces as own_pieces
 from convoy.checkpoint.state.values import dtype_of
 from convoy.checkpoint.writer.coordinator import AttemptFailedError, whole_tensors
 from convoy.storage import Store

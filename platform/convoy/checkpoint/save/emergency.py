@@ -8,8 +8,7 @@ from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Committed, PartWritten, SaveFailed, WritePart, WriterSetup
 from convoy.checkpoint.save.commit_lookup import CommitLookup, LookupResult
 from convoy.checkpoint.save.engine import Apart
-from convoy.checkpoint.save.writer_client import GRACE_SECONDS
-from convoy.checkpoint.save.writer_process import WriterProcess
+from convoy.checkpoint.save.writer_client import GRACE_SECONDS, WriterProcess
 from convoy.storage import Store
 
 HANGS = "the writer process hangs"

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import Optimizer
 
-from convoy.checkpoint.state.layout import local_tensor
-from convoy.checkpoint.state.row_order import Rows, note_rows
+from convoy.checkpoint.state.layout import Rows, local_tensor, note_rows
 
 
 def tensors_of(model: nn.Module, optimizer: Optimizer, rows: Mapping[str, Rows] | None = None) -> dict[str, Any]:

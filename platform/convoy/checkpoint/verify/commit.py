@@ -3,8 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from convoy.checkpoint.chunks import chunk_span, read_chunk
-from convoy.checkpoint.commits import CommitGoneError, describe, read_commit, read_part
+from convoy.checkpoint.commits import CommitGoneError, chunk_span, describe, read_chunk, read_commit, read_part
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord, part_name
 from convoy.checkpoint.verify.marks import dismiss, mark_damaged, mark_verified, suspect, suspicions
 from convoy.job.leases import lease

@@ -12,8 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from convoy.checkpoint.chunks import chunk_span, read_chunk
-from convoy.checkpoint.commits import create_commit, digest, file_digest, read_commit, read_part
+from convoy.checkpoint.commits import chunk_span, create_commit, digest, file_digest, read_chunk, read_commit, read_part
 from convoy.checkpoint.format import (
     Commit,
     DataFile,

@@ -16,7 +16,7 @@ from convoy.checkpoint.format import Commit, DamagedCommitError
 from convoy.checkpoint.messages import AfterCommit, ChoreDone, Copied, PartVerified, Pruned, Report, WriterSetup
 from convoy.checkpoint.verify.commit import SuspectedError, verify_part
 from convoy.checkpoint.verify.marks import verified_parts
-from convoy.checkpoint.verify.suspicions import settle
+from convoy.checkpoint.verify.second_host import settle
 from convoy.checkpoint.writer.copy import (
     CopyAbortedError,
     abort_copy,
