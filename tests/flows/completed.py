@@ -59,20 +59,8 @@ def running(place: Place, job: str, overrides: str, *options: str) -> "Iterator[
 
 
 def command(job: str, overrides: str, *options: str) -> list[str]:
-    ours = ["--job", job, "--pause", "0", *options]
-    return [
-        str(CONVOY),
-        "run",
-        str(FLOW),
-        *ours,
-        "--",
-        "--config",
-        "run",
-        str(SMOKE),
-        "--config-value",
-        "set",
-        overrides,
-    ]
+    configured = ["--config", "run", str(SMOKE), "--config-value", "set", overrides]
+    return [str(CONVOY), "run", str(FLOW), "--job", job, "--pause", "0", *options, "--", *configured]
 
 
 def ended(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]":

@@ -106,12 +106,6 @@ def test_a_bug_is_tried_three_times_in_place_and_not_again(tmp_path: Path) -> No
     assert re.fullmatch(rf"convoy: TrainFlow/\d+ failed at step 0: {cause}; another run would .*", line), line
 
 
-def test_bad_input_keeps_its_line_and_its_exit_code(tmp_path: Path) -> None:
-    done = Place(tmp_path).run(*command("wrong", "train.stepz=3"))
-    assert done.returncode == 2
-    assert "convoy: train.stepz = 3: unknown key; did you mean train.steps?" in done.stderr.splitlines()
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("after_a_gang", [False, True])
 def test_a_gang_that_never_gets_its_nodes_is_given_up(after_a_gang: bool, tmp_path: Path) -> None:

@@ -41,7 +41,3 @@ def test_bad_input_is_told_in_the_line_that_the_table_says(
 def test_the_table_has_one_row_for_each_case() -> None:
     wrongs = re.findall(r"^\| ([^|]*) \|", TABLE, re.MULTILINE)
     assert wrongs[1:] == [case.wrong for case in CASES]
-
-
-def test_each_kind_of_bad_input_is_there_once() -> None:
-    assert len({case.wrong for case in CASES}) == len(CASES)

@@ -102,21 +102,11 @@ def test_training_in_a_flow_of_one_s_own_prepares_its_data_and_a_second_gang_may
     assert logs == ["rank 0\n", "rank 1\n"]
 
 
-@pytest.mark.parametrize(
-    ("variables", "words", "told"),
-    [
-        ({"GANG_NPROC": "0"}, (), "convoy: step train: nproc_per_node = 0 of @convoy_gang: must be a whole number"),
-        ({"GANG_NPROC": '"two"'}, (), "convoy: step train: nproc_per_node = 'two' of @convoy_gang: must be a whole"),
-    ],
-)
-def test_a_wrong_number_of_workers_is_told_before_a_run_exists(
-    variables: dict[str, str], words: tuple[str, ...], told: str, tmp_path: Path
-) -> None:
-    place = Place(tmp_path, variables)
-    done = place.run(*command(*words))
+def test_a_wrong_number_of_workers_is_told_before_a_run_exists(tmp_path: Path) -> None:
+    done = Place(tmp_path, {"GANG_NPROC": "0"}).run(*command())
     assert done.returncode == 2
     (line,) = own_lines(done.stderr)
-    assert line.startswith(told)
+    assert line.startswith("convoy: step train: nproc_per_node = 0 of @convoy_gang: must be a whole number")
     assert "Workflow starting" not in done.stdout
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.config.run import RunConfig
-from tests.flows.places import FLOW, REPOSITORY, SMOKE, Place, flow_command, own_lines
+from tests.flows.places import REPOSITORY, SMOKE, Place, flow_command, own_lines
 
 
 def test_a_dry_run_prints_the_resolved_configuration_as_json_and_starts_nothing(tmp_path: Path) -> None:
@@ -47,21 +46,6 @@ def test_the_readme_s_dry_runs_work_as_written_without_extras_and_account(words:
     assert "\n  [ ] METAFLOW_DEFAULT_DATASTORE = local: must be s3 with cluster.backend = " in done.stderr
 
 
-def test_the_readme_has_dry_runs_of_both_flows() -> None:
-    assert {words.split()[0] for words in DRY_RUNS} == {"flows/train_flow.py", "flows/benchmark_flow.py"}
-
-
-def test_what_a_dry_run_prints_is_the_same_configuration_when_it_is_run(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    first = place.flow("run", "--dry-run", overrides="train.steps=7 optimizer.lr=1e-4 data.corpus.seed=3").stdout
-    (tmp_path / "resolved.json").write_text(first)
-    command = flow_command("run", "--dry-run")
-    command[command.index(str(SMOKE))] = "resolved.json"
-    again = place.run(*command)
-    assert again.returncode == 0, again.stderr
-    assert RunConfig.model_validate_json(again.stdout) == RunConfig.model_validate_json(first)
-
-
 def test_an_override_that_is_right_only_on_top_of_the_base_file_is_let_through(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.txt").write_text("text")
@@ -75,13 +59,6 @@ def test_an_override_that_is_right_only_on_top_of_the_base_file_is_let_through(t
     assert json.loads(done.stdout)["data"]["corpus"]["path"] == f"{tmp_path}/corpus"
 
 
-def test_without_a_configuration_the_default_job_is_run(tmp_path: Path) -> None:
-    done = Place(tmp_path).run(sys.executable, FLOW, "run", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    tree = json.loads(done.stdout)
-    assert RunConfig.model_validate(tree | {"root": None}) == RunConfig()
-
-
 def test_it_starts_without_the_environment_on_path_and_without_a_user_s_name(tmp_path: Path) -> None:
     """Metaflow takes no name for root's, and starts the gang's other tasks with the `python` of PATH."""
     bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CONVOY_ROOT": str(tmp_path / "jobs")}
@@ -89,8 +66,3 @@ def test_it_starts_without_the_environment_on_path_and_without_a_user_s_name(tmp
     done = subprocess.run([*flow_command("run", "--dry-run")], cwd=tmp_path, env=bare, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["train"]["steps"] == 20
-
-
-def test_a_bad_configuration_is_told_before_metaflow_s_banner(tmp_path: Path) -> None:
-    done = Place(tmp_path).flow("run", overrides="train.stepz=3")
-    assert done.stderr == "convoy: train.stepz = 3: unknown key; did you mean train.steps?\n"

@@ -147,11 +147,6 @@ def test_the_job_s_files_are_where_the_design_puts_them(smoke: Run) -> None:
     assert any(name.startswith("shards/000001-000000020/") for name in names)
 
 
-def test_another_run_gets_a_job_of_its_own_and_the_same_token_shards(smoke: Run, continued: Run) -> None:
-    before, after = ({p.name for p in (r.place.root / "_data").iterdir()} for r in (smoke, continued))
-    assert before == after
-
-
 def test_the_exported_model_is_a_hugging_face_folder(smoke: Run) -> None:
     folder = smoke.folder / "model" / "000001-000000020"
     assert json.loads((folder / "config.json").read_text())["model_type"] == "gpt2"

@@ -1,20 +1,14 @@
 """A configuration becomes the decorators that Metaflow itself accepts."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
-import kubernetes
 import pytest
-from metaflow.plugins.aws.batch.batch_client import BatchJob
 from metaflow.plugins.aws.batch.batch_decorator import BatchDecorator
 from metaflow.plugins.environment_decorator import EnvironmentDecorator
 from metaflow.plugins.kubernetes.kubernetes_decorator import KubernetesDecorator
-from metaflow.plugins.kubernetes.kubernetes_jobsets import JobSetSpec
 from metaflow.plugins.retry_decorator import RetryDecorator
 from metaflow.plugins.timeout_decorator import TimeoutDecorator
-from moto import mock_aws
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.config.loader import resolve
@@ -193,63 +187,3 @@ def test_one_attempt_ends_at_the_time_limit() -> None:
 def test_without_retries_there_is_no_retry() -> None:
     assert "retry" not in gang("kubernetes", retries=0)
     assert gang("kubernetes", retries=2)["retry"] == {"times": 2, "minutes_between_retries": 2}
-
-
-@pytest.fixture
-def batch_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    # Metaflow's own switch that skips looking up the queue's compute environment.
-    monkeypatch.setattr("metaflow.plugins.aws.batch.batch_client.AWS_SANDBOX_ENABLED", True)
-    with mock_aws():
-        yield boto3.client("batch", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
-
-
-def test_batch_registers_a_multi_node_job_with_every_adapter(batch_client: Any) -> None:
-    (compute, *_) = step_decorators(config("batch", host_volumes=["/fsx"])).gang
-    asked = initialised(compute).attributes
-    left = {"max_swap", "swappiness", "inferentia", "efs_volumes", "use_tmpfs", "tmpfs_tempdir", "tmpfs_size"}
-    left |= {"tmpfs_path", "ephemeral_storage", "log_driver", "log_options", "privileged"}
-    keys = {"shared_memory", "efa", "memory", "host_volumes"} | left
-    sent: list[dict[str, Any]] = []
-    batch_client.meta.events.register(
-        "provide-client-params.batch.RegisterJobDefinition", lambda params, **_: sent.append(params)
-    )
-    BatchJob(batch_client)._register_job_definition(
-        image="image",
-        job_role="arn:aws:iam::123456789012:role/job",
-        job_queue="queue",
-        execution_role=None,
-        num_parallel=4,
-        **{key: asked[key] for key in keys},
-    )
-    (definition,) = sent
-    assert definition["nodeProperties"]["numNodes"] == 4
-    for group in definition["nodeProperties"]["nodeRangeProperties"]:
-        linux = group["container"]["linuxParameters"]
-        assert [device["hostPath"] for device in linux["devices"]] == [f"/dev/infiniband/uverbs{i}" for i in range(4)]
-        assert linux["sharedMemorySize"] == 147456
-        assert group["container"]["mountPoints"][0]["containerPath"] == "/fsx"
-
-
-def test_the_pod_of_a_jobset_asks_for_gpus_adapters_and_shared_memory() -> None:
-    (compute, *_) = step_decorators(config("kubernetes", persistent_volume_claims={"fsx": "/fsx"})).gang
-    asked = initialised(compute).attributes
-    job = JobSetSpec(
-        kubernetes.client,
-        name="control",
-        step_name="train",
-        command=["true"],
-        timeout_in_seconds=60,
-        retries=0,
-        subdomain="js",
-        environment_variables={},
-        **(asked | {"secrets": []}),
-    ).replicas(1)
-    pod = job.dump()["template"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    limits = container["resources"]["limits"]
-    assert limits["nvidia.com/gpu"] == "8"
-    assert limits["vpc.amazonaws.com/efa"] == "4"
-    assert limits["hugepages-2Mi"] == "5120Mi"
-    assert {"/dev/shm", "/fsx"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert {"medium": "Memory", "sizeLimit": "147456Mi"} in [volume.get("emptyDir") for volume in pod["volumes"]]
-    assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] == "p4d.24xlarge"

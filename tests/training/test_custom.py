@@ -69,12 +69,18 @@ def test_a_users_module_trains_in_bf16_with_recomputation(recompute: str, in_bf1
     assert again.losses() == in_bf16
 
 
-def test_training_goes_on_from_a_hugging_face_folder(tmp_path: Path) -> None:
-    config = TransformerConfig(**GPT)
+def from_hf(folder: Path, shape: dict[str, Any]) -> dict[str, Any]:
+    """A model that starts from weights in a Hugging Face folder, which is written."""
+    config = TransformerConfig(**shape)
     trained = Transformer(config)
     initialise(trained, seed=11)
-    write_hf(tmp_path / "hf", config, trained.state_dict())
-    given = a_job(tmp_path / "given", GPT | {"init_from": str(tmp_path / "hf")})
+    write_hf(folder, config, trained.state_dict())
+    return shape | {"init_from": str(folder)}
+
+
+def test_training_goes_on_from_a_hugging_face_folder(tmp_path: Path) -> None:
+    model = from_hf(tmp_path / "hf", GPT)
+    given = a_job(tmp_path / "given", model)
     seeded = a_job(tmp_path / "seeded", GPT)
 
     given.run(2, optimizer={"lr": 1e-12})
@@ -87,11 +93,7 @@ def test_training_goes_on_from_a_hugging_face_folder(tmp_path: Path) -> None:
 
 
 def test_a_resumed_job_takes_its_own_weights_not_the_folders(tmp_path: Path) -> None:
-    config = TransformerConfig(**GPT)
-    trained = Transformer(config)
-    initialise(trained, seed=11)
-    write_hf(tmp_path / "hf", config, trained.state_dict())
-    model = GPT | {"init_from": str(tmp_path / "hf")}
+    model = from_hf(tmp_path / "hf", GPT)
     whole, broken = a_job(tmp_path / "whole", model), a_job(tmp_path / "broken", model)
     whole.run(1)
 
@@ -102,14 +104,10 @@ def test_a_resumed_job_takes_its_own_weights_not_the_folders(tmp_path: Path) -> 
 
 
 def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
-    other = TransformerConfig(**(GPT | {"d_model": 24}))
-    model = Transformer(other)
-    initialise(model, seed=1)
-    write_hf(tmp_path / "hf", other, model.state_dict())
-    job = a_job(tmp_path / "job", GPT | {"init_from": str(tmp_path / "hf")})
+    other = from_hf(tmp_path / "hf", GPT | {"d_model": 24})
 
     with pytest.raises(RankFailedError, match=ConfigError.__name__):
-        job.run(2)
+        a_job(tmp_path / "job", GPT | {"init_from": other["init_from"]}).run(2)
 
 
 def test_a_parameter_without_a_gradient_is_told_after_the_first_step(tmp_path: Path) -> None:

@@ -98,15 +98,3 @@ def test_a_save_fails_where_buffers_differ_after_all(tmp_path: Path) -> None:
 def test_a_buffer_that_grows_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(RankFailedError, match=r"build_growing: buffer seen had 8 bytes, and has 16 .*persistent=False"):
         a_job(tmp_path, "build_growing", micro_batch=8).run(1)
-
-
-def test_a_transformer_has_no_buffers_to_agree_on(tmp_path: Path) -> None:
-    def fault(_: int) -> None:
-        def check(stepper: Stepper, *_: Any) -> None:
-            module: Any = stepper._trained.module
-            assert stepper._buffers is None
-            assert not any(True for _ in module.buffers())
-
-        before_step(check)
-
-    Job(str(tmp_path), tiny(train={"steps": 1})).run(1, fault)

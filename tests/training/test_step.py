@@ -42,16 +42,46 @@ def _exchange(rank: int, offers: list[list[Offer]], path: str) -> list[Agreement
     return told
 
 
-def test_tokens_are_summed_and_each_step_is_exchanged_anew(tmp_path: Path) -> None:
-    told = exchanged([[(3, None), (4, None), (0, None)], [(1, None), (1, None), (1, None)]], tmp_path)
+NONE = Agreement(2, None, NOTHING)
+EXCHANGES: dict[str, tuple[list[list[Offer]], list[Agreement]]] = {
+    "tokens are summed, each step anew": (
+        [[(3, None), (4, None), (0, None)], [(1, None), (1, None), (1, None)]],
+        [Agreement(7, None, NOTHING), Agreement(3, None, NOTHING)],
+    ),
+    "one rank is enough to stop all": (
+        [[(1, None), (1, None)], [(1, None), (1, "requested")]],
+        [NONE, Agreement(2, "requested", NOTHING)],
+    ),
+    "one rank is enough for all to save, and nobody stops for it": (
+        [[(1, None), (1, None)], [(1, "save"), (1, None)], [(1, None), (1, None)]],
+        [NONE, Agreement(2, None, NOTHING, save=True), NONE],
+    ),
+    "what each rank knows of the save under way is summed": (
+        [
+            [(1, None, SaveStatus(committed=1)), (1, None, NOTHING)],
+            [(1, "requested", SaveStatus(failed=1)), (1, None, SaveStatus(failed=1, superseded=1))],
+        ],
+        [
+            Agreement(2, None, SaveStatus(committed=1)),
+            Agreement(2, "requested", SaveStatus(failed=2, superseded=1)),
+        ],
+    ),
+    "what each rank is busy with is summed by tier": (
+        [
+            [
+                (1, None, SaveStatus(reading_back=(1, 0), copying=(0, 1))),
+                (1, None, SaveStatus(committed=1, reading_back=(1, 0), copying=(0, 0))),
+            ]
+        ],
+        [Agreement(2, None, SaveStatus(committed=1, reading_back=(2, 0), copying=(0, 1)))],
+    ),
+}
 
-    assert told == [[Agreement(7, None, NOTHING), Agreement(3, None, NOTHING)]] * 3
 
-
-def test_one_rank_is_enough_to_stop_all(tmp_path: Path) -> None:
-    told = exchanged([[(1, None), (1, None)], [(1, None), (1, "requested")]], tmp_path)
-
-    assert told == [[Agreement(2, None, NOTHING), Agreement(2, "requested", NOTHING)]] * 2
+@pytest.mark.parametrize("case", EXCHANGES)
+def test_all_ranks_are_told_the_same(case: str, tmp_path: Path) -> None:
+    offers, agreed = EXCHANGES[case]
+    assert exchanged(offers, tmp_path) == [agreed] * len(offers[0])
 
 
 def test_all_name_the_same_reason_when_there_are_several(tmp_path: Path) -> None:
@@ -69,35 +99,6 @@ def test_where_there_is_no_time_to_save_nothing_else_counts(other: Vote, tmp_pat
     told = exchanged([[(1, other), (1, "preempted_unsaved")]], tmp_path)
 
     assert [agreed.stop for agreed in told[0] + told[1]] == ["preempted_unsaved"] * 2
-
-
-def test_one_rank_is_enough_for_all_to_save_and_nobody_stops_for_it(tmp_path: Path) -> None:
-    told = exchanged([[(1, None), (1, None)], [(1, "save"), (1, None)], [(1, None), (1, None)]], tmp_path)
-
-    nothing = Agreement(2, None, NOTHING)
-    assert told == [[nothing, Agreement(2, None, NOTHING, save=True), nothing]] * 2
-
-
-def test_what_each_rank_knows_of_the_save_under_way_is_summed(tmp_path: Path) -> None:
-    told = exchanged(
-        [
-            [(1, None, SaveStatus(committed=1)), (1, None, NOTHING)],
-            [(1, "requested", SaveStatus(failed=1)), (1, None, SaveStatus(failed=1, superseded=1))],
-        ],
-        tmp_path,
-    )
-
-    stopped = Agreement(2, "requested", SaveStatus(failed=2, superseded=1))
-    assert told == [[Agreement(2, None, SaveStatus(committed=1)), stopped]] * 2
-
-
-def test_what_each_rank_is_busy_with_is_summed_by_tier(tmp_path: Path) -> None:
-    one = SaveStatus(reading_back=(1, 0), copying=(0, 1))
-    other = SaveStatus(committed=1, reading_back=(1, 0), copying=(0, 0))
-
-    told = exchanged([[(1, None, one), (1, None, other)]], tmp_path)
-
-    assert told == [[Agreement(2, None, SaveStatus(committed=1, reading_back=(2, 0), copying=(0, 1)))]] * 2
 
 
 def test_finishing_what_was_not_begun_is_an_error(tmp_path: Path) -> None:
