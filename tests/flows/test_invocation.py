@@ -26,7 +26,7 @@ def test_a_dry_run_says_on_stderr_what_would_be_launched(tmp_path: Path) -> None
     told = [" ".join(line.split()) for line in own_lines(Place(tmp_path).flow("run", "--dry-run").stderr)]
     assert "backend: local, 2 processes on this host" in told
     assert "batch: 8 sequences of 64 = 512 tokens a step, 20 steps" in told
-    assert told.index("Plan, as `convoy plan` makes it:") < told.index(next(x for x in told if "memory: " in x))
+    assert told.index("Plan:") < told.index(next(x for x in told if "memory: " in x))
 
 
 DRY_RUNS = re.findall(r"^python (flows/.* run --dry-run)", (REPOSITORY / "README.md").read_text(), re.MULTILINE)

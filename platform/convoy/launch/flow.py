@@ -126,23 +126,15 @@ def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     """A title, and what is worth knowing of the plan."""
     from convoy.launch.plans import planned, unsure
     from convoy.planner.pages.plan import plan_lines, warning
+    from convoy.planner.workload import rented_type
 
     plan = planned(config, root_answers=root_answers)
-    yield f"\nPlan{_plans_like(config, root_answers)}:\n{aligned(plan_lines(plan))}"
+    is_label = config.cluster.instance_type != rented_type(config)
+    where = " of this host, where a local run computes" if is_label else ""
+    yield f"\nPlan{where}:\n{aligned(plan_lines(plan))}"
     yield from (f"  {caveat}" for caveat in unsure(config, plan))
     if (why := warning(plan)) is not None:
         yield f"\nWARNING: by its plan this run {why}"
-
-
-def _plans_like(config: RunConfig, root_answers: bool) -> str:
-    """Of what it is, or which command makes the same."""
-    from convoy.planner.workload import rented_type
-
-    root, named, rented = config.root or "", config.cluster.instance_type, rented_type(config)
-    if named != rented:
-        return f" of this host, where a local run computes (that of `convoy plan` is of a {named})"
-    # `convoy plan` asks a bucket for prices only where --root names it; a run asks its own root.
-    return f", as `convoy plan{f' --root {root}' if rented and '://' in root and root_answers else ''}` makes it"
 
 
 def _say_plan(config: RunConfig) -> None:
