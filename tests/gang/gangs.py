@@ -38,20 +38,10 @@ class Agent:
 
     def outcome(self) -> GangOutcome:
         """How the gang ended, by this agent. Fails the test if it does not end in time."""
-        outcome = self._result()
+        assert self.results.poll(DEADLINE_SECONDS), "the agent reported no outcome in time"
+        outcome: GangOutcome | str = self.results.recv()
         assert isinstance(outcome, GangOutcome), outcome
         return outcome
-
-    def error(self) -> str:
-        """Of an agent that could not form the gang: what kept it."""
-        error = self._result()
-        assert isinstance(error, str), error
-        return error
-
-    def _result(self) -> GangOutcome | str:
-        assert self.results.poll(DEADLINE_SECONDS), "the agent reported nothing in time"
-        result: GangOutcome | str = self.results.recv()
-        return result
 
     def signal(self, number: signal.Signals) -> float:
         """Send it a signal, and remember what is below it; when, of time.monotonic()."""
@@ -64,16 +54,13 @@ class Agent:
 
 
 @contextlib.contextmanager
-def agents(
-    task: Task, nodes: int, environment: Mapping[str, str] | None = None, last_nproc: int = 1
-) -> Iterator[list[Agent]]:
+def agents(task: Task, nodes: int, environment: Mapping[str, str] | None = None) -> Iterator[list[Agent]]:
     """An agent for each node, with one worker each. Nothing of them is left when the block ends, or the test fails.
 
-    environment: added to that of the last node. last_nproc: so many workers the last node believes to have.
+    environment: added to that of the last node.
     """
-    started = [_start(task, a_node(nproc=1, index=node, nodes=nodes), {}) for node in range(nodes - 1)]
-    last = a_node(nproc=last_nproc, index=nodes - 1, nodes=nodes)
-    started.append(_start(task, last, dict(environment or {})))
+    own = [{}] * (nodes - 1) + [dict(environment or {})]
+    started = [_start(task, a_node(nproc=1, index=node, nodes=nodes), own[node]) for node in range(nodes)]
     try:
         yield started
         for agent in started:

@@ -10,7 +10,7 @@ import pytest
 
 from convoy.drills.testbed.imds import ImdsStandIn, Reply
 from convoy.gang.task import Task
-from convoy.job.events.types import NodeChecked, NoticeSources, Stopping, WorkerReady
+from convoy.job.events.types import NodeChecked, NoticeSources, WorkerReady
 from convoy.job.lineage import lineage, read_history
 from convoy.job.record import job_store
 from convoy.report.train_report import Incident
@@ -83,16 +83,6 @@ def test_a_frozen_agent_ends_the_gang_with_its_name(tmp_path: Path) -> None:
     assert took <= 25.0  # a connection that nobody closes is given up after minutes
 
 
-def test_a_sigterm_to_an_agent_is_a_notice(tmp_path: Path) -> None:
-    task = small(tmp_path, train=LONG)
-    with agents(task, 2) as gang:
-        wait_for_step(task, 20)
-        gang[1].signal(signal.SIGTERM)
-        outcome = ended_as_one(gang)
-    assert outcome.message == "preempted: node 1 had a notice (sigterm): SIGTERM to the agent"
-    assert [e.reason for e in events_of(task) if isinstance(e, Stopping)] == ["preempted"]
-
-
 def test_workers_that_do_not_end_in_time_for_a_notice_are_ended(tmp_path: Path) -> None:
     task = small(tmp_path, train=LONG, notices={"deadline_seconds": 4.0})
     with agents(task, 2) as gang:
@@ -140,14 +130,3 @@ def test_a_machine_that_is_far_slower_is_named_before_the_first_step(tmp_path: P
     assert [e.rank for e in events_of(task) if isinstance(e, NodeChecked) and e.problem] == [2]
     assert not [e for e in events_of(task) if e.kind == "step"]
     the_only(task, "unfit", 2, 2)
-
-
-def test_nodes_that_do_not_fit_are_refused_in_one_line_on_each(tmp_path: Path) -> None:
-    task = small(tmp_path, train=LONG)
-    with agents(task, 2, last_nproc=2) as gang:
-        told = {agent.error() for agent in gang}
-    assert len(told) == 1
-    (line,) = told
-    assert "nproc_per_node = 2" in line
-    assert "\n" not in line
-    assert not [e for e in events_of(task) if e.kind == "worker_ready"]

@@ -168,18 +168,6 @@ def test_a_tier_that_hangs_does_not_hold_up_the_end(tiers: list[Scripted]) -> No
     assert (tiers[0].deleted, tiers[1].deleted) == ([], ["probes/00003"])
 
 
-@pytest.mark.parametrize("where", ["folder", "bucket"])
-def test_nothing_of_a_probe_is_listed_or_stays(where: str, tmp_path: Path, s3_uri: str) -> None:
-    store = open_store(str(tmp_path / "job") if where == "folder" else s3_uri)
-    store.write("JOB.json", b"{}")
-    with StorageProbe([store], 0, QUICK) as probe:
-        assert looked_for(probe, 0.5) == []
-        assert set(store.sizes("")) <= {"JOB.json", "probes/00000"}
-    wait_for("the end of the probe", lambda: set(store.sizes("")) == {"JOB.json"})
-    if where == "folder":
-        assert [path.name for path in tmp_path.rglob("*")] == ["job", "JOB.json"]
-
-
 def test_looking_does_not_make_a_tier_that_is_not_there_yet(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "tier" / "job"))
     store.probe("probes/00000")

@@ -36,20 +36,11 @@ LEADER = AgentPlace(0, 3, 3)
 FAR = 1e6
 
 
-def sign(kind: EvidenceKind, node: int = 1, at: float = 0.0, noticed: float | None = None, **facts: Any) -> Evidence:
+def sign(kind: EvidenceKind, node: int = 1, at: float = 0.0, **facts: Any) -> Evidence:
     by = 0 if kind in ("gone", "silent", "left") else node
     rank = node if kind in ("exited", "stopped", "hung") else None
-    return Evidence(
-        **{
-            "kind": kind,
-            "node": node,
-            "by": by,
-            "rank": rank,
-            "at": at,
-            "noticed": at if noticed is None else noticed,
-            **facts,
-        }
-    )
+    own = {"kind": kind, "node": node, "by": by, "rank": rank, "at": at, "noticed": at}
+    return Evidence.model_validate(own | facts)
 
 
 def killed(node: int = 1, at: float = 0.0, **facts: Any) -> Evidence:
@@ -221,11 +212,7 @@ def test_what_one_line_tells_in_full_is_not_tried_again_in_place(code: int, retr
 @pytest.mark.parametrize("sees", ["worker", "agent"])
 def test_a_machine_that_is_not_fit_ends_the_attempt_by_its_name_and_another_may_do_better(sees: str) -> None:
     reason = "a matrix product takes 8.0 times as long as on the other ranks"
-    found = (
-        exited(UNFIT, 2, 1.0, reason=reason)
-        if sees == "worker"
-        else sign("agent", 2, 1.0, exit_code=UNFIT, reason=reason)
-    )
+    found = sign("exited" if sees == "worker" else "agent", 2, 1.0, exit_code=UNFIT, reason=reason)
     verdict = settled([exited(PEER_LOST, 0, 0.9), found, exited(PEER_LOST, 1, 1.1)])
     assert isinstance(verdict, End)
     assert (verdict.cause.cause, verdict.cause.failed_node, verdict.cause.retryable) == ("unfit", 2, True)
@@ -393,7 +380,7 @@ def any_sign(draw: st.DrawFn) -> Evidence:
         facts["by_us"] = draw(st.booleans())
     if kind == "notice":
         facts["deadline"] = draw(st.none() | st.floats(0, 50))
-    return sign(kind, node, at, at + draw(st.floats(0, 3)), ok=draw(st.booleans()), **facts)
+    return sign(kind, node, at, noticed=at + draw(st.floats(0, 3)), ok=draw(st.booleans()), **facts)
 
 
 @given(st.lists(any_sign(), max_size=8), st.randoms(use_true_random=False), st.floats(0, 20), st.integers(0, 2))

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.config.train import NoticesConfig
-from convoy.drills.testbed.imds import SPOT_ACTION, TOKEN, ImdsStandIn, Reply
-from convoy.gang.notices.imds import Imds
+from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.notices.notice import (
     END_SECONDS,
     FIRST_SAVE_SECONDS,
@@ -30,7 +29,7 @@ from convoy.gang.notices.notice import (
     seconds_to_end,
     strongest,
 )
-from convoy.gang.notices.sources import RebalanceSource, SpotSource, machine_sources
+from convoy.gang.notices.sources import machine_sources
 from convoy.gang.workers.board import OrderKind
 
 CONFIG = NoticesConfig()
@@ -113,22 +112,20 @@ def test_in_which_order_notices_come_does_not_matter(several: list[OrderKind]) -
     assert strongest(several) == strongest(reversed(several)) == strongest([*several, strongest(several)])
 
 
-def test_the_gang_ends_some_time_before_its_machine_does() -> None:
-    sign = ending_evidence(end(NOW + 90), 1, 500.0, NOW, worth_waiting=True)
-    assert (sign.kind, sign.node, sign.by, sign.at) == ("notice", 1, 1, 500.0)
-    assert sign.deadline == 500.0 + 90 - END_SECONDS
-
-
-def test_however_late_a_notice_comes_the_workers_get_a_moment_to_end() -> None:
-    assert ending_evidence(end(0), 1, 500.0, NOW, worth_waiting=True).deadline == 500.0 + END_SECONDS
-
-
-def test_without_a_deadline_the_workers_end_in_their_own_time() -> None:
-    assert ending_evidence(end(None), 1, 500.0, NOW, worth_waiting=True).deadline is None
-
-
-def test_before_a_step_was_done_nobody_is_waited_for() -> None:
-    assert ending_evidence(end(None), 1, 500.0, NOW, worth_waiting=False).deadline == 500.0
+@pytest.mark.parametrize(
+    ("deadline", "worth_waiting", "ends_at"),
+    [
+        (NOW + 90, True, 500.0 + 90 - END_SECONDS),
+        (0.0, True, 500.0 + END_SECONDS),  # however late it comes, the workers get a moment
+        (None, True, None),
+        (None, False, 500.0),  # before a step was done nobody is waited for
+    ],
+)
+def test_the_gang_ends_some_time_before_its_machine_does(
+    deadline: float | None, worth_waiting: bool, ends_at: float | None
+) -> None:
+    sign = ending_evidence(end(deadline), 1, 500.0, NOW, worth_waiting=worth_waiting)
+    assert (sign.kind, sign.node, sign.by, sign.at, sign.deadline) == ("notice", 1, 1, 500.0, ends_at)
 
 
 NOTICE = Notice("scripted", "end", None, "it ends")
@@ -273,32 +270,3 @@ def test_a_spot_notice_is_seen_at_the_next_look() -> None:
             given = time.monotonic() + 0.3
             assert poller.notices.get(timeout=5).source == "spot"
             assert time.monotonic() - given <= 4.0
-
-
-def test_a_slow_answer_on_one_path_does_not_delay_the_other() -> None:
-    with ImdsStandIn() as server:
-        imds = [Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, timeout_seconds=0.5) for _ in range(2)]
-        server.schedule(SPOT_ACTION, Reply(delay_seconds=5))
-        with Poller([SpotSource(imds[0], 30), RebalanceSource(imds[1])], poll_seconds=0.05) as poller:
-            poller.first_round()
-            assert answering(poller) == ["rebalance"]
-            server.recommend_rebalance()
-            assert poller.notices.get(timeout=4).kind == "rebalance"
-
-
-def test_a_notice_is_seen_when_the_service_is_back() -> None:
-    with ImdsStandIn() as server:
-        server.schedule(TOKEN, Reply(status=503))
-        server.interrupt()
-        imds = Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url})
-        with Poller([SpotSource(imds, 30)], poll_seconds=0.05) as poller:
-            poller.first_round()
-            assert answering(poller) == []
-            server.schedule(TOKEN)
-            assert poller.notices.get(timeout=5).kind == "end"
-
-
-def test_where_there_is_no_service_that_is_known_after_the_first_round() -> None:
-    environ = {"AWS_EC2_METADATA_DISABLED": "true"}
-    standings = poll_once(machine_sources(environ, NoticesConfig()))
-    assert [standing.problem for standing in standings[:2]] == ["AWS_EC2_METADATA_DISABLED = true"] * 2

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from convoy.gang.workers.processes import (
     TAG,
     Stat,
     descendants,
+    environment_of,
     kill_below,
     kill_tagged,
     living,
@@ -72,16 +74,11 @@ ctypes.CDLL(None).pthread_exit(None)
 """
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     try:
-        wait_for("the end of its first thread", lambda: _letter(process.pid) == "Z")
+        wait_for("the end of its first thread", lambda: ") Z " in Path(f"/proc/{process.pid}/stat").read_text())
         assert state_of(process.pid) == "running"
     finally:
         process.kill()
         process.wait()
-
-
-def _letter(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
 
 
 # Adopts orphans, says when what it was asked to run is there, and reaps.
@@ -204,8 +201,8 @@ def test_what_inherited_a_marker_is_found_wherever_it_is() -> None:
 
 
 def test_this_process_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    inherited = dict(entry.split("=", 1) for entry in _own_environment() if "=" in entry)
-    name, value = next((name, value) for name, value in inherited.items() if value)
+    entries = (entry.decode().partition("=") for entry in environment_of(os.getpid()))
+    name, value = next((name, value) for name, _, value in entries if value)
     monkeypatch.setattr("convoy.gang.workers.processes.TAG", name)
     assert os.getpid() not in tagged(value)
 
@@ -215,8 +212,3 @@ def test_zombies_do_not_live() -> None:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert process.pid not in living()
     assert process.wait() == 0
-
-
-def _own_environment() -> list[str]:
-    with open("/proc/self/environ") as file:
-        return file.read().split("\0")
