@@ -27,7 +27,7 @@ from convoy.planner.step.calibration import Constants, Prior, chip_of, prior, sh
 from convoy.planner.step.hardware import hardware
 from convoy.planner.validation.fit import fit, percent_errors
 from convoy.planner.validation.published import MeasuredRun, published, read_measured
-from convoy.planner.validation.validate import constant_hfu, median_abs, nearest, p90_abs
+from convoy.planner.validation.validate import baseline_errors, median_abs, p90_abs
 from convoy.planner.workload import rented_machine
 from generated import replaced
 
@@ -77,20 +77,20 @@ def constants() -> str:
 
 
 def accuracy() -> str:
-    """Markdown table: errors of the planner and of two baselines, on rows that none was fitted to."""
+    """Markdown table: errors of the planner and of a baseline, on rows that neither was fitted to."""
     rows, clusters = published(), read_measured(OTHERS)
     lines = [
-        "| left out | runs | planner: median | 90th | worst | constant HFU: median | 90th | neighbour: median | 90th |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| left out | runs | planner: median | 90th | worst | constant HFU: median | 90th |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
         _line("a tenth at a time", len(rows), *_in_tenths(rows, prior())),
     ]
     for name in dict.fromkeys(row.name for row in rows):
         left, fitted = [row for row in rows if row.name == name], [row for row in rows if row.name != name]
-        lines.append(_line(name, len(left), percent_errors(left, fit(fitted, prior())), *_baselines(fitted, left)))
+        lines.append(_line(name, len(left), percent_errors(left, fit(fitted, prior())), baseline_errors(fitted, left)))
     for name, source in _by_source(clusters).items():
-        lines.append(_line(name, len(source), percent_errors(source, shipped()), *_baselines(rows, source)))
+        lines.append(_line(name, len(source), percent_errors(source, shipped()), baseline_errors(rows, source)))
     lines.append(
-        _line("all other clusters", len(clusters), percent_errors(clusters, shipped()), *_baselines(rows, clusters))
+        _line("all other clusters", len(clusters), percent_errors(clusters, shipped()), baseline_errors(rows, clusters))
     )
     return "\n".join(lines)
 
@@ -104,7 +104,7 @@ def ablation() -> str:
     ]
     for name, values in {"whole": {}, **ABLATIONS}.items():
         without = _without(prior(), values)
-        ours, _, _ = _in_tenths(rows, without)
+        ours, _ = _in_tenths(rows, without)
         wrong = percent_errors(clusters, fit(rows, without))
         figures = (median_abs(ours), p90_abs(ours), median_abs(wrong), max(map(abs, wrong)))
         lines.append(f"| {name} | " + " | ".join(f"{figure:.1f} %" for figure in figures) + " |")
@@ -211,30 +211,17 @@ def rewritten(document: str, names: Iterable[str]) -> str:
     return document
 
 
-def _in_tenths(rows: Sequence[MeasuredRun], physics: Prior) -> tuple[list[float], list[float], list[float]]:
+def _in_tenths(rows: Sequence[MeasuredRun], physics: Prior) -> tuple[list[float], list[float]]:
+    """Errors of the planner and of the baseline."""
     shuffled = list(rows)
     random.Random(0).shuffle(shuffled)
     ours: list[float] = []
-    others: tuple[list[float], list[float]] = ([], [])
+    baseline: list[float] = []
     for fold in range(FOLDS):
         fitted, left = [row for i, row in enumerate(shuffled) if i % FOLDS != fold], shuffled[fold::FOLDS]
         ours += percent_errors(left, fit(fitted, physics))
-        for errors, more in zip(others, _baselines(fitted, left), strict=True):
-            errors += more
-    return ours, *others
-
-
-def _baselines(references: Sequence[MeasuredRun], rows: Sequence[MeasuredRun]) -> tuple[list[float], list[float]]:
-    speeds = [[predict(references, row.workload) for row in rows] for predict in (constant_hfu, nearest)]
-    constant, lookup = (
-        [
-            100 * (speed / row.tokens_per_second - 1)
-            for speed, row in zip(predicted, rows, strict=True)
-            if speed is not None
-        ]
-        for predicted in speeds
-    )
-    return constant, lookup
+        baseline += baseline_errors(fitted, left)
+    return ours, baseline
 
 
 def _by_source(rows: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
@@ -246,9 +233,9 @@ def _by_source(rows: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
     return sources
 
 
-def _line(name: str, runs: int, ours: list[float], constant: list[float], lookup: list[float]) -> str:
+def _line(name: str, runs: int, ours: list[float], constant: list[float]) -> str:
     figures = [median_abs(ours), p90_abs(ours), max(map(abs, ours))]
-    figures += [figure for errors in (constant, lookup) for figure in (median_abs(errors), p90_abs(errors))]
+    figures += [median_abs(constant), p90_abs(constant)]
     return f"| {name} | {runs} | " + " | ".join(f"{figure:.1f} %" for figure in figures) + " |"
 
 

@@ -91,12 +91,12 @@ def show(
 def validate(file: str, calibration: str | None, as_json: bool) -> None:
     """Compare predictions with the measured runs of FILE, a CSV file (docs/reference/plan-formats.md)."""
     from convoy.planner.pages.validation import validation_page
-    from convoy.planner.validation.published import memory_of, published, read_measured
+    from convoy.planner.validation.published import published, read_measured
     from convoy.planner.validation.validate import validate  # brings numpy, which a plan does without
 
     constants, measured, references = plan_inputs.calibration_of(calibration), read_measured(Path(file)), published()
     try:
-        result = validate(measured, references, constants, lambda row: memory_of(row).fits)
+        result = validate(measured, references, constants)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from None
     print_result(result, validation_page(result, measured, constants), as_json)

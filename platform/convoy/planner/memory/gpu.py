@@ -57,17 +57,17 @@ class Memory:
         return cls(parts, peak, fixed, nominal, capacity, nominal - peak - fixed, share, fits, reliable)
 
 
-def memory(workload: Workload, *, fused: bool = True, fused_loss: bool = False) -> Memory:
-    """Memory of the pipeline stage that takes most. fused: `optimizer.fused`. fused_loss: as in `Kernels`."""
-    parts = peak(workload, fused=fused, fused_loss=fused_loss)
+def memory(workload: Workload, *, fused: bool = True) -> Memory:
+    """Memory of the pipeline stage that takes most. fused: `optimizer.fused`."""
+    parts = peak(workload, fused=fused)
     return Memory.of(parts, fixed(workload), int(workload.machine.memory_bytes))
 
 
-def peak(workload: Workload, *, fused: bool = True, fused_loss: bool = False) -> dict[Part, int]:
+def peak(workload: Workload, *, fused: bool = True) -> dict[Part, int]:
     """Bytes of all tensors of a rank at the peak of a step, by what they are for."""
     stage = stages(workload)
     tallies = (
-        replay(workload, each, in_flight=min(len(stage) - i, workload.passes), fused=fused, fused_loss=fused_loss)
+        replay(workload, each, in_flight=min(len(stage) - i, workload.passes), fused=fused)
         for i, each in enumerate(stage)
     )
     return max(tallies, key=lambda tally: tally.most).peak

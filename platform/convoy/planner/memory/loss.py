@@ -57,29 +57,3 @@ class Loss:
             tally.give("logits", self.added_up)
         tally.take("gradients", self.weight_gradient)
         tally.give("logits", both + self.hidden + self.added_up * (2 if cast else 1))
-
-
-class FusedLoss(Loss):
-    """flash-attn's cross entropy, as llm-foundry has it: a kernel that keeps the logits in the type that computes, and
-    one that gives their gradient, not in their place (`losses/cross_entropy.py`: `inplace_backward=False`). The logits
-    stay: Composer keeps what the model returned until the next one is there."""
-
-    @classmethod
-    def of(cls, workload: Workload) -> "FusedLoss":
-        whole = Loss.of(workload)
-        logits = WIDTH[workload.train.param_dtype] * workload.tokens_per_pass * workload.model.vocab_size
-        return cls(whole.hidden, 0, logits, whole.weight_gradient, 0)
-
-    def forward(self, tally: Tally) -> None:
-        """The head's input and the logits are there at the end."""
-        before = tally.now["logits"]  # of the pass before
-        tally.take("activations", self.hidden)
-        tally.take("logits", self.logits)
-        tally.give("logits", before)
-
-    def backward(self, tally: Tally) -> None:
-        """Leaves the gradient of the weight, and the logits."""
-        tally.take("logits", self.logits)
-        tally.take("gradients", self.weight_gradient)
-        tally.give("logits", self.logits)
-        tally.give("activations", self.hidden)

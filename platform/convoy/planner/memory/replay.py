@@ -5,25 +5,21 @@ from functools import partial
 
 from convoy.planner.memory.activations import EVERYTHING, Sizes, backward, forward, saved
 from convoy.planner.memory.fsdp_buffers import Gathering, Pass
-from convoy.planner.memory.loss import FusedLoss, Loss
+from convoy.planner.memory.loss import Loss
 from convoy.planner.memory.tally import Live, Tally
 from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, matrices
 from convoy.planner.workload import Workload
 
 
-def replay(
-    workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True, fused_loss: bool = False
-) -> Tally:
-    """in_flight: micro batches whose activations a pipeline stage holds. fused: the update is one kernel. fused_loss:
-    the loss is `FusedLoss`."""
+def replay(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True) -> Tally:
+    """in_flight: micro batches whose activations a pipeline stage holds. fused: the update is one kernel."""
     tally = Tally()
     on_cpu = workload.machine.gpu == "cpu"
     offloaded = workload.parallel.cpu_offload and not on_cpu
     if not offloaded:
         tally.take("parameters", 4 * stage.shard)
         tally.take("optimizer", 8 * stage.shard)
-    loss = FusedLoss.of(workload) if fused_loss else Loss.of(workload)
-    step = _Step(workload, stage, tally, loss, offloaded=offloaded, on_cpu=on_cpu)
+    step = _Step(workload, stage, tally, offloaded=offloaded, on_cpu=on_cpu)
     if workload.parallel.pipeline > 1:
         step.hand_on(workload.passes, in_flight)
     for one in _passes(workload):
@@ -50,9 +46,7 @@ def _passes(workload: Workload) -> list[Pass]:
 class _Step:
     """Forward and backward of the blocks of a rank, and of embedding and head if it has them."""
 
-    def __init__(
-        self, workload: Workload, stage: Stage, tally: Tally, loss: Loss, *, offloaded: bool, on_cpu: bool
-    ) -> None:
+    def __init__(self, workload: Workload, stage: Stage, tally: Tally, *, offloaded: bool, on_cpu: bool) -> None:
         model, train, parallel = workload.model, workload.train, workload.parallel
         self._stage, self._tally = stage, tally
         self._width = WIDTH[train.param_dtype]
@@ -65,7 +59,7 @@ class _Step:
             exchanged=on_cpu,
         )
         self._sizes = Sizes.of(workload)
-        self._loss = loss
+        self._loss = Loss.of(workload)
         self._keep = saved(train.activation_checkpointing, gated=self._sizes.block.gated)
         self._recomputes = train.activation_checkpointing != "none"
         self._reshards = parallel.reshard_after_forward

@@ -1,7 +1,9 @@
 """Predicted versus measured speeds, as a page."""
 
+from collections import Counter
 from collections.abc import Iterator
 
+from convoy.display.formatting import plural
 from convoy.display.page import Block, Heading, Page, Table, Text
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.validation.published import MeasuredRun
@@ -19,7 +21,6 @@ def validation_page(result: Validation, measured: list[MeasuredRun], calibration
             result.baseline_median_abs_pct_error,
             result.baseline_p90_abs_pct_error,
         ),
-        ("nearest neighbour", result.lookup_median_abs_pct_error, result.lookup_p90_abs_pct_error),
     )
     blocks: list[Block] = [
         Heading(_TITLE, level=1),
@@ -55,22 +56,9 @@ def _row(result: Validation, run: MeasuredRun, index: int) -> tuple[str, ...]:
 
 def _facts(measured: list[MeasuredRun]) -> Iterator[Block]:
     """What the sources of rows imply and no column states."""
-    yield Text("Taken by the rows' sources, beside what the columns say:", quiet=True)
-    for fact in dict.fromkeys(fact for run in measured for fact in run.facts):
-        rows = [index for index, run in enumerate(measured) if fact in run.facts]
-        yield Text(f"{_numbers(rows)}: {fact}.", quiet=True)
-
-
-def _numbers(rows: list[int]) -> str:
-    """`Rows 0 to 21, 28`."""
-    runs = [[rows[0], rows[0]]]
-    for index in rows[1:]:
-        if index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    spans = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
-    return f"{'Row' if len(rows) == 1 else 'Rows'} {spans}"
+    yield Text("Taken from the sources of rows, where no column has it:", quiet=True)
+    for fact, rows in Counter(fact for run in measured for fact in run.facts).items():
+        yield Text(f"{plural(rows, 'row')}: {fact}.", quiet=True)
 
 
 def _percent(value: float | None) -> str:

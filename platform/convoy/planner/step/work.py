@@ -24,8 +24,6 @@ class Kernels:
     """Fused attention: PyTorch's own (FlashAttention-2), or the Triton kernel of MPT (FlashAttention-1)."""
     fused_norm: bool = True
     """RMSNorm is one kernel, as in torch from 2.9 on, not one for each operation of its formula."""
-    fused_loss: bool = False
-    """Cross entropy keeps only the logits, in the type that computes; affects memory alone."""
     separate_projections: bool = False
     """Queries, keys and values are three products, which selective recomputation counts one by one."""
     stops_early: bool = True

@@ -3,18 +3,20 @@
 The columns are those of `published.csv`; docs/reference/plan-formats.md#columns-of-measured-runs explains them.
 """
 
+import csv
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from convoy.catalog.gpus import rented_gpu
-from convoy.catalog.instances import Instance, usual_instance
+from convoy.catalog.instances import usual_instance
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
@@ -23,33 +25,79 @@ from convoy.model.counts import parameter_count
 from convoy.planner.memory.gpu import RELIABLE_SHARE, Memory, memory
 from convoy.planner.step.hardware import Hardware, limited
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.csv_rows import Row, read_rows
 from convoy.planner.validation.sources import Limits, describe_kernels, describe_limits, kernels_of, limits_of
-from convoy.planner.workload import Machine, Workload
+from convoy.planner.workload import Machine, Workload, rented_machine
 
-_FULL: dict[str, Any] = {}
-_GRADIENTS: dict[str, Any] = {"reshard_after_forward": False}
-_HYBRID: dict[str, Any] = {"strategy": "hsdp"}
-_WHOLE: dict[str, Any] = {"strategy": "ddp"}
-_SHARDING: dict[str, dict[str, Any]] = {
-    "full_shard": _FULL, "shard_grad_op": _GRADIENTS, "hybrid_shard": _HYBRID,
-    "_hybrid_shard_zero2": _HYBRID | _GRADIENTS, "no_shard": _WHOLE, "fsdp": _FULL, "fsdp2": _FULL, "zero3": _FULL,
-    "zero_3": _FULL, "zero2": _GRADIENTS, "zero_2": _GRADIENTS, "hsdp": _HYBRID,
-    "hybrid_shard_zero2": _HYBRID | _GRADIENTS, "ddp": _WHOLE, "": _FULL,
-}  # fmt: skip
-"""torch's names, and others' of the same."""
 
-_PRECISIONS = {
-    "bf16": "bf16", "amp_bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "amp_fp16": "bf16", "float16": "bf16",
-    "amp_fp8": "fp8", "fp8": "fp8", "float8": "fp8", "": "bf16",
-}  # fmt: skip
-"""Type of linear layers' operands; fp16 has the peak of bf16."""
+def _words(**meanings: str) -> BeforeValidator:
+    """Case does not matter, and blanks and hyphens count as underscores. meanings: other words for the same."""
 
-_REDUCTIONS = {"pure": "bf16", "default": "fp32", "": "fp32"}
-_RECOMPUTED = {
-    "none": "none", "false": "none", "no": "none", "": "none", "selective": "selective", "selective_op": "selective",
-    "full": "full", "true": "full", "yes": "full",
-}  # fmt: skip
+    def canonical(text: str) -> str:
+        word = text.lower().replace("-", "_").replace(" ", "_")
+        return meanings.get(word, word)
+
+    return BeforeValidator(canonical)
+
+
+_Count = Annotated[int, Field(gt=0, le=10**9)]
+_Positive = Annotated[float, Field(gt=0)]
+_Sharding = Annotated[
+    Literal["full_shard", "shard_grad_op", "hybrid_shard", "_hybrid_shard_zero2", "no_shard"],
+    _words(
+        fsdp="full_shard", fsdp2="full_shard", zero3="full_shard", zero_3="full_shard", zero2="shard_grad_op",
+        zero_2="shard_grad_op", hsdp="hybrid_shard", hybrid_shard_zero2="_hybrid_shard_zero2", ddp="no_shard",
+    ),
+]  # fmt: skip
+_PARALLEL: dict[str, dict[str, Any]] = {
+    "full_shard": {},
+    "shard_grad_op": {"reshard_after_forward": False},
+    "hybrid_shard": {"strategy": "hsdp"},
+    "_hybrid_shard_zero2": {"strategy": "hsdp", "reshard_after_forward": False},
+    "no_shard": {"strategy": "ddp"},
+}
+
+
+class _Row(BaseModel):
+    """Cells of one line that are not empty."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    source: str = ""
+    model: str = ""
+    n_layers: _Count
+    d_model: _Count
+    n_heads: _Count
+    n_kv_heads: _Count | None = None
+    mlp_hidden: _Count
+    mlp_gated: bool
+    vocab_size: _Count
+    params: _Positive | None = None
+    seq_len: _Count
+    gpu: str
+    gpus: _Count
+    gpus_per_node: _Count | None = None
+    power_watts: _Positive | None = None
+    memory_gb_per_second: _Positive | None = None
+    network_gbps_per_node: _Positive | None = None
+    precision: Annotated[
+        Literal["bf16", "fp8"],
+        _words(amp_bf16="bf16", bfloat16="bf16", fp16="bf16", amp_fp16="bf16", float16="bf16", amp_fp8="fp8",
+               float8="fp8"),
+    ] = "bf16"  # fmt: skip
+    """Type of linear layers' operands; fp16 has the peak of bf16."""
+    mp_mode: Annotated[Literal["pure", "default"], _words()] = "default"
+    sharding: _Sharding = "full_shard"
+    compile: bool = False
+    activation_checkpointing: Annotated[
+        Literal["none", "selective", "full"],
+        _words(false="none", no="none", true="full", yes="full", selective_op="selective"),
+    ] = "none"
+    micro_batch_per_gpu: _Count
+    grad_accum: _Count | None = None
+    global_batch: _Count | None = None
+    mfu_percent: _Positive | None = None
+    hfu_percent: _Positive | None = None
+    tokens_per_s_per_gpu: _Positive
 
 
 @dataclass(frozen=True)
@@ -92,16 +140,49 @@ def published() -> list[MeasuredRun]:
 
 
 def read_measured(path: Path) -> list[MeasuredRun]:
-    """All rows. Raises ConfigError with file, line and column for what cannot be read, and for a file without rows."""
-    return [_measured(row) for row in read_rows(path)]
+    """All rows that are not empty. Column names may differ in case and surrounding blanks, and other columns are
+    ignored. Raises ConfigError with file, line and column for what cannot be read, and for a file without rows."""
+    runs = []
+    try:
+        for line, cells in _lines(path):
+            runs.append(_measured_at(f"{path}:{line}", cells))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not runs:
+        raise ConfigError(f"{path}: no rows")
+    return runs
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """The number of each line, and its cells that are not empty."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        names = [name.strip().lower() for name in next(reader, [])]
+        for name in filter(None, names):
+            if names.count(name) > 1:
+                raise ConfigError(f"{path}:1: column {name}: there are two of it")
+        for row in reader:
+            if len(row) > len(names):
+                raise ConfigError(f"{path}:{reader.line_num}: {len(row)} cells, but the file has {len(names)} columns")
+            if cells := {name: cell.strip() for name, cell in zip(names, row, strict=False) if cell.strip()}:
+                yield reader.line_num, cells
+
+
+def _measured_at(where: str, cells: Mapping[str, str]) -> MeasuredRun:
+    try:
+        return _measured(_Row.model_validate(cells))
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {one_line(error, _Row)}") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def memory_of(run: MeasuredRun) -> Memory:
-    """Estimate of `memory()`, with the loss kernel of the run's software and its recomputation of whole blocks."""
-    job, fused, share = run.workload, run.kernels.fused_loss, run.kernels.whole_blocks
+    """Estimate of `memory()`, with the run's recomputation of whole blocks."""
+    job, share = run.workload, run.kernels.whole_blocks
     if share is None:
-        return memory(job, fused_loss=fused)
-    none, full = (memory(_recomputing(job, mode), fused_loss=fused) for mode in ("none", "full"))
+        return memory(job)
+    none, full = (memory(_recomputing(job, mode)) for mode in ("none", "full"))
     parts = {part: round((1 - share) * none.parts[part] + share * full.parts[part]) for part in none.parts}
     return Memory.of(parts, none.fixed_bytes, none.nominal_bytes)
 
@@ -116,131 +197,112 @@ def _recomputing(job: Workload, mode: str) -> Workload:
     return replace(job, train=job.train.model_copy(update={"activation_checkpointing": mode}))
 
 
-def _measured(row: Row) -> MeasuredRun:
-    name, memory_bytes = _gpu(row)
-    usual = usual_instance(name, memory_bytes)
+def _measured(row: _Row) -> MeasuredRun:
+    """Raises ValueError, with the column and the value, for what cannot be."""
+    machine = _machine(row)
+    if row.gpus % machine.ranks:
+        raise ValueError(f"gpus = {row.gpus}: must be a multiple of gpus_per_node, {machine.ranks}")
+    parallel = ParallelConfig.model_validate(_PARALLEL[row.sharding])
+    job = Workload(_model(row), row.seq_len, _train(row), parallel, machine, row.gpus // machine.ranks)
+    kernels, limits = _kernels(row, job), _limits(row, machine)
+    return MeasuredRun(
+        name=row.model,
+        source=row.source,
+        workload=job,
+        kernels=kernels,
+        tokens_per_second=row.tokens_per_s_per_gpu,
+        machine=_peaks(row, machine, limits),
+        facts=(describe_kernels(row.source, row.model, kernels), *describe_limits(limits)),
+    )
+
+
+def _machine(row: _Row) -> Machine:
+    """The usual machine with the row's GPU, or a part of it."""
+    name = row.gpu.lower().replace("-", "_").replace(" ", "_")
+    match = re.fullmatch(r"(?:nvidia_)?([a-z]+\d+[a-z]*)(?:_sxm\d?)?_(\d+)_?gi?b", name)
+    if match is None:
+        raise ValueError(f"gpu = {row.gpu}: must be like a100_80gb")
+    memory_bytes = float(match[2]) * 2**30
+    usual = usual_instance(match[1].upper(), memory_bytes)
     if usual is None:
-        raise row.wrong("gpu", "the catalog has no machine with it")
-    gpus, per_node = row.whole("gpus"), row.whole("gpus_per_node", usual=usual.gpus)
-    ranks = min(gpus, per_node)
-    if gpus % ranks:
-        raise row.wrong("gpus", f"must be a multiple of gpus_per_node, {per_node}")
-    network = row.optional("network_gbps_per_node") or usual.network_gbps
-    machine = _machine(usual, ranks, memory_bytes, network)
-    parallel = ParallelConfig.model_validate(row.one_of("sharding", _SHARDING))
-    model, train, length = _model(row), _train(row, gpus), row.whole("seq_len")
-    try:
-        workload = Workload(model, length, train, parallel, machine, gpus // ranks)
-    except ValueError as error:
-        raise ConfigError(f"{row.where}: {error}") from None
-    kernels, limits, source = _kernels(row, workload), _limits(row, machine), row.text("source")
-    facts = (describe_kernels(source, model.name, kernels), *describe_limits(limits))
-    speed = row.number("tokens_per_s_per_gpu")
-    return MeasuredRun(model.name, source, workload, kernels, speed, _peaks(row, machine, limits), facts)
+        raise ValueError(f"gpu = {row.gpu}: the catalog has no machine with it")
+    machine = rented_machine(usual, min(row.gpus, row.gpus_per_node or usual.gpus))
+    network = (row.network_gbps_per_node or usual.network_gbps) * 1e9 / 8
+    return replace(machine, memory_bytes=memory_bytes, network_bytes_per_second=network)
 
 
-def _train(row: Row, gpus: int) -> TrainConfig:
-    micro = row.whole("micro_batch_per_gpu")
-    whole = micro * gpus
-    batch = row.whole("grad_accum") * whole if row.has("grad_accum") else row.whole("global_batch", usual=whole)
-    if batch < gpus:
-        raise row.wrong("global_batch", f"must be at least gpus, {gpus}")
-    values = {
-        "global_batch": batch,
-        "micro_batch": micro,
-        "param_dtype": "bf16",
-        "reduce_dtype": row.one_of("mp_mode", _REDUCTIONS),
-        "activation_checkpointing": row.one_of("activation_checkpointing", _RECOMPUTED),
-        "compile": row.boolean("compile"),
-        "loss_chunk_tokens": 0,
-    }
-    return TrainConfig.model_validate(values)
+def _train(row: _Row) -> TrainConfig:
+    whole = row.micro_batch_per_gpu * row.gpus
+    batch = row.grad_accum * whole if row.grad_accum else row.global_batch or whole
+    if batch < row.gpus:
+        raise ValueError(f"global_batch = {batch}: must be at least gpus, {row.gpus}")
+    return TrainConfig(
+        global_batch=batch,
+        micro_batch=row.micro_batch_per_gpu,
+        param_dtype="bf16",
+        reduce_dtype="bf16" if row.mp_mode == "pure" else "fp32",
+        activation_checkpointing=row.activation_checkpointing,
+        compile=row.compile,
+        loss_chunk_tokens=0,
+    )
 
 
-def _model(row: Row) -> TransformerConfig:
+def _model(row: _Row) -> TransformerConfig:
     """GPT-like without a gated MLP, LLaMA-like with one. Embeddings are tied if that comes nearer to the number of
     parameters, or, without one, as usual for the kind."""
-    row.require("mlp_gated")
-    gated = row.boolean("mlp_gated")
+    gated, params = row.mlp_gated, row.params
     shape = {
-        "name": row.text("model"),
-        "vocab_size": row.whole("vocab_size"),
-        "n_layers": row.whole("n_layers"),
-        "d_model": row.whole("d_model"),
-        "n_heads": row.whole("n_heads"),
-        "n_kv_heads": row.whole("n_kv_heads") if row.has("n_kv_heads") else None,
-        "d_ff": row.whole("mlp_hidden"),
-        "max_sequence_length": row.whole("seq_len"),
+        "name": row.model,
+        "vocab_size": row.vocab_size,
+        "n_layers": row.n_layers,
+        "d_model": row.d_model,
+        "n_heads": row.n_heads,
+        "n_kv_heads": row.n_kv_heads,
+        "d_ff": row.mlp_hidden,
+        "max_sequence_length": row.seq_len,
         "norm": "rmsnorm" if gated else "layernorm",
         "positions": "rotary" if gated else "learned",
         "mlp": "swiglu" if gated else "gelu",
         "bias": False,
     }
-    params = row.optional("params")
     try:
         untied, tied = (TransformerConfig.model_validate({**shape, "tied_embeddings": tied}) for tied in (False, True))
     except ValidationError as error:
-        raise ConfigError(f"{row.where}: {one_line(error, TransformerConfig)}") from None
+        raise ValueError(one_line(error, TransformerConfig)) from None
     if params is None:
         return untied if gated else tied
     return min(tied, untied, key=lambda model: abs(parameter_count(model) - params))
 
 
-def _kernels(row: Row, job: Workload) -> Kernels:
-    matmul, chip = row.one_of("precision", _PRECISIONS), job.machine.gpu
+def _kernels(row: _Row, job: Workload) -> Kernels:
+    chip = job.machine.gpu
     gpu = rented_gpu(chip)
-    if matmul == "fp8" and gpu is not None and "fp8" not in gpu.tflops:
-        raise row.wrong("precision", f"{chip} has no fp8")
-    return replace(kernels_of(row.text("source"), job, matmul), whole_blocks=_whole_blocks(row, job))
+    if row.precision == "fp8" and gpu is not None and "fp8" not in gpu.tflops:
+        raise ValueError(f"precision = fp8: {chip} has no fp8")
+    return replace(kernels_of(row.source, job, row.precision), whole_blocks=_whole_blocks(row, job))
 
 
-def _whole_blocks(row: Row, job: Workload) -> float | None:
+def _whole_blocks(row: _Row, job: Workload) -> float | None:
     """Share of blocks that a run with selective recomputation recomputes whole; None: it selects operators. HFU exceeds
     MFU by what is recomputed, of which all of forward would be a third. Without both figures operators are assumed. In
     either case the share is large enough for the run to fit."""
-    mfu, hfu = row.optional("mfu_percent"), row.optional("hfu_percent")
     if job.train.activation_checkpointing != "selective":
         return None
     needed = blocks_that_fit(job)
-    if mfu is None or hfu is None:
+    if row.mfu_percent is None or row.hfu_percent is None:
         return needed if not memory(job).fits else None
-    return min(1.0, max(needed, 3 * (hfu / mfu - 1)))
+    return min(1.0, max(needed, 3 * (row.hfu_percent / row.mfu_percent - 1)))
 
 
-def _limits(row: Row, machine: Machine) -> Limits:
+def _limits(row: _Row, machine: Machine) -> Limits:
     """Limits by the source, unless a column has them."""
-    watts, memory = limits_of(row.text("source"), machine.gpu, machine.memory_bytes)
-    return Limits(None if row.has("power_watts") else watts, None if row.has("memory_gb_per_second") else memory)
+    watts, memory = limits_of(row.source, machine.gpu, machine.memory_bytes)
+    return Limits(None if row.power_watts else watts, None if row.memory_gb_per_second else memory)
 
 
-def _peaks(row: Row, machine: Machine, limits: Limits) -> Hardware | None:
-    watts, gigabytes = row.optional("power_watts"), row.optional("memory_gb_per_second")
-    watts = watts or limits.watts
+def _peaks(row: _Row, machine: Machine, limits: Limits) -> Hardware | None:
+    watts, gigabytes = row.power_watts or limits.watts, row.memory_gb_per_second
     memory = gigabytes * 1e9 if gigabytes else limits.memory_bytes_per_second
     if watts is None and memory is None:
         return None
-    try:
-        return limited(machine, watts, memory)
-    except ValueError as error:
-        raise row.wrong("power_watts", str(error)) from None
-
-
-def _gpu(row: Row) -> tuple[str, float]:
-    """AWS's short name, and bytes of memory."""
-    name = row.require("gpu").lower().replace("-", "_").replace(" ", "_")
-    match = re.fullmatch(r"(?:nvidia_)?([a-z]+\d+[a-z]*)(?:_sxm\d?)?_(\d+)_?gi?b", name)
-    if match is None:
-        raise row.wrong("gpu", "must be like a100_80gb")
-    return match[1].upper(), float(match[2]) * 2**30
-
-
-def _machine(usual: Instance, ranks: int, memory_bytes: float, network_gbps: float) -> Machine:
-    assert usual.gpu is not None
-    return Machine(
-        gpu=usual.gpu.name,
-        ranks=ranks,
-        memory_bytes=memory_bytes,
-        host_bytes=usual.memory_gib * 2**30,
-        nvlink_bytes_per_second=usual.nvlink_gb_per_second * 1e9,
-        network_bytes_per_second=network_gbps * 1e9 / 8,
-    )
+    return limited(machine, watts, memory)

@@ -23,12 +23,11 @@ def kernels_of(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) -> Ke
     """Kernels of a run, by its source. A model named `mpt-…` counts as llm-foundry's own, whose attention was a Triton
     kernel, unless its source is other software.
 
-    llm-foundry: cross entropy is flash-attn's kernel (modeling_mpt.py, `fused_crossentropy`), and after each backward
-    pass two metrics make it again, with kernels of torch (`use_train_metrics`), so it moves no less. Runs that reduce
-    in bf16 are of May 2023, the others of October on: the image has torch 1.13 for those, which computes blocks again
-    to their end, and 2.1 for these (sweep.sh @300cc5c, @b2a43a1; `activation_checkpointing_reentrant: false` in all).
-    Products in fp8 are Transformer Engine's, which hands over what backward needs when the product is done. Attention
-    is a Triton kernel, except in four of six models on 128 H100 and more (sweep.py @5e85bd6).
+    llm-foundry: runs that reduce in bf16 are of May 2023, the others of October on: the image has torch 1.13 for
+    those, which computes blocks again to their end, and 2.1 for these (sweep.sh @300cc5c, @b2a43a1;
+    `activation_checkpointing_reentrant: false` in all). Products in fp8 are Transformer Engine's, which hands over
+    what backward needs when the product is done. Attention is a Triton kernel, except in four of six models on 128
+    H100 and more (sweep.py @5e85bd6).
 
     All others count as LLaMA in its usual form: a norm in many kernels, a product for each projection, as torchtitan's
     selective recomputation counts them.
@@ -42,7 +41,6 @@ def kernels_of(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) -> Ke
         matmul,
         "sdpa" if flash else "triton",
         fused_norm=False,
-        fused_loss=True,
         stops_early=job.train.reduce_dtype == "fp32" and matmul != "fp8",
     )
 
@@ -62,7 +60,7 @@ def describe_kernels(source: str, model: str, kernels: Kernels) -> str:
     whose = "llm-foundry" if "llm-foundry" in source.lower() else "llm-foundry, by the model's name"
     attention = "attention by Triton" if kernels.attention == "triton" else "attention by PyTorch"
     recomputed = "" if kernels.stops_early else ", whole blocks where it recomputes"
-    return f"{whose}: {attention}, fused cross entropy{recomputed}"
+    return f"{whose}: {attention}{recomputed}"
 
 
 def describe_limits(limits: Limits) -> list[str]:

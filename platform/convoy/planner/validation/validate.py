@@ -1,12 +1,11 @@
-"""How near predictions come to measured runs, versus predictors that know no physics, only measurements.
+"""How near predictions come to measured runs, versus a baseline that knows no physics.
 
-Those predict from hardware FLOPs utilisation (HFU): tokens/s times the operations of a token, recomputation included,
-over the GPU's peak.
+The baseline is a constant hardware FLOPs utilisation (HFU): tokens/s times the operations of a token, recomputation
+included, over the GPU's peak.
 """
 
-import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pydantic import Field
 
@@ -15,7 +14,7 @@ from convoy.model.counts import parameter_count
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.hardware import hardware
 from convoy.planner.step.step_time import step_time, tokens_per_second
-from convoy.planner.validation.published import MeasuredRun
+from convoy.planner.validation.published import MeasuredRun, memory_of
 from convoy.planner.workload import Workload
 
 
@@ -28,9 +27,8 @@ class RowError(Frozen):
     measured: float
     pct_error: float
     """Positive where the prediction is too fast."""
-    fits: bool | None
-    """Whether it is predicted to fit in the GPU's memory; None: not checked."""
-    name: str = Field(exclude=True)
+    fits: bool
+    """Whether it is predicted to fit in the GPU's memory."""
 
 
 class Validation(Frozen):
@@ -45,35 +43,26 @@ class Validation(Frozen):
     fits_predicted: int
     """Rows that are predicted to fit."""
     per_row: tuple[RowError, ...]
-    lookup_median_abs_pct_error: float | None = Field(exclude=True)
-    """Error of the nearest neighbour among the shipped measurements."""
-    lookup_p90_abs_pct_error: float | None = Field(exclude=True)
     rows_fitted: int = Field(exclude=True)
     """Rows that the calibration was fitted to."""
 
 
 def validate(
-    measured: Sequence[MeasuredRun],
-    references: Sequence[MeasuredRun],
-    calibration: Calibration,
-    fits: Callable[[MeasuredRun], bool] | None = None,
+    measured: Sequence[MeasuredRun], references: Sequence[MeasuredRun], calibration: Calibration
 ) -> Validation:
-    """references: what the other predictors learn from. fits: whether a run fits in memory. Raises ValueError, with the
-    row's number, for a GPU that the catalog or the calibration does not have."""
-    rows = tuple(_row_error(index, run, calibration, fits) for index, run in enumerate(measured))
+    """references: what the baseline learns from. Raises ValueError, with the row's number, for a GPU that the catalog
+    or the calibration does not have."""
+    rows = tuple(_row_error(index, run, calibration) for index, run in enumerate(measured))
     errors = [row.pct_error for row in rows]
-    constant = _errors(measured, [constant_hfu(references, run.workload) for run in measured])
-    lookup = _errors(measured, [nearest(references, run.workload) for run in measured])
+    constant = baseline_errors(references, measured)
     return Validation(
         rows=len(rows),
         median_abs_pct_error=median_abs(errors),
         p90_abs_pct_error=p90_abs(errors),
         baseline_median_abs_pct_error=median_abs(constant) if constant else None,
         baseline_p90_abs_pct_error=p90_abs(constant) if constant else None,
-        fits_predicted=sum(row.fits is True for row in rows),
+        fits_predicted=sum(row.fits for row in rows),
         per_row=rows,
-        lookup_median_abs_pct_error=median_abs(lookup) if lookup else None,
-        lookup_p90_abs_pct_error=p90_abs(lookup) if lookup else None,
         rows_fitted=sum(run.digest in calibration.seen for run in measured),
     )
 
@@ -92,19 +81,6 @@ def constant_hfu(references: Sequence[MeasuredRun], job: Workload) -> float | No
     """Tokens/s of a GPU at the median HFU of all references on this kind of GPU; None: there are none."""
     alike = _on_its_gpu(references, job)
     return _speed(job, statistics.median(map(_hfu, alike))) if alike else None
-
-
-def nearest(references: Sequence[MeasuredRun], job: Workload) -> float | None:
-    """Tokens/s of a GPU at the HFU of the run nearest in parameters, sequence length, tokens of a pass and GPUs, among
-    those on the same kind of GPU that recompute all blocks if the job does. A run is not its own neighbour."""
-    alike = [
-        run
-        for run in _on_its_gpu(references, job)
-        if _recomputation(run.workload) == _recomputation(job) and run.workload != job
-    ]
-    if not alike:
-        return None
-    return _speed(job, _hfu(min(alike, key=lambda run: math.dist(_coordinates(run.workload), _coordinates(job)))))
 
 
 def token_flops(job: Workload) -> float:
@@ -133,14 +109,7 @@ def _speed(job: Workload, hfu: float) -> float:
     return hfu * hardware(job.machine).flops / token_flops(job)
 
 
-def _coordinates(job: Workload) -> tuple[float, ...]:
-    sizes = (parameter_count(job.model), job.sequence_length, job.tokens_per_pass, job.ranks)
-    return tuple(math.log2(size) for size in sizes)
-
-
-def _row_error(
-    index: int, run: MeasuredRun, calibration: Calibration, fits: Callable[[MeasuredRun], bool] | None
-) -> RowError:
+def _row_error(index: int, run: MeasuredRun, calibration: Calibration) -> RowError:
     try:
         predicted = tokens_per_second(run.workload, step_time(run.workload, calibration, run.kernels, run.machine))
     except ValueError as error:
@@ -150,13 +119,14 @@ def _row_error(
         predicted_tokens_per_s_per_gpu=predicted,
         measured=run.tokens_per_second,
         pct_error=_percent_error(predicted, run),
-        fits=fits(run) if fits else None,
-        name=run.name,
+        fits=memory_of(run).fits,
     )
 
 
-def _errors(measured: Sequence[MeasuredRun], predicted: Sequence[float | None]) -> list[float]:
-    return [_percent_error(speed, run) for speed, run in zip(predicted, measured, strict=True) if speed is not None]
+def baseline_errors(references: Sequence[MeasuredRun], measured: Sequence[MeasuredRun]) -> list[float]:
+    """Errors of `constant_hfu` in percent, of the runs on GPUs that the references have."""
+    speeds = [(constant_hfu(references, run.workload), run) for run in measured]
+    return [_percent_error(speed, run) for speed, run in speeds if speed is not None]
 
 
 def _percent_error(predicted: float, run: MeasuredRun) -> float:
