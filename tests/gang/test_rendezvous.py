@@ -218,9 +218,9 @@ def nothing(seconds: float) -> None:
 
 def test_a_clock_that_is_wrong_is_told_in_one_line_by_node_0_alone(capsys: pytest.CaptureFixture[str]) -> None:
     joined = [
-        PeerJoined(1, "b", Skew(-7.5, 0.01)),
-        PeerJoined(2, "c", Skew(0.2, 0.01)),
-        PeerJoined(3, "d", Skew(9.0, 6.0)),
+        PeerJoined(1, Skew(-7.5, 0.01)),
+        PeerJoined(2, Skew(0.2, 0.01)),
+        PeerJoined(3, Skew(9.0, 6.0)),
     ]
     for index in (0, 1):
         made = peers(*joined, GangFormed(()))
@@ -233,7 +233,7 @@ def test_a_clock_that_is_wrong_is_told_in_one_line_by_node_0_alone(capsys: pytes
 
 
 def test_nodes_that_will_not_come_together_are_told_and_the_connections_closed() -> None:
-    made = peers(PeerJoined(1, "b", Skew(0.0, 0.0)), PeersFailed(2, "node 2 did not come within 600 s"))
+    made = peers(PeerJoined(1, Skew(0.0, 0.0)), PeersFailed(2, "node 2 did not come within 600 s"))
     with pytest.raises(FormationRefusedError, match=r"^node 2 did not come within 600 s$"):
         await_all(cast(Peers, made), a_node(nodes=3), nothing)
     assert made.closed

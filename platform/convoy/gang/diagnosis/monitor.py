@@ -24,22 +24,18 @@ class Monitor:
         self._exit_seconds = exit_seconds
         self._place = place
         self._detector = detector
-        self._marks: dict[int, Mark] = {}
+        self.marks: dict[int, Mark] = {}
+        """The newest mark of each rank, as far as this agent has one."""
         self._marked_at: dict[int, float] = {}
         """When each rank's mark arrived."""
         self.evidence: list[Evidence] = []
         self._unsent: list[Evidence] = []
 
-    @property
-    def marks(self) -> Mapping[int, Mark]:
-        """The newest mark of each rank, as far as this agent has one."""
-        return self._marks
-
     def begin(self) -> None:
         """New workers start: evidence of those before them no longer counts. Evidence of nodes does."""
         self.evidence = [item for item in self.evidence if not item.is_of_worker]
         self._unsent = [item for item in self._unsent if not item.is_of_worker]
-        self._marks, self._marked_at = {}, {}
+        self.marks, self._marked_at = {}, {}
         self._detector.begin()
 
     def add_own(self, evidence: Iterable[Evidence]) -> None:
@@ -84,17 +80,17 @@ class Monitor:
     def update_marks(self, marks: Mapping[int, Mark], now: float) -> None:
         """Take the newest marks of some workers."""
         for rank, mark in marks.items():
-            before = self._marks.get(rank)
+            before = self.marks.get(rank)
             if before is not None and _point(before) == _point(mark):
                 # When another host's rank came there is known only up to its message's delay, which varies.
                 mark = replace(mark, at=before.at)
-            self._marks[rank], self._marked_at[rank] = mark, now
+            self.marks[rank], self._marked_at[rank] = mark, now
 
     def look_for_hangs(self, now: float) -> None:
         """Learn how long things take, and detect whether the gang hangs. Call it at least once a second."""
         ended = {e.rank for e in self.evidence if e.kind == "exited"}
         hung = {e.rank for e in self.evidence if e.kind == "hung"}
-        left = {rank: mark for rank, mark in self._marks.items() if rank not in ended}
+        left = {rank: mark for rank, mark in self.marks.items() if rank not in ended}
         running = {rank: mark for rank, mark in left.items() if mark.earned is None}
         self._detector.look(running, now)
         complete = len(left) + len(ended) == self._place.world_size

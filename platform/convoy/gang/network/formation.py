@@ -17,7 +17,6 @@ class PeerJoined:
     """The node is connected to this one."""
 
     node: int
-    hostname: str
     skew: Skew
     """Of its clock."""
 

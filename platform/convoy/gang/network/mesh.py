@@ -306,7 +306,7 @@ class Mesh:
         self._peers[node] = _Peer(connection, FailureDetector(self._awake), hello)
 
     def _join(self, node: NodeAddress, skew: Skew) -> None:
-        self._events.put(PeerJoined(node.node, node.hostname, skew))
+        self._events.put(PeerJoined(node.node, skew))
         self._do(self._formation.joined(node))
 
     def _do(self, steps: Iterable[Step]) -> None:

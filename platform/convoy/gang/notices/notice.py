@@ -142,9 +142,6 @@ class Poller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Stop polling. Nothing is put into `notices` afterwards; threads end as soon as their poll does."""
         self._done.set()
 

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -75,21 +76,20 @@ _SKEW_SECONDS = 2.0
 """Clocks that differ by less count as equal: the service reports its time in whole seconds."""
 
 
+@dataclass
 class SpotSource:
     """The notice of a spot interruption, two minutes ahead where EC2 can give it."""
 
+    imds: Imds
+    deadline_seconds: float
+    """For an answer without a readable time."""
+    clock: Callable[[], float] = time.time
     name = "spot"
     foretells = True
 
-    def __init__(self, imds: Imds, deadline_seconds: float, clock: Callable[[], float] = time.time) -> None:
-        """deadline_seconds: for an answer without a readable time."""
-        self._imds = imds
-        self._deadline_seconds = deadline_seconds
-        self._clock = clock
-
     def poll(self) -> Notice | None:
-        answer = self._imds.get("meta-data/spot/instance-action")
-        now = self._clock()
+        answer = self.imds.get("meta-data/spot/instance-action")
+        now = self.clock()
         if answer is None:
             return None
         content = _json_object(answer, "meta-data/spot/instance-action")
@@ -102,10 +102,11 @@ class SpotSource:
         if action == "hibernate":  # begins at once, and the machine may return
             return Notice(self.name, "end", 0, f"EC2 hibernates this spot instance (told of {at})")
         if deadline is None:
-            return Notice(self.name, "end", now + self._deadline_seconds, f"EC2 will {action} this spot instance soon")
+            return Notice(self.name, "end", now + self.deadline_seconds, f"EC2 will {action} this spot instance soon")
         return Notice(self.name, "end", deadline, f"EC2 will {action} this spot instance at {at}")
 
 
+@dataclass
 class RebalanceSource:
     """The recommendation to leave a spot instance because its risk of an interruption is raised.
 
@@ -113,67 +114,63 @@ class RebalanceSource:
     machine in spite of it, and leaving at once would repeat for ever.
     """
 
+    imds: Imds
+    at_first: str | None = None
+    """The first answer."""
     name = "rebalance"
     foretells = True
 
-    def __init__(self, imds: Imds) -> None:
-        self._imds = imds
-        self._at_first: str | None = None
-        """The first answer."""
-
     def poll(self) -> Notice | None:
-        answer = self._imds.get("meta-data/events/recommendations/rebalance")
+        answer = self.imds.get("meta-data/events/recommendations/rebalance")
         text = answer.text if answer is not None else ""
-        if self._at_first is None:
-            self._at_first = text
-        if answer is None or text == self._at_first:
+        if self.at_first is None:
+            self.at_first = text
+        if answer is None or text == self.at_first:
             return None
         at = _json_object(answer, "meta-data/events/recommendations/rebalance").get("noticeTime")
         return Notice(self.name, "rebalance", None, f"EC2 recommends to leave this spot instance (told at {at})")
 
 
+@dataclass
 class NoticeFileSource:
     """The file that Metaflow's monitor writes; while there is none, it is unknown whether anyone would write it."""
 
+    path: Path
+    deadline_seconds: float
+    """For a file without a readable time."""
+    clock: Callable[[], float] = time.time
     name = "metaflow"
     foretells = True
 
-    def __init__(self, path: Path, deadline_seconds: float, clock: Callable[[], float] = time.time) -> None:
-        """deadline_seconds: for a file without a readable time."""
-        self._path = path
-        self._deadline_seconds = deadline_seconds
-        self._clock = clock
-
     def poll(self) -> Notice | None:
         try:
-            text = self._path.read_text(errors="replace").strip()
-            written = self._path.stat().st_mtime
+            text = self.path.read_text(errors="replace").strip()
+            written = self.path.stat().st_mtime
         except FileNotFoundError:
-            raise NoAnswer(f"{self._path}: not there, and would be only with a notice") from None
+            raise NoAnswer(f"{self.path}: not there, and would be only with a notice") from None
         except OSError as error:
-            raise NoAnswer(f"{self._path}: {error.strerror}") from None
+            raise NoAnswer(f"{self.path}: {error.strerror}") from None
         if not text:  # opened, and not written yet
             return None
         named = unix_time(text)
-        deadline = written + self._deadline_seconds if named is None else named
-        if _is_stale(deadline, self._clock()):
+        deadline = written + self.deadline_seconds if named is None else named
+        if _is_stale(deadline, self.clock()):
             return None
         return Notice(self.name, "end", deadline, f"Metaflow: this spot instance is taken away ({text[:80]})")
 
 
+@dataclass
 class SignalSource:
     """A signal that asks this process to end: how most platforms end one, with some time before SIGKILL, and Ctrl-C and
     the end of its terminal, which a run on this machine gets with all its processes."""
 
+    signals: EndingSignals
+    deadline_seconds: float
     name = "signal"
     foretells = False
 
-    def __init__(self, signals: EndingSignals, deadline_seconds: float) -> None:
-        self._signals = signals
-        self._deadline_seconds = deadline_seconds
-
     def poll(self) -> Notice | None:
-        received = list(self._signals.received)
+        received = list(self.signals.received)
         interrupts = [at for number, at in received if number == signal.SIGINT]
         if len(interrupts) > 1:
             return Notice(INTERRUPT, "end", 0, "Ctrl-C, twice")
@@ -183,45 +180,43 @@ class SignalSource:
             return None
         number, at = received[0]
         if number == signal.SIGHUP:
-            return Notice(INTERRUPT, "end", at + self._deadline_seconds, "its terminal was closed")
-        return Notice("sigterm", "end", at + self._deadline_seconds, "SIGTERM to the agent")
+            return Notice(INTERRUPT, "end", at + self.deadline_seconds, "its terminal was closed")
+        return Notice("sigterm", "end", at + self.deadline_seconds, "SIGTERM to the agent")
 
 
+@dataclass
 class LauncherSource:
     """The end of the process that started this one: on this machine that is the run itself, and nobody would continue
     the flow after this step."""
 
+    deadline_seconds: float
+    clock: Callable[[], float] = time.time
+    launcher: int = field(default_factory=os.getppid)
     name = "launcher"
     foretells = False
 
-    def __init__(self, deadline_seconds: float, clock: Callable[[], float] = time.time) -> None:
-        self._launcher = os.getppid()
-        self._deadline_seconds = deadline_seconds
-        self._clock = clock
-
     def poll(self) -> Notice | None:
-        if os.getppid() == self._launcher:
+        if os.getppid() == self.launcher:
             return None
-        text = f"the run's own process (pid {self._launcher}) is gone"
-        return Notice(INTERRUPT, "end", self._clock() + self._deadline_seconds, text)
+        text = f"the run's own process (pid {self.launcher}) is gone"
+        return Notice(INTERRUPT, "end", self.clock() + self.deadline_seconds, text)
 
 
+@dataclass
 class DrainSource:
     """A person requests that this run ends: `convoy drain JOB`."""
 
+    store: Store
+    run: str
     name = "drain"
     foretells = False
 
-    def __init__(self, store: Store, run: str) -> None:
-        self._store = store
-        self._run = run
-
     def poll(self) -> Notice | None:
         try:
-            drain = read_drain(self._store)
+            drain = read_drain(self.store)
         except (StoreUnavailable, DrainUnreadableError) as error:
             raise NoAnswer(str(error)) from None
-        if drain is None or drain.run != self._run:
+        if drain is None or drain.run != self.run:
             return None
         how = "convoy drain --now" if drain.now else "convoy drain"
         at = datetime.fromtimestamp(drain.requested, UTC)
@@ -280,13 +275,8 @@ _HINT = "a pod needs --http-put-response-hop-limit 2 in its instance's metadata 
 
 def on_ec2(sysfs: Path = Path("/sys")) -> bool:
     """Whether this is an EC2 instance, by its firmware."""
-    for name in _VENDORS:
-        try:
-            if "amazon" in (sysfs / "devices/virtual/dmi/id" / name).read_text().lower():
-                return True
-        except OSError:
-            continue
-    return False
+    files = [sysfs / "devices/virtual/dmi/id" / name for name in _VENDORS]
+    return any("amazon" in file.read_text().lower() for file in files if file.exists())
 
 
 def has_metadata(environ: Mapping[str, str], sysfs: Path = Path("/sys")) -> bool:

@@ -174,7 +174,7 @@ class Marker:
 
     def __init__(self, path: str | None, local_rank: int) -> None:
         """Raises OSError if there is no board at `path`, ValueError if it has no such slot."""
-        self._memory = _private() if path is None else _open(path)
+        self._memory = _Words(bytearray(_bytes(1))) if path is None else _open(path)
         slots = len(self._memory.ints) // _SLOT_WORDS - _HEADER_WORDS // _SLOT_WORDS
         self._first = _first(0 if path is None else _check_slot(local_rank, slots))
         self._phase, self._step, self._count = 0, 0, 0
@@ -259,10 +259,6 @@ class _Words:
             view.release()
         if isinstance(self._whole, mmap.mmap):
             self._whole.close()
-
-
-def _private() -> _Words:
-    return _Words(bytearray(_bytes(1)))
 
 
 def _open(path: str) -> _Words:

@@ -68,10 +68,6 @@ class ScriptChannel:
         """Append to the job's event log. Raises pydantic.ValidationError for values of other kinds."""
         self._events().append(ScriptEvent(name=name, values=dict(values)))
 
-    def set_exit_code(self, code: int) -> None:
-        """The script's last line has run: the agent may end this process, whose exit code is then this one."""
-        self.marker.set_exit_code(code)
-
     def close(self) -> None:
         """Flush the last events to the log, unless it is out of reach."""
         with self._lock, contextlib.suppress(StoreUnavailable):

@@ -108,7 +108,7 @@ def work(text: bytes, listener: int | None) -> int:
     if code == 0 and channel.ends_for_notice:
         code = STOPPED
     if os.getpid() == rank:  # a process that the script forked comes here too, and is not the rank
-        channel.set_exit_code(code)
+        channel.marker.set_exit_code(code)
     _finish()
     channel.close()
     return code
