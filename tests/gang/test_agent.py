@@ -17,7 +17,7 @@ from convoy.config.run import RunConfig
 from convoy.gang import agent
 from convoy.gang.agent import Gang, with_settled_dtype
 from convoy.gang.task import EXPECTED, Task
-from convoy.gang.workers.processes import Stat, read_stat
+from convoy.gang.workers.processes import living
 from convoy.job.events.types import FailureDetected, GenerationStarted, Restored, StepDone, Stopping, WorkerExited
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LIVE
@@ -25,9 +25,9 @@ from convoy.job.lineage import CommitRef, lineage, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, with_recorded_dtype
 from convoy.storage import Store, StoreUnavailable
 from convoy.storage.log import FileSink
-from tests.gang.scripts import a_script
 from tests.gang.tasks import (
     a_node,
+    a_script,
     a_task,
     alive,
     descendants,
@@ -138,7 +138,8 @@ def test_two_nodes_form_one_generation(tmp_path: Path) -> None:
 def test_the_end_of_what_workers_are_forked_from_is_told_and_the_gang_goes_on(tmp_path: Path) -> None:
     task, others = a_task(str(tmp_path), train={"steps": 200, "threads_per_rank": 1}), descendants(os.getpid())
     with Gang(task, a_node()) as gang:
-        forked_from = read_stat_of(pid_of(gang, 0)).parent
+        pid = pid_of(gang, 0)
+        forked_from = living()[pid]
         wait_for_step(task, 1)
         tree = descendants(os.getpid()) - others
         os.kill(forked_from, signal.SIGKILL)
@@ -197,12 +198,6 @@ def test_nodes_on_one_host_do_not_share_places() -> None:
         (0, 0, 0, 0), (1, 0, 1, 1), (2, 1, 0, 2), (3, 1, 1, 3)
     ]  # fmt: skip
     assert {p.host_ranks for p in places} == {4}
-
-
-def read_stat_of(pid: int) -> Stat:
-    stat = read_stat(pid)
-    assert stat is not None
-    return stat
 
 
 def _with_grandchild(gang: Gang) -> set[int]:

@@ -28,9 +28,19 @@ from convoy.job.events.types import (
 from convoy.report.analysis.timeline import timeline
 from convoy.report.fold import fold
 from convoy.report.pages.script import script_page
-from tests.gang.gangs import agents, incidents
-from tests.gang.scripts import DDP, a_script, printed, running
-from tests.gang.tasks import a_node, events_of, outcome_of, pid_of, wait_for
+from tests.gang.tasks import (
+    DDP,
+    a_node,
+    a_script,
+    agents,
+    events_of,
+    incidents,
+    outcome_of,
+    pid_of,
+    printed,
+    running,
+    wait_for,
+)
 
 pytestmark = pytest.mark.alone
 

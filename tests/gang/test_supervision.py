@@ -14,8 +14,7 @@ from convoy.job.events.types import NodeChecked, NoticeSources, WorkerReady
 from convoy.job.lineage import lineage, read_history
 from convoy.job.record import job_store
 from convoy.report.train_report import Incident
-from tests.gang.gangs import Agent, agents, incidents
-from tests.gang.tasks import a_task, events_of, wait_for_step
+from tests.gang.tasks import Agent, a_task, agents, events_of, incidents, wait_for_step
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

@@ -70,17 +70,16 @@ def test_an_end_of_a_worker_that_is_told_late_does_not_count_against_the_next_ge
     forming.set()
 
 
-def a_failure() -> FailureDetected:
-    return FailureDetected(cause="exited", failed_node=1, worker=1, step=3, action="restart")
+def restart() -> PayloadReceived:
+    """Node 0 ends generation 4."""
+    cause = FailureDetected(cause="exited", failed_node=1, worker=1, step=3, action="restart")
+    body = DecisionMessage(generation=4, decision=Restart(cause)).body()
+    return PayloadReceived(node=0, body=body, at=time.monotonic())
 
 
 def test_workers_of_a_generation_that_was_ended_before_they_were_started_are_not_started() -> None:
     second = agent(node=1)  # it still opens the log of its generation
-    second._receive(
-        PayloadReceived(
-            node=0, body=DecisionMessage(generation=4, decision=Restart(a_failure())).body(), at=time.monotonic()
-        )
-    )
+    second._receive(restart())
     second._restart()
     assert second._starting is not None
     second._starting.result()
@@ -103,9 +102,7 @@ def test_the_next_generation_may_be_told_of_in_the_turn_in_which_the_last_one_en
     second._starting = None  # its workers run
     second._context.task.spent_seconds = 0.0
     now = time.monotonic()
-    second._receive(
-        PayloadReceived(node=0, body=DecisionMessage(generation=4, decision=Restart(a_failure())).body(), at=now)
-    )
+    second._receive(restart())
     second._receive(PayloadReceived(node=0, body=StartMessage(generation=5, formed=generation(5)).body(), at=now))
     assert isinstance(second._decide(now), Restart)
     second._restart()

@@ -181,13 +181,9 @@ def put(store: Store, made: Generation) -> None:
 
 
 def test_other_names_in_the_folder_are_not_commits():
-    names = ["commits/000001-000000010.json", "commits/.tmp-ab", "commits/000001-x.json"]
-    assert parse_commits(names) == [CommitRef(generation=1, step=10)]
-
-
-def test_a_commit_name_reads_back_as_itself():
     ref = CommitRef(generation=12, step=345678)
-    assert parse_commits([ref.name]) == [ref]
+    names = [ref.name, "commits/000001-000000010.json", "commits/.tmp-ab", "commits/000001-x.json"]
+    assert parse_commits(names) == [ref, CommitRef(generation=1, step=10)]
 
 
 @st.composite

@@ -31,10 +31,6 @@ def test_the_logs_that_there_are_are_known_by_their_names(store: Store) -> None:
     assert available_logs(store) == [RankLog(1, 0, 0, 0), RankLog(2, 0, 0, 1), RankLog(2, 1, 1, 3)]
 
 
-def test_a_job_without_logs_has_none(store: Store) -> None:
-    assert available_logs(store) == []
-
-
 LOGS = [RankLog(g, r, r // 2) for g in (1, 2, 3, 5) for r in range(4) if (g, r) != (5, 3)]
 
 

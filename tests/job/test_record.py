@@ -13,7 +13,6 @@ from convoy.job.record import (
     ensure_record,
     existing_record,
     job_store,
-    job_uri,
     read_record,
     tier_uris,
 )
@@ -87,7 +86,3 @@ def test_the_root_is_the_first_tier():
 def test_names_that_could_leave_the_folder_or_collide_are_refused(name: str):
     with pytest.raises(ConfigError, match="must begin with a letter or digit"):
         check_name(name)
-
-
-def test_a_job_lives_under_its_root_whatever_the_slashes():
-    assert job_uri("s3://b/p/", "blue") == "s3://b/p/blue"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from convoy.gang.workers.prefork import Prefork
-from convoy.gang.workers.processes import TAG, kill_tagged
+from convoy.gang.workers.processes import TAG, kill_tagged, living
 from convoy.gang.workers.worker import Worker, exit_event
 from tests.gang.light import assignment
 from tests.gang.tasks import alive, descendants, wait_for
@@ -190,7 +190,7 @@ def test_one_that_dies_takes_its_workers_with_it_and_is_replaced(warm: Prefork, 
     worker = start(warm, tmp_path, "leave marked daemon")
     left = int(said(worker))
     assert worker.pid is not None
-    (process,) = _parents_of(worker.pid)
+    process = living()[worker.pid]
 
     os.kill(process, signal.SIGKILL)
 
@@ -257,7 +257,3 @@ def _agent(folder: Path, job: str) -> None:
     with light(folder) as warm:
         start(warm, folder, job)
         time.sleep(600)
-
-
-def _parents_of(pid: int) -> set[int]:
-    return {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])}

@@ -36,10 +36,6 @@ def steps(events: list[Event]) -> list[int]:
     return [event.step for event in events if isinstance(event, RankThroughput)]
 
 
-def test_a_job_that_wrote_nothing_has_an_empty_log(store: Store) -> None:
-    assert read_events(store) == []
-
-
 def test_an_event_is_stamped_with_its_writer_and_the_time(store: Store) -> None:
     before = time.time()
     writer = EventWriter(store, generation=4, node=2, rank=17)
