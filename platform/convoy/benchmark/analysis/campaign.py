@@ -1,9 +1,9 @@
 """What a training on spot machines is expected to take, by the planner's model and with what was measured. Pure."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -11,7 +11,6 @@ from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.samples import SampleMedian
 from convoy.catalog.instances import instance_names, interruptions
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import CampaignConfig
@@ -66,12 +65,9 @@ class CampaignCourse(Fact):
     restarting: float
     """Last saves after a notice, waiting for another machine, and restarts."""
     mean_overhead: float
-    expected_overhead: float
-    """The same figure: earlier versions compared a simulation with it."""
     savings: Range | None
-    """Share of the price of the same work on demand, without an interruption; None: a price is not known."""
-    savings_by_zone: tuple[float, float] | None = None
-    """At the spot price of the dearest zone and high overhead, and of the cheapest zone and low overhead."""
+    """Share of the price of the same work on demand, without an interruption: from the dearest zone and high overhead
+    to the cheapest zone and low overhead; None: a price is not known."""
 
 
 class CampaignFigures(Fact):
@@ -80,9 +76,6 @@ class CampaignFigures(Fact):
     setting: Setting
     example: bool = True
     """Saves were measured on other machines, or on another number of them."""
-    campaigns: int = 0
-    bad_campaigns: int = 0
-    """Simulated by earlier versions; 0: the figures are expected values."""
     taken_per_month: float | None = None
     """Share of machines."""
     taken_source: str = ""
@@ -112,36 +105,53 @@ class CampaignFigures(Fact):
     """Why nothing is computed."""
 
 
-class PriceRatio(NamedTuple):
-    """Spot over on-demand: median over zones, the cheapest zone and the dearest; and where both prices come from."""
+@dataclass(frozen=True)
+class _Inputs:
+    """Arguments of the planner's model, and prices."""
 
-    median: float
-    low: float
-    high: float
-    sources: tuple[str, ...]
-
-
-class Inputs(NamedTuple):
-    """Arguments of the planner's model."""
-
+    setting: Setting
     failures: Failures
     saving: Saving
     restart: Restart
+    price_ratio: Range | None
+    """Spot over on-demand: median over zones, the cheapest zone and the dearest; None: a price is not known."""
 
+    def courses(self, rate: Callable[[Failures], Rate]) -> tuple[CampaignCourse, ...]:
+        """With the notices of the setting, where there is time to use them, and without any. rate: how often the gang
+        is interrupted."""
+        ways = [self.failures] if self.failures.often.notice_used else []
+        return tuple(self._course(each, rate(each)) for each in (*ways, replace(self.failures, announced=0.0)))
 
-class Samples(NamedTuple):
-    """Measurements that a campaign is computed from."""
+    def _course(self, failures: Failures, rate: Rate) -> CampaignCourse:
+        seconds, interval = self.setting.days * DAY, best_save_interval(failures, self.saving)
+        expected = expected_campaign(seconds, rate, interval, failures, self.saving, self.restart)
+        # Interruptions come also while the gang is down.
+        low, median, high = (float(poisson_quantile(share, seconds / rate.mtbf_seconds)) for share in (0.05, 0.5, 0.95))
+        interruptions = Range(median=median, low=low, high=high)
+        overhead = Range(**{name: _overhead(expected, seconds, n) for name, n in interruptions})
+        return CampaignCourse(
+            announced_share=rate.notice_used,
+            interval_seconds=interval,
+            interruptions=interruptions,
+            mtbf_seconds=rate.mtbf_seconds,
+            recovered=exact(expected.resumed),
+            overhead=overhead,
+            stalled=expected.stalled / expected.seconds,
+            recomputed=expected.recomputed / expected.seconds,
+            restarting=expected.down_seconds / expected.seconds,
+            mean_overhead=expected.overhead,
+            savings=self._savings(overhead),
+        )
 
-    saving: CheckpointFigures
-    """The saves of the largest state."""
-    stall: SampleMedian
-    durable: SampleMedian
-    save: SampleMedian
-    """With nothing else going on, as the last save after a notice."""
-    recovered: SampleMedian
-    """From the loss of a node."""
-    noticed: SampleMedian | None
-    """None: no drill had a notice."""
+    def _savings(self, overhead: Range) -> Range | None:
+        """The dearer the machines and the higher the overhead, the lower they are."""
+        if (ratio := self.price_ratio) is None:
+            return None
+        return Range(
+            median=1 - ratio.median * (1 + overhead.median),
+            low=1 - ratio.high * (1 + overhead.high),
+            high=1 - ratio.low * (1 + overhead.low),
+        )
 
 
 def campaign(
@@ -167,25 +177,50 @@ def campaign(
         return CampaignFigures(**facts, why="no stall of a save was measured (suite checkpoint)")
     if lost is None or lost.recovered is None:
         return CampaignFigures(**facts, why=f"no recovery from {UNANNOUNCED} was measured (recovery.drills)")
+    durable = saving.durable or saving.save
     noticed = next((d.detected for d in drills if d.drill == ANNOUNCED and d.detected is not None), None)
-    samples = Samples(saving, saving.stall, saving.durable or saving.save, saving.save, lost.recovered, noticed)
-    inputs = _inputs(setting, share, samples)
-    ratio, hours = _price_ratio(setting, saved, prices), setting.bad_day_hours
+    # The last save after a notice is written with nothing else going on.
+    drain = Drain(noticed.median, saving.save.median) if noticed else None
+    ratio, sources = _price_ratio(setting, saved, prices)
+    inputs = _Inputs(
+        setting,
+        _failures(setting, share, drain),
+        Saving(saving.stall.median, durable.median),
+        Restart(lost.recovered.median, setting.replacement_seconds),
+        ratio,
+    )
+    hours = setting.bad_day_hours
     try:
-        courses = _courses(inputs, setting, ratio)
-        bad_day = () if hours is None else _courses(inputs, setting, ratio, hours * HOUR)
+        courses = inputs.courses(lambda failures: failures.often)
+        bad_day = () if hours is None else inputs.courses(lambda failures: failures.every(hours * HOUR))
     except ValueError as error:  # it would hardly ever end
         return CampaignFigures(**facts, why=str(error))
+    saves, drill = f"{saving.case}, {saving.model}", f"drill {UNANNOUNCED}, n = {lost.recovered.n}"
+    measured = {
+        "stall_seconds": f"{saves}, n = {saving.stall.n}",
+        "durable_seconds": f"{saves}, n = {durable.n}",
+        "restart_seconds": drill,
+    }
+    restart = lost.recovered.median + setting.replacement_seconds
+    last = None if drain is None else drain.before_seconds + drain.write_seconds
+    if noticed is not None:
+        notice = f"detected in drill {ANNOUNCED}, n = {noticed.n}; save of {saving.model}"
+        measured |= {"announced_seconds": f"{notice}; {drill}", "saved_seconds": notice}
     return CampaignFigures(
         **facts,
-        **_measured(inputs, samples),
+        stall_seconds=saving.stall.median,
+        durable_seconds=durable.median,
+        restart_seconds=restart,
+        announced_seconds=None if last is None else last + restart,
+        saved_seconds=last,
+        measured=measured,
         example=(saved.hardware.instance_type, saved.hardware.nodes) != (setting.instance_type, setting.nodes),
         mtbf_seconds=inputs.failures.often.mtbf_seconds,
         saved_model=saving.model,
         saved_state_bytes=saving.state_bytes,
         saved_on=saved.hardware.machines,
         drilled_nodes=lost.nodes,
-        prices=ratio.sources if ratio is not None else (),
+        prices=sources,
         courses=courses,
         bad_day=bad_day,
     )
@@ -232,47 +267,28 @@ def _taken(setting: Setting) -> tuple[float | None, str]:
     return band.high, f"upper end of {share} a month, {band.date}, {band.source}"
 
 
-def _inputs(setting: Setting, share: float, samples: Samples) -> Inputs:
+def _failures(setting: Setting, share: float, drain: Drain | None) -> Failures:
     """Machines that nobody takes away break as in a plan; of a type that the catalog does not have, that is unknown."""
     name, nodes = setting.instance_type, setting.nodes
-    failures = Failures(
+    return Failures(
         nodes,
         low=share,
         high=share,
         faults_seconds=never_taken(name, nodes).faults_seconds if name in instance_names() else math.inf,
         notice_seconds=setting.notice_seconds,
         announced=setting.announced_share,
-        drain=Drain(samples.noticed.median, samples.save.median) if samples.noticed else None,
+        drain=drain,
     )
-    saving = Saving(samples.stall.median, samples.durable.median)
-    return Inputs(failures, saving, Restart(samples.recovered.median, setting.replacement_seconds))
 
 
-def _measured(inputs: Inputs, samples: Samples) -> dict[str, Any]:
-    """The inputs as the report has them, and where each was measured."""
-    model, restart = samples.saving.model, inputs.restart.seconds + inputs.restart.wait_seconds
-    saves, drill = f"{samples.saving.case}, {model}", f"drill {UNANNOUNCED}, n = {samples.recovered.n}"
-    figures = {
-        "stall_seconds": (inputs.saving.stall_seconds, f"{saves}, n = {samples.stall.n}"),
-        "durable_seconds": (inputs.saving.durable_seconds, f"{saves}, n = {samples.durable.n}"),
-        "restart_seconds": (restart, drill),
-    }
-    if samples.noticed is not None:
-        saved = samples.noticed.median + samples.save.median
-        last = f"detected in drill {ANNOUNCED}, n = {samples.noticed.n}; save of {model}"
-        figures |= {"announced_seconds": (saved + restart, f"{last}; {drill}"), "saved_seconds": (saved, last)}
-    seconds: dict[str, Any] = {name: value for name, (value, _) in figures.items()}
-    return seconds | {"measured": {name: source for name, (_, source) in figures.items()}}
-
-
-def _price_ratio(setting: Setting, saved: Case, prices: PriceBook) -> PriceRatio | None:
-    """None where either price is not known. saved: whose saves were measured; a price of its own counts, where it is of
-    these machines."""
+def _price_ratio(setting: Setting, saved: Case, prices: PriceBook) -> tuple[Range | None, tuple[str, ...]]:
+    """None where either price is not known; and where both come from. saved: whose saves were measured; a price of its
+    own counts, where it is of these machines."""
     book = replace(prices, own=saved.own_prices)
     spot = book.price(setting.instance_type, "spot", setting.region)
     dear = book.price(setting.instance_type, "on_demand", setting.region)
     if spot is None or dear is None:
-        return None
+        return None, ()
     zones = ""
     if spot.low_usd_per_hour < spot.high_usd_per_hour:
         zones = f"{spot.low_usd_per_hour:,.2f} to {spot.high_usd_per_hour:,.2f} by zone, "
@@ -281,67 +297,15 @@ def _price_ratio(setting: Setting, saved: Case, prices: PriceBook) -> PriceRatio
         f"on-demand {dear.usd_per_hour:,.2f} USD an hour, {dear.date}, {dear.source}",
     )
     usd = dear.usd_per_hour
-    return PriceRatio(spot.usd_per_hour / usd, spot.low_usd_per_hour / usd, spot.high_usd_per_hour / usd, sources)
+    return Range(
+        median=spot.usd_per_hour / usd, low=spot.low_usd_per_hour / usd, high=spot.high_usd_per_hour / usd
+    ), sources
 
 
-def _courses(
-    inputs: Inputs, setting: Setting, ratio: PriceRatio | None, taken_seconds: float | None = None
-) -> tuple[CampaignCourse, ...]:
-    """With the notices of the setting, where there is time to use them, and without any. taken_seconds: mean time until
-    a machine is taken away; None: as the setting has it."""
-    ways = [inputs] if inputs.failures.often.notice_used else []
-    without = inputs._replace(failures=replace(inputs.failures, announced=0.0))
-    return tuple(_course(way, setting, ratio, taken_seconds) for way in (*ways, without))
-
-
-def _course(inputs: Inputs, setting: Setting, ratio: PriceRatio | None, taken_seconds: float | None) -> CampaignCourse:
-    failures, saving, restart = inputs
-    interval = best_save_interval(failures, saving)
-    rate = failures.often if taken_seconds is None else failures.every(taken_seconds)
-    expected = expected_campaign(setting.days * DAY, rate, interval, failures, saving, restart)
-    counts = _range(setting, rate)
-    overhead = Range.model_validate({name: _overhead(expected, setting, n) for name, n in counts})
-    return CampaignCourse(
-        announced_share=rate.notice_used,
-        interval_seconds=interval,
-        interruptions=counts,
-        mtbf_seconds=rate.mtbf_seconds,
-        recovered=exact(expected.resumed),
-        overhead=overhead,
-        stalled=expected.stalled / expected.seconds,
-        recomputed=expected.recomputed / expected.seconds,
-        restarting=expected.down_seconds / expected.seconds,
-        mean_overhead=expected.overhead,
-        expected_overhead=expected.overhead,
-        savings=_savings(ratio, overhead),
-        savings_by_zone=None if ratio is None else (_saved(ratio.high, overhead.high), _saved(ratio.low, overhead.low)),
-    )
-
-
-def _range(setting: Setting, rate: Rate) -> Range:
-    """Interruptions in a campaign, which come also while the gang is down."""
-    mean = setting.days * DAY / rate.mtbf_seconds
-    low, median, high = (float(poisson_quantile(share, mean)) for share in (0.05, 0.5, 0.95))
-    return Range(median=median, low=low, high=high)
-
-
-def _overhead(expected: Campaign, setting: Setting, interruptions: float) -> float:
+def _overhead(expected: Campaign, seconds: float, interruptions: float) -> float:
     """Of a campaign with so many interruptions, each of which costs what one is expected to cost; infinite: nothing was
     done."""
-    seconds = setting.days * DAY
     lost, down = (each / expected.interruptions for each in (expected.recomputed, expected.down_seconds))
     working = (expected.productive + expected.recomputed) / (expected.seconds - expected.down_seconds)
     productive = (seconds - interruptions * down) * working - interruptions * lost
     return seconds / productive - 1 if productive > 0 else math.inf
-
-
-def _savings(ratio: PriceRatio | None, overhead: Range) -> Range | None:
-    """The higher the overhead, the lower they are."""
-    if ratio is None:
-        return None
-    low, median, high = (_saved(ratio.median, each) for each in (overhead.high, overhead.median, overhead.low))
-    return Range(median=median, low=low, high=high)
-
-
-def _saved(price_ratio: float, overhead: float) -> float:
-    return 1 - price_ratio * (1 + overhead)

@@ -182,10 +182,8 @@ def _range(figure: Range, form: formatting.Form = formatting.percent) -> str:
 
 def _savings(named: tuple[str, CampaignCourse]) -> str | None:
     _, course = named
-    if course.savings is None or course.savings_by_zone is None:
-        return None
-    low, high = map(formatting.percent, course.savings_by_zone)
-    return f"{formatting.percent(course.savings.median)} ({low} to {high}, over zones and numbers of interruptions)"
+    savings = course.savings
+    return None if savings is None else f"{_range(savings)[:-1]}, over zones and numbers of interruptions)"
 
 
 _OUTCOMES: tuple[Column[tuple[str, CampaignCourse]], ...] = (
