@@ -22,7 +22,7 @@ def of_tree(tree: dict[str, Any]) -> Audit:
     return audit(read_claims(json.dumps(tree), "test"))
 
 
-def changed(path: str, value: str | dict[str, str], page: str = "consistent.yaml") -> Audit:
+def changed(path: str, value: str, page: str = "consistent.yaml") -> Audit:
     """A consistent page with one claim changed: `runs.0.time`."""
     tree = parse_text((PAGES / page).read_text())
     *above, key = path.split(".")
@@ -71,14 +71,12 @@ def test_rounded_figures_in_the_words_of_a_page_have_no_finding(page: str) -> No
         ("blog.yaml", "mfu", "104 %", "no GPU does more than its peak"),
         ("blog.yaml", "cost", "$14.7k", "$14.7k / 300 billion tokens"),
         ("blog.yaml", "steps", "286k", "286k steps × 2M tokens = 572 B tokens, not 300 billion tokens"),
-        ("blog.yaml", "goodput", "99.5 %", "pauses take more of the time than goodput has"),
         ("blog.yaml", "checkpoints.0.bandwidth", "28 GB/s", "156 GB / 45 seconds = 3.47 GB/s, not 28 GB/s"),
         ("blog.yaml", "checkpoints.0.size", "2.44 GB per rank", ""),
         ("blog.yaml", "checkpoints.0.size", "24.4 GB per rank", "= 1.56 TB"),
         ("readme.yaml", "runs.1.scaling_efficiency", "89%", "5.8k tok/s/GPU / 6,050 tok/s/GPU = 95.9 %"),
         ("readme.yaml", "links.0.bandwidth", "3200 GB/s", "is 8 times what there is"),
         ("spot.yaml", "checkpoints.0.size", "14 GB", "7B parameters × 6 to 16 bytes of weights and optimizer"),
-        ("spot.yaml", "recovery_time", "11 minutes", "0.398 % + 1.73 % = 2.13 %"),
         ("spot.yaml", "strategy", "DDP", "do not fit in a GPU"),
     ],
 )
@@ -111,13 +109,12 @@ def test_what_runs_share_is_told_once() -> None:
     assert only.claims == ("page.gpu = H100", "page.instance = p4d")
 
 
-WRONG: list[tuple[str, str | dict[str, str], str, str]] = [
+WRONG: list[tuple[str, str, str, str]] = [
     ("model", "70B", "contradiction", "parameters"),
     ("gpu", "H100", "contradiction", "a p4d.24xlarge has 8 A100 of 40 GiB, not H100"),
     ("gpu", "A100-80", "contradiction", "a p4d.24xlarge has 8 A100 of 40 GiB, not A100-80"),
     ("gpus_per_node", "4", "contradiction", "8 GPUs"),
     ("price_per_hour", "$2.74/h", "contradiction", "not"),
-    ("price_date", "2026-11-21", "contradiction", "no price of 2026-11-21"),
     ("strategy", "ddp", "impossible", "do not fit"),
     ("runs.0.gpus", "40", "contradiction", "40 GPUs"),
     ("runs.0.throughput", "145,267 tokens/s", "contradiction", "145,267"),
@@ -144,8 +141,6 @@ WRONG: list[tuple[str, str | dict[str, str], str, str]] = [
     ("runs.2.spot_price", "$22.50", "contradiction", "$22.50"),
     ("runs.2.recovery_rate", "99 %", "contradiction", "99 %"),
     ("runs.2.recovered", "41", "impossible", "than there were"),
-    ("runs.2.shares", {"compute": "91 %", "communication": "12 %"}, "contradiction", "103 %"),
-    ("runs.2.shares", {"compute": "61 %", "communication": "12 %"}, "unlikely", "nothing is said"),
     ("runs.2.goodput", "99.99 %", "contradiction", "recoveries alone"),
     ("links.0.bandwidth", "380 GB/s", "impossible", "7.6 times"),
     ("links.0.utilisation", "80 %", "contradiction", "40 GB/s"),
@@ -167,9 +162,7 @@ WRONG: list[tuple[str, str | dict[str, str], str, str]] = [
 @pytest.mark.parametrize(
     ("path", "value", "kind", "words"), WRONG, ids=[f"{path}={value}" for path, value, *_ in WRONG]
 )
-def test_of_one_wrong_claim_every_finding_is_about_it(
-    path: str, value: str | dict[str, str], kind: str, words: str
-) -> None:
+def test_of_one_wrong_claim_every_finding_is_about_it(path: str, value: str, kind: str, words: str) -> None:
     found = changed(path, value)
     assert found.findings
     assert found.consistent == (kind == "unlikely")
@@ -246,45 +239,6 @@ def test_model_parallel_states_are_divided_in_every_strategy() -> None:
     assert not of_tree(tree).consistent
     assert of_tree({**tree, "model_parallel": "8"}).findings == ()
     assert not of_tree({**tree, "model_parallel": "4", "strategy": "ddp"}).consistent
-
-
-def test_layers_too_few_for_a_size_are_unlikely_and_of_experts_no_matter() -> None:
-    tree = {"model": "70B", "layers": "32", "width": "4096"}
-    (found,) = of_tree(tree).findings
-    assert (found.kind, found.hint) == ("unlikely", "a mixture of experts?")
-    assert of_tree({**tree, "active_parameters": "8B"}).findings == ()
-
-
-ALBERT = [("base", "12M", "12", "768"), ("xlarge", "60M", "24", "2048"), ("xxlarge", "235M", "12", "4096")]
-"""Lan et al. 2019, table 2."""
-
-
-@pytest.mark.parametrize(("name", "parameters", "layers", "width"), ALBERT)
-def test_layers_that_share_their_weights_are_told_by_the_name_of_the_model(
-    name: str, parameters: str, layers: str, width: str
-) -> None:
-    tree = {"parameters": parameters, "layers": layers, "width": width}
-    assert of_tree({**tree, "model": f"ALBERT-{name}"}).findings == ()
-    (found,) = of_tree({**tree, "model": "GPT"}).findings
-    assert found.kind == "contradiction"
-
-
-def test_even_of_layers_that_share_their_weights_there_is_one() -> None:
-    tree = {"model": "ALBERT", "parameters": "12M", "layers": "12", "width": "4096"}
-    (found,) = of_tree(tree).findings
-    assert found.arithmetic == "1 layer × (4096)² × 5 = at least 83.9 M parameters, not 12M"
-    (found,) = of_tree({**tree, "parameters": "70B"}).findings
-    assert found.arithmetic == "12 layers × (4096)² × 60 = at most 12.1 B parameters, not 70B"
-
-
-@pytest.mark.parametrize("shape", [{}, {"layers": "12", "width": "4096"}])
-def test_a_token_goes_through_weights_that_layers_share_once_in_each(shape: dict[str, str]) -> None:
-    """The 201M of ALBERT-xxlarge's one block are multiplied in each of 12 layers, 14.5 GFLOP a token."""
-    tree = {"parameters": "235M", "gpu": "A100", "throughput_per_gpu": "8,600 tokens/s", "mfu": "40 %", **shape}
-    found = of_tree({**tree, "model": "ALBERT-xxlarge"})
-    assert found.findings == ()
-    assert bool(found.not_checked) == (not shape)
-    assert not of_tree({**tree, "model": "GPT"}).consistent
 
 
 def test_the_name_of_a_small_model_is_as_far_from_its_size_as_its_embeddings() -> None:

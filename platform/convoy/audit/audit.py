@@ -1,16 +1,16 @@
 """From the claims of a page to what of them cannot be true. Pure."""
 
-import re
 from collections.abc import Sequence
-from datetime import date
+from typing import NamedTuple
 
-from convoy.audit.claims import SETTINGS, PageClaims
-from convoy.audit.facts import PAGE, Run, stated
+from convoy.audit.claims import SETTINGS, Claims, PageClaims
+from convoy.audit.facts import PAGE, Run, runs_of, stated
 from convoy.audit.finding_text import claim_texts, finding, named
 from convoy.audit.findings import WRONG, Audit, Finding, Implied, Near, claim_line
-from convoy.audit.parts import Parts, parts_of
 from convoy.audit.quantities.format import written, written_range
 from convoy.audit.rules import checkpoints, communication, comparisons, hardware, money, reliability, throughput
+from convoy.audit.rules.checkpoints import Checkpoint
+from convoy.audit.rules.communication import Collective, Link, collective, link
 from convoy.audit.solver import Bound, Law, Quantities, Solved, Value, compare, follow, minimal
 from convoy.catalog.references import nearest
 
@@ -31,7 +31,7 @@ _NO_FIGURES = frozenset({"variant", "relative_to", "offload", "directions", "ope
 _IMPLIED = (
     "throughput", "throughput_per_gpu", "mfu", "step_time", "tokens", "time", "gpu_hours", "total_price_per_hour",
     "cost",
-    "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "tokens_per_joule", "lost_share", "size",
+    "cost_per_token", "speedup", "scaling_efficiency", "state_per_gpu", "lost_share", "size",
     "bandwidth", "overhead",
 )  # fmt: skip
 """Quantities that are reported of a run that does not state them, in this order; others are steps to these."""
@@ -41,19 +41,21 @@ def audit(page: PageClaims) -> Audit:
     """Raises ConfigError for an operation or a link that there is not."""
     parts = parts_of(page)
     solved, stated_values = _solved(parts)
-    texts = claim_texts(parts)
+    texts: dict[str, str] = {}
+    for run in parts.runs:
+        texts |= claim_texts(run.claims, run.scope, run.owner)
+    for item in (*parts.checkpoints, *parts.transfers):
+        texts |= claim_texts(item.claims, item.scope, {})
     clashes = minimal(solved.clashes, _ORDER)
-    problems = [finding(clash, texts, parts) for clash in clashes]
+    problems = [finding(clash, texts, parts.runs) for clash in clashes]
     problems += comparisons.findings(parts.runs)
     for run in parts.runs:
         problems += [
-            *throughput.findings(run),
             *reliability.findings(run),
             *hardware.findings(run),
             *money.findings(run),
         ]
     problems += [each for item in parts.transfers for each in communication.findings(item)]
-    problems += _dates(page, parts.runs)
     # What runs share is reported once.
     problems = sorted(dict.fromkeys(problems), key=lambda each: _GRAVITY.index(each.kind))
     return Audit(
@@ -65,6 +67,45 @@ def audit(page: PageClaims) -> Audit:
         references=tuple(references(parts.runs, solved.quantities)),
         claims=sum(name.rpartition(".")[2] not in _NO_FIGURES for name in texts),
     )
+
+
+class Parts(NamedTuple):
+    """Of a page, each with what the catalog has of its machines."""
+
+    runs: list[Run]
+    checkpoints: list[Checkpoint]
+    transfers: list[Collective | Link]
+
+
+def parts_of(page: PageClaims) -> Parts:
+    runs = runs_of(page)
+    by_id = {run.claims.id: run for run in runs if run.claims.id}
+    shared = _shared(runs)
+
+    def of(name: str) -> Run | None:
+        return by_id[name] if name else shared
+
+    def scopes(section: str, items: Sequence[Claims]) -> list[str]:
+        ids = [getattr(each, "id", "") for each in items]
+        return [f"{section}.{name}" if name else f"{section}[{at + 1}]" for at, name in enumerate(ids)]
+
+    saved = zip(scopes("checkpoints", page.checkpoints), page.checkpoints, strict=True)
+    sent = zip(scopes("collectives", page.collectives), page.collectives, strict=True)
+    joined = zip(scopes("links", page.links), page.links, strict=True)
+    return Parts(
+        runs,
+        [Checkpoint(scope, claims, of(claims.run)) for scope, claims in saved],
+        [
+            *(collective(scope, claims, of(claims.run)) for scope, claims in sent),
+            *(link(scope, claims, of(claims.run)) for scope, claims in joined),
+        ],
+    )
+
+
+def _shared(runs: Sequence[Run]) -> Run | None:
+    """Of what names no run: the only run there is, or what stands at the top of the file."""
+    below = [run for run in runs if run.scope != PAGE]
+    return below[0] if len(below) == 1 else next((run for run in runs if run.scope == PAGE), None)
 
 
 def _solved(parts: Parts) -> tuple[Solved, Quantities]:
@@ -80,30 +121,7 @@ def _solved(parts: Parts) -> tuple[Solved, Quantities]:
         stated_values |= checkpoints.stated(saved)
         laws += checkpoints.laws(saved)
         bounds += checkpoints.bounds(saved)
-    quantities = follow(stated_values, laws, written)
-    quantities |= checkpoints.unproductive(parts.checkpoints, quantities)
-    return compare(quantities, [*bounds, *comparisons.bounds(parts.runs, quantities)]), stated_values
-
-
-def _dates(page: PageClaims, runs: Sequence[Run]) -> list[Finding]:
-    """A price of a day after the page."""
-    problems, of_page = [], _day(page.date)
-    for run in runs:
-        day = _day(run.claims.price_date)
-        if of_page and day and day > of_page:
-            lines = (claim_line("page.date", page.date), claim_line(run.claim("price_date"), run.claims.price_date))
-            line = f"a page of {of_page} has no price of {day}"
-            problems.append(Finding(kind="contradiction", claims=lines, arithmetic=line))
-    return list(dict.fromkeys(problems))
-
-
-def _day(text: str) -> date | None:
-    """The first of the month, or of the year, where no more is said."""
-    match = re.fullmatch(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?", text.strip())
-    try:
-        return date(int(match[1]), int(match[2] or 1), int(match[3] or 1)) if match else None
-    except ValueError:
-        return None
+    return compare(follow(stated_values, laws, written), bounds), stated_values
 
 
 def unchecked(

@@ -171,8 +171,6 @@ class RunClaims(Claims):
     """USD per hour of one machine on demand."""
     savings: Share = ()
     """Share of the on-demand price that spot saves."""
-    price_date: str = ""
-    """Day of the price, e.g. `2025-06-01`."""
     cost: Money = ()
     """USD of the whole training."""
     cost_per_tokens: UnitPrice = ()
@@ -191,12 +189,6 @@ class RunClaims(Claims):
     """Capacity of one GPU."""
     memory_per_gpu: Gigabytes = ()
     """Memory in use on one GPU."""
-    power: Annotated[Figures, Reads("power", "W")] = ()
-    """Power of all GPUs, or of one where the text says `/GPU`."""
-    energy: Annotated[Figures, Reads("energy", "kWh")] = ()
-    """Energy of the whole training."""
-    tokens_per_joule: Annotated[Figures, Reads("number")] = ()
-    """Throughput over power."""
     goodput: Share = ()
     """Share of the time in which training made lasting progress."""
     interruptions: Whole = ()
@@ -209,18 +201,6 @@ class RunClaims(Claims):
     """Time lost by one interruption."""
     mtbf: Hours = ()
     """Time over interruptions."""
-    shares: dict[str, Annotated[Figures, Reads("share")]] = {}
-    """Shares of one whole, e.g. parts of a step, which add up to 100 %; by name, or as a list."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_shares(cls, entries: Any) -> Any:
-        shares = entries.get("shares") if isinstance(entries, dict) else None
-        if isinstance(shares, list):
-            shares = {str(at + 1): share for at, share in enumerate(shares)}
-        if not isinstance(shares, dict):
-            return entries
-        return {**entries, "shares": {str(k): figures(f"shares.{k}", v, Reads("share")) for k, v in shares.items()}}
 
 
 SETTINGS = frozenset(
@@ -228,13 +208,13 @@ SETTINGS = frozenset(
         "model", "parameters", "active_parameters", "layers", "width", "sequence_length", "precision", "recomputation",
         "strategy", "offload", "bytes_per_parameter", "gpu", "gpus", "nodes", "gpus_per_node", "instance", "region",
         "market", "global_batch", "micro_batch", "accumulation", "model_parallel", "peak_tflops", "price_per_hour",
-        "price_per_gpu_hour", "spot_price", "on_demand_price", "price_date", "gpu_memory", "tokens", "variant",
+        "price_per_gpu_hour", "spot_price", "on_demand_price", "gpu_memory", "tokens", "variant",
     }
 )  # fmt: skip
 """That runs take from the top of the file where they do not tell them; every other key is an outcome."""
 
 IDENTITY = SETTINGS - {
-    "price_per_hour", "price_per_gpu_hour", "spot_price", "on_demand_price", "price_date", "market", "region", "tokens",
+    "price_per_hour", "price_per_gpu_hour", "spot_price", "on_demand_price", "market", "region", "tokens",
     "gpu_memory", "peak_tflops", "bytes_per_parameter",
 }  # fmt: skip
 """That decide how fast a run is."""
@@ -337,8 +317,6 @@ class PageClaims(RunClaims):
 
     page: str = ""
     """Title or address of what is audited."""
-    date: str = ""
-    """Of the page, `2025-06-01`."""
     runs: tuple[RunClaims, ...] = ()
     collectives: tuple[CollectiveClaims, ...] = ()
     links: tuple[LinkClaims, ...] = ()

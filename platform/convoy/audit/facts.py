@@ -19,7 +19,7 @@ PAGE = "page"
 
 _HOUR = 3600.0
 
-_PER_GPU = {"throughput": "throughput_per_gpu", "price_per_hour": "price_per_gpu_hour", "power": "power_per_gpu"}
+_PER_GPU = {"throughput": "throughput_per_gpu", "price_per_hour": "price_per_gpu_hour"}
 _PER_NODE = {"throughput": "throughput_per_node", "total_price_per_hour": "price_per_hour",
              "memory_per_gpu": "memory_per_node", "gpu_memory": "memory_per_node"}  # fmt: skip
 _RENAMED = {

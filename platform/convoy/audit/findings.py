@@ -14,13 +14,6 @@ FORMAT = 1
 WRONG: frozenset[Kind] = frozenset({"contradiction", "impossible"})
 """What makes a page inconsistent."""
 
-_TITLES = {
-    "contradiction": "Contradiction",
-    "impossible": "Impossible",
-    "unlikely": "Unlikely",
-    "cannot be checked": "Cannot be checked",
-}
-
 
 class Finding(Frozen):
     """Claims that cannot all be true, or that hardly are, with the arithmetic in a line."""
@@ -80,7 +73,7 @@ def audit_page(audit: Audit) -> Page:
 def summary(audit: Audit) -> str:
     """The result in a sentence."""
     claims = formatting.plural(audit.claims, "claim")
-    wrong = [each for each in audit.findings if each.kind in ("contradiction", "impossible")]
+    wrong = [each for each in audit.findings if each.kind in WRONG]
     if wrong:
         return f"{claims}, of which some cannot be true: {formatting.plural(len(wrong), 'finding')}."
     unlikely = f"; {formatting.plural(len(audit.findings), 'thing')} unlikely" if audit.findings else ""
@@ -109,7 +102,7 @@ def _finding(each: Finding) -> Callout:
     lines.append(f"Claims: {'; '.join(each.claims)}.")
     if each.given:
         lines.append(f"Catalog: {'; '.join(each.given)}.")
-    return Callout(_TITLES[each.kind], "\n".join(lines), tone)
+    return Callout(each.kind.capitalize(), "\n".join(lines), tone)
 
 
 def _references(audit: Audit) -> Table:
@@ -124,5 +117,5 @@ def _references(audit: Audit) -> Table:
 
 def findings_table(findings: Sequence[Finding]) -> Table:
     """For a page that has much else."""
-    rows = tuple((_TITLES[each.kind], each.arithmetic, each.hint) for each in findings)
+    rows = tuple((each.kind.capitalize(), each.arithmetic, each.hint) for each in findings)
     return Table(("", "Arithmetic", "Perhaps"), rows)

@@ -17,6 +17,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "checkpoints": CheckpointClaims,
 }
 
+_RETIRED = frozenset({"date", "price_date", "shares", "power", "energy", "tokens_per_joule"})
+"""Keys of earlier versions, whose claims are not checked any more."""
+
 
 def read_claims(text: str, place: str) -> PageClaims:
     """What the file says. place: its name, for the error. Raises ConfigError with one line."""
@@ -84,6 +87,8 @@ def _where(location: tuple[int | str, ...]) -> tuple[list[str], type[BaseModel]]
 
 def _hint(key: str, inside: type[BaseModel], above: list[Any]) -> str:
     """Where it is a key, or the nearest one."""
+    if key in _RETIRED:
+        return "it is not checked any more: leave it out"
     elsewhere = [name for name, cls in SECTIONS.items() if key in cls.model_fields and cls is not inside]
     if elsewhere:
         return f"it is a key of {' and '.join(elsewhere)}" + (f", not of {above[0].split('[')[0]}" if above else "")

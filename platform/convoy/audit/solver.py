@@ -6,7 +6,6 @@ fewest claims is reported (de Kleer 1986, "An Assumption-based TMS": environment
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -135,29 +134,12 @@ def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
         claims = _claims(clash.of)
         if any(of <= claims and _as_bad(each, clash) for each, of, _ in chosen):
             continue
-        blamed = _blamed(claims)
-        if _steps(clash) > _MOST_STEPS and any(of & blamed and _as_bad(each, clash) for each, _, of in chosen):
+        blamed, steps = _blamed(claims), _steps(clash)
+        through_same = sum(bool(of & blamed) and _as_bad(each, clash) for each, _, of in chosen)
+        if (steps > _MOST_STEPS and through_same) or (steps > 1 and through_same >= _MOST_REPORTED):
             continue
         chosen.append((clash, claims, blamed))
-    return _shortest([clash for clash, _, _ in chosen])
-
-
-def _shortest(clashes: Sequence[Clash]) -> list[Clash]:
-    """On a page that states much, one wrong claim clashes in dozens of ways: of those through the claim that most have
-    in common the shortest, and so on with the rest."""
-    suspects = [_suspects(each) for each in clashes]
-    rest, reported = list(range(len(clashes))), set[int]()
-    while rest:
-        suspect, _ = Counter(each for at in rest for each in suspects[at]).most_common(1)[0]
-        through = [at for at in rest if suspect in suspects[at]]
-        reported |= set(through[:_MOST_REPORTED]) | {at for at in through if _steps(clashes[at]) <= 1}
-        rest = [at for at in rest if suspect not in suspects[at]]
-    return [clashes[at] for at in sorted(reported)]
-
-
-def _suspects(clash: Clash) -> list[tuple[bool, str]]:
-    """What may be wrong, rather an outcome than a setting; what is unlikely stands apart."""
-    return [(clash.kind == "unlikely", name) for name in sorted(_blamed(clash.of) or clash.of)]
+    return [clash for clash, _, _ in chosen]
 
 
 def _steps(clash: Clash) -> int:

@@ -56,12 +56,9 @@ READ: list[tuple[str, str, float, str]] = [
     ("bandwidth", "400 Gbit/s", 50e9, ""),
     ("bandwidth", "400 Gbps", 50e9, ""),
     ("bandwidth", "3.2 Tb/s", 400e9, ""),
-    ("bandwidth", "4 × 100 Gbps", 50e9, ""),
     ("bandwidth", "3.2 Tbps aggregate", 400e9, ""),
     ("bandwidth", "450 GB/s per direction", 450e9, ""),
     ("bytes", "84 GB total", 84e9, ""),
-    ("power", "32 × 400 W", 12800, ""),
-    ("count", "1.4×10¹² tokens", 1.4e12, ""),
     ("exact", "8 GPUs/node", 8, ""),
     ("bandwidth", "50 GBps per node", 50e9, "node"),
     ("money", "$140,000", 140000, ""),
@@ -97,9 +94,6 @@ READ: list[tuple[str, str, float, str]] = [
     ("flop", "314 zettaFLOPs", 314e21, ""),
     ("flop", "38 yottaFLOP", 38e24, ""),
     ("flops", "0.42 PFLOP/s", 0.42e15, ""),
-    ("power", "400 W/GPU", 400, "gpu"),
-    ("power", "700 W per GPU", 700, "gpu"),
-    ("energy", "24 MWh", 24 * 3.6e9, ""),
 ]
 
 
@@ -205,8 +199,3 @@ def test_other_words_for_a_key_are_read() -> None:
 def test_a_figure_may_be_told_more_than_once() -> None:
     run = RunClaims.model_validate({"throughput": ["145,267 tokens/s", "133,892 tokens/s"]})
     assert [each.value for each in run.throughput] == [145267, 133892]
-
-
-def test_an_error_may_stand_behind_the_unit() -> None:
-    found = parse("time", "9 s ± 0.4")
-    assert (found.low, found.value, found.high) == pytest.approx((8.2, 9, 9.8))

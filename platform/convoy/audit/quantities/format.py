@@ -52,7 +52,6 @@ def duration(value: float) -> str:
 
 count = _steps((1e12, " T"), (1e9, " B"), (1e6, " M"), (1.0, ""))
 size = _steps((1e12, " TB"), (1e9, " GB"), (1e6, " MB"), (1e3, " kB"), (1.0, " B"))
-bandwidth = _steps((1e9, " GB/s"), (1e6, " MB/s"), (1e3, " kB/s"), (1.0, " B/s"))
 gigabytes_per_second = _unit(1e9, " GB/s")
 percent = _unit(0.01, " %")
 
@@ -66,65 +65,45 @@ def _per_hour(value: float) -> str:
 
 
 FORMS: dict[str, Form] = {
+    **dict.fromkeys(
+        ("time", "lost_time", "step_time", "mtbf", "recovery_time", "save_time", "load_time", "stall", "interval"),
+        duration,
+    ),
+    **dict.fromkeys(
+        ("mfu", "hfu", "scaling_efficiency", "goodput", "lost_share", "recovery_rate", "overhead"),
+        percent,
+    ),
+    **dict.fromkeys(
+        ("gpu_memory", "memory_per_gpu", "state_per_gpu", "size", "size_per_node", "size_per_gpu"),
+        size,
+    ),
+    **dict.fromkeys(
+        ("bandwidth", "load_bandwidth", "network", "link", "bandwidth_per_node", "bandwidth_per_gpu"),
+        gigabytes_per_second,
+    ),
+    **dict.fromkeys(("total_price_per_hour", "spot_price", "on_demand_price"), _per_hour),
     "parameters": lambda value: f"{count(value)} parameters",
     "flops_per_token": _unit(1e9, " GFLOP per token"),
     "throughput": lambda value: f"{number(value, 6)} tokens/s",
     "throughput_per_gpu": lambda value: f"{number(value, 4)} tokens/s/GPU",
     "throughput_per_node": lambda value: f"{number(value, 4)} tokens/s/node",
-    "samples_per_second": lambda value: f"{number(value)} samples/s",
+    "samples_per_second": _unit(1.0, " samples/s"),
     "tokens": lambda value: f"{count(value)} tokens",
     "batch_tokens": lambda value: f"{count(value)} tokens per step",
-    "batch": lambda value: f"{number(value)} sequences",
-    "time": duration,
-    "lost_time": duration,
-    "productive_time": duration,
-    "step_time": duration,
-    "mtbf": duration,
-    "recovery_time": duration,
-    "save_time": duration,
-    "load_time": duration,
-    "stall": duration,
-    "interval": duration,
-    "gpu_hours": lambda value: f"{number(value / 3600)} GPU-hours",
-    "gpus": lambda value: f"{number(value)} GPUs",
-    "nodes": lambda value: f"{number(value)} nodes",
-    "gpus_per_node": lambda value: f"{number(value)} GPUs per node",
+    "batch": _unit(1.0, " sequences"),
+    "gpu_hours": _unit(3600.0, " GPU-hours"),
+    "gpus": _unit(1.0, " GPUs"),
+    "nodes": _unit(1.0, " nodes"),
+    "gpus_per_node": _unit(1.0, " GPUs per node"),
     "peak": _unit(1e12, " TFLOP/s"),
     "tflops_per_gpu": _unit(1e12, " TFLOP/s per GPU"),
     "compute": lambda value: f"{value:.3g} FLOP",
     "price_per_hour": lambda value: f"{_per_hour(value)} per node",
     "price_per_gpu_hour": lambda value: f"{_per_hour(value)} per GPU",
-    "total_price_per_hour": _per_hour,
-    "spot_price": _per_hour,
-    "on_demand_price": _per_hour,
     "cost": dollars,
     "cost_per_token": lambda value: f"{dollars(value * 1e9)} per 1 B tokens",
     "spot_share": lambda value: f"{percent(1 - value)} saved" if value <= 1 else f"{number(value)}x the price",
-    "mfu": percent,
-    "hfu": percent,
-    "scaling_efficiency": percent,
-    "goodput": percent,
-    "lost_share": percent,
-    "recovery_rate": percent,
-    "overhead": percent,
-    "unproductive": percent,
     "speedup": _unit(1.0, "x"),
-    "gpu_memory": size,
-    "memory_per_gpu": size,
-    "state_per_gpu": size,
-    "size": size,
-    "bandwidth": gigabytes_per_second,
-    "load_bandwidth": gigabytes_per_second,
-    "network": gigabytes_per_second,
-    "link": gigabytes_per_second,
-    "bandwidth_per_node": gigabytes_per_second,
-    "bandwidth_per_gpu": gigabytes_per_second,
-    "size_per_node": size,
-    "size_per_gpu": size,
-    "power": _steps((1e6, " MW"), (1e3, " kW"), (1.0, " W")),
-    "power_per_gpu": _unit(1.0, " W per GPU"),
-    "energy": _steps((3.6e9, " MWh"), (3.6e6, " kWh"), (3600.0, " Wh"), (1.0, " J")),
-    "tokens_per_joule": _unit(1.0, " tokens/J"),
 }
 """By quantity; what is missing is a plain number."""
 

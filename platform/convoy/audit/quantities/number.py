@@ -155,11 +155,6 @@ def rounded(digits: str) -> Span:
     return Span(max(value - half, 0.0), value, value + half)
 
 
-def last_place(digits: str) -> float:
-    """What one more in the last digit is: 0.1 of `98.5`, 1 of `90`."""
-    return 10.0 ** -len(digits.partition(".")[2])
-
-
 def significant_digits(digits: str) -> int:
     """Without the zeros at either end."""
     return len(re.sub(r"\D", "", digits).strip("0"))

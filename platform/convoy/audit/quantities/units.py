@@ -3,7 +3,7 @@
     figure = [n "×"] number [multiplier] [unit] { "/" [number] [multiplier] unit }
 
 `per` is `/`, and a hyphen below the bar another one (`/GPU-hour`). Base units are tokens, seconds, bytes, bytes per
-second, dollars, dollars an hour, shares, FLOP, FLOP/s, W and J. Pure.
+second, dollars, dollars an hour, shares, FLOP and FLOP/s. Pure.
 """
 
 import math
@@ -42,8 +42,6 @@ _UNITS = {
     "bit": {"(?-i:b)|bits?": 1 / 8},
     "usd": {"usd|dollars?": 1.0},
     "flop": {"f|flops?": 1.0, "f(?:lops?)?days?": 86400.0},
-    "watt": {"w|watts?": 1.0},
-    "joule": {"j": 1.0, "wh": 3600.0},
     "gpu_hour": {
         rf"(?:{_GPU})?(?:\d+gb)?(?:gpus?|compute|device)?(?:{words})": seconds / 3600
         for words, seconds in _TIMES.items() if seconds >= 3600
@@ -105,8 +103,6 @@ KINDS = {
     "unit_price": Kind("US dollars for tokens, e.g. $0.89 per 1 B tokens", ("", "usd"), ("token", ""), bare=1e-6),
     "flops": Kind("a rate of operations, e.g. 312 TFLOP/s", ("", "flop"), ignored=("second", "gpu"), bare=1e12),
     "flop": Kind("a number of operations, e.g. 6.3e22 FLOP", ("", "flop"), ignored=("second", "gpu")),
-    "power": Kind("a power, e.g. 400 W or 12.8 kW", ("watt",), of=("gpu",)),
-    "energy": Kind("an energy, e.g. 24 MWh", ("joule",)),
 }  # fmt: skip
 """Those that are read by this grammar alone, or with a turn of their own: _READERS."""
 
@@ -124,18 +120,8 @@ _NOISE = re.compile(
 _SPELLINGS = [
     (re.compile(words, re.IGNORECASE), plain)
     for words, plain in ((r"\bper\b", "/"), (r"/\s*an?\b", "/"), (r"\(s\)|\s+", ""), ("tps", "tokens/s"),
-                         ("tgs", "tokens/gpu/s"), (r"(b|bits?|bytes?)ps", r"\1/s"), (r"(?:/s|s)-?(?=days?$)", ""))
+                         (r"(b|bits?|bytes?)ps", r"\1/s"), (r"(?:/s|s)-?(?=days?$)", ""))
 ]  # fmt: skip
-
-_ERROR = re.compile(r"^([\d.,]+)\s*([^\d\s±]+)\s*±\s*([\d.,]+)\s*(?:\2)?$")
-"""`9 s ± 0.4`."""
-
-_SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-_AS_DIGITS = str.maketrans(_SUPERSCRIPTS, "0123456789")
-
-_SUMS = frozenset({"bytes", "bandwidth", "exact_bandwidth", "power", "money"})
-_SEVERAL = re.compile(r"^(\d+)\s*[x×]\s*(?!10\s*\^)([\d$].*)$")
-"""`4 × 100 Gbps` of a machine with four of them."""
 
 Parsed = tuple[Span, str]
 """A figure in base units; and `gpu` or `node` where its text says so, or what a batch is of."""
@@ -143,12 +129,8 @@ Parsed = tuple[Span, str]
 
 def parse(kind: str, text: str) -> Figure:
     """Raises ValueError with what would be right. What stands in brackets after the figure is a remark."""
-    plain = re.sub(f"[{_SUPERSCRIPTS}]+", lambda match: f"^{match[0].translate(_AS_DIGITS)}", text.strip())
-    plain = _NOISE.sub("", _ERROR.sub(r"\1 ± \3 \2", _REMARK.sub("", plain)))
-    several = _SEVERAL.match(plain) if kind in _SUMS else None
-    span, per = _READERS.get(kind, _read)(kind, several[2] if several else plain)
-    low, value, high = span.scaled(float(several[1])) if several else span
-    return Figure(text=text.strip(), low=low, value=value, high=high, per="" if several else per)
+    (low, value, high), per = _READERS.get(kind, _read)(kind, _NOISE.sub("", _REMARK.sub("", text.strip())))
+    return Figure(text=text.strip(), low=low, value=value, high=high, per=per)
 
 
 class _Unit(NamedTuple):

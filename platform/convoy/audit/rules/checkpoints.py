@@ -4,14 +4,11 @@ Per parameter: weights have 2 (bf16) or 4 bytes (fp32); with AdamW's two average
 16 (the gradients too); 6 where all of it is bf16.
 """
 
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from convoy.audit import machines
 from convoy.audit.claims import CheckpointClaims
 from convoy.audit.facts import Run, machine_of, model_size
-from convoy.audit.quantities.format import percent
 from convoy.audit.quantities.number import Figure, Span, exactly
 from convoy.audit.solver import CATALOG, Bound, Law, Quantities, Value
 
@@ -96,40 +93,13 @@ def laws(checkpoint: Checkpoint) -> list[Law]:
 
 def bounds(checkpoint: Checkpoint) -> list[Bound]:
     q, to = checkpoint.quantity, checkpoint.claims.to
-    limits = [Bound(q("overhead"), exactly(1.0), "impossible", "a part of the time is at most all of it")]
-    if checkpoint.run is not None:
-        left = checkpoint.run.quantity("not_good")
-        limits.append(Bound(q("unproductive"), left, "contradiction", "pauses take more of the time than goodput has"))
     why = {"shared": "the network of the machines is no faster", "nvme": "their disks are no faster",
            "memory": "the way to host memory is no faster"}[to]  # fmt: skip
     return [
-        *limits,
+        Bound(q("overhead"), exactly(1.0), "impossible", "a part of the time is at most all of it"),
         Bound(q("bandwidth"), q("link"), "impossible", why),
         Bound(q("load_bandwidth"), q("link"), "impossible", why),
     ]
-
-
-def unproductive(checkpoints: Sequence[Checkpoint], quantities: Quantities) -> Quantities:
-    """Share of the time for pauses and recoveries together; a save that the page does not say to pause may be in the
-    background."""
-    shares: Quantities = {}
-    for checkpoint in checkpoints:
-        background = f"{checkpoint.scope}.save_time"
-        pauses = [each for each in quantities.get(checkpoint.quantity("overhead"), ()) if background not in each.of]
-        if not pauses or checkpoint.run is None:
-            continue
-        # Overhead may be over the interval without the pause.
-        span = Span(*(each / (1 + each) for each in pauses[0].span))
-        line = f"{pauses[0].text} / (1 + {pauses[0].text}) = {percent(span.value)}"
-        arithmetic = "; ".join(filter(None, [pauses[0].arithmetic, line]))
-        paused = Value(span, pauses[0].of, percent(span.value), arithmetic)
-        parts = [paused, *quantities.get(checkpoint.run.quantity("lost_share"), ())[:1]]
-        span = Span(*(math.fsum(each) for each in zip(*(part.span for part in parts), strict=True)))
-        line = f"{' + '.join(part.text for part in parts)} = {percent(span.value)}" if len(parts) > 1 else ""
-        arithmetic = "; ".join(filter(None, [*(part.arithmetic for part in parts), line]))
-        of = frozenset[str]().union(*(part.of for part in parts))
-        shares[checkpoint.quantity("unproductive")] = [Value(span, of, percent(span.value), arithmetic)]
-    return shares
 
 
 _AND_PAUSE = Span(0.9, 1.0, 1.0)

@@ -11,19 +11,17 @@ from typing import NamedTuple
 from convoy.audit import machines
 from convoy.audit.claims import CollectiveClaims, Figures, LinkClaims
 from convoy.audit.facts import Run, machine_of
+from convoy.audit.finding_text import hint
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.hints import hint
 from convoy.audit.quantities.format import gigabytes_per_second as gbs
-from convoy.audit.quantities.number import Figure, Span, exactly
+from convoy.audit.quantities.number import Figure, Span, exactly, read_number
 from convoy.catalog.instances import Instance
 from convoy.config.errors import ConfigError, nearest
 
-_DOUBLE, _SINGLE, _ONE = (
-    ("all_reduce",),
-    ("all_gather", "reduce_scatter", "all_to_all"),
-    ("broadcast", "reduce", "send_recv"),
-)
-OPERATIONS = (*_DOUBLE, *_SINGLE, *_ONE)
+_PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+"""Times that an operation moves (n - 1)/n of the data."""
+
+OPERATIONS = (*_PASSES, "broadcast", "reduce", "send_recv")
 
 _MOST_IDLE = 4.0
 """Over a bandwidth that was measured at most is what the links have, where it is taken for bits."""
@@ -61,9 +59,6 @@ class Collective(NamedTuple):
     ranks: tuple[int, ...]
     """As many readings as there are."""
 
-    def line(self, key: str, figure: Figure) -> str:
-        return claim_line(f"{self.scope}.{key}", figure.text)
-
     def readings(self, key: str) -> list[Reading]:
         """What the number of a key may be."""
         buses = [Reading(f"of the bus for {n} ranks", bus_factor(self.operation, n)) for n in self.ranks]
@@ -86,18 +81,17 @@ class Collective(NamedTuple):
         if self.machine is None:
             return None
         if self.nodes > 1:
-            network, n = machines.network(self.machine), self.nodes
-            parts = {**dict.fromkeys(_DOUBLE, 2 * (n - 1) / n), **dict.fromkeys(_SINGLE, (n - 1) / n)}
+            network = machines.network(self.machine)
             rate = f"{self.machine.network_gbps:g} Gbit/s = {gbs(network.value)}"
-            why = f"{n} {self.machine.name} are joined by {rate} each"
-            return Limit(network.scaled(1 / parts.get(self.operation, 1.0)), why)
+            why = f"{self.nodes} {self.machine.name} are joined by {rate} each"
+            return Limit(network.scaled(1 / bus_factor(self.operation, self.nodes)), why)
         link = machines.nvlink(self.machine)
         if link is None or not self.ranks or max(self.ranks) > self.machine.gpus:
             return None
         factor = min(bus_factor(self.operation, n) for n in self.ranks)
-        # Switches that reduce on the way (NVLS) halve what a GPU sends.
         why = f"NVLink of a {self.machine.name} has {gbs(link.low)} a GPU and direction"
-        return Limit(exactly(link.high).scaled(1 / factor), why)
+        # Switches that reduce on the way (NVLS) halve what a GPU sends.
+        return Limit(exactly(link.high / factor), why)
 
 
 class Link(NamedTuple):
@@ -107,9 +101,6 @@ class Link(NamedTuple):
     claims: LinkClaims
     inside: bool
     machine: Instance | None
-
-    def line(self, key: str, figure: Figure) -> str:
-        return claim_line(f"{self.scope}.{key}", figure.text)
 
     @property
     def limit(self) -> Limit | None:
@@ -175,8 +166,8 @@ def findings(item: Collective | Link) -> list[Finding]:
     """Bandwidths against size and time, or utilisation, and all of them against the links."""
     if isinstance(item, Link):
         return [*_link_against_machine(item), *_utilisation(item), *_repeated(item, ("bandwidth",))]
-    wrong = [*_repeated(item, ("size", "time", *_KEYS))]
-    wrong += [*(each for key in _KEYS for each in _against_time(item, key)), *_between(item)]
+    wrong = [*_repeated(item, ("size", "time", *_KEYS)), *_between(item)]
+    wrong += [each for key in _KEYS for each in _against_time(item, key)]
     blamed = {claim for finding in wrong for claim in finding.claims}
     limits = _against_links(item)
     return [*wrong, *(each for each in limits if not set(each.claims) & blamed or len(each.claims) == 1)]
@@ -184,39 +175,36 @@ def findings(item: Collective | Link) -> list[Finding]:
 
 def unchecked(item: Collective | Link) -> list[Finding]:
     """Bandwidths that nothing limits and nothing else implies."""
-    claims = item.claims
-    if isinstance(claims, LinkClaims):
-        if item.limit is not None or (claims.peak and claims.utilisation):
-            return []
+    if item.limit is not None:
+        return []
+    if isinstance(item, Link):
+        is_checked = bool(item.claims.peak and item.claims.utilisation)
+        keys: tuple[str, ...] = ("bandwidth", "peak")
         text = "needs an instance with such a link that the catalog has"
-        groups = [[(key, figure)] for key in ("bandwidth", "peak") for figure in getattr(claims, key)]
     else:
-        assert isinstance(item, Collective)
-        if (claims.algorithm_bandwidth and claims.bus_bandwidth and item.ranks) or item.limit is not None:
-            return []
-        if claims.size and claims.time:
-            return []
-        text = "needs size and time, or an instance that the catalog has"
-        stated = {key: getattr(claims, key) for key in _KEYS}
-        groups = [[(key, figure) for figure in figures] for key, figures in stated.items() if figures]
-    lines = [tuple(item.line(key, figure) for key, figure in group) for group in groups]
-    return [Finding(kind="cannot be checked", claims=each, arithmetic=text) for each in lines]
+        both = item.claims.algorithm_bandwidth and item.claims.bus_bandwidth and item.ranks
+        is_checked = bool(both or (item.claims.size and item.claims.time))
+        keys, text = _KEYS, "needs size and time, or an instance that the catalog has"
+    lines = [] if is_checked else [_line(item, key, each) for key in keys for each in getattr(item.claims, key)]
+    return [Finding(kind="cannot be checked", claims=(line,), arithmetic=text) for line in lines]
+
+
+def _line(item: Collective | Link, key: str, figure: Figure) -> str:
+    return claim_line(f"{item.scope}.{key}", figure.text)
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    if operation in _DOUBLE:
-        return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if operation in _SINGLE else 1.0
+    return _PASSES[operation] * (ranks - 1) / ranks if operation in _PASSES else 1.0
 
 
 def _repeated(item: Collective | Link, keys: Sequence[str]) -> Iterator[Finding]:
     """A figure that is stated twice in two ways."""
     for key in keys:
         figures: Figures = getattr(item.claims, key)
-        for first, other in zip(figures[:1] * len(figures), figures[1:], strict=False):
-            if first.span.apart(other.span):
-                text = f"{first.text} is not {other.text}"
-                lines = (item.line(key, first), item.line(key, other))
+        for other in figures[1:]:
+            if figures[0].span.apart(other.span):
+                text = f"{figures[0].text} is not {other.text}"
+                lines = (_line(item, key, figures[0]), _line(item, key, other))
                 yield Finding(kind="contradiction", claims=lines, arithmetic=text)
 
 
@@ -234,7 +222,7 @@ def _against_time(item: Collective, key: str) -> Iterator[Finding]:
         words = next(filter(None, (hint("bandwidth", figure.span, each, {}) for each in implied)), "")
         if words.endswith("bits for bytes?") and figure.value > algorithm.value:
             words += f" {_number(figure)} Gbit/s are {gbs(figure.value / 8)}"
-        lines = (item.line("size", size), item.line("time", time), item.line(key, figure))
+        lines = (_line(item, "size", size), _line(item, "time", time), _line(item, key, figure))
         yield Finding(kind="contradiction", claims=lines, arithmetic=f"{line}, not {figure.text}", hint=words)
 
 
@@ -244,15 +232,14 @@ def _between(item: Collective) -> list[Finding]:
     if not (claims.algorithm_bandwidth and claims.bus_bandwidth and item.ranks):
         return []
     own, bus = claims.algorithm_bandwidth[0], claims.bus_bandwidth[0]
-    factors = [bus_factor(item.operation, n) for n in item.ranks]
-    if not all(bus.span.apart(own.span.scaled(factor)) for factor in factors):
+    factors = {n: bus_factor(item.operation, n) for n in item.ranks}
+    if not all(bus.span.apart(own.span.scaled(factor)) for factor in factors.values()):
         return []
     products = " or ".join(
-        f"{own.text} × {factor:.4g} = {gbs(own.value * factor)} for {n} ranks"
-        for n, factor in zip(item.ranks, factors, strict=True)
+        f"{own.text} × {factor:.4g} = {gbs(own.value * factor)} for {n} ranks" for n, factor in factors.items()
     )
-    lines = (item.line("algorithm_bandwidth", own), item.line("bus_bandwidth", bus))
-    words = hint("bandwidth", bus.span, own.span.scaled(factors[0]), {})
+    lines = (_line(item, "algorithm_bandwidth", own), _line(item, "bus_bandwidth", bus))
+    words = hint("bandwidth", bus.span, own.span.scaled(factors[item.ranks[0]]), {})
     return [Finding(kind="contradiction", claims=lines, arithmetic=f"{products}, not {bus.text}", hint=words)]
 
 
@@ -265,7 +252,7 @@ def _against_links(item: Collective) -> Iterator[Finding]:
         size, time = item.claims.size[0], item.claims.time[0]
         most = f"where at most {gbs(limit.span.high)} of the algorithm are possible: {limit.why}"
         line = f"{size.text} / {time.text} = {gbs(algorithm.value)}, {most}"
-        lines = (item.line("size", size), item.line("time", time))
+        lines = (_line(item, "size", size), _line(item, "time", time))
         yield Finding(kind="impossible", claims=lines, arithmetic=line, given=facts)
     for key in _KEYS:
         largest = limit.span.scaled(max([reading.factor for reading in item.readings(key)] or [1.0]))
@@ -274,8 +261,7 @@ def _against_links(item: Collective) -> Iterator[Finding]:
                 eighth = figure.span.scaled(1 / 8)
                 is_bits = eighth.value * _MOST_IDLE > largest.value and not eighth.above(largest)
                 line = f"{figure.text} is more than the {gbs(largest.high)} that are possible: {limit.why}"
-                words = "bits for bytes?" if is_bits else ""
-                alone = (item.line(key, figure),)
+                words, alone = "bits for bytes?" if is_bits else "", (_line(item, key, figure),)
                 yield Finding(kind="impossible", claims=alone, arithmetic=line, hint=words, given=facts)
 
 
@@ -288,7 +274,7 @@ def _link_against_machine(item: Link) -> Iterator[Finding]:
             span = item.of_machine(figure)
             if span.above(limit.span):
                 line = f"{figure.text} is {span.value / limit.span.high:.3g} times what there is: {limit.why}"
-                words, lines = _bits(figure, span, limit.span), (item.line(key, figure),)
+                words, lines = _bits(figure, span, limit.span), (_line(item, key, figure),)
                 yield Finding(kind="impossible", claims=lines, arithmetic=line, hint=words, given=(item.machine.name,))
 
 
@@ -308,22 +294,19 @@ def _utilisation(item: Link) -> list[Finding]:
         return []
     used, figure = claims.utilisation[0], claims.bandwidth[0]
     peak = claims.peak[0].span if claims.peak else limit.span if limit and not item.inside else None
-    if peak is None:
-        return []
-    implied = peak.times(used.span)
-    if not implied.apart(item.of_machine(figure)):
+    implied = peak.times(used.span) if peak else None
+    if peak is None or implied is None or not implied.apart(item.of_machine(figure)):
         return []
     of = claims.peak[0].text if claims.peak else gbs(peak.value)
-    stated = [("bandwidth", figure), ("utilisation", used), *([("peak", claims.peak[0])] if claims.peak else [])]
-    lines = tuple(item.line(key, each) for key, each in stated)
+    keys = ("bandwidth", "utilisation", "peak") if claims.peak else ("bandwidth", "utilisation")
+    lines = tuple(_line(item, key, getattr(claims, key)[0]) for key in keys)
     line = f"{used.text} of {of} are {gbs(implied.value)}, not {figure.text}"
     return [Finding(kind="contradiction", claims=lines, arithmetic=line)]
 
 
 def _number(figure: Figure) -> str:
     """The number alone: `189.6`."""
-    match = re.search(r"[\d.,]+", figure.text)
-    return match[0] if match else ""
+    return read_number(figure.text).digits
 
 
 def _first(figures: Figures) -> int:

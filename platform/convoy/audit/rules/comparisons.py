@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from convoy.audit.claims import IDENTITY
 from convoy.audit.facts import Run
 from convoy.audit.findings import Finding, claim_line
-from convoy.audit.quantities.number import Figure, exactly
-from convoy.audit.solver import Bound, Law, Quantities
+from convoy.audit.quantities.number import Figure
+from convoy.audit.solver import Law
 
 _SAME = 0.02
 """By which two rates of the same run may differ."""
@@ -17,8 +17,6 @@ _MACHINES = {"model", "parameters", "gpu", "gpus", "nodes", "gpus_per_node", "in
 one."""
 
 _OUTCOMES = ("throughput", "throughput_per_gpu", "samples_per_second", "step_time", "mfu", "memory_per_gpu")
-
-_FASTER_EACH = 1.05
 
 
 def laws(runs: Sequence[Run]) -> list[Law]:
@@ -99,23 +97,6 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
                 differing.append(_differ(first, second, key, own[0], other[0]))
                 break
     return differing
-
-
-def bounds(runs: Sequence[Run], quantities: Quantities) -> list[Bound]:
-    """A GPU is hardly faster among more of them."""
-    limits = []
-    for first, second in itertools.permutations(runs, 2):
-        if 0 < first.gpus < second.gpus and _alike_but_for_size(first, second):
-            for value in quantities.get(first.quantity("throughput_per_gpu"), ()):
-                most = value.span.times(exactly(_FASTER_EACH))
-                text = f"{value.text} among {first.gpus:g} GPUs; more GPUs are rarely faster each"
-                limits.append(Bound(second.quantity("throughput_per_gpu"), most, "unlikely", text, value.of))
-    return limits
-
-
-def _alike_but_for_size(first: Run, second: Run) -> bool:
-    keys = IDENTITY - {"gpus", "nodes", "global_batch", "accumulation"}
-    return all(_words(getattr(first.claims, key)) == _words(getattr(second.claims, key)) for key in keys)
 
 
 def _differ(first: Run, second: Run, key: str, own: Figure, other: Figure) -> Finding:

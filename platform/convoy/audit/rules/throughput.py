@@ -1,14 +1,10 @@
-"""Tokens, steps and seconds; operations against the peak; layers against parameters; power and energy. Pure.
+"""Tokens, steps and seconds; operations against the peak. Pure.
 
 6 N + 12 L d S operations per token, of which the attention's term may be left out, or halved for causality (PaLM,
 Chowdhery et al. 2022, appendix B).
 """
 
-import re
-
 from convoy.audit.facts import Run, model_size
-from convoy.audit.findings import Finding, claim_line
-from convoy.audit.quantities.format import count
 from convoy.audit.quantities.number import BIG, Span, exactly, hull
 from convoy.audit.solver import Bound, Law
 
@@ -37,40 +33,24 @@ find less where neither a block's last product nor a large head is made again, a
 attention makes again: fms-fsdp's pages have up to 1.38."""
 
 
-_BLOCK = Span(5.0, 12.0, 60.0)
-"""Parameters over layers × width²: a block of a GPT has 12, of Falcon 10, of Mamba 6.7; with wide feed-forward layers
-and embeddings Gemma 2B has 33 and Pythia 70M 45."""
-
-_SHARED = re.compile(r"\balbert(?!a)|\buniversal[ _-]?transformer", re.IGNORECASE)
-"""Models whose layers share their weights: ALBERT (Lan et al. 2019) has 12 of width 768 with 12M parameters in all."""
-
-
-_AROUND = Span(1.0, 1.0, 2.0)
-"""What hosts and the building take on top of the GPUs, which a page's energy may hold and its power not."""
-
-
 def laws(run: Run) -> list[Law]:
     """Of one run."""
     q, claims = run.quantity, run.claims
+    over, of = over_training(run)
     implied = [
         Law(((q("throughput"), 1), (q("throughput_per_gpu"), -1), (q("gpus"), -1))),
         Law(((q("throughput"), 1), (q("throughput_per_node"), -1), (q("nodes"), -1))),
         Law(((q("gpus"), 1), (q("nodes"), -1), (q("gpus_per_node"), -1))),
-        _time(run),
+        Law(((q("time"), 1), (q("throughput"), 1), (q("tokens"), -1)), over, "", of),
         Law(((q("tokens"), 1), (q("steps"), -1), (q("batch_tokens"), -1))),
         Law(((q("batch_tokens"), 1), (q("batch"), -1), (q("sequence_length"), -1))),
         Law(((q("batch_tokens"), 1), (q("throughput"), -1), (q("step_time"), -1))),
         Law(((q("throughput"), 1), (q("samples_per_second"), -1), (q("sequence_length"), -1))),
         Law(((q("batch"), 1), (q("samples_per_second"), -1), (q("step_time"), -1))),
         Law(((q("gpu_hours"), 1), (q("gpus"), -1), (q("time"), -1))),
-        _gpu_hours(run),
-        _steps(run),
+        Law(((q("gpu_hours"), 1), (q("throughput_per_gpu"), 1), (q("tokens"), -1)), over, "", of),
+        Law(((q("time"), 1), (q("steps"), -1), (q("step_time"), -1)), _between_steps(run), "", of),
         *_utilisation(run),
-        Law(((q("power"), 1), (q("power_per_gpu"), -1), (q("gpus"), -1))),
-        Law(((q("energy"), 1), (q("power"), -1), (q("time"), -1)), _AROUND),
-        Law(((q("energy"), 1), (q("power_per_gpu"), -1), (q("gpu_hours"), -1)), _AROUND),
-        Law(((q("tokens_per_joule"), 1), (q("power"), 1), (q("throughput"), -1))),
-        Law(((q("tokens_per_joule"), 1), (q("energy"), 1), (q("tokens"), -1)), _AROUND),
     ]
     if claims.micro_batch and (claims.strategy != "3d" or claims.model_parallel):
         implied.append(_batch(run))
@@ -89,26 +69,11 @@ def _batch(run: Run) -> Law:
     return Law(tuple(powers), constant, words, run.rests_on("model_parallel"))
 
 
-def _time(run: Run) -> Law:
-    q = run.quantity
-    over, of = over_training(run)
-    return Law(((q("time"), 1), (q("throughput"), 1), (q("tokens"), -1)), over, "", of)
-
-
-def _gpu_hours(run: Run) -> Law:
-    """Where the page does not say how many GPUs there were."""
-    q = run.quantity
-    over, of = over_training(run)
-    return Law(((q("gpu_hours"), 1), (q("throughput_per_gpu"), 1), (q("tokens"), -1)), over, "", of)
-
-
-def _steps(run: Run) -> Law:
+def _between_steps(run: Run) -> Span:
     """Between its steps a run saves, evaluates and starts again: nobody knows for how long where it was interrupted."""
-    q = run.quantity
-    over, of = over_training(run)
-    if run.claims.interruptions or run.claims.recovery_time:
-        over = hull(over, exactly(BIG))
-    return Law(((q("time"), 1), (q("steps"), -1), (q("step_time"), -1)), hull(over, exactly(_BETWEEN_STEPS)), "", of)
+    over, _ = over_training(run)
+    is_interrupted = run.claims.interruptions or run.claims.recovery_time
+    return hull(over, exactly(BIG if is_interrupted else _BETWEEN_STEPS))
 
 
 def over_training(run: Run) -> tuple[Span, frozenset[str]]:
@@ -126,7 +91,7 @@ def _utilisation(run: Run) -> list[Law]:
     any_way = Span(1.0, 1.0, done.high)
     words = {"full": "4/3 for recomputation", "selective": "1.05 for recomputation"}.get(claims.recomputation, "")
     return [
-        *([_operations(run)] if passes(run).high < BIG else []),
+        _operations(run),
         Law(((q("mfu"), 1), (q("peak"), 1), (q("throughput_per_gpu"), -1), (q("flops_per_token"), -1))),
         Law(((q("hfu"), 1), (q("mfu"), -1)), done, words, of),
         Law(((q("tflops_per_gpu"), 1), (q("mfu"), -1), (q("peak"), -1)), any_way, "", of),
@@ -149,14 +114,11 @@ def _operations(run: Run) -> Law:
         most = (1.5 if lengths else 1.0) * context.high / width
     else:
         attention, most, of = 0.0, 6.0, frozenset()
-    shared = passes(run)
-    multiplied = 6.0 * shared.value
-    usual = multiplied + attention if lengths else multiplied
+    usual = 6.0 + attention if lengths else 6.0
     words = f"{usual:.3g} FLOP per parameter"
     parameters = "active_parameters" if claims.active_parameters else "parameters"
     least = _FROZEN if run.adapters else 6.0
-    constant = Span(least * (1 - _LOOKED_UP), usual, 6.0 * shared.high + most)
-    of |= run.rests_on("model", "layers") if shared.high > 1 else frozenset()
+    constant = Span(least * (1 - _LOOKED_UP), usual, 6.0 + most)
     return Law(((q("flops_per_token"), 1), (q(parameters), -1)), constant, words, of)
 
 
@@ -179,37 +141,3 @@ def bounds(run: Run) -> list[Bound]:
         Bound(q("tflops_per_gpu"), q("peak"), "impossible", "no GPU does more than its peak"),
         Bound(q("mfu"), q("hfu"), "contradiction", "HFU counts recomputation on top of MFU"),
     ]
-
-
-def passes(run: Run) -> Span:
-    """Of a token through a parameter: one; of layers that share their weights up to one each, BIG where the page does
-    not tell how many there are."""
-    if not _SHARED.search(f"{run.claims.model} {run.claims.variant} {run.scope}"):
-        return exactly(1.0)
-    layers = run.claims.layers
-    return Span(1.0, max(layers[0].value, 1.0), max(layers[0].high, 1.0)) if layers else Span(1.0, 1.0, BIG)
-
-
-def findings(run: Run) -> list[Finding]:
-    """Layers and width against parameters; of experts there may be any number."""
-    claims = run.claims
-    size = claims.parameters[0] if claims.parameters else model_size(claims.model)
-    if size is None or claims.active_parameters or not (claims.layers and claims.width):
-        return []
-    layers, width = claims.layers[0], claims.width[0]
-    shared = passes(run)
-    blocks = layers.span.times(shared.power(-1)).times(width.span).times(width.span)
-    if not size.span.apart(blocks.times(_BLOCK)):
-        return []
-    more = size.span.above(blocks.times(_BLOCK))
-    factor, word = (_BLOCK.high, "at most") if more else (_BLOCK.low, "at least")
-    number = layers.value if more else layers.value / shared.value
-    text = f"{layers.text} layers" if number == layers.value else "1 layer"
-    line = f"{text} × ({width.text})² × {factor:g} = {word} {count(number * width.value**2 * factor)} parameters"
-    lines = [("parameters", size)] if claims.parameters else []
-    lines_of = [claim_line(run.claim(key), each.text) for key, each in [("layers", layers), ("width", width), *lines]]
-    lines_of += [] if claims.parameters else [claim_line(run.claim("model"), claims.model)]
-    line = f"{line}, not {size.text}"
-    if more:
-        return [Finding(kind="unlikely", claims=tuple(lines_of), arithmetic=line, hint="a mixture of experts?")]
-    return [Finding(kind="contradiction", claims=tuple(lines_of), arithmetic=line)]
