@@ -8,7 +8,7 @@ from convoy.benchmark.planner_saves import MeasuredCosts, PlannedState, measured
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.config.loader import read_overrides, read_run, resolve
-from convoy.planner.cost import defaults
+from convoy.planner.cost.failures import RESTART_SECONDS, RESTORED_BYTES_PER_SECOND
 from convoy.planner.workload import machine_of
 from tests.benchmark.results.cases import HARDWARE
 from tests.report.bench_survival import faults, saves
@@ -73,10 +73,10 @@ def test_half_of_a_restart_may_be_assumed_and_is_said_to_be() -> None:
     assert drills.node_bytes_per_second is None
     assert drills.restart is not None
     assert read.restart is not None
-    assert drills.restart[0].seconds == pytest.approx(5.0 + 1.2e9 / defaults.RESTORED_BYTES_PER_SECOND.value)
-    assert defaults.RESTORED_BYTES_PER_SECOND.source in drills.restart[1]
+    assert drills.restart[0].seconds == pytest.approx(5.0 + 1.2e9 / RESTORED_BYTES_PER_SECOND.value)
+    assert RESTORED_BYTES_PER_SECOND.source in drills.restart[1]
     assert read.restart[0].seconds == pytest.approx(4.73 + 0.6)
-    assert defaults.RESTART_SECONDS.source in read.restart[1]
+    assert RESTART_SECONDS.source in read.restart[1]
     assert "restart, as measured" not in read.restart[1]
 
 

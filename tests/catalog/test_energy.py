@@ -4,8 +4,8 @@ from datetime import date
 
 import pytest
 
+from convoy.catalog import table
 from convoy.catalog.energy import GridIntensity, Pue, grid_intensity, pue
-from convoy.catalog.tables import table
 
 
 def is_sourced(found: Pue | GridIntensity, publisher: str) -> bool:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from convoy.catalog import table
 from convoy.catalog.gpus import GpuPeak, gpu_peak, peak_tflops, rented_gpu
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.tables import table
+from convoy.catalog.measured_machine import Line
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,9 @@ def test_memory_bandwidth_is_that_of_the_variant(name: str, gib: int, gb_per_sec
 def test_of_several_form_factors_the_rented_one_is_the_sxm_module() -> None:
     assert [gpu.chip for name in ("H100", "H200", "L4") if (gpu := rented_gpu(name))] == ["H100 SXM", "H200 SXM", "L4"]
     assert rented_gpu("H800") is None
+
+
+def test_a_collective_takes_its_latency_and_a_time_for_each_byte() -> None:
+    line = Line(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
+    assert line.seconds(0.0) == 1e-3
+    assert line.seconds(2e6) == 3e-3

@@ -1,11 +1,16 @@
 """Prices of storage, requests and transfer."""
 
 from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from convoy.catalog.services import Service, service_price, transfer_price
+from convoy.catalog.services import Service, cents, service_price, transfer_price
+from tests.campaign import examples
 
 
 @pytest.mark.parametrize("name", get_args(Service))
@@ -32,3 +37,21 @@ def test_neighbours_send_to_each_other_for_less_than_other_regions() -> None:
     assert (near.usd, far.usd, far.unit) == (0.01, 0.02, "GB")
     assert service_price("transfer_between_regions", "us-east-1") == far
     assert transfer_price("eu-west-1", "us-east-1") is None
+
+
+pytestmark = pytest.mark.campaign
+
+
+@given(st.lists(st.fractions(0, 10**6, max_denominator=10**6), min_size=1, max_size=12))
+@examples(300)
+def test_parts_in_whole_cents_are_the_whole_in_cents(parts: list[Fraction]) -> None:
+    found = cents(parts)
+    exact = sum(parts, start=Fraction(0)) * 100
+    assert abs(Fraction(sum(found)) * 100 - exact) <= Fraction(1, 2)
+    assert all(abs(Fraction(cent) - part) < Fraction(1, 100) for cent, part in zip(found, parts, strict=True))
+
+
+def test_what_rounding_leaves_goes_to_the_parts_that_lost_most() -> None:
+    third = Fraction(1, 3)
+    assert cents([third, third, third]) == [Decimal("0.34"), Decimal("0.33"), Decimal("0.33")]
+    assert cents([Fraction("0.004"), Fraction("0.009"), Fraction("0.007")]) == [0, Decimal("0.01"), Decimal("0.01")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.planner.step.exposed import exposed
+from convoy.planner.step.communication import exposed
 from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
 from tests.planner.workloads import with_more_ranks

@@ -6,7 +6,7 @@ from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
-from convoy.planner.step.exposed import exposed
+from convoy.planner.step.communication import exposed
 from convoy.planner.workload import Machine, Workload
 
 P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)

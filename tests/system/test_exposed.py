@@ -11,7 +11,7 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.drills.testbed.mounts import run as command
 from convoy.drills.testbed.namespaces import Network
-from convoy.planner.step.exposed import exposed
+from convoy.planner.step.communication import exposed
 from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
 from tests.planner.workloads import on_link, with_more_ranks

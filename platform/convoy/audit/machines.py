@@ -6,10 +6,10 @@ from datetime import date
 from typing import NamedTuple
 
 from convoy.audit.quantities.number import Span, exactly
+from convoy.catalog import table
 from convoy.catalog.gpus import GpuPeak
 from convoy.catalog.instances import Instance, instance, instance_names
 from convoy.catalog.prices import MARKETS, SHIPPED, Price
-from convoy.catalog.tables import table
 
 MIB = 2**20
 

@@ -19,9 +19,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.model.counts import saved_bytes
-from convoy.planner.cost import defaults
-from convoy.planner.cost.failures import Restart, Saving
-from convoy.planner.cost.save_interval import assumed_restart
+from convoy.planner.cost.failures import RESTART_SECONDS, RESTORED_BYTES_PER_SECOND, Restart, Saving, assumed_restart
 from convoy.planner.measurements import Measurements
 from convoy.planner.workload import Machine, rented_type
 
@@ -144,16 +142,16 @@ def _restart(
         (lost.median, f"the loss of a node as measured: {name}, {DRILL}, n = {lost.n}")
         if lost
         else (
-            defaults.RESTART_SECONDS.value,
-            f"the loss of a node assumed: {defaults.RESTART_SECONDS.date}, {defaults.RESTART_SECONDS.source}",
+            RESTART_SECONDS.value,
+            f"the loss of a node assumed: {RESTART_SECONDS.date}, {RESTART_SECONDS.source}",
         )
     )
     if figures is not None and rate is not None:
         reading = planned.seconds(figures, rate, load=True)
         second = f"reading the state scaled from what was measured: {name}, {formatting.size(rate.median)}/s of a rank"
     else:
-        reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - defaults.RESTART_SECONDS.value
-        second = f"reading the state assumed: {defaults.RESTORED_BYTES_PER_SECOND.source}"
+        reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - RESTART_SECONDS.value
+        second = f"reading the state assumed: {RESTORED_BYTES_PER_SECOND.source}"
     return Restart(before + reading), f"a restart: {first}; {second}"
 
 

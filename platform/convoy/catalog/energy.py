@@ -4,7 +4,7 @@ from datetime import date
 
 from pydantic import Field
 
-from convoy.catalog.tables import table
+from convoy.catalog import table
 from convoy.config.base import Frozen
 
 

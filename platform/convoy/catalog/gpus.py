@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from convoy.catalog.tables import table
+from convoy.catalog import table
 from convoy.config.base import Frozen
 
 Dtype = Literal["bf16", "tf32", "fp32", "fp8"]

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator
 
-from convoy.catalog.tables import table
+from convoy.catalog import table
 from convoy.config.base import Frozen
 from convoy.config.cluster import ClusterConfig, PriceConfig
 from convoy.config.errors import ConfigError, first_mistake, nearest

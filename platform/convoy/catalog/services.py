@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from convoy.catalog.tables import table
+from convoy.catalog import table
 from convoy.config.base import Frozen
 
 Service = Literal[

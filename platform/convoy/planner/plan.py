@@ -11,15 +11,13 @@ from convoy.model.counts import parameter_count
 from convoy.planner.cost.assumptions import of_course, of_label, of_step
 from convoy.planner.cost.campaign import Course, planned_budget, planned_saves, planned_stop
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.capacity import Room, least_nodes, room_of
-from convoy.planner.memory.gpu import Memory, memory
+from convoy.planner.memory.gpu import Memory, Room, least_nodes, memory, room_of
 from convoy.planner.memory.host import HostMemory, host_memory
 from convoy.planner.plan_schema import Missing, Part, Plan
 from convoy.planner.search.advice import Judged, changes, limits
 from convoy.planner.step.break_even import break_even
 from convoy.planner.step.calibration import Calibration, shipped, shipped_for
-from convoy.planner.step.speed import Step
-from convoy.planner.step.step_time import StepTime, step_time, unmodelled
+from convoy.planner.step.step_time import Step, StepTime, step_time, unmodelled
 from convoy.planner.workload import (
     UNNAMED,
     Machine,

@@ -15,7 +15,7 @@ from convoy.planner.cost.campaign import Saves, Stop
 from convoy.planner.memory.gpu import Memory
 from convoy.planner.memory.host import HostMemory
 from convoy.planner.step.break_even import BreakEven
-from convoy.planner.step.speed import Step
+from convoy.planner.step.step_time import Step
 from convoy.planner.workload import Batch, Machines
 
 SCHEMA = 1

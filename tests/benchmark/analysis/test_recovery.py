@@ -13,9 +13,7 @@ from convoy.catalog.instances import mtbf_seconds
 from convoy.catalog.prices import Observed, PriceBook, PriceList
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Callout
-from convoy.planner.cost.defaults import GPU_FAULT_SECONDS
-from convoy.planner.cost.failures import Drain, Restart, Saving, on_spot
-from convoy.planner.cost.save_interval import best_save_interval
+from convoy.planner.cost.failures import GPU_FAULT_SECONDS, Drain, Restart, Saving, best_save_interval, on_spot
 from convoy.planner.cost.spot import expected_campaign
 from convoy.stats.interval import proportion
 from tests.report.bench_cases import GPUS

@@ -12,8 +12,17 @@ from convoy.catalog.prices import PriceBook, own_prices
 from convoy.config.cluster import PriceConfig
 from convoy.planner.cost.budget import Budget, Rented, budget
 from convoy.planner.cost.cost import StoredCheckpoints
-from convoy.planner.cost.failures import Failures, Restart, Saving, drain, never_taken, on_spot
-from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, best_save_interval
+from convoy.planner.cost.failures import (
+    Failures,
+    Restart,
+    Saving,
+    assumed_restart,
+    assumed_saving,
+    best_save_interval,
+    drain,
+    never_taken,
+    on_spot,
+)
 from convoy.planner.cost.spot import expected_campaign
 from tests.campaign import examples
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from convoy.planner.cost.failures import Drain, Failures, Restart, Saving
-from convoy.planner.cost.save_interval import best_save_interval
+from convoy.planner.cost.failures import Drain, Failures, Restart, Saving, best_save_interval
 from convoy.planner.cost.spot import Campaign, campaigns, expected_campaign
 from tests.campaign import examples, in_full, times
 from tests.planner.simulation import Setting, Totals, simulate

@@ -8,14 +8,23 @@ from typing import Any
 
 import pytest
 
+from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
+from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
-from convoy.planner.step.communication import Collective, _of_stage, communication
+from convoy.planner.measurements import Measurements
+from convoy.planner.plan import plan
+from convoy.planner.step.calibration import shipped, shipped_for
+from convoy.planner.step.communication import Collective, _of_stage, communication, exposed
 from convoy.planner.step.fsdp_units import stages
-from convoy.planner.workload import Machine, Workload
+from convoy.planner.step.hardware import hardware
+from convoy.planner.step.step_time import step_time
+from convoy.planner.step.work import Kernels, work
+from convoy.planner.workload import UNNAMED, Machine, Workload, as_measured
 from tests.planner.tracked import Call, counted, counted_by_rank
+from tests.planner.workloads import on_link, with_more_ranks
 from tests.ranks import on_ranks
 
 P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)
@@ -120,3 +129,170 @@ def test_what_is_reduced_once_a_step_moves_less() -> None:
     assert moved(workload(GPT, **keys), kind="reduce_scatter") == 4 * moved(
         workload(GPT, **keys, reduce_every_pass=False), kind="reduce_scatter"
     )
+
+
+LINE = Line(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
+MEASURED = MeasuredMachine(
+    device="AMD EPYC", kind="cpu", dtype="bf16", threads=1, ranks=2, matmul_flops=4e11, attention_flops=4e10,
+    memory_bytes_per_second=2e10, operation_seconds=2e-6, gather=LINE, reduce=LINE,
+)  # fmt: skip
+MODEL = TransformerConfig(vocab_size=4096, n_layers=4, d_model=192, n_heads=3, max_sequence_length=256)
+
+
+def job(measured: MeasuredMachine | None = MEASURED, ranks: int = 2, **parallel: object) -> Workload:
+    machine = Machine("cpu", ranks, 8e9, 16e9, 0.0, 0.0, measured)
+    return Workload(
+        MODEL, 256, TrainConfig(global_batch=8, param_dtype="bf16"), ParallelConfig.model_validate(parallel), machine, 1
+    )
+
+
+def unnamed_gpu(**measured: object) -> Machine:
+    found = {"kind": "cuda", "device": "NVIDIA X1", "matmul_flops": 3e14, "memory_bytes_per_second": 2e12, **measured}
+    return as_measured(Machine(UNNAMED, 2, 0.0, 16e9, 0.0, 0.0), MEASURED.model_copy(update=found))
+
+
+def test_every_collective_of_a_step_takes_its_line() -> None:
+    sent = [c for c in communication(job()) if c.what in ("weights", "gradients")]
+    found = exposed(job(), MEASURED)
+    by_hand = sum(c.number * (1e-3 + c.bytes / 1e9) for c in sent)
+    assert found.gather + found.reduce == pytest.approx(by_hand)
+    assert found.tensor == pytest.approx(2 * 2e-3, rel=1e-3)  # loss and norm: a reduction and a gather each
+
+
+def test_a_rank_alone_sends_nothing_and_casts_all_the_same() -> None:
+    found = exposed(job(ranks=1), MEASURED)
+    assert found.total == 0
+    assert found.moved == exposed(job(), MEASURED).moved > 0
+
+
+def test_more_ranks_than_measured_have_more_hops_and_a_larger_share_to_carry() -> None:
+    two, four = exposed(job(), MEASURED), exposed(job(ranks=4), MEASURED)
+    sizes = [c for c in communication(job(ranks=4)) if c.what == "weights"]
+    assert four.gather == pytest.approx(sum(c.number * (3e-3 + c.bytes / 1e9 * 1.5) for c in sizes))
+    assert four.gather > two.gather
+
+
+def test_one_rank_s_measurement_tells_nothing_of_a_network() -> None:
+    alone = MEASURED.model_copy(update={"ranks": 1, "gather": None, "reduce": None})
+    assert step_time(job(alone, ranks=1)).total > 0
+    with pytest.raises(ValueError, match="one rank measured it"):
+        step_time(job(alone))
+    with pytest.raises(ValueError, match="one rank measured it"):
+        step_time(replace(job(), machine=unnamed_gpu(ranks=1, gather=None, reduce=None)))
+    with pytest.raises(ValueError, match="2 ranks without a collective"):
+        step_time(replace(job(), machine=unnamed_gpu(gather=None, reduce=None)))
+
+
+def test_copies_are_planned_by_their_sums_alone() -> None:
+    copies = MEASURED.model_copy(update={"gather": None, "reduce": None, "all_reduce": LINE})
+    asked = job(copies, strategy="ddp")
+    by_hand = sum(c.number * LINE.seconds(c.bytes) for c in communication(asked))
+    assert exposed(asked, copies).total == pytest.approx(by_hand)
+    assert step_time(asked).reduce > 0
+    with pytest.raises(ValueError, match="no all-gather was measured"):
+        step_time(job(copies))
+
+
+def test_a_line_of_some_of_the_ranks_is_that_of_as_many() -> None:
+    """hsdp, two times two: each collective is one of two ranks, which is what was measured."""
+    four = MEASURED.model_copy(update={"ranks": 4, "all_reduce": LINE})
+    asked = job(four, ranks=4, strategy="hsdp", shard_size=2)
+    sent = [c for c in communication(asked) if c.what in ("weights", "gradients")]
+    assert {c.ranks for c in sent} == {2}
+    found = exposed(asked, four)
+    assert found.gather + found.reduce == pytest.approx(sum(c.number * LINE.seconds(c.bytes) for c in sent))
+    gpu = unnamed_gpu(ranks=4)
+    assert hardware(gpu).between_bytes_per_second == pytest.approx(LINE.bytes_per_second / 2)
+
+
+def test_what_one_rank_hands_to_another_passes_its_link_whole() -> None:
+    """Of a gather of two ranks each link carries half."""
+    staged = job(pipeline=2)
+    (send,) = (c for c in communication(staged) if c.kind == "send")
+    others = [c for c in communication(staged) if c.what == "loss and norm"]
+    rest = sum(c.number * 2 * LINE.seconds(c.bytes) for c in others)
+    handed_on = send.number * (1e-3 + send.bytes / (LINE.bytes_per_second / 2))
+    assert exposed(staged, MEASURED).tensor == pytest.approx(rest + handed_on)
+
+
+def test_a_stage_waits_for_what_the_others_send_too() -> None:
+    slow = MEASURED.model_copy(update={"gather": LINE.model_copy(update={"latency_seconds": 0.1})})
+    added = exposed(job(pipeline=2), slow).tensor - exposed(job(pipeline=2), MEASURED).tensor
+    staged = job(slow, pipeline=2)
+    later = step_time(staged).bubble - step_time(job(pipeline=2)).bubble
+    assert later == pytest.approx(added / staged.passes)
+
+
+def test_copies_on_unnamed_gpus_have_the_link_that_their_sums_had() -> None:
+    """Each link carries a share of 7 / 8 of the message twice."""
+    sums = Line(latency_seconds=1e-4, bytes_per_second=6e8, ranks=8)
+    gpu = unnamed_gpu(ranks=8, gather=None, reduce=None, all_reduce=sums)
+    assert hardware(gpu).between_bytes_per_second == pytest.approx(2 * 7 / 8 * 6e8)
+
+
+def test_on_measured_gpus_nothing_is_charged_on_top_of_what_products_and_attention_took() -> None:
+    gpu = unnamed_gpu(attention_flops=2e14)
+    asked = replace(job(), machine=gpu)
+    done = work(asked, Kernels())
+    matmul = asked.passes * (done.blocks * done.matmul_flops * (3 + done.again.matmul) + 3 * done.head_flops) / 3e14
+    scores = asked.passes * done.blocks * done.attention_flops * (1 + done.attention_backward + done.again.attention)
+    time = step_time(asked)
+    assert time.matmul == pytest.approx(matmul, rel=0.01)
+    assert time.attention == pytest.approx(scores / 2e14, rel=0.01)
+
+
+def test_a_link_takes_its_time_beside_that_of_the_ranks() -> None:
+    size = 1e6
+    assert on_link(LINE, 1e8, 2).seconds(size) == pytest.approx(LINE.seconds(size) + size / 2 / 1e8)
+    assert on_link(LINE, 1e20, 4).seconds(size) == pytest.approx(LINE.seconds(size))
+
+
+def test_several_ranks_share_the_update_and_send() -> None:
+    took = with_more_ranks(job(), MEASURED, alone_seconds=0.1, optimizer_seconds=0.01)
+    assert took == pytest.approx(0.1 - 0.005 + exposed(job(), MEASURED).total)
+
+
+def test_on_a_cpu_nothing_is_hidden() -> None:
+    time = step_time(job())
+    found = exposed(job(), MEASURED)
+    assert (time.gather, time.reduce, time.tensor) == (found.gather, found.reduce, found.tensor)
+    slower = MEASURED.model_copy(update={"matmul_flops": 1e9})
+    assert step_time(job(slower)).gather == time.gather  # though there is more to hide behind
+
+
+def test_each_rate_that_was_measured_sets_its_part() -> None:
+    for rate, part in (
+        ("matmul_flops", "matmul"), ("attention_flops", "attention"), ("memory_bytes_per_second", "memory"),
+    ):  # fmt: skip
+        twice = MEASURED.model_copy(update={rate: 2 * getattr(MEASURED, rate)})
+        assert getattr(step_time(job(twice)), part) == pytest.approx(getattr(step_time(job()), part) / 2, rel=0.01)
+    slow = MEASURED.model_copy(update={"operation_seconds": 4e-6})
+    assert step_time(job(slow)).kernels == pytest.approx(2 * step_time(job()).kernels, rel=0.01)
+
+
+def test_what_was_measured_in_another_type_plans_nothing() -> None:
+    with pytest.raises(ValueError, match="measured in bf16"):
+        hardware(job().machine, "fp32")
+
+
+def test_the_default_configuration_is_planned_on_this_host_once_it_was_measured() -> None:
+    config = RunConfig.model_validate({"model": MODEL.model_dump(), "cluster": {"nodes": 2}})
+    told = plan(config, Measurements(measured=MEASURED, host_bytes=16e9))
+    assert told.step is not None
+    assert told.step.seconds == pytest.approx(sum(told.step.parts.values()))
+    assert told.calibration.startswith(str(shipped_for("cpu").date))
+    without = plan(config, Measurements(host_bytes=16e9))
+    assert without.step is None
+
+
+def test_an_unnamed_gpu_hides_what_it_sends_and_reaches_what_it_measured() -> None:
+    machine = unnamed_gpu(attention_flops=2e14)
+    gpu = machine.measured
+    assert gpu is not None
+    time = step_time(replace(job(), machine=machine))
+    assert 0 < time.total < 1
+    assert shipped_for("cuda").constants.matmul_efficiency == {"cuda": 1.0}
+    assert shipped_for("cuda").constants.kernel_seconds == shipped().constants.kernel_seconds
+    known = Machine("A100", 2, 40 * 2**30, 16e9, 3e11, 5e10)
+    assert as_measured(known, gpu) == known  # the catalog is asked first
+    assert as_measured(job(None).machine, gpu) == job(None).machine  # a GPU tells nothing of a CPU

@@ -14,8 +14,7 @@ from convoy.benchmark.results.case import Case, Fact
 from convoy.catalog.instances import instance_names, interruptions
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import CampaignConfig
-from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, never_taken
-from convoy.planner.cost.save_interval import best_save_interval
+from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, best_save_interval, never_taken
 from convoy.planner.cost.spot import Campaign, expected_campaign
 from convoy.stats.interruptions import poisson_quantile
 from convoy.stats.interval import Interval, exact

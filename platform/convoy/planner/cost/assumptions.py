@@ -8,9 +8,18 @@ from collections.abc import Iterator
 from convoy.catalog.instances import interruptions
 from convoy.config.run import RunConfig
 from convoy.display import formatting
-from convoy.planner.cost import defaults
 from convoy.planner.cost.campaign import Course
-from convoy.planner.cost.defaults import Assumed
+from convoy.planner.cost.failures import (
+    ANNOUNCED,
+    GPU_FAULT_SECONDS,
+    NOTICE_SECONDS,
+    NOTICED_SECONDS,
+    REPLACEMENT_SECONDS,
+    RESTART_SECONDS,
+    RESTORED_BYTES_PER_SECOND,
+    SAVED_BYTES_PER_STALL_SECOND,
+    Assumed,
+)
 from convoy.planner.measurements import Measurements
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.workload import Workload, rented_type
@@ -47,20 +56,20 @@ def of_course(course: Course) -> Iterator[str]:
     measurements = course.measurements
     yield from measurements.sources
     if measurements.saving is None:
-        stall = defaults.SAVED_BYTES_PER_STALL_SECOND
+        stall = SAVED_BYTES_PER_STALL_SECOND
         yield f"a save stops a rank for its bytes at {formatting.size(stall.value)}/s{_from(stall)}"
     if course.config.cluster.instance_type is None:
         yield "nothing interrupts a gang on machines of one's own"
         return
     if measurements.restart is None:
-        whole, read = defaults.RESTART_SECONDS, defaults.RESTORED_BYTES_PER_SECOND
+        whole, read = RESTART_SECONDS, RESTORED_BYTES_PER_SECOND
         yield (
             f"a restart takes {formatting.duration(whole.value)}{_from(whole)}, and a rank reads its bytes at"
             f" {formatting.size(read.value)}/s{_from(read)}"
         )
     if measurements.node_bytes_per_second is None and (measurements.saving is None or measurements.restart is None):
         yield "the storage holds nothing back: what a machine writes to the root was not told (--write-gb-per-second)"
-    wait = defaults.REPLACEMENT_SECONDS
+    wait = REPLACEMENT_SECONDS
     if measurements.replacement_seconds is None and course.restart.wait_seconds == wait.value:
         yield f"another machine is there {formatting.duration(wait.value)} after one is gone{_from(wait)}"
     yield from _of_failures(course.rented.instance, course.steady.faults_seconds != float("inf"), measurements)
@@ -68,7 +77,7 @@ def of_course(course: Course) -> Iterator[str]:
 
 def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Iterator[str]:
     if breaks:
-        faults = defaults.GPU_FAULT_SECONDS
+        faults = GPU_FAULT_SECONDS
         yield f"a GPU, or what it needs, breaks once in {formatting.long_duration(faults.value)}{_from(faults)}"
     band = interruptions(instance)
     if band is None:
@@ -80,9 +89,9 @@ def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Ite
     if measurements.node_bytes_per_second is None:
         yield "no notice on spot counts as used: what a machine writes to the root was not told (--write-gb-per-second)"
         return
-    ahead, noticed = defaults.NOTICE_SECONDS, defaults.NOTICED_SECONDS
+    ahead, noticed = NOTICE_SECONDS, NOTICED_SECONDS
     yield (
-        f"{defaults.ANNOUNCED.value:.0%} of machines that are taken away have notice, "
+        f"{ANNOUNCED.value:.0%} of machines that are taken away have notice, "
         f"{formatting.duration(ahead.value)} ahead{_from(ahead)}; "
         f"it is seen after {formatting.duration(noticed.value)}{_from(noticed)}"
     )

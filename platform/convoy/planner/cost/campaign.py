@@ -9,8 +9,18 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import saved_bytes
 from convoy.planner.cost.budget import Budget, Rented, budget
 from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
-from convoy.planner.cost.failures import Failures, Restart, Saving, drain, never_taken, on_spot
-from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, best_save_interval, in_steps
+from convoy.planner.cost.failures import (
+    Failures,
+    Restart,
+    Saving,
+    assumed_restart,
+    assumed_saving,
+    best_save_interval,
+    drain,
+    in_steps,
+    never_taken,
+    on_spot,
+)
 from convoy.planner.cost.spot import Campaign, expected_campaign
 from convoy.planner.measurements import Measurements
 from convoy.planner.workload import Workload

@@ -1,12 +1,64 @@
-"""How often a gang is interrupted, what it can save before, and what follows: plain data, in seconds."""
+"""How often a gang is interrupted, what saves and restarts take, and how often to save: plain data, in seconds.
+
+What nobody measured is assumed, each figure with its day and source. They were measured on two cores without a GPU; a
+benchmark's checkpoint and recovery suites measure what takes their place.
+"""
 
 import math
 from dataclasses import dataclass
+from datetime import date
 from typing import NamedTuple
 
 from convoy.catalog.instances import instance as machine
 from convoy.catalog.instances import interruptions, mtbf_seconds
-from convoy.planner.cost import defaults
+from convoy.checkpoint.writer.parts import bytes_per_second as pace
+from convoy.config.benchmark import CampaignConfig
+from convoy.stats.interruptions import best_interval
+
+
+class Assumed(NamedTuple):
+    """A figure that stands for a measurement."""
+
+    value: float
+    date: date
+    source: str
+
+
+_CHECKPOINT = "benchmarks/results/checkpoint.json, convoy, 2 ranks of 268 MB each"
+_DRILLS = "benchmarks/results/drills.json, docs/guides/drills.md"
+
+SAVED_BYTES_PER_STALL_SECOND = Assumed(3.58e9, date(2026, 11, 22), f"{_CHECKPOINT}: extra_window, median of 24")
+"""Bytes of one rank, over what a save adds to the steps around it. On a GPU the copy to host memory decides."""
+
+RESTORED_BYTES_PER_SECOND = Assumed(6.48e8, date(2026, 11, 22), f"{_CHECKPOINT}: restore, median of 24")
+"""Rate of one rank, from a local disk, with checks."""
+
+RESTART_SECONDS = Assumed(4.73, date(2026, 11, 22), f"{_DRILLS}: node-kill, recovered, median of 30")
+"""From an interruption to the first step of the next attempt, of a model whose state takes no time to read. Neither a
+machine's start nor that of an image is in it, nor compilation."""
+
+NOTICED_SECONDS = Assumed(1.02, date(2026, 11, 22), f"{_DRILLS}: spot-notice, detected, longest of 30")
+"""Until all of a gang know of a notice."""
+
+GPU_FAULT_SECONDS = Assumed(
+    54 * 86400 * 16384 / 419, date(2024, 7, 31), "419 unexpected interruptions in 54 days of 16,384 H100: "
+    "Llama 3 405B (arXiv 2407.21783, table 5)",
+)  # fmt: skip
+"""Mean time until something of one GPU, its machine or its job breaks: 5.8 years. Other clusters differ."""
+
+_CAMPAIGN, _CONFIG = CampaignConfig(), "default of recovery.campaign"
+
+REPLACEMENT_SECONDS = Assumed(_CAMPAIGN.replacement_seconds, date(2026, 11, 23), _CONFIG)
+"""Until there is another machine in place of one that was taken away."""
+
+ANNOUNCED = Assumed(_CAMPAIGN.announced_share, date(2026, 11, 23), _CONFIG)
+"""Share of interruptions that have notice."""
+
+NOTICE_SECONDS = Assumed(_CAMPAIGN.notice_seconds, date(2026, 11, 23), f"{_CONFIG}: EC2's two minutes")
+"""From a spot notice until the machine goes."""
+
+BAD_DAY_SECONDS = Assumed(3 * 3600.0, date(2026, 11, 23), f"{_CONFIG}: bad_day_hours")
+"""Mean time between interruptions of a gang on a bad day."""
 
 
 class Rate(NamedTuple):
@@ -45,9 +97,9 @@ class Failures:
     """Mean time until one of the gang's machines is taken away, where that is known, in place of both."""
     faults_seconds: float = math.inf
     """Mean time until something of the gang breaks, on machines that nobody takes away, too: without notice."""
-    notice_seconds: float = defaults.NOTICE_SECONDS.value
+    notice_seconds: float = NOTICE_SECONDS.value
     """From a notice until the machine is gone."""
-    announced: float = defaults.ANNOUNCED.value
+    announced: float = ANNOUNCED.value
     """Share of machines that are taken away which have notice; EC2 gives it as far as it can."""
     drain: Drain | None = None
     """What is done with it; None: nothing."""
@@ -107,7 +159,7 @@ class Restart:
 
     seconds: float
     """From when all machines are there until work resumes: processes, and the state that is read."""
-    wait_seconds: float = defaults.REPLACEMENT_SECONDS.value
+    wait_seconds: float = REPLACEMENT_SECONDS.value
     """Until there is another machine."""
 
 
@@ -115,7 +167,7 @@ def never_taken(instance: str, nodes: int) -> Failures:
     """Machines on demand, or in a capacity block: they break as those did that the assumption is of. Of machines
     without a GPU nothing is assumed. Raises ConfigError for a type that the catalog does not have."""
     gpus = machine(instance).gpus * nodes
-    faults = defaults.GPU_FAULT_SECONDS.value / gpus if gpus else math.inf
+    faults = GPU_FAULT_SECONDS.value / gpus if gpus else math.inf
     return Failures(nodes, faults_seconds=faults)
 
 
@@ -130,4 +182,42 @@ def on_spot(instance: str, nodes: int, drain: Drain | None = None) -> Failures |
 def drain(state_bytes: float, nodes: int, bytes_per_second: float, step_seconds: float) -> Drain:
     """bytes_per_second: that one machine can write to the job's root while all others do too. All machines write: the
     one that goes has as much time as its notice gives, and all of them finish together."""
-    return Drain(defaults.NOTICED_SECONDS.value + step_seconds, state_bytes / (nodes * bytes_per_second))
+    return Drain(NOTICED_SECONDS.value + step_seconds, state_bytes / (nodes * bytes_per_second))
+
+
+def best_save_interval(failures: Failures, saving: Saving) -> float:
+    """Seconds of work between two saves that lose least, at the upper end of how often machines are taken away.
+
+    Only interruptions that lose work make saves worth their stall: Young's sqrt(2 C M / (1 - p)), by Daly's
+    higher-order estimate, for a stall C, a mean time between interruptions M and notices that are used in a share p of
+    them. (A notice with no time for a last save behind the one under way loses an interval; but the longer that is,
+    the more seldom it happens: it makes no difference here.) Never more than M, for nobody should rely on notices
+    alone, and long enough that each save is durable before the next begins. Infinite where nothing interrupts.
+    """
+    mtbf, used = failures.often
+    if math.isinf(mtbf):
+        return math.inf
+    best = mtbf if used == 1 else min(mtbf, best_interval(saving.stall_seconds, mtbf / (1 - used)))
+    return max(best, saving.lag_seconds)
+
+
+def in_steps(interval: float, step_seconds: float) -> int:
+    """`checkpoint.every_steps` for an interval, which must be finite."""
+    return max(1, round(interval / step_seconds))
+
+
+def assumed_saving(state_bytes: float, ranks: int, paced: float | None, storage: float | None = None) -> Saving:
+    """paced: bytes per second that a rank may write while it trains, as `checkpoint.write_mb_per_second` has it.
+    storage: bytes per second that the root takes of all machines together. None: no limit."""
+    part = state_bytes / ranks
+    rate = pace(paced, math.ceil(part))
+    durable = max(part / rate if rate else 0.0, state_bytes / storage if storage else 0.0)
+    stall = part / SAVED_BYTES_PER_STALL_SECOND.value
+    return Saving(stall, stall + durable)
+
+
+def assumed_restart(state_bytes: float, ranks: int, storage: float | None = None) -> Restart:
+    """storage: bytes per second that the root gives all machines together; None: no limit."""
+    by_rank = state_bytes / ranks / RESTORED_BYTES_PER_SECOND.value
+    by_storage = state_bytes / storage if storage else 0.0
+    return Restart(RESTART_SECONDS.value + max(by_rank, by_storage))

@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from convoy.planner.cost import defaults
-from convoy.planner.cost.failures import Failures, Rate, Restart, Saving
+from convoy.planner.cost.failures import BAD_DAY_SECONDS, Failures, Rate, Restart, Saving
 from convoy.stats.interruptions import InterruptionKind, long_run
 
 LEAST_PRODUCTIVE = 1e-4
@@ -120,7 +119,7 @@ def campaigns(
     failures: Failures,
     saving: Saving,
     restart: Restart,
-    bad_day_seconds: float = defaults.BAD_DAY_SECONDS.value,
+    bad_day_seconds: float = BAD_DAY_SECONDS.value,
 ) -> Campaigns:
     """Over the band, with the interval that was chosen before anybody knew which it would be. bad_day_seconds: mean
     time until a machine is taken away on a bad day, as if every day were one. Raises as `expected_campaign` within the

@@ -3,9 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
-from convoy.planner.memory.activations import EVERYTHING, Sizes, backward, forward, saved
+from convoy.planner.memory.activations import EVERYTHING, Loss, Sizes, backward, forward, saved
 from convoy.planner.memory.fsdp_buffers import Gathering, Pass
-from convoy.planner.memory.loss import Loss
 from convoy.planner.memory.tally import Live, Tally
 from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, matrices
 from convoy.planner.workload import Workload

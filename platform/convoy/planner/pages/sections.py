@@ -10,8 +10,7 @@ from convoy.planner.cost.campaign import Saves
 from convoy.planner.cost.cost import Cost
 from convoy.planner.memory.gpu import Memory
 from convoy.planner.memory.host import HostMemory
-from convoy.planner.step.speed import Step
-from convoy.planner.step.step_time import PART_NAMES
+from convoy.planner.step.step_time import PART_NAMES, Step
 
 MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
 

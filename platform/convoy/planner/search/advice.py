@@ -8,8 +8,7 @@ from convoy.config.run import RunConfig
 from convoy.planner.config_keys import Keys, with_keys
 from convoy.planner.cost.campaign import Course
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.capacity import Room, room, shortage
-from convoy.planner.memory.gpu import Memory
+from convoy.planner.memory.gpu import Memory, Room, room, shortage
 from convoy.planner.plan_schema import Change, Limit
 from convoy.planner.step.break_even import BreakEven
 from convoy.planner.step.calibration import Calibration

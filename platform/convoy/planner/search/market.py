@@ -14,7 +14,7 @@ from convoy.model.counts import parameter_count
 from convoy.planner.config_keys import differing_keys
 from convoy.planner.cost.assumptions import of_course, of_step
 from convoy.planner.cost.campaign import Course
-from convoy.planner.cost.save_interval import best_save_interval, in_steps
+from convoy.planner.cost.failures import best_save_interval, in_steps
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.result import PlanSearch, SearchRow, Unfit, loosened, ranked, search_row
 from convoy.planner.search.search import Search, Task, Way

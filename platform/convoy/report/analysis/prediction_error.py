@@ -13,7 +13,7 @@ from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.display import formatting
 from convoy.model.counts import mfu
 from convoy.planner.plan_schema import Plan
-from convoy.planner.step.speed import Step
+from convoy.planner.step.step_time import Step
 from convoy.report.train_report import StepTime, TrainReport
 from convoy.stats.spread import Spread
 

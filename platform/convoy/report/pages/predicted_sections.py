@@ -6,8 +6,7 @@ from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Text, columns
 from convoy.planner.pages.plan import warning
 from convoy.planner.plan_schema import Plan
-from convoy.planner.step.speed import Step
-from convoy.planner.step.step_time import PART_NAMES
+from convoy.planner.step.step_time import PART_NAMES, Step
 from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, mismatch
 from convoy.report.train_report import TrainReport
 

@@ -9,17 +9,23 @@ import pytest
 
 from convoy.catalog.instances import mtbf_seconds
 from convoy.model.counts import SAVED_BYTES
-from convoy.planner.cost import defaults
 from convoy.planner.cost.failures import (
+    NOTICED_SECONDS,
+    RESTART_SECONDS,
+    RESTORED_BYTES_PER_SECOND,
+    SAVED_BYTES_PER_STALL_SECOND,
     Drain,
     Failures,
     Rate,
     Saving,
+    assumed_restart,
+    assumed_saving,
+    best_save_interval,
     drain,
+    in_steps,
     never_taken,
     on_spot,
 )
-from convoy.planner.cost.save_interval import assumed_restart, assumed_saving, best_save_interval, in_steps
 
 RESULTS = Path("benchmarks/results")
 QUICK = Drain(5.0, 20.0)
@@ -99,16 +105,12 @@ def test_assumed_saves_keep_the_pace_that_training_keeps() -> None:
 def test_what_is_assumed_is_what_was_measured() -> None:
     case = json.loads((RESULTS / "checkpoint.json").read_text())["cases"][0]
     seconds, part = case["savers"]["convoy"]["seconds"], case["state_bytes"] / case["case"]["ranks"]
-    assert defaults.SAVED_BYTES_PER_STALL_SECOND.value == pytest.approx(
-        part / seconds["extra_window"]["p50"], rel=0.002
-    )
-    assert defaults.RESTORED_BYTES_PER_SECOND.value == pytest.approx(part / seconds["restore"]["p50"], rel=0.002)
+    assert SAVED_BYTES_PER_STALL_SECOND.value == pytest.approx(part / seconds["extra_window"]["p50"], rel=0.002)
+    assert RESTORED_BYTES_PER_SECOND.value == pytest.approx(part / seconds["restore"]["p50"], rel=0.002)
     drills = {each["drill"]: each["trials"] for each in json.loads((RESULTS / "drills.json").read_text())["counts"]}
     lost = statistics.median_low(trial["recovered_s"] for trial in drills["node-kill"])
-    assert defaults.RESTART_SECONDS.value == pytest.approx(lost, abs=0.01)
-    assert defaults.NOTICED_SECONDS.value == pytest.approx(
-        max(trial["detected_s"] for trial in drills["spot-notice"]), abs=0.01
-    )
+    assert RESTART_SECONDS.value == pytest.approx(lost, abs=0.01)
+    assert NOTICED_SECONDS.value == pytest.approx(max(trial["detected_s"] for trial in drills["spot-notice"]), abs=0.01)
 
 
 @pytest.mark.parametrize(
