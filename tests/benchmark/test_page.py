@@ -367,16 +367,6 @@ def test_the_baseline_is_told_who_it_is_and_charts_tell_over_what_they_are() -> 
     assert " as fast as transformers in fp32 (the baseline); " in _value(benchmark_page(alone), "Speedup").subtitle
 
 
-def test_wide_intervals_are_told_once_with_how_they_become_narrower() -> None:
-    few = [a_case("ours", n=8, baseline=None), a_case("other", n=8, baseline="ours")]
-    again = [case.model_copy(update={"suite": "strategies"}) for case in few]
-    told = [text.text for text in _of(benchmark_page([*few, *again]), Text) if "intervals are wide" in text.text]
-    assert len(told) == 1
-    assert told[0].startswith("8 blocks of each case: intervals are wide.")
-    assert "measure.rounds of 32" in told[0]
-    assert not [text for text in _of(benchmark_page(throughput()), Text) if "intervals are wide" in text.text]
-
-
 def test_provenance_tells_commit_versions_environment_and_hardware() -> None:
     page = benchmark_page(throughput())
     hardware, origin = _below(page, "Provenance", Table)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures
-from convoy.benchmark.pages.cases import about, charts, few, largest, table, utilisation, value_column
+from convoy.benchmark.pages.cases import about, charts, largest, table, utilisation, value_column
 from convoy.benchmark.pages.charts import Row, bars, stacked_bars
 from convoy.benchmark.pages.headline import FROZEN, baseline_of
 from convoy.benchmark.results.case import CHANGED
@@ -28,8 +28,7 @@ def groups(report: BenchReport) -> tuple[Block, ...]:
     for i, group in enumerate(measured):
         blocks.append(Heading(title(group, measured)))
         blocks.append(Text(" ".join([about(group), *_frozen(group), *([_HOW] if i == 0 else [])]), quiet=True))
-        blocks += [*charts(group), table(group), *(few(group) if i == 0 else ())]
-        blocks += [*largest(group), *utilisation(group)]
+        blocks += [*charts(group), table(group), *largest(group), *utilisation(group)]
     return tuple(blocks)
 
 

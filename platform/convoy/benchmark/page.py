@@ -8,7 +8,7 @@ from convoy.benchmark.analysis import audit
 from convoy.benchmark.analysis.history import Earlier
 from convoy.benchmark.analysis.model import FORMAT, BenchReport
 from convoy.benchmark.fold import fold_cases
-from convoy.benchmark.pages import cost, facts, headline, history, predictions
+from convoy.benchmark.pages import conclusions, cost, facts, headline, history, predictions
 from convoy.benchmark.results.case import Case, Fact
 from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
@@ -38,6 +38,7 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             Heading(title, level=1),
             Text(headline.facts(report), quiet=True),
             *headline.warnings(report),
+            *conclusions.conclusions(report),
             headline.values(report),
             *sections(report, cost.costs(report)),
         ),
@@ -95,7 +96,7 @@ def page_of_several(reports: BenchReports, title: str = "Benchmark") -> Page:
         blocks += (_with_folder(folder, warning) for warning in headline.warnings(report))
     blocks += [*cost.costs(together(reports)), Text(_APART, quiet=True)]
     for folder, report in reports.folders.items():
-        blocks += [Heading(folder), headline.values(report)]
+        blocks += [Heading(folder), *conclusions.conclusions(report), headline.values(report)]
         blocks += (_with_folder(folder, block) for block in sections(report, costs=()))
     return Page(title, tuple(blocks))
 

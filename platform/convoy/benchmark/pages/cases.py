@@ -12,9 +12,6 @@ from convoy.display.charts import BLUE, GREY
 from convoy.display.page import Block, Chart, Column, Table, Text, columns
 from convoy.stats.interval import Interval
 
-WELL_MEASURED = 20
-"""Number of blocks of a case from which the page no longer mentions wide intervals."""
-
 
 def sample_text(sample: SampleMedian, form: formatting.Form = formatting.duration) -> str:
     """`85 ms (80 to 90 ms, n = 12)`: with the interval of the median, or with the range of a few."""
@@ -125,19 +122,6 @@ def _losses(case: CaseFigures) -> str | None:
         case "differ":
             return f"DIFFER BY {difference}" if difference else "DIFFER"
     return case.losses
-
-
-def few(group: GroupFigures) -> Sequence[Text]:
-    """Advice on how to make intervals narrower, where few blocks make them wide."""
-    n = min((case.blocks for case in group.cases if case.rate), default=WELL_MEASURED)
-    if n >= WELL_MEASURED:
-        return ()
-    return [
-        Text(
-            f"{n} blocks of each case: intervals are wide. Narrower: measure.rounds of {4 * n} "
-            "(they shrink with the square root of the rounds, and time grows with the rounds)."
-        )
-    ]
 
 
 def largest(group: GroupFigures) -> Sequence[Text]:
