@@ -123,3 +123,15 @@ def test_a_limit_too_small_for_ends_and_extremes_is_refused() -> None:
 
 def test_only_finite_values_can_be_drawn() -> None:
     assert finite([(1, 2.0), (2, float("nan")), (3, float("-inf"))]) == [(1, 2.0)]
+
+
+def test_a_part_has_one_colour_whatever_stands_before_it() -> None:
+    train = stacked_bar("a", {"data": 1.0, "forward": 2.0, "exchange": 1.0, "measuring": 1.0})
+    benchmark = stacked_bar("b", {"forward": 2.0, "measuring": 1.0, "data": 1.0})
+    colours = [
+        dict(zip(scale["domain"], scale["range"], strict=True))
+        for scale in (chart.spec["encoding"]["color"]["scale"] for chart in (train, benchmark))
+    ]
+    assert colours[0]["forward"] == colours[1]["forward"]
+    assert colours[0]["data"] == colours[1]["data"]
+    assert len(set(colours[0].values())) == 4

@@ -3,6 +3,7 @@
 Colours are of the palette of Okabe and Ito (2008), which people with any colour vision can distinguish.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,17 @@ BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY = (
     "#2E8BC9", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8F98",
 )  # fmt: skip
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
+PARTS = {
+    "data": BLUE,
+    "forward": ORANGE,
+    "backward": GREEN,
+    "optimizer": PURPLE,
+    "exchange": SKY,
+    "communication": SKY,
+    "other": GREY,
+    "idle": GREY,
+}
+"""Parts of a step have these colours on all pages."""
 
 Point = tuple[float, float]
 
@@ -118,18 +130,25 @@ def stacked_bar(title: str, parts: Mapping[str, float], unit: str = "ms") -> Cha
             "axis": {"tickCount": 8},
             "scale": {"nice": False},
         },
-        "color": {
-            "field": "part",
-            "type": "nominal",
-            "sort": names,
-            "legend": {"orient": "top", "offset": 4},
-            "scale": {"domain": names, "range": [PALETTE[i % len(PALETTE)] for i in range(len(names))]},
-        },
+        "color": legend("part", names),
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": [{"field": "part"}, {"field": "value", "type": "quantitative", "format": ".3~s", "title": unit}],
     }
     body = {"data": {"values": values}, "mark": {"type": "bar", "height": 34}, "encoding": encoding}
     return Chart(title, framed(title, {**body, "height": 48}), {name: (parts[name],) for name in names})
+
+
+def legend(field: str, names: Sequence[str], **options: Any) -> dict[str, Any]:
+    """Encoding of a colour for each name, explained above the chart."""
+    fixed = {PARTS[name] for name in names if name in PARTS}
+    others = itertools.cycle([colour for colour in PALETTE if colour not in fixed] or PALETTE)
+    return {
+        "field": field,
+        "type": "nominal",
+        "sort": list(names),
+        "legend": {"orient": "top", "offset": 4, **options},
+        "scale": {"domain": list(names), "range": [PARTS.get(name) or next(others) for name in names]},
+    }
 
 
 def framed(title: str, body: Mapping[str, Any]) -> dict[str, Any]:

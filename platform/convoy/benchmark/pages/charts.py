@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy.benchmark.analysis.model import Verdict
-from convoy.display.charts import BLUE, GREEN, GREY, INK, LABEL, PALETTE, VERMILION, framed
+from convoy.display.charts import BLUE, GREEN, GREY, INK, LABEL, VERMILION, framed, legend
 from convoy.display.page import Chart
 from convoy.stats.interval import Interval
 
@@ -71,7 +71,7 @@ def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str
     encoding = {
         "y": _names(list(parts)),
         "x": {"field": "value", "type": "quantitative", "title": unit, "stack": "zero", "axis": _AXIS},
-        "color": _legend("part", names, columnPadding=16),
+        "color": legend("part", names, columnPadding=16),
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": [
             {"field": "name", "title": " "},
@@ -98,7 +98,7 @@ def over_ranks(title: str, curves: Mapping[str, Curve], y_title: str, ideal: Seq
         "axis": {"values": sorted({ranks for curve in curves.values() for ranks, _ in curve}), "format": "d"},
         "scale": {"zero": False, "nice": False, "padding": 16},
     }
-    y, colour = _y(y_title, from_zero=True), _legend("curve", list(curves))
+    y, colour = _y(y_title, from_zero=True), legend("curve", list(curves))
     layers = [
         {
             "data": {"values": [{"ranks": ranks, "value": value} for ranks, value in ideal]},
@@ -174,17 +174,6 @@ _TEXTS = {
 
 def _names(names: Sequence[str]) -> dict[str, Any]:
     return {"field": "name", "type": "nominal", "title": None, "sort": list(names), "axis": {"labelLimit": 180}}
-
-
-def _legend(field: str, names: list[str], **legend: Any) -> dict[str, Any]:
-    colours = [PALETTE[i % len(PALETTE)] for i in range(len(names))]
-    return {
-        "field": field,
-        "type": "nominal",
-        "sort": names,
-        "legend": {"orient": "top", "offset": 4, **legend},
-        "scale": {"domain": names, "range": colours},
-    }
 
 
 def _x(rows: Sequence[Row], unit: str, least: float) -> dict[str, Any]:
