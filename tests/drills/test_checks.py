@@ -99,22 +99,22 @@ def agreed(step: int, t: float = BEGAN + 2, reason: str = "preempted") -> Stoppi
 
 def test_nodes_that_tell_in_time_are_fine() -> None:
     trial = a_trial([started(1, BEGAN - 9), stopped(0, BEGAN + 1), stopped(2, BEGAN + 2)])
-    assert stopped_late(trial, {0, 2}, 3.0) == []
+    assert stopped_late(trial, {0, 2}) == []
 
 
 def test_a_node_that_never_tells_is_named() -> None:
     trial = a_trial([started(1, BEGAN - 9), stopped(0, BEGAN + 1)])
-    assert stopped_late(trial, {0, 2}, 3.0) == ["node 2 never told that its workers had been stopped"]
+    assert stopped_late(trial, {0, 2}) == ["node 2 never told that its workers had been stopped"]
 
 
 def test_a_node_that_is_late_is_named() -> None:
     trial = a_trial([started(1, BEGAN - 9), stopped(0, BEGAN + 9.5)])
-    assert stopped_late(trial, {0}, 3.0) == ["the workers of node 0 were stopped after 9.50 s, more than 3 times 3 s"]
+    assert stopped_late(trial, {0}) == ["the workers of node 0 were stopped after 9.50 s, more than 3 times 3 s"]
 
 
 def test_what_the_next_attempt_tells_does_not_count() -> None:
     trial = a_trial([started(1, BEGAN - 9), started(2, BEGAN + 1), stopped(0, BEGAN + 2, generation=2)])
-    assert stopped_late(trial, {0}, 3.0) != []
+    assert stopped_late(trial, {0}) != []
 
 
 # What is read.
@@ -171,28 +171,28 @@ def test_where_all_nodes_have_the_notice_any_may_see_it() -> None:
 
 
 def test_a_save_that_is_committed_in_time_is_fine() -> None:
-    assert saved_late(a_trial([agreed(6), saved(6, BEGAN + 3)]), 10.0, ends=True) == []
+    assert saved_late(a_trial([agreed(6), saved(6, BEGAN + 3)]), ends=True) == []
 
 
 def test_a_save_of_another_step_is_not_the_one_that_was_agreed() -> None:
     trial = a_trial([agreed(6), saved(4, BEGAN + 1)])
-    assert saved_late(trial, 10.0, ends=True) == ["nothing was saved after the notice"]
+    assert saved_late(trial, ends=True) == ["nothing was saved after the notice"]
 
 
 def test_a_late_save_is_told() -> None:
-    (line,) = saved_late(a_trial([agreed(6), saved(6, BEGAN + 31)]), 10.0, ends=True)
+    (line,) = saved_late(a_trial([agreed(6), saved(6, BEGAN + 31)]), ends=True)
     assert line == "the save was committed 31.00 s after the notice, more than 3 times 10 s"
 
 
 def test_a_gang_that_ends_without_the_save_is_told() -> None:
     trial = a_trial([agreed(6, reason="preempted_unsaved"), saved(6, BEGAN + 3)])
-    assert saved_late(trial, 10.0, ends=True) == ["the gang did not agree to save and end"]
+    assert saved_late(trial, ends=True) == ["the gang did not agree to save and end"]
 
 
 def test_a_gang_that_ends_though_it_was_to_go_on_is_told() -> None:
     trial = a_trial([agreed(6), saved(6, BEGAN + 3)])
-    assert saved_late(trial, 10.0, ends=False) == ["the gang agreed to end at steps [6]"]
-    assert saved_late(a_trial([saved(6, BEGAN + 3)]), 10.0, ends=False) == []
+    assert saved_late(trial, ends=False) == ["the gang agreed to end at steps [6]"]
+    assert saved_late(a_trial([saved(6, BEGAN + 3)]), ends=False) == []
 
 
 def test_steps_that_are_done_again_are_told() -> None:
@@ -284,9 +284,9 @@ def test_what_nothing_would_remove_is_told(tmp_path: Path) -> None:
 def test_without_an_injection_every_check_still_says_something_or_nothing(events: list[Event]) -> None:
     trial = a_trial(events, injected=())
     for lines in (
-        stopped_late(trial, {0}, 3.0),
+        stopped_late(trial, {0}),
         notice_problems(trial, 1, "spot", "save"),
-        saved_late(trial, 10.0, ends=True),
+        saved_late(trial, ends=True),
         saved_elsewhere(trial, "/next", math.inf),
         stood_still(trial, 4.0),
     ):

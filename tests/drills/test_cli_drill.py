@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.registry import DRILLS
+from convoy.drills.faults import DRILLS
 from tests.drills.test_drills import SMALL
 from tests.gang.tasks import DEADLINE_SECONDS, alive, descendants, wait_for
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.compare_state import State
 from convoy.drills.fault import DrillPlan, GangSize
-from convoy.drills.registry import DRILLS, drill_named
+from convoy.drills.faults import DRILLS, drill_named
 from convoy.drills.runner import DrillRunner, in_words
+from convoy.drills.trial import State
 from tests.campaign import in_full
 
 pytestmark = pytest.mark.alone

@@ -12,13 +12,13 @@ import pytest
 from convoy.checkpoint.format import part_name, shards_prefix
 from convoy.config.loader import read_overrides, resolve
 from convoy.drills.fault import STEPS, DrillPlan, Fault, GangProgress, GangSize
+from convoy.drills.faults import DRILLS
 from convoy.drills.faults.node import Node0Kill, NodeKill, Partition
 from convoy.drills.faults.notice import NoticeThenNothing, RebalanceNotice, SpotNotice
-from convoy.drills.faults.random_times import RandomFaults
 from convoy.drills.faults.save import KillDuringRestore, board_of, is_writing
 from convoy.drills.faults.storage import StorageFull
+from convoy.drills.faults.worker import RandomFaults
 from convoy.drills.gang import DrillError
-from convoy.drills.registry import DRILLS
 from convoy.drills.trial import config_of
 from convoy.gang.notices.imds import Imds
 from convoy.gang.workers.board import Board, Marker

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.drills.faults.random_times import RandomFaults
-from convoy.drills.faults.worker import Undisturbed, WorkerHang
+from convoy.drills.faults.worker import RandomFaults, Undisturbed, WorkerHang
 from convoy.drills.observe import Observation, problems
 from convoy.gang.local_node import NodeResult
 from convoy.gang.messages import GangOutcome

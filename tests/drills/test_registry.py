@@ -11,10 +11,10 @@ from convoy.cli.drill import drill
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.drills import registry
+from convoy.drills import faults
 from convoy.drills.fault import DrillPlan, Expectation, Fault
+from convoy.drills.faults import DRILLS, drill_named
 from convoy.drills.gang import DrillGang
-from convoy.drills.registry import DRILLS, drill_named
 from convoy.drills.result import result_of, row
 from convoy.drills.runner import DrillRunner
 
@@ -39,7 +39,7 @@ class CoffeeSpill(Fault):
 
 @pytest.fixture(autouse=True)
 def spill(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "DRILLS", (*DRILLS, CoffeeSpill))
+    monkeypatch.setattr(faults, "DRILLS", (*DRILLS, CoffeeSpill))
 
 
 def convoy_drill(*words: str) -> click.testing.Result:

@@ -8,11 +8,11 @@ import pytest
 
 from convoy.config.run import RunConfig
 from convoy.drills import runner
-from convoy.drills.compare_state import State
 from convoy.drills.fault import DrillPlan, GangSize
-from convoy.drills.registry import drill_named
+from convoy.drills.faults import drill_named
 from convoy.drills.result import TrialResult
 from convoy.drills.runner import DrillRunner
+from convoy.drills.trial import State
 
 CONFIG = RunConfig()
 

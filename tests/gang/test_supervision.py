@@ -105,7 +105,7 @@ def test_a_wrong_clock_and_a_metadata_service_that_fails_disturb_nothing(reply: 
     ahead = "import time\nreal = time.time\ntime.time = lambda: real() + 100\n"
     task = small(tmp_path, train=TRAIN | {"steps": 30}, checkpoint={"every_steps": 10})
     with ImdsStandIn() as imds:
-        imds.schedule("api/token", reply)
+        imds.set_reply("api/token", reply)
         node = customized(tmp_path / "ahead", ahead) | {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}
         with agents(task, 2, node) as gang:
             assert ended_as_one(gang).outcome == "finished"

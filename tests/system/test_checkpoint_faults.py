@@ -16,6 +16,7 @@ from convoy.storage import open_store
 from tests.checkpoint.torchless import TinyState, form
 from tests.checkpoint.writers import writers as writer_processes
 from tests.ranks import on_ranks
+from tests.system.disks import filled, read_only
 from tests.system.processes import children, command_of, hangs, wait_until
 
 pytestmark = pytest.mark.system
@@ -66,8 +67,8 @@ def opened(disk: Disk, tiers: list[Path], deadline_seconds: float = 60.0) -> Che
 
 
 FAULTS: dict[str, tuple[Callable[[Disk], AbstractContextManager[None]], str]] = {
-    "full": (Disk.full, "No space left on device"),
-    "read-only": (Disk.read_only, "Read-only file system"),
+    "full": (lambda disk: filled(disk.path), "No space left on device"),
+    "read-only": (read_only, "Read-only file system"),
 }
 
 
@@ -94,7 +95,7 @@ def test_a_save_that_fails_on_a_full_disk_leaves_nothing_there(disk: Disk, tmp_p
         gang.await_report(0, Ready)
         gang.write(root.uri, 0, 5, deadline_seconds=15.0)
         gang.await_report(0, PartWritten)
-        with disk.full():
+        with filled(disk.path):
             assert free(disk) < 2 * MIB
             gang.write(root.uri, 1, 5)
             assert "No space left on device" in gang.await_report(1, SaveFailed).error

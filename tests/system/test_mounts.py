@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.testbed.mounts import MIB, Disk, Hoarder, filled, small_memory, why_no_disk, why_no_memory
-from convoy.drills.testbed.namespaces import Network, why_no_network
+from convoy.drills.testbed.mounts import MIB, Disk, hoarded, small_memory
+from convoy.drills.testbed.namespaces import Network
 from tests.system.processes import wait_until
 
 pytestmark = pytest.mark.system
@@ -25,29 +25,15 @@ def full(folder: Path) -> bool:
     return False
 
 
-def test_this_machine_can_do_all_of_it() -> None:
-    assert (why_no_disk(), why_no_memory(), why_no_network()) == (None, None, None)
-
-
-@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
-def test_what_is_filled_is_full_and_has_its_room_again_afterwards(tmp_path: Path, kind: str) -> None:
-    with small_memory(tmp_path / "memory", megabytes=64) as memory, Disk(tmp_path) as disk:
-        folder = memory if kind == "tmpfs" else disk.path
-        with filled(folder):
-            assert full(folder)
-        (folder / "much").write_bytes(bytes(32 * MIB))
-
-
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 def test_a_hoarder_takes_what_others_give_back(tmp_path: Path, kind: str) -> None:
     with small_memory(tmp_path / "memory", megabytes=64) as memory, Disk(tmp_path) as disk:
         folder = memory if kind == "tmpfs" else disk.path
         (folder / "given back").write_bytes(bytes(8 * MIB))
-        hoarder = Hoarder(folder)
-        assert full(folder)
-        (folder / "given back").unlink()
-        wait_until(lambda: full(folder), "there is room for ever")
-        hoarder.leave()
+        with hoarded(folder):
+            assert full(folder)
+            (folder / "given back").unlink()
+            wait_until(lambda: full(folder), "there is room for ever")
         (folder / "much").write_bytes(bytes(32 * MIB))
         assert not (folder / "filler").exists()
 
@@ -55,7 +41,7 @@ def test_a_hoarder_takes_what_others_give_back(tmp_path: Path, kind: str) -> Non
 def test_filling_takes_moments(tmp_path: Path) -> None:
     with small_memory(tmp_path / "memory", megabytes=256) as memory:
         began = time.monotonic()
-        with filled(memory):
+        with hoarded(memory):
             assert time.monotonic() - began < 20.0
 
 

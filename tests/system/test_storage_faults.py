@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.testbed.mounts import MIB, Disk, filled, small_memory
+from convoy.drills.testbed.mounts import MIB, Disk, small_memory
 from convoy.storage import Store, StoreUnavailable, open_store
+from tests.system.disks import filled, read_only
 from tests.system.processes import state_of, wait_until
 
 pytestmark = pytest.mark.system
@@ -63,7 +64,7 @@ def test_a_full_disk_refuses_what_it_cannot_hold_and_keeps_nothing_of_it(
 def test_a_disk_that_turned_read_only_is_unavailable_to_writers_and_fine_for_readers(disk: Disk, write: str) -> None:
     store = store_with_a_commit(disk.path)
     calls = WRITES | {"delete": lambda store: store.delete("commits/1.json"), "now": lambda store: store.now()}
-    with disk.read_only():
+    with read_only(disk):
         with pytest.raises(StoreUnavailable, match="Read-only file system"):
             calls[write](store)
         assert still_holds_the_commit(store)

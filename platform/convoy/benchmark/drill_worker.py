@@ -25,7 +25,7 @@ from convoy.config.loader import read_overrides, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.drills.fault import DrillPlan, GangSize
-from convoy.drills.registry import drill_named
+from convoy.drills.faults import drill_named
 from convoy.drills.result import DrillResult, TrialResult
 from convoy.drills.runner import DrillRunner
 from convoy.drills.trial import OVERRIDES

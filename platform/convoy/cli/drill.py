@@ -11,7 +11,7 @@ from rich.console import Console
 
 from convoy.cli.options import JSON
 from convoy.config.errors import ConfigError
-from convoy.drills import registry
+from convoy.drills import faults
 from convoy.drills.fault import DrillPlan, GangSize
 from convoy.drills.result import notes, table
 from convoy.drills.runner import DrillRunner
@@ -22,7 +22,7 @@ WIDTH = 110
 
 def _lasting(quote: str = "") -> str:
     """The drills that --seconds is for."""
-    return " and ".join(sorted(f"{quote}{kind.name}{quote}" for kind in registry.DRILLS if kind.lasting))
+    return " and ".join(sorted(f"{quote}{kind.name}{quote}" for kind in faults.DRILLS if kind.lasting))
 
 
 @click.command()
@@ -56,12 +56,12 @@ def drill(
     """
     if name is None and not every:
         formatter = click.HelpFormatter()  # as wide as the terminal, 80 columns at most
-        formatter.write_dl([(kind.name, kind.summary) for kind in registry.DRILLS])
+        formatter.write_dl([(kind.name, kind.summary) for kind in faults.DRILLS])
         click.echo(formatter.getvalue(), nl=False)
         return
     if name is not None and every:
         raise ConfigError(f"drill {name} --all: give one of the two")
-    kinds = list(registry.DRILLS) if name is None else [registry.drill_named("drill", name)]
+    kinds = list(faults.DRILLS) if name is None else [faults.drill_named("drill", name)]
     if seconds is not None and not any(kind.lasting for kind in kinds):
         raise ConfigError(f"--seconds {seconds:g}: drill {name} ends by itself; {_lasting()} go on for a time")
     if keep is not None and Path(keep).exists():

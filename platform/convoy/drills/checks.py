@@ -31,6 +31,9 @@ from convoy.storage import Store
 STOPPED_SECONDS = 3.0
 """Target for all workers to be stopped whose gang has lost a node, or whose node has lost its gang."""
 
+SAVED_SECONDS = 10.0
+"""Target for the save that a gang agrees on for a notice, from the notice to the commit."""
+
 STILL_SECONDS = 5.0
 """Longer than that from one step to the next, and training has stopped."""
 
@@ -40,16 +43,16 @@ UNDER_WAY_SECONDS = 3.0
 """A save that has written all it needs when its storage fails is still committed, and told of within this."""
 
 
-def stopped_late(trial: Observation, nodes: Collection[int], target: float) -> list[str]:
+def stopped_late(trial: Observation, nodes: Collection[int]) -> list[str]:
     """Whether these nodes reported in time that none of their workers is left."""
     began = _began(trial)
     generation = max((e.generation for e in trial.events if e.t <= began), default=0)
     stops = [e for e in trial.events if isinstance(e, GangStopped) and e.generation == generation]
     took = {e.node: e.t - began for e in stops}
     found = [f"node {node} never told that its workers had been stopped" for node in sorted(set(nodes) - took.keys())]
-    late = {node: took[node] for node in nodes if took.get(node, 0.0) > SLACK * target}
+    late = {node: took[node] for node in nodes if took.get(node, 0.0) > SLACK * STOPPED_SECONDS}
     found += [
-        f"the workers of node {node} were stopped after {seconds:.2f} s, more than {SLACK} times {target:g} s"
+        f"the workers of node {node} were stopped after {seconds:.2f} s, more than {SLACK} times {STOPPED_SECONDS:g} s"
         for node, seconds in sorted(late.items())
     ]
     return found
@@ -85,7 +88,7 @@ def notice_problems(trial: Observation, node: int | None, source: str, action: s
     ]
 
 
-def saved_late(trial: Observation, target: float, *, ends: bool) -> list[str]:
+def saved_late(trial: Observation, *, ends: bool) -> list[str]:
     """Whether what the gang agreed to save was committed in time. ends: the attempt ends with it."""
     began = _began(trial)
     stops = [e.step for e in trial.events if isinstance(e, Stopping) and e.reason == "preempted" and e.t >= began]
@@ -96,8 +99,8 @@ def saved_late(trial: Observation, target: float, *, ends: bool) -> list[str]:
     if not agreed:
         return ["nothing was saved after the notice"]
     took = min(agreed)
-    if took > SLACK * target:
-        return [f"the save was committed {took:.2f} s after the notice, more than {SLACK} times {target:g} s"]
+    if took > SLACK * SAVED_SECONDS:
+        return [f"the save was committed {took:.2f} s after the notice, more than {SLACK} times {SAVED_SECONDS:g} s"]
     return []
 
 

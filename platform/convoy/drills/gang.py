@@ -7,17 +7,16 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from convoy.config.run import RunConfig
-from convoy.drills import hooks
 from convoy.drills.fault import Fault, GangProgress, GangSize
 from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, local_position, start
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.gang.task import Task
-from convoy.gang.workers.processes import descendants, environment_of, living, name_of, read_stat
+from convoy.gang.workers.processes import descendants, environment_of, living, name_of, read_stat, state_of
 from convoy.job.events.log import EventReader
 from convoy.job.events.types import Event
 from convoy.job.heartbeat import read_mark
@@ -36,6 +35,13 @@ SOON_SECONDS = 30.0
 
 RUN = "Drill/1"
 """In place of a Metaflow run's pathspec."""
+
+Order = Literal["hang", "fail", "exit", "allocate", "poison", "crawl"]
+"""hang: hold the interpreter's lock for ever. fail: raise an error. exit: end with success. allocate: take memory until
+there is none. poison: a weight becomes NaN. crawl: every step takes several times as long from now on."""
+
+ORDERS = "CONVOY_DRILL_ORDERS"
+"""Environment variable: the folder where a process finds its orders and answers them."""
 
 T = TypeVar("T")
 
@@ -63,7 +69,7 @@ class DrillGang(ABC):
         self.token = f"{os.getpid()}-{job}"
         self._events: list[Event] = []
         self._reader = EventReader(self.store)
-        self._orders = hooks.Orders(self.folder)
+        self._orders = self.folder / "orders"
 
     def __enter__(self) -> "DrillGang":
         return self
@@ -86,13 +92,16 @@ class DrillGang(ABC):
             injected=tuple(self.injected),
         )
 
-    def wait_for(self, what: str, happened: Callable[[], T | None], seconds: float = SOON_SECONDS) -> T:
-        """The first true value of `happened()`. Raises DrillError if there is none in time."""
+    def wait_for(
+        self, what: str, happened: Callable[[], T | None], seconds: float = SOON_SECONDS, every: float = LOOK_SECONDS
+    ) -> T:
+        """The first true value of `happened()`. Raises DrillError if there is none in time. every: seconds between two
+        calls."""
         deadline = time.monotonic() + seconds
         while not (value := happened()):
             if time.monotonic() > deadline:
                 raise DrillError(f"{what}: did not happen in {seconds:g} s")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(every)
         return value
 
     def wait_for_event(self, what: str, which: Callable[[Event], bool], seconds: float = SOON_SECONDS) -> Event:
@@ -128,10 +137,27 @@ class DrillGang(ABC):
 
     # What is done.
 
-    def order(self, rank: int, what: hooks.Order) -> float:
+    def order(self, rank: int, what: Order) -> float:
         """Have a worker do it, in its own process, as if it came from the training: wall time at which it began to.
-        The fault must have `hooks`."""
-        return self._orders.give(self.worker(rank), what)
+
+        The process that workers are forked from finds `inside/sitecustomize.py` on its path, if the fault has `hooks`:
+        a file says what the worker does, a signal says when. The training's own code has nothing of it. Raises
+        DrillError if the worker does not heed the order, and ProcessLookupError if it ends before.
+        """
+        pid = self.worker(rank)
+        answer = self._orders / f"{pid}.answer"
+        (self._orders / str(pid)).write_text(what)
+        os.kill(pid, signal.SIGRTMIN + 7)  # named here: a laptop that only plans drills may not have it
+
+        def answered() -> bool:
+            if state_of(pid) == "gone" and not answer.exists():
+                raise ProcessLookupError(f"process {pid} ended before it heeded the order to {what}")
+            return answer.exists()
+
+        self.wait_for(f"the answer of process {pid} to the order to {what}", answered)
+        began = float(answer.read_text())
+        answer.unlink()
+        return began
 
     def kill_node(self, node: int) -> float:
         """All processes of a node are killed, as if its machine was gone; wall time. Its connections close."""
@@ -182,9 +208,12 @@ class DrillGang(ABC):
 
     def _environment(self, node: int | None) -> dict[str, str]:
         """Of a node's agent. node: None where all are started by one process."""
-        own: Mapping[str, str] = self.fault.environment(node or 0)
-        hooked = self._orders.environment() if self.fault.hooks else {}
-        return {**os.environ, MARK: self.token, **hooked, **own}
+        environment = {**os.environ, MARK: self.token}
+        if self.fault.hooks:
+            self._orders.mkdir(exist_ok=True)
+            path = [str(Path(__file__).with_name("inside")), *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment |= {ORDERS: str(self._orders), "PYTHONPATH": os.pathsep.join(path)}
+        return {**environment, **self.fault.environment(node or 0)}
 
 
 class LocalGang(DrillGang):

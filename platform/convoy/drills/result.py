@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from rich.table import Table
 
 from convoy.drills.fault import Fault
+from convoy.drills.faults import drill_named
 from convoy.drills.observe import SLACK
-from convoy.drills.registry import drill_named
 
 
 class TrialResult(BaseModel):

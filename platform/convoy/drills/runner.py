@@ -11,11 +11,10 @@ from random import Random
 from convoy.config.json_text import canonical_json
 from convoy.config.run import RunConfig
 from convoy.display.formatting import course
-from convoy.drills.compare_state import State
 from convoy.drills.fault import DrillPlan, Fault, GangSize
 from convoy.drills.faults.worker import Undisturbed
 from convoy.drills.result import DrillResult, TrialResult, result_of
-from convoy.drills.trial import run_trial, run_undisturbed
+from convoy.drills.trial import State, run_trial, run_undisturbed
 from convoy.gang.task import usable_cores
 
 COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")

@@ -1,24 +1,30 @@
-"""One trial: a gang is started, the fault comes, the gang ends, and what became of it is looked at."""
+"""One trial: a gang is started, the fault comes, the gang ends, and what became of it is looked at.
 
+The final state is compared with that of an undisturbed run bit for bit, by the bytes of the commits, without torch.
+"""
+
+import hashlib
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.checkpoint.format import DamagedCommitError
+from convoy.checkpoint.commits import describe
+from convoy.checkpoint.format import Commit, DamagedCommitError, PartRecord
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.drills import flow_gang
 from convoy.drills.checks import files_left, memory_left, processes_left
-from convoy.drills.compare_state import State, differing, final_state
 from convoy.drills.fault import SAVE_EVERY, STEPS, DrillPlan, Fault, GangSize
 from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang, LocalGang
 from convoy.drills.observe import Observation, problems
 from convoy.drills.result import TrialResult
-from convoy.job.lineage import read_history
+from convoy.job.lineage import newest_commit, places, read_history
 from convoy.job.record import ensure_record, job_store, tier_stores
-from convoy.storage import StoreUnavailable, open_store
+from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage.checksum import crc32c
 
 ATTEMPT_SECONDS = 120.0
 STEP_SECONDS = 1.5
@@ -38,6 +44,9 @@ MOST_PROBLEMS = 4
 
 MOST_ATTEMPTS = 4
 """Of a fault that comes once."""
+
+State = dict[str, str]
+"""A digest for each box of a tensor and for each plain value, by what it is of."""
 
 Undisturbed = Callable[[RunConfig, GangSize], State]
 """The final state of a gang with this configuration to which nothing happens."""
@@ -88,18 +97,24 @@ def run_trial(
     lacking = fault.missing() or (flow_gang.lacking(fault) if fault.flow else None)
     if lacking is not None:
         return TrialResult(ok=False, not_run=lacking), None
-    try:
-        ran = run_gang(fault, plan, job, jobs)
-        found, equal = list(ran.found), None
-        commit = ran.observed.commit
-        if fault.expected().same_state and commit is not None:
-            reference = undisturbed(undisturbed_config(ran.observed.config, commit.step), plan.size)
-            different = differing(ran.state, reference)
-            equal = not different
-            if different:
-                found.append(f"the final state differs in {len(different)} values, such as {different[0]}")
-    except (DrillError, TimeoutError, DamagedCommitError, StoreUnavailable) as error:
-        return TrialResult(ok=False, reason=f"{type(error).__name__}: {error}"), None
+    with ExitStack() as stack:
+        try:
+            fault.setup(stack)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            return TrialResult(ok=False, not_run=f"what the drill needs: {error}".splitlines()[0]), None
+        root = fault.root() or str(jobs)
+        try:
+            ran = run_gang(fault, plan, config_of(fault, plan, root), job, root)
+            stack.close()  # of the fault nothing is left while the undisturbed gang runs
+            found, equal, commit = list(ran.found), None, ran.observed.commit
+            if fault.expected().same_state and commit is not None:
+                reference = undisturbed(undisturbed_config(ran.observed.config, commit.step), plan.size)
+                different = differing(ran.state, reference)
+                equal = not different
+                if different:
+                    found.append(f"the final state differs in {len(different)} values, such as {different[0]}")
+        except (DrillError, TimeoutError, DamagedCommitError, StoreUnavailable) as error:
+            return TrialResult(ok=False, reason=f"{type(error).__name__}: {error}"), None
     lost, repeated = ran.observed.samples()
     return TrialResult(
         ok=not found,
@@ -116,16 +131,8 @@ def run_trial(
     ), ran.observed
 
 
-def run_gang(fault: Fault, plan: DrillPlan, job: str, jobs: Path) -> GangRun:
+def run_gang(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: str) -> GangRun:
     """The gang of a trial, to its end; nothing of it runs afterwards. Raises DrillError, StoreUnavailable, ..."""
-    with ExitStack() as stack:
-        fault.setup(stack)
-        root = fault.root() or str(jobs)
-        config = config_of(fault, plan, root)
-        return _run(fault, plan, config, job, root)
-
-
-def _run(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: str) -> GangRun:
     with new_gang(fault, config, job, root) as gang:
         course = _TrialRun(gang)
         course.run()
@@ -154,7 +161,7 @@ def _run(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: str) 
 
 def run_undisturbed(fault: Fault, plan: DrillPlan, config: RunConfig, jobs: Path, job: str) -> State:
     """The final state of a gang of this configuration. fault: none. Raises DrillError if something went wrong."""
-    ran = _run(fault, plan, config, job, str(jobs))
+    ran = run_gang(fault, plan, config, job, str(jobs))
     if ran.found:
         raise DrillError(f"the undisturbed run: {together(ran.found)}")
     return ran.state
@@ -252,3 +259,37 @@ def together(found: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
     more = len(found) - MOST_PROBLEMS
     return "; ".join([*found[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
+
+
+def final_state(tiers: Sequence[Store]) -> tuple[Commit | None, State]:
+    """The newest commit that counts on any tier, the root first, and its state; without one, nothing. Raises
+    StoreUnavailable, and DamagedCommitError where it is not what was written."""
+    history = read_history(tiers[0], tiers[1:])
+    newest = newest_commit(history)
+    if newest is None:
+        return None, {}
+    store = tiers[places(history, newest)[0]]
+    commit, parts = describe(store, newest)
+    state: State = {}
+    for part in parts:
+        state |= _state_of(store, commit, part)
+    return commit, state
+
+
+def differing(one: State, other: State) -> list[str]:
+    """What is not the same in both, or only in one of them."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+def _state_of(store: Store, commit: Commit, part: PartRecord) -> State:
+    files = [store.read(commit.shards + file.name) for file in part.files]
+    for file, data in zip(part.files, files, strict=True):
+        chunks = [data[start : start + part.chunk_bytes] for start in range(0, len(data), part.chunk_bytes)]
+        if [crc32c(chunk) for chunk in chunks] != file.crc32c:
+            raise DamagedCommitError(f"{store.uri}/{commit.shards}{file.name}: not what was written")
+    found = {}
+    for shard in part.shards:
+        data = files[shard.file][shard.start : shard.start + shard.bytes]
+        box = f"{shard.name} {shard.dtype} {shard.shape}: {shard.size} from {shard.offset}"
+        found[box] = hashlib.sha256(data).hexdigest()
+    return found | {f"value {value.name}": repr(value.value) for value in part.values}

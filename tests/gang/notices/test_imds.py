@@ -56,23 +56,23 @@ def test_a_forgotten_token_is_replaced_at_once(imds: Imds, server: ImdsStandIn) 
 
 
 def test_a_service_that_refuses_every_token_is_asked_twice_and_no_more(imds: Imds, server: ImdsStandIn) -> None:
-    server.schedule(TYPE, Reply(status=401))
+    server.set_reply(TYPE, Reply(status=401))
     assert refused(imds) == f"{server.url}: answered 401 to GET {TYPE}"
     assert server.requests == [PUT, Request("GET", TYPE, 401), PUT, Request("GET", TYPE, 401)]
 
 
 @pytest.mark.parametrize("status", [403, 404, 405, 500])
 def test_without_a_token_nothing_is_asked_for(imds: Imds, server: ImdsStandIn, status: int) -> None:
-    server.schedule(TOKEN, Reply(status=status))
+    server.set_reply(TOKEN, Reply(status=status))
     assert refused(imds) == f"{server.url}: answered {status} to the question for a token"
     assert [asked.method for asked in server.requests] == ["PUT"]
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 429, 500, 503])
 def test_an_error_is_told_and_forgotten(imds: Imds, server: ImdsStandIn, status: int) -> None:
-    server.schedule(TYPE, Reply(status=status))
+    server.set_reply(TYPE, Reply(status=status))
     assert refused(imds) == f"{server.url}: answered {status} to GET {TYPE}"
-    server.schedule(TYPE, Reply("back"))
+    server.set_reply(TYPE, Reply("back"))
     answer = imds.get(TYPE)
     assert answer is not None
     assert answer.text == "back"
@@ -80,14 +80,14 @@ def test_an_error_is_told_and_forgotten(imds: Imds, server: ImdsStandIn, status:
 
 def test_a_slow_service_is_waited_for_no_longer_than_the_timeout(imds: Imds, server: ImdsStandIn) -> None:
     imds.get(TYPE)
-    server.schedule(TYPE, Reply("late", delay_seconds=2))
+    server.set_reply(TYPE, Reply("late", delay_seconds=2))
     began = time.monotonic()
     assert refused(imds) == f"{server.url}: no answer within 0.3 s"
     assert time.monotonic() - began < 1.9
 
 
 def test_a_service_whose_tokens_do_not_arrive_is_told_with_the_usual_reason(imds: Imds, server: ImdsStandIn) -> None:
-    server.schedule(TOKEN, Reply(delay_seconds=2))
+    server.set_reply(TOKEN, Reply(delay_seconds=2))
     assert refused(imds) == (
         f"{server.url}: no answer within 0.3 s; in a container the instance's metadata hop limit must be at least 2"
     )

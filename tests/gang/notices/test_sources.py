@@ -122,13 +122,13 @@ def test_a_time_that_is_long_over_is_no_notice(spot: SpotSource, server: ImdsSta
 
 @pytest.mark.parametrize("at", ["soon", None, 17, "2026-13-01T00:00:00Z"])
 def test_a_notice_without_a_time_lasts_as_long_as_configured(spot: SpotSource, server: ImdsStandIn, at: object) -> None:
-    server.schedule(SPOT_ACTION, Reply(json.dumps({"action": "terminate", "time": at})))
+    server.set_reply(SPOT_ACTION, Reply(json.dumps({"action": "terminate", "time": at})))
     assert noticed(spot).deadline == pytest.approx(time.time() + 30, abs=2)
 
 
 @pytest.mark.parametrize("text", ["", "terminate", "[]", "null", "{}", '{"action": 3}', "<html>login</html>"])
 def test_what_is_not_understood_is_no_notice(spot: SpotSource, server: ImdsStandIn, text: str) -> None:
-    server.schedule(SPOT_ACTION, Reply(text))
+    server.set_reply(SPOT_ACTION, Reply(text))
     assert silent(spot).startswith(SPOT_ACTION)
 
 
@@ -146,17 +146,17 @@ def test_a_recommendation_is_a_notice_without_a_deadline(rebalance: RebalanceSou
 def test_a_recommendation_from_before_is_no_news_but_a_new_one_is(
     rebalance: RebalanceSource, server: ImdsStandIn
 ) -> None:
-    server.schedule(REBALANCE, Reply('{"noticeTime": "2026-11-21T10:00:00Z"}'))
+    server.set_reply(REBALANCE, Reply('{"noticeTime": "2026-11-21T10:00:00Z"}'))
     assert rebalance.poll() is None
     assert rebalance.poll() is None
-    server.schedule(REBALANCE, Reply('{"noticeTime": "2026-11-21T11:00:00Z"}'))
+    server.set_reply(REBALANCE, Reply('{"noticeTime": "2026-11-21T11:00:00Z"}'))
     assert noticed(rebalance).text.endswith("(told at 2026-11-21T11:00:00Z)")
 
 
 def test_a_recommendation_that_came_while_there_was_no_answer_yet_is_no_news(
     rebalance: RebalanceSource, server: ImdsStandIn
 ) -> None:
-    server.schedule(REBALANCE, Reply(status=500))
+    server.set_reply(REBALANCE, Reply(status=500))
     silent(rebalance)
     server.recommend_rebalance()
     assert rebalance.poll() is None
@@ -164,7 +164,7 @@ def test_a_recommendation_that_came_while_there_was_no_answer_yet_is_no_news(
 
 def test_a_recommendation_that_is_not_understood_is_none(rebalance: RebalanceSource, server: ImdsStandIn) -> None:
     assert rebalance.poll() is None
-    server.schedule(REBALANCE, Reply("yes"))
+    server.set_reply(REBALANCE, Reply("yes"))
     assert silent(rebalance) == f"{REBALANCE}: not understood: yes"
 
 

@@ -25,7 +25,7 @@ from convoy.display.page import Block, Callout, Column, Heading, Table, Text, co
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One group for the whole benchmark; its variants are drills. Raises ConfigError for a drill that does not
     exist."""
-    from convoy.drills.registry import drill_named  # fault injection is imported only where this suite runs
+    from convoy.drills.faults import drill_named  # fault injection is imported only where this suite runs
 
     for name in config.recovery.drills:
         drill_named("recovery.drills =", name)

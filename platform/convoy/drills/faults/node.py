@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from convoy.drills.checks import STOPPED_SECONDS, read_otherwise, stopped_late
+from convoy.drills.checks import read_otherwise, stopped_late
 from convoy.drills.fault import Expectation, Fault
-from convoy.drills.testbed.namespaces import Network, why_no_network
+from convoy.drills.testbed.namespaces import Network
 from convoy.job.events.types import Event, PeerSuspected
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ class NodeKill(Fault):
     summary = "all processes of a node other than node 0 are killed, its agent first"
     target_detected: ClassVar[float | None] = 1.5
     target_recovered = 12.0
-    stopped_seconds: ClassVar[float] = STOPPED_SECONDS
-    """Target for the workers of all other nodes."""
 
     @cached_property
     def victim(self) -> int:
@@ -46,7 +44,7 @@ class NodeKill(Fault):
 
     def check(self, trial: "Observation") -> list[str]:
         others = set(range(self.size.nodes)) - {self.victim}
-        return stopped_late(trial, others, self.stopped_seconds)
+        return stopped_late(trial, others)
 
 
 class Node0Kill(NodeKill):
@@ -69,8 +67,6 @@ class Partition(Fault):
     name = "partition"
     summary = "nothing comes from one node or to it any more, and nobody is told"
     target_detected = 2.0
-    stopped_seconds: ClassVar[float] = STOPPED_SECONDS
-    """Target for the workers of both sides."""
 
     @cached_property
     def victim(self) -> int:
@@ -84,7 +80,7 @@ class Partition(Fault):
     def missing(self) -> str | None:
         if self.flow:
             return "nodes apart: Metaflow starts all of a local run in one network"
-        return why_no_network() if self.size.nodes > 1 else "a second node"
+        return None if self.size.nodes > 1 else "a second node"
 
     def setup(self, stack: ExitStack) -> None:
         stack.enter_context(self.network)
@@ -113,10 +109,7 @@ class Partition(Fault):
         return Expectation(way="next attempt", causes=frozenset({"node_silent", "cut_off"}), node=node)
 
     def check(self, trial: "Observation") -> list[str]:
-        return [
-            *stopped_late(trial, set(range(self.size.nodes)), self.stopped_seconds),
-            *read_otherwise(trial),
-        ]
+        return [*stopped_late(trial, range(self.size.nodes)), *read_otherwise(trial)]
 
 
 class PartitionHeal(Partition):

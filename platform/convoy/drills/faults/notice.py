@@ -25,8 +25,6 @@ class _Notice(Fault):
     """One node gets a notice, by which the attempt is to end with all that was done saved."""
 
     target_detected = 1.5
-    saved_seconds: ClassVar[float] = 10.0
-    """Target for the agreed save, from the notice to the commit."""
     source: ClassVar[str] = "spot"
     """Of notices, that has it."""
 
@@ -69,7 +67,7 @@ class _Notice(Fault):
     def check(self, trial: "Observation") -> list[str]:
         return [
             *notice_problems(trial, self.noticing_node, self.source, "save_and_end"),
-            *saved_late(trial, self.saved_seconds, ends=True),
+            *saved_late(trial, ends=True),
             *lost_steps(trial),
         ]
 
@@ -130,7 +128,7 @@ class RebalanceNotice(_Notice):
     def check(self, trial: "Observation") -> list[str]:
         return [
             *notice_problems(trial, self.noticing_node, self.source, "save"),
-            *saved_late(trial, self.saved_seconds, ends=False),
+            *saved_late(trial, ends=False),
         ]
 
 

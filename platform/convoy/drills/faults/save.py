@@ -4,8 +4,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +65,8 @@ class KillDuringSave(_Killed):
         self._store, worker = gang.store, gang.worker(self.victim)
         for delay in (0.0, self.random.uniform(0.0, MOST_DELAY_SECONDS)):
             time.sleep(delay)
-            _await("a part that is being written", lambda: is_writing(gang.store, self.victim))
+            writing = partial(is_writing, gang.store, self.victim)
+            gang.wait_for("a part that is being written", writing, MOMENT_SECONDS, LOOK_SECONDS)
         at = time.time()
         os.kill(worker, signal.SIGKILL)
         self._cut_short = is_writing(gang.store, self.victim)
@@ -126,7 +127,7 @@ class KillDuringRestore(_Killed):
                 return False
             return mark.phase == "restore" or (mark.phase not in BEFORE_RESTORE and mark.at > began)
 
-        _await("a worker that restores", restores_or_has)
+        gang.wait_for("a worker that restores", restores_or_has, MOMENT_SECONDS, LOOK_SECONDS)
         with contextlib.closing(board_of(agent, self.size.nproc)) as board:
             at = time.time()
             os.kill(worker, signal.SIGKILL)
@@ -166,12 +167,3 @@ def board_of(agent: int, slots: int) -> Board:
             if "/memfd:convoy-board" in str(file.readlink()):
                 return Board(os.open(file, os.O_RDWR | os.O_CLOEXEC), slots)
     raise DrillError(f"the agent {agent} has no progress board")
-
-
-def _await(what: str, happened: Callable[[], bool]) -> None:
-    """A moment that passes soon. Raises DrillError."""
-    deadline = time.monotonic() + MOMENT_SECONDS
-    while not happened():
-        if time.monotonic() > deadline:
-            raise DrillError(f"{what}: there was none within {MOMENT_SECONDS:g} s")
-        time.sleep(LOOK_SECONDS)

@@ -1,15 +1,16 @@
 """Drills in which the job's root takes no more writes. Training goes on, and saves go to the next shared tier."""
 
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convoy.drills.checks import all_logged, saved_elsewhere, stood_still
 from convoy.drills.fault import SAVE_EVERY, Expectation, Fault, GangProgress
-from convoy.drills.testbed.mounts import Disk, Hoarder, small_memory, why_no_disk, why_no_memory
+from convoy.drills.testbed.mounts import Disk, hoarded, small_memory
 from convoy.job.events.types import Event, StorageBad
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
@@ -39,9 +40,13 @@ class _RootRefuses(Fault):
     """Seconds for which it did."""
 
     @property
+    @abstractmethod
     def place(self) -> Path:
         """Where the file system is mounted."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def refusing(self) -> AbstractContextManager[object]:
+        """While it is entered, the file system takes no writes."""
 
     @property
     def next_tier(self) -> Path:
@@ -64,23 +69,12 @@ class _RootRefuses(Fault):
 
     def inject(self, gang: "DrillGang") -> float:
         at = time.time()
-        self.befall()
-        self.refused = time.time()
-        try:
+        with self.refusing():
+            self.refused = time.time()
             gang.wait_for("a save on the next tier", lambda: self.alone_there(gang), ELSEWHERE_SECONDS)
             time.sleep(max(0.0, at + LEAST_SECONDS - time.time()))
-        finally:
             self.lasted = time.time() - at
-            self.pass_over()
         return at
-
-    def befall(self) -> None:
-        """From now on it takes no writes."""
-        raise NotImplementedError
-
-    def pass_over(self) -> None:
-        """It takes writes again."""
-        raise NotImplementedError
 
     def alone_there(self, gang: "DrillGang") -> bool:
         """Whether the next tier has a commit that the root lacks."""
@@ -107,9 +101,6 @@ class StorageFull(_RootRefuses):
     name = "storage-full"
     summary = "the job's root has no room left, until the next save has come to another tier"
 
-    def missing(self) -> str | None:
-        return why_no_memory()
-
     @property
     def place(self) -> Path:
         return self.folder / "memory"
@@ -117,11 +108,8 @@ class StorageFull(_RootRefuses):
     def setup(self, stack: ExitStack) -> None:
         stack.enter_context(small_memory(self.place, ROOM_MIB))
 
-    def befall(self) -> None:
-        self._hoarder = Hoarder(self.place)
-
-    def pass_over(self) -> None:
-        self._hoarder.leave()
+    def refusing(self) -> AbstractContextManager[object]:
+        return hoarded(self.place)
 
 
 class StorageHang(_RootRefuses):
@@ -129,9 +117,6 @@ class StorageHang(_RootRefuses):
 
     name = "storage-hang"
     summary = "writes to the job's root hang, until the next save has come to another tier"
-
-    def missing(self) -> str | None:
-        return why_no_disk()
 
     @cached_property
     def disk(self) -> Disk:
@@ -143,9 +128,8 @@ class StorageHang(_RootRefuses):
 
     def setup(self, stack: ExitStack) -> None:
         stack.enter_context(self.disk)
+        with self.disk.frozen():  # where that cannot be, the drill is not run
+            pass
 
-    def befall(self) -> None:
-        self.disk.freeze()
-
-    def pass_over(self) -> None:
-        self.disk.thaw()
+    def refusing(self) -> AbstractContextManager[object]:
+        return self.disk.frozen()

@@ -1,4 +1,4 @@
-"""Has the workers of a drill's gang heed orders; see `convoy/drills/hooks.py`. Python imports it as it starts, in every
+"""Has the workers of a drill's gang heed orders; see `convoy/drills/gang.py`. Python imports it as it starts, in every
 process that has this folder on its path: it does nothing but where workers are forked from."""
 
 import ctypes

@@ -24,12 +24,10 @@ REBALANCE = "meta-data/events/recommendations/rebalance"
 
 @dataclass(frozen=True)
 class Reply:
-    """What a path answers from some time on."""
+    """What a path answers."""
 
     text: str = ""
     status: int = 200
-    after_seconds: float = 0.0
-    """From when on, counted from the call that schedules it."""
     delay_seconds: float = 0.0
     """How long the answer is kept back."""
 
@@ -43,61 +41,60 @@ class Request:
     status: int
 
 
-GONE = Reply(status=404)
-
-
-class ImdsStandIn:
+class ImdsStandIn(ThreadingHTTPServer):
     """Answers on a port of this host while a `with` block runs. Paths are those below `/latest/`."""
+
+    daemon_threads = True
+    block_on_close = False
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self.requests: list[Request] = []
         """Every request so far, oldest first."""
-        self._replies: dict[str, list[tuple[float, Reply]]] = {}
+        self._replies = {path: Reply(text) for path, text in _INSTANCE.items()}
         self._tokens: dict[str, float] = {}
         """Until when each is good, by the monotonic clock."""
         self._lock = threading.Lock()
-        self._server = _Server((host, port), self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="imds", daemon=True)
-        for path, text in _INSTANCE.items():
-            self.schedule(path, Reply(text))
+        super().__init__((host, port), _Handler)
 
     @property
     def url(self) -> str:
         """For AWS_EC2_METADATA_SERVICE_ENDPOINT."""
-        host, port = self._server.server_address[:2]
+        host, port = self.server_address[:2]
         return f"http://{host!s}:{port}"
 
     def __enter__(self) -> "ImdsStandIn":
-        self._thread.start()
+        threading.Thread(target=self.serve_forever, args=(0.05,), name="imds", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
 
-    def schedule(self, path: str, *replies: Reply) -> None:
-        """What `path` answers from now on; before the first of `replies` is due, 404."""
-        now = time.monotonic()
-        due = sorted(((now + reply.after_seconds, reply) for reply in replies), key=lambda pair: pair[0])
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that would not wait for a slow answer is no fault of ours."""
+
+    def set_reply(self, path: str, reply: Reply | None = None) -> None:
+        """What `path` answers from now on; None: as if nothing had been set."""
         with self._lock:
-            self._replies[path] = due
+            self._replies.pop(path, None)
+            if reply is not None:
+                self._replies[path] = reply
 
-    def interrupt(self, action: str = "terminate", lead_seconds: float = 120.0, after_seconds: float = 0.0) -> None:
-        """Give the notice of a spot interruption after so long, `lead_seconds` ahead of it."""
-        at = utc(time.time() + after_seconds + lead_seconds)
-        self.schedule(SPOT_ACTION, Reply(f'{{"action": "{action}", "time": "{at}"}}', after_seconds=after_seconds))
+    def interrupt(self, action: str = "terminate", lead_seconds: float = 120.0) -> None:
+        """Give the notice of a spot interruption, `lead_seconds` ahead of it."""
+        at = utc(time.time() + lead_seconds)
+        self.set_reply(SPOT_ACTION, Reply(f'{{"action": "{action}", "time": "{at}"}}'))
         if action == "terminate":
-            self.schedule(TERMINATION_TIME, Reply(at, after_seconds=after_seconds))
+            self.set_reply(TERMINATION_TIME, Reply(at))
 
-    def recommend_rebalance(self, after_seconds: float = 0.0) -> None:
-        """Tell after so long that the instance is at a raised risk of interruption."""
-        at = utc(time.time() + after_seconds)
-        self.schedule(REBALANCE, Reply(f'{{"noticeTime": "{at}"}}', after_seconds=after_seconds))
+    def recommend_rebalance(self) -> None:
+        """The instance is at a raised risk of interruption."""
+        self.set_reply(REBALANCE, Reply(f'{{"noticeTime": "{utc(time.time())}"}}'))
 
     def calm(self) -> None:
         """Take all notices back."""
         for path in (SPOT_ACTION, TERMINATION_TIME, REBALANCE):
-            self.schedule(path)
+            self.set_reply(path)
 
     def forget_tokens(self) -> None:
         """Every token given so far is refused from now on."""
@@ -119,7 +116,7 @@ class ImdsStandIn:
             good_until = self._tokens.get(headers.get(TOKEN_HEADER, ""), 0.0)
         if time.monotonic() >= good_until:
             return Reply(status=401), {}
-        return self._scheduled(path) or GONE, {}
+        return self._reply(path) or Reply(status=404), {}
 
     def _token(self, headers: Any) -> tuple[Reply, dict[str, str]]:
         lifetime = headers.get(TTL_HEADER, "")
@@ -127,19 +124,17 @@ class ImdsStandIn:
             return Reply(status=400), {}
         if "X-Forwarded-For" in headers:  # a proxy that is open to the world must not give the instance's role away
             return Reply(status=403), {}
-        scheduled = self._scheduled(TOKEN)
-        if scheduled is not None and scheduled.status != 200:
-            return scheduled, {}
+        reply = self._reply(TOKEN) or Reply()
+        if reply.status != 200:
+            return reply, {}
         token = secrets.token_urlsafe(40)
         with self._lock:
             self._tokens[token] = time.monotonic() + int(lifetime)
-        return Reply(token, delay_seconds=scheduled.delay_seconds if scheduled else 0.0), {TTL_HEADER: lifetime}
+        return Reply(token, delay_seconds=reply.delay_seconds), {TTL_HEADER: lifetime}
 
-    def _scheduled(self, path: str) -> Reply | None:
-        now = time.monotonic()
+    def _reply(self, path: str) -> Reply | None:
         with self._lock:
-            due = [reply for at, reply in self._replies.get(path, []) if at <= now]
-        return due[-1] if due else None
+            return self._replies.get(path)
 
 
 _INSTANCE = {
@@ -156,20 +151,8 @@ def utc(unix: float) -> str:
     return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, address: tuple[str, int], imds: ImdsStandIn) -> None:
-        self.imds = imds
-        super().__init__(address, _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that would not wait for a slow answer is no fault of ours."""
-
-
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: ImdsStandIn
     protocol_version = "HTTP/1.1"
     server_version = "EC2ws"
     sys_version = ""
@@ -178,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         root, _, path = self.path.lstrip("/").partition("/")
-        reply, headers_sent = self.server.imds.answer(
+        reply, headers_sent = self.server.answer(
             self.command, path.rstrip("/") if root == "latest" else "", self.headers
         )
         time.sleep(reply.delay_seconds)

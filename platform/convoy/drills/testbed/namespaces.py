@@ -20,7 +20,7 @@ class Network:
 
     def prefix(self, host: int) -> Sequence[str]:
         """Of the command line of what runs on the host."""
-        return ["ip", "netns", "exec", self._host(host)]
+        return ["ip", "netns", "exec", self.name(host)]
 
     def unplug(self, host: int) -> None:
         """Nothing comes to the host any more, or from it; nobody is told."""
@@ -28,10 +28,6 @@ class Network:
 
     def plug(self, host: int) -> None:
         self._on_switch("link", "set", f"port{host}", "master", "bridge")
-
-    def mute(self, host: int, towards: int) -> None:
-        """Nothing comes from the host to the other one any more; what that one sends still comes."""
-        run("ip", "-n", self._host(host), "route", "add", "blackhole", f"{self.addresses[towards]}/32")
 
     def __enter__(self) -> Self:
         try:
@@ -49,7 +45,7 @@ class Network:
         self._on_switch("link", "add", "bridge", "type", "bridge")
         self._on_switch("link", "set", "bridge", "up")
         for host, address in enumerate(self.addresses):
-            name, port = self._host(host), f"port{host}"
+            name, port = self.name(host), f"port{host}"
             run("ip", "netns", "add", name)
             frames = ("mtu", str(self._mtu))
             self._on_switch(
@@ -61,21 +57,12 @@ class Network:
             run("ip", "-n", name, "link", "set", "eth0", "up")
 
     def _remove(self) -> None:
-        for name in (*map(self._host, range(len(self.addresses))), self._switch):
+        for name in (*map(self.name, range(len(self.addresses))), self._switch):
             with contextlib.suppress(RuntimeError):  # it was never made
                 run("ip", "netns", "delete", name)
 
-    def _host(self, host: int) -> str:
+    def name(self, host: int) -> str:
         return f"convoy-{self._id}-{host}"
 
     def _on_switch(self, *arguments: str) -> None:
         run("ip", "-n", self._switch, *arguments)
-
-
-def why_no_network() -> str | None:
-    """Why no such network can be made here, in one line; None: it can."""
-    try:
-        with Network(1):
-            return None
-    except RuntimeError as error:
-        return f"network namespaces cannot be made here: {error}".splitlines()[0]

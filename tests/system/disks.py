@@ -1,0 +1,40 @@
+"""What tests do to a file system beyond what drills do."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from convoy.drills.testbed.mounts import Disk, run, take_all
+from tests.system.processes import wait_until
+
+
+@contextlib.contextmanager
+def filled(folder: Path) -> Iterator[None]:
+    """A file takes all the room that is left, and none of what is given back."""
+    path = folder / "filler"
+    with path.open("wb", buffering=0) as filler:
+        take_all(filler)
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+@contextlib.contextmanager
+def read_only(disk: Disk) -> Iterator[None]:
+    """What was written stays to be read."""
+    wait_until(lambda: _turned_read_only(disk), f"{disk.path}: a file is always open for writing")
+    try:
+        yield
+    finally:
+        run("mount", "-o", "remount,rw", str(disk.path))
+
+
+def _turned_read_only(disk: Disk) -> bool:
+    try:
+        run("mount", "-o", "remount,ro", str(disk.path))
+    except RuntimeError as error:
+        if "busy" in str(error):
+            return False
+        raise
+    return True
