@@ -26,9 +26,8 @@ from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.task import Node, Task
 from convoy.gang.workers.compile_cache import CompileCache
-from convoy.gang.workers.log_upload import LogUpload
 from convoy.gang.workers.prefork import SCRIPTS, TRAINING, Prefork
-from convoy.gang.workers.worker import shared_environment
+from convoy.gang.workers.worker import LogUpload, shared_environment
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.types import ParamDtypeChoice
 from convoy.job.generations import FormationRefusedError

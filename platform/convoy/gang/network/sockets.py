@@ -39,9 +39,9 @@ def _listen_at(host: str) -> socket.socket | None:
 
 
 def _listen_everywhere() -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", 0), backlog=_BACKLOG)
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", 0), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
 
 
 class Dialer:

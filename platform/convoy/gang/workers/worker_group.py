@@ -54,7 +54,7 @@ class NodeContext:
     @property
     def is_remote(self) -> bool:
         """The root takes no growing files: what workers print is written here, and uploaded
-        (`gang/workers/log_upload.py`)."""
+        (`gang/workers/worker.py`)."""
         return is_shared(self.store.uri)
 
     def log_of(self, generation: int, rank: int) -> Path:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from convoy.gang.workers import log_upload
-from convoy.gang.workers.log_upload import LogUpload
+from convoy.gang.workers import worker
+from convoy.gang.workers.worker import LogUpload
 from convoy.job.rank_logs import log_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from tests.gang.tasks import wait_for
@@ -72,7 +72,7 @@ class Counting:
 def test_a_large_log_is_put_again_only_when_it_has_grown_by_a_quarter(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_upload, "SMALL_BYTES", 100)
+    monkeypatch.setattr(worker, "SMALL_BYTES", 100)
     store: Any = Counting()
     logs = LogUpload(store, tmp_path, upload_seconds=600)
     for size in (50, 60, 110, 120, 137, 138, 139):
