@@ -1,7 +1,8 @@
-"""The default benchmark is written out, and those of clusters can be measured on the machines of their names."""
+"""The default benchmark is written out, those of clusters fit their machines; what cannot be compared is refused."""
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,9 +12,9 @@ from convoy.benchmark.memory_estimate import memories, taking_turns
 from convoy.benchmark.plan import run_of
 from convoy.catalog.instances import instance
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench, with_presets
+from convoy.config.errors import ConfigError, leaves
 from convoy.config.loader import configs_folder, read_overrides
 from convoy.config.run import RunConfig
-from convoy.config.schema import leaves
 from convoy.launch.benchmark.split import shares_of
 from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import step_decorators
@@ -123,3 +124,31 @@ def test_on_more_machines_there_is_room_as_well() -> None:
     assert {each.spec.name for group in groups for each in group.refused} == {
         "baseline", "ddp", "without synchronisation",
     }  # fmt: skip
+
+
+TCP = {"name": "TCP", "set": {"NCCL_IB_DISABLE": 1}}
+EFA: dict[str, Any] = {"name": "EFA", "set": {"NCCL_IB_DISABLE": None}}
+
+
+def test_numbers_become_text_and_null_stays() -> None:
+    found = resolve_bench({"sync": {"environments": [TCP, EFA], "claims": "rdma"}}, {}).sync
+    assert [each.set for each in found.environments] == [{"NCCL_IB_DISABLE": "1"}, {"NCCL_IB_DISABLE": None}]
+
+
+@pytest.mark.parametrize(
+    ("sync", "told"),
+    [
+        ({"environments": [TCP]}, "must be two or more, of different names"),
+        ({"environments": [TCP, TCP]}, "must be two or more, of different names"),
+        ({"environments": [{"name": "A"}, {"name": "B"}]}, "must set different variables"),
+        ({"share": False}, "share = false: only with environments"),
+        ({"claims": "rdma"}, "only with environments"),
+        ({"environments": [TCP, EFA], "pairs": 5}, "sync.pairs = 5"),
+        ({"environments": [TCP, {"name": "PATH", "set": {"LD_PRELOAD": "x"}}]}, "LD_PRELOAD: must begin with NCCL_"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(sync: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve_bench({"sync": sync}, {})
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)

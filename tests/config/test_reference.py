@@ -9,10 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from convoy.config.benchmark import BenchConfig, EnvironmentConfig
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, leaves
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
-from convoy.config.schema import leaves
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()

@@ -1,4 +1,4 @@
-"""How a transformer is cut over ranks that share its products, and over stages, and what cannot be."""
+"""The mesh of each strategy; how a transformer is cut over ranks and over stages, and what cannot be."""
 
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
 from convoy.config.run import World, check_ranks
 from convoy.model.families import block_of
 from convoy.model.init import initialise
@@ -23,7 +24,7 @@ from convoy.parallel.pipeline import Pipeline, stage_blocks
 from convoy.training.process_groups import lost_peer
 from tests.ranks import on_ranks
 from tests.training.job import LLAMA, tiny
-from tests.training.sharded import sharded_model
+from tests.training.sharded import alone, sharded_model
 
 SHAPE = LLAMA | {"n_heads": 4, "n_kv_heads": 2, "d_ff": 72}
 STAGES = SHAPE | {"n_layers": 3}
@@ -204,3 +205,36 @@ def test_what_a_stage_raises_comes_through_as_it_is(where: str, tmp_path: Path) 
     found = on_ranks(2, fails, str(tmp_path / "store"), where)
     assert [told for told, _ in found] == ["lost peer", "TooMuch('of it')"]
     assert found[1][1] == "KeyError('it')"
+
+
+def _meshes(rank: int, path: str) -> list[tuple[tuple[str, ...], tuple[int, ...], list[int]]]:
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=4)
+    configs = (
+        ParallelConfig(),
+        ParallelConfig(strategy="ddp"),
+        ParallelConfig(strategy="hsdp", shard_size=2),
+        ParallelConfig(strategy="hsdp"),
+        ParallelConfig(strategy="hsdp", shard_size=1),
+    )
+    meshes = [build_mesh(config, "cpu", 4, 4) for config in configs]
+    return [(mesh.mesh_dim_names or (), tuple(mesh.shape), mesh["shard"].mesh.tolist()) for mesh in meshes]
+
+
+def test_neighbours_share_a_sharding_group(tmp_path: Path) -> None:
+    names = ("replicate", "shard")
+    for rank, found in enumerate(on_ranks(4, _meshes, str(tmp_path / "store"))):
+        pair = [0, 1] if rank < 2 else [2, 3]
+        assert found == [
+            (("shard",), (4,), [0, 1, 2, 3]),
+            (names, (4, 1), [rank]),
+            (names, (2, 2), pair),
+            (names, (1, 4), [0, 1, 2, 3]),
+            (names, (4, 1), [rank]),
+        ]
+
+
+@alone
+@pytest.mark.parametrize(("size", "ranks_per_node", "named"), [(3, 4, 3), (None, 3, 3), (8, 4, 8)])
+def test_a_group_that_does_not_divide_the_ranks_is_refused(size: int | None, ranks_per_node: int, named: int) -> None:
+    with pytest.raises(ConfigError, match=f"parallel.shard_size = {named}: must divide the number of ranks, 4"):
+        build_mesh(ParallelConfig(strategy="hsdp", shard_size=size), "cpu", 4, ranks_per_node)
