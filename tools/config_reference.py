@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from convoy.config.benchmark import BenchConfig
+from convoy.config.errors import Classes, Keys, classes_at
 from convoy.config.run import RunConfig
-from convoy.config.schema import Classes, Keys, classes_at
 from generated import replaced
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "configuration.md"

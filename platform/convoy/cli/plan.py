@@ -150,7 +150,7 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
     own = Measurements(
         calibration=plan_inputs.calibration_of(options["calibration"]),
         replacement_seconds=options["replacement_seconds"],
-        node_bytes_per_second=plan_inputs.bytes_per_second(options["write_gb_per_second"]),
+        node_bytes_per_second=options["write_gb_per_second"] and options["write_gb_per_second"] * 1e9,
         prices=plan_inputs.price_book(root, config.root, endpoint_url),
     )
     types = [_type(word) for word in options["instances"].split(",")] if options["instances"] else INSTANCES

@@ -131,17 +131,13 @@ def measurements(config: RunConfig, options: dict[str, Any], prices: PriceBook) 
         saving=_saving(options["stall_seconds"], options["durable_seconds"]),
         restart=None if options["restart_seconds"] is None else Restart(options["restart_seconds"]),
         replacement_seconds=options["replacement_seconds"],
-        node_bytes_per_second=bytes_per_second(options["write_gb_per_second"]),
+        node_bytes_per_second=options["write_gb_per_second"] and options["write_gb_per_second"] * 1e9,
         prices=prices,
         **_calibrated(config, options["calibration"], host_facts),
         **host_facts,
     )
     add_results = measurements_of(options["results"])
     return own if add_results is None else add_results(own, config, machine_of(config, **host_facts))
-
-
-def bytes_per_second(gb: float | None) -> float | None:
-    return None if gb is None else gb * 1e9
 
 
 def measurements_of(path: str | None) -> MeasurementsFor | None:

@@ -7,10 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.config.errors import ConfigError, nearest, one_line, yaml_value
+from convoy.config.errors import ConfigError, Keys, classes_at, nearest, one_line, yaml_value
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.config.schema import Keys, classes_at
 from convoy.config.yaml_text import YamlError, parse_yaml
 
 Tree = dict[str, Any]

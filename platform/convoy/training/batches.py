@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -62,16 +63,10 @@ class Data:
         """The tokenizer; None where tokens have no text."""
         return open_tokenizer(self.manifest, self.folder)
 
-    def _sequences(self, split: str) -> TokenSequences:
+    def _sequences(self, split: Literal["train", "validation"]) -> TokenSequences:
         data = self._config.data
-        return TokenSequences(
-            self.manifest,
-            self.folder,
-            "train" if split == "train" else "validation",
-            data.sequence_length,
-            data.respect_documents,
-            data.packing,
-        )
+        layout = data.sequence_length, data.respect_documents, data.packing
+        return TokenSequences(self.manifest, self.folder, split, *layout)
 
     def _step(self, step: int) -> Sequence[Batch]:
         train, samples = self._config.train, self._train.n_samples

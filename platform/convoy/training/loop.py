@@ -11,7 +11,7 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.measure.clock import Clock, OwnTime, UnknownTime
+from convoy.training.measure.clock import Clock, OwnTime
 from convoy.training.optimizer import learning_rate
 from convoy.training.step import URGENT_REASONS, Batch, Stepper, StepResult, StopReason, Vote
 
@@ -62,7 +62,7 @@ class Training:
     progress: Progress
     marker: Marker
     """Reports this rank's progress to the agent."""
-    own_time: OwnTime | UnknownTime
+    own_time: OwnTime
     updated: bool = False
     """This generation has applied an update."""
     nonfinite: int = 0
@@ -101,7 +101,7 @@ def train(t: Training) -> Progress:
             stopping(t, result.stop)
             break
         ends = t.progress.step == total or result.stop is not None
-        if ends or save_is_due(t) or save_is_wanted(t, result):
+        if ends or save_is_due(t) or (result.save and not t.nonfinite):
             save(t, last=ends)
         if evaluation_is_due(t, result):
             evaluate(t)
@@ -203,11 +203,6 @@ def save_is_due(t: Training) -> bool:
     saved = max(t.begun_at, t.saver.newest)
     failed_since = t.tried > saved
     return step // every > saved // every and (not failed_since or step - t.tried >= every / RETRY_SHARE)
-
-
-def save_is_wanted(t: Training, result: StepResult) -> bool:
-    """An agent ordered a save, and this step was finite."""
-    return result.save and not t.nonfinite
 
 
 def evaluation_is_due(t: Training, result: StepResult) -> bool:

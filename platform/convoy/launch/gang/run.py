@@ -11,7 +11,6 @@ from typing import Any
 
 from convoy.config.json_text import parse_json
 from convoy.config.run import RunConfig, World, check_ranks
-from convoy.display.page import Page
 from convoy.gang.rendezvous import marked_live
 from convoy.gang.task import Node, Script, Task
 from convoy.job.generations import FormationRefusedError, refusal_of
@@ -19,7 +18,7 @@ from convoy.job.record import SCRIPT_DATA, existing_record, job_store
 from convoy.launch.checks.compatibility import check, check_budget
 from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.node import formation, live_task, this_node
-from convoy.launch.gang.step import Draw, How
+from convoy.launch.gang.step import Draw
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 
@@ -51,8 +50,7 @@ def train(
     """
     from convoy.data.manifest import DataDamaged
 
-    with _plainly(DataDamaged), _failures_reach_other_nodes(config, job, current, call):
-        node = this_node(config, current, call, nproc_per_node, local_gpus())
+    with _as_node(config, job, current, call, nproc_per_node, DataDamaged) as node:
         check(config)
         check_budget(config)
         check_ranks(config, World(node.nodes, node.nproc_per_node))
@@ -71,8 +69,7 @@ def run_script(
     threads per rank and the card's pace count."""
     from convoy.launch.pricing import rent
 
-    with _plainly(), _failures_reach_other_nodes(config, job, current, call):
-        node = this_node(config, current, call, nproc_per_node, local_gpus())
+    with _as_node(config, job, current, call, nproc_per_node) as node:
         named = config.model.model_copy(update={"name": script.name})  # by which a job is shown
         task = Task(
             config=config.model_copy(update={"model": named}),
@@ -114,14 +111,18 @@ def _print_card_command(task: str) -> None:
 
 
 @contextlib.contextmanager
-def _plainly(*kinds: type[Exception]) -> Iterator[None]:
+def _as_node(
+    config: RunConfig, job: str, current: Any, call: int, nproc_per_node: int | None, *kinds: type[Exception]
+) -> Iterator[Node]:
+    """The node of this task, whose failures of these kinds end it plainly, and reach the other nodes."""
     from convoy.gang.messages import PreemptedError
     from convoy.job.generations import CommitsLostError, FormationRefusedError, GenerationLostError
     from convoy.launch.gang.step import GangFailedError
 
     unformed = (GenerationLostError, CommitsLostError, FormationRefusedError, TimeoutError)
     with plain_errors(GangFailedError, PreemptedError, *unformed, *kinds):
-        yield
+        with _failures_reach_other_nodes(config, job, current, call):
+            yield this_node(config, current, call, nproc_per_node, local_gpus())
 
 
 @contextlib.contextmanager
@@ -151,14 +152,10 @@ def _drawing(current: Any) -> Draw:
     """Draws on the task's card, where it has one."""
     card = getattr(current, "card", None)
     if card is None:
-        return _nowhere
+        return lambda page, how: None
     from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
 
     return lambda page, how: show(card, page) if how == "show" else draw(card, page, force=how == "write")
-
-
-def _nowhere(page: Page, how: How) -> None:
-    pass
 
 
 def _fetch_data(config: RunConfig, data: Json) -> None:
