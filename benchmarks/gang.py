@@ -94,14 +94,7 @@ def training(
     trained = trained or build_trained(config, ranks)
     marker = marker or Marker(None, 0)
     clock, began = clock_for(ranks.device, marker.pass_point), time.perf_counter()
-    stepper = Stepper(
-        trained.fsdp,
-        trained.optimizer,
-        Exchange(ranks.control),
-        clock,
-        clip_norm=config.train.clip_norm,
-        seed=config.train.seed,
-    )
+    stepper = Stepper(trained, config.train, config.parallel, Exchange(ranks.control), clock)
     events = EventWriter(store, assignment.generation, 0, ranks.place.rank)
     saver = Saver(assignment, ranks, trained, assignment.tiers, events, None, marker)
     return Training(

@@ -11,7 +11,7 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.measure.clock import Clock, OwnTime
+from convoy.training.measure.clock import Clock, OwnTime, UnknownTime
 from convoy.training.optimizer import learning_rate
 from convoy.training.step import URGENT_REASONS, Batch, Stepper, StepResult, StopReason, Vote
 
@@ -62,7 +62,7 @@ class Training:
     progress: Progress
     marker: Marker
     """Reports this rank's progress to the agent."""
-    own_time: OwnTime
+    own_time: OwnTime | UnknownTime
     updated: bool = False
     """This generation has applied an update."""
     nonfinite: int = 0

@@ -87,9 +87,7 @@ class OwnTime:
     """Seconds of a step that are a rank's own on a CPU: until it meets the others, and from then on what its main
     thread computes or waits for a core. While it waits for others it sleeps."""
 
-    def __init__(self, *, is_known: bool = True) -> None:
-        """is_known: False on a GPU, where the host waits for its own device and for other ranks alike."""
-        self._is_known = is_known
+    def __init__(self) -> None:
         self._file: int | None = None
         with contextlib.suppress(OSError):  # a kernel without it: then the wait for a core does not count
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
@@ -104,14 +102,26 @@ class OwnTime:
         self._busy_before = self._busy()
 
     def read(self) -> float:
-        """0: it is not known."""
-        return self._alone + self._busy() - self._busy_before if self._is_known else 0.0
+        return self._alone + self._busy() - self._busy_before
 
     def _busy(self) -> float:
         waited = 0 if self._file is None else int(os.pread(self._file, 128, 0).split()[1])
         return time.thread_time() + waited / 1e9
 
 
-def own_time_for(device: torch.device) -> OwnTime:
+class UnknownTime:
+    """On a GPU the host cannot tell: it waits for its own device and for other ranks alike."""
+
+    def start(self) -> None:
+        """Nothing is measured."""
+
+    def meet(self) -> None:
+        """Nothing is measured."""
+
+    def read(self) -> float:
+        return 0.0
+
+
+def own_time_for(device: torch.device) -> OwnTime | UnknownTime:
     """For the thread that trains, which must create it."""
-    return OwnTime(is_known=device.type != "cuda")
+    return UnknownTime() if device.type == "cuda" else OwnTime()
