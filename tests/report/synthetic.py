@@ -1,4 +1,4 @@
-"""Event logs of jobs that never ran, with a clock of their own."""
+"""Event logs of jobs that never ran, with a clock of their own; and what their pages show."""
 
 import contextlib
 import math
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy.config.run import RunConfig
+from convoy.display.page import Page, Value, Values
 from convoy.job.events.types import (
     CheckpointSaved,
     Environment,
@@ -188,6 +189,16 @@ def restarted_job() -> list[Event]:
     log.steps(86, 170)
     log.finish(170)
     return log.events
+
+
+def blocks(page: Page, kind: type) -> list[Any]:
+    """The blocks of that kind on the page."""
+    return [block for block in page.blocks if isinstance(block, kind)]
+
+
+def value(page: Page, title: str) -> Value:
+    """The headline number of that title."""
+    return next(v for values in blocks(page, Values) for v in values.items if v.title == title)
 
 
 def write_log(job: Store, events: Iterable[Event]) -> None:

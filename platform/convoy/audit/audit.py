@@ -110,12 +110,11 @@ def _shared(runs: Sequence[Run]) -> Run | None:
 
 def _solved(parts: Parts) -> tuple[Solved, Quantities]:
     stated_values: Quantities = {}
-    laws: list[Law] = [*comparisons.laws(parts.runs), *comparisons.without_base(parts.runs)]
+    laws: list[Law] = comparisons.laws(parts.runs)
     bounds: list[Bound] = []
     for run in parts.runs:
         stated_values |= stated(run) | reliability.stated(run)
         laws += [law for subject in _SUBJECTS for law in subject.laws(run)]
-        laws += money.savings(run)
         bounds += [*throughput.bounds(run), *money.bounds(run), *hardware.bounds(run), *reliability.bounds(run)]
     for saved in parts.checkpoints:
         stated_values |= checkpoints.stated(saved)

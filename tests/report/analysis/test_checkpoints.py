@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.display.page import Callout, Heading, Page, Table, Text, Value, Values
+from convoy.display.page import Callout, Heading, Table, Text, Value
 from convoy.job.events.types import (
     CheckpointAlert,
     CheckpointCopied,
@@ -25,7 +25,7 @@ from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page
 from convoy.report.train_report import Checkpoint, SaveCounts, TrainReport
 from tests.campaign import examples
-from tests.report.synthetic import CONFIG, Log
+from tests.report.synthetic import CONFIG, Log, blocks, value
 
 pytestmark = pytest.mark.campaign
 
@@ -84,21 +84,18 @@ def by_step(report: TrainReport) -> dict[int, Checkpoint]:
     return {c.step: c for c in report.checkpoints}
 
 
-def value(report: TrainReport) -> Value:
-    found = [v for block in _blocks(report, Values) for v in block.items if v.title == "Last checkpoint"]
-    assert len(found) == 1
-    return found[0]
+def saved(report: TrainReport) -> Value:
+    return value(live_page(report, CONFIG), "Last checkpoint")
 
 
 def _blocks(report: TrainReport, kind: type) -> list[Any]:
-    page: Page = live_page(report, CONFIG)
-    return [block for block in page.blocks if isinstance(block, kind)]
+    return blocks(live_page(report, CONFIG), kind)
 
 
 def test_a_checkpoint_is_verified_when_every_part_was_read_back_whole() -> None:
     log = Saves().formed().saved(10).saved(20).read_back(10, 0).read_back(20, 0).read_back(20, 0)
     assert [c.verified for c in log.report.checkpoints] == [False, False]
-    assert value(log.report).subtitle == "2.00 MB, not verified yet, 1 older one kept"
+    assert saved(log.report).subtitle == "2.00 MB, not verified yet, 1 older one kept"
 
     log.read_back(20, 1, error="timed out")
     assert [c.verified for c in log.report.checkpoints] == [False, False]
@@ -107,7 +104,7 @@ def test_a_checkpoint_is_verified_when_every_part_was_read_back_whole() -> None:
     log.read_back(10, 1).read_back(20, 1)
 
     assert [c.verified for c in log.report.checkpoints] == [True, True]
-    assert value(log.report) == Value("Last checkpoint", "step 20", "2.00 MB, verified, 1 older one kept", "plain")
+    assert saved(log.report) == Value("Last checkpoint", "step 20", "2.00 MB, verified, 1 older one kept", "plain")
 
 
 def test_a_host_that_reads_wrongly_is_named_and_the_checkpoint_stays() -> None:
@@ -167,13 +164,13 @@ def test_a_save_that_went_to_the_next_tier_says_so_and_the_first_one_lags() -> N
     moments = [m.text for m in log.report.timeline]
     assert f"Checkpoint at step 20 failed on {FSX}: no space left; it goes to {S3}" in moments
     told = f"2.00 MB, on {S3}, not verified yet, 1 older one kept, 1 moved to another tier"
-    assert value(log.report) == Value("Last checkpoint", "step 20", told, "warning")
+    assert saved(log.report) == Value("Last checkpoint", "step 20", told, "warning")
 
 
 def test_skipped_and_failed_saves_are_counted_apart() -> None:
     log = Saves().formed().saved(10).then(CheckpointSkipped(step=20, under_way=[15, 18])).failed(15).failed(18)
     assert log.report.saves == SaveCounts(skipped=1, given_up=2)
-    assert value(log.report).subtitle == "2.00 MB, not verified yet, 1 skipped, 2 given up"
+    assert saved(log.report).subtitle == "2.00 MB, not verified yet, 1 skipped, 2 given up"
     assert any(
         m.text == "Checkpoint at step 20 skipped: those of steps 15 and 18 were not done" for m in log.report.timeline
     )
@@ -209,7 +206,7 @@ def test_what_was_pruned_everywhere_or_damaged_is_no_checkpoint_any_more() -> No
     log.pruned((1, 10), tier=S3).damaged(30)
     assert steps(log.report) == []
     assert log.report.saves.damaged == 1
-    assert value(log.report).value == "none"
+    assert saved(log.report).value == "none"
     moments = [m.text for m in log.report.timeline]
     assert f"Checkpoint at step 30 of generation 1 is damaged on {FSX}: chunk 3 differs" in moments
     assert "Removed checkpoints at steps 20: 5 B" in moments

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from convoy.display.page import Callout, Heading, Page, Table, Text, Value, Values
+from convoy.display.page import Callout, Heading, Table, Text
 from convoy.display.terminal import show
 from convoy.job.events.types import (
     CheckpointSaved,
@@ -29,13 +29,14 @@ from convoy.job.events.types import (
 )
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page
-from convoy.report.train_report import Incident, TrainReport
+from convoy.report.train_report import Incident
 from tests.campaign import examples
 from tests.report import naive
 from tests.report.synthetic import (
     CONFIG,
     STEP_SECONDS,
     Log,
+    blocks,
     failed_job,
     finished_job,
     restarted_job,
@@ -49,15 +50,6 @@ pytestmark = pytest.mark.campaign
 def only(events: list[Event]) -> Incident:
     (incident,) = fold(events, 170).incidents
     return incident
-
-
-def blocks(page: Page, kind: type) -> list[Any]:
-    return [block for block in page.blocks if isinstance(block, kind)]
-
-
-def value(report: TrainReport, title: str) -> Value:
-    items: list[Value] = [v for values in blocks(final_page(report, CONFIG), Values) for v in values.items]
-    return next(v for v in items if v.title == title)
 
 
 def started(log: Log, generation: int, run: str = "TrainFlow/7", attempt: int = 0, parent: int | None = None) -> None:

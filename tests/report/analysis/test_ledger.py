@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from convoy.display.page import Heading, Page, Table, Text, Value, Values
+from convoy.display.page import Heading, Table, Text, Value
 from convoy.display.terminal import show
 from convoy.job.events.types import (
     CheckpointCopied,
@@ -34,7 +34,7 @@ from convoy.report.pages.train import final_page
 from tests.campaign import examples
 from tests.report import naive
 from tests.report.analysis.test_incidents import HAPPENINGS, disturbed
-from tests.report.synthetic import CONFIG, Log, finished_job
+from tests.report.synthetic import CONFIG, Log, finished_job, value
 
 pytestmark = pytest.mark.campaign
 
@@ -155,14 +155,14 @@ def test_a_price_that_is_not_known_leaves_no_total_and_is_named() -> None:
     assert [machine.usd is None for machine in found.machines] == [False, True]
     page = final_page(fold(preempted_job({0: SPOT, 1: SPOT}, {0: UNKNOWN, 1: UNKNOWN}), 10), CONFIG)
     why = "not known: the catalog has no spot price of p9.48xlarge in us-east-1"
-    assert value(page) == Value("Cost", "—", why)
+    assert value(page, "Cost") == Value("Cost", "—", why)
 
 
 def test_a_local_run_has_no_cost_and_says_so() -> None:
     report = fold(finished_job(), 170)
     assert report.cost is None
-    assert value(final_page(report, CONFIG)).subtitle == "not known: these machines have no price"
-    assert "Cost" not in headings(final_page(report, CONFIG))
+    assert value(final_page(report, CONFIG), "Cost").subtitle == "not known: these machines have no price"
+    assert Heading("Cost") not in final_page(report, CONFIG).blocks
 
 
 def test_a_node_whose_log_is_lost_costs_what_the_others_do() -> None:
@@ -354,8 +354,9 @@ def test_of_any_history_the_money_went_where_a_naive_fold_says(happenings: list[
 
 def test_the_page_tells_what_it_cost_line_by_line() -> None:
     page = final_page(fold(preempted_job({0: SPOT, 1: SPOT}, {0: ON_DEMAND, 1: ON_DEMAND}), 10), CONFIG)
-    assert value(page).value == "329.40 USD"
-    assert value(page).subtitle.startswith("32.9 USD per million tokens, 12.9 % less than on demand (378.00 USD)")
+    spent = value(page, "Cost")
+    assert spent.value == "329.40 USD"
+    assert spent.subtitle.startswith("32.9 USD per million tokens, 12.9 % less than on demand (378.00 USD)")
     tables = [b for b in page.blocks if isinstance(b, Table) and b.headers[0] == "What"]
     table, uses = (b for b in tables if {"USD", "Productive"} & {*b.headers})
     assert table.rows[0][:4] == ("p4d.24xlarge, spot, us-east-1", "9.00 node-hours", "9 an hour", "81.00 USD")
@@ -366,11 +367,3 @@ def test_the_page_tells_what_it_cost_line_by_line() -> None:
     show(page, Console(file=out, width=80, force_terminal=False))
     for each in (table, uses):
         assert re.search(f"^{' +'.join(each.headers)} *$", out.getvalue(), re.MULTILINE)  # no heading is cut
-
-
-def value(page: Page) -> Value:
-    return next(item for b in page.blocks if isinstance(b, Values) for item in b.items if item.title == "Cost")
-
-
-def headings(page: Page) -> list[str]:
-    return [b.text for b in page.blocks if isinstance(b, Heading)]

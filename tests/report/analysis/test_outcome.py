@@ -9,8 +9,8 @@ from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
 from convoy.report.pages.script import script_page
 from convoy.report.pages.train import final_page, live_page
-from tests.report.analysis.test_incidents import blocks, started, step
-from tests.report.synthetic import CONFIG, Log
+from tests.report.analysis.test_incidents import started, step
+from tests.report.synthetic import CONFIG, Log, blocks
 
 BY = "run TrainFlow/7 on somewhere (pid 42)"
 BEATS = Heartbeat(2.0, live=True, by=BY)

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from convoy.display.page import Callout, Page
+from convoy.display.page import Callout
 from convoy.display.terminal import show
 from convoy.job.events.types import (
     GangStopped,
@@ -19,7 +19,7 @@ from convoy.job.events.types import (
 from convoy.report.analysis.timeline import TOGETHER_SECONDS, nodes_in_words
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page
-from tests.report.synthetic import CONFIG, Log, failed_job, restarted_job, running_job
+from tests.report.synthetic import CONFIG, Log, blocks, failed_job, restarted_job, running_job
 
 FULL = "No space left on device"
 
@@ -28,10 +28,6 @@ def log_of_a_running_job() -> Log:
     log = Log(events=running_job())
     log.t = log.events[-1].t
     return log
-
-
-def callouts(page: Page) -> list[Callout]:
-    return [block for block in page.blocks if isinstance(block, Callout)]
 
 
 def lines(log: Log) -> list[str]:
@@ -45,7 +41,7 @@ def test_a_tier_in_trouble_stands_on_the_card_until_it_is_well() -> None:
         log.wait(0.5)
     (trouble,) = fold(log.events).storage_troubles
     assert (trouble.tier, trouble.problem, trouble.nodes, trouble.since) == ("/fsx/a", FULL, (0, 1), log.t - 1.0)
-    (shown,) = callouts(live_page(fold(log.events), CONFIG))
+    (shown,) = blocks(live_page(fold(log.events), CONFIG), Callout)
     assert (shown.title, shown.tone) == (f"Storage /fsx/a: {FULL}", "warning")
     assert shown.text == "Seen on nodes 0, 1. Training continues; nothing can be saved meanwhile."
 
@@ -54,7 +50,7 @@ def test_a_tier_in_trouble_stands_on_the_card_until_it_is_well() -> None:
     assert trouble.nodes == (1,)
     log.add(StorageGood(tier="/fsx/a", seconds=61.0), node=1)
     assert fold(log.events).storage_troubles == ()
-    assert callouts(live_page(fold(log.events), CONFIG)) == []
+    assert blocks(live_page(fold(log.events), CONFIG), Callout) == []
     assert lines(log)[-2:] == [
         f"Storage /fsx/a on nodes 0, 1: {FULL}",
         "Storage /fsx/a works again on nodes 0, 1, after 1 m 01 s",
@@ -66,7 +62,7 @@ def test_with_another_tier_saves_go_there() -> None:
     started = GenerationStarted(run="TrainFlow/7", nodes=2, world_size=2, tiers=["/fsx/a", "/backup/a"])
     log.events[0] = started.model_copy(update={"t": log.events[0].t})
     log.add(StorageBad(tier="/fsx/a", problem="no answer for 2.1 s", seconds=2.1), node=1)
-    (shown,) = callouts(live_page(fold(log.events), CONFIG))
+    (shown,) = blocks(live_page(fold(log.events), CONFIG), Callout)
     assert shown.text == "Seen on node 1. Training continues; saves go to another tier."
 
 
@@ -88,22 +84,22 @@ def test_a_restart_in_place_keeps_what_is_known_and_a_new_attempt_does_not() -> 
 def test_a_slow_node_stands_on_the_card_until_it_is_not_or_there_are_new_workers() -> None:
     log = log_of_a_running_job()
     log.add(SlowNode(slow_node=1, share=0.42, seconds=12.0), node=0)
-    (shown,) = callouts(live_page(fold(log.events), CONFIG))
+    (shown,) = blocks(live_page(fold(log.events), CONFIG), Callout)
     assert shown.title == "Node 1 is slow"
     assert shown.text.startswith("The others wait for it 42.0 % of their time.")
     assert lines(log)[-1] == "Node 1 is slow: the others wait for it 42.0 % of their time"
     log.add(SlowNode(slow_node=1, share=0.0, seconds=12.0), node=0)
-    assert callouts(live_page(fold(log.events), CONFIG)) == []
+    assert blocks(live_page(fold(log.events), CONFIG), Callout) == []
     assert lines(log)[-1] == "Node 1 is no longer slow"
 
 
 def test_a_job_that_ended_has_no_present_troubles() -> None:
     log = Log(events=failed_job())
     log.t = log.events[-1].t
-    before = callouts(final_page(fold(log.events), CONFIG))
+    before = blocks(final_page(fold(log.events), CONFIG), Callout)
     log.add(StorageBad(tier="/fsx/a", problem=FULL, seconds=0.1), node=1)
     log.add(SlowNode(slow_node=1, share=0.42, seconds=12.0), node=0)
-    assert callouts(final_page(fold(log.events), CONFIG)) == before
+    assert blocks(final_page(fold(log.events), CONFIG), Callout) == before
 
 
 def test_a_machine_that_is_not_fit_is_named() -> None:

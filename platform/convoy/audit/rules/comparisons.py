@@ -20,37 +20,22 @@ _OUTCOMES = ("throughput", "throughput_per_gpu", "samples_per_second", "step_tim
 
 
 def laws(runs: Sequence[Run]) -> list[Law]:
-    """Speedup and scaling efficiency, over the run that they are relative to."""
+    """Speedup and scaling efficiency over the run that they are relative to, or over one GPU where there is none."""
     implied = []
     for run in runs:
-        base = base_of(run, runs)
+        q, base = run.quantity, base_of(run, runs)
         if base is None:
+            implied.append(Law(((q("scaling_efficiency"), 1), (q("gpus"), 1), (q("speedup"), -1))))
             continue
-        of = run.rests_on("relative_to")
-        q, other = run.quantity, base.quantity
+        of, other = run.rests_on("relative_to"), base.quantity
         implied.append(Law(((q("speedup"), 1), (q("throughput"), -1), (other("throughput"), 1)), rests_on=of))
         if run.gpus == base.gpus != 0:
             continue  # a comparison of other settings
-        implied += [
-            Law(
-                ((q("scaling_efficiency"), 1), (q("throughput_per_gpu"), -1), (other("throughput_per_gpu"), 1)),
-                rests_on=of,
-            ),
-            Law(
-                ((q("scaling_efficiency"), 1), (q("gpus"), 1), (q("speedup"), -1), (other("gpus"), -1)),
-                rests_on=of,
-            ),
-        ]
+        efficiency, own, base_rate = q("scaling_efficiency"), q("throughput_per_gpu"), other("throughput_per_gpu")
+        implied.append(Law(((efficiency, 1), (own, -1), (base_rate, 1)), rests_on=of))
+        sizes = ((q("gpus"), 1), (q("speedup"), -1), (other("gpus"), -1))
+        implied.append(Law(((efficiency, 1), *sizes), rests_on=of))
     return implied
-
-
-def without_base(runs: Sequence[Run]) -> list[Law]:
-    """Of a run whose base the page does not name: efficiency over one GPU."""
-    return [
-        Law(((run.quantity("scaling_efficiency"), 1), (run.quantity("gpus"), 1), (run.quantity("speedup"), -1)))
-        for run in runs
-        if base_of(run, runs) is None
-    ]
 
 
 def base_of(run: Run, runs: Sequence[Run]) -> Run | None:

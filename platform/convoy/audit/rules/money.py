@@ -34,6 +34,7 @@ def laws(run: Run) -> list[Law]:
             rests_on=of,
         ),
         Law(((q("spot_share"), 1), (q("on_demand_price"), 1), (q("spot_price"), -1))),
+        Law(((q("dearness"), 1), (q("spot_share"), 1))),
     ]
     paid = {"spot": "spot_price", "on_demand": "on_demand_price"}.get(claims.market)
     if paid:
@@ -45,7 +46,7 @@ def bounds(run: Run) -> list[Bound]:
     q = run.quantity
     saved = "spot prices are at most 90 % below those on demand"
     return [
-        # 1 / (1 - savings), for a bound is from above.
+        # Dearness is 1 / (1 - savings), for a bound is from above.
         Bound(q("dearness"), exactly(1 / (1 - MOST_SAVED.value)), "unlikely", saved),
         Bound(q("spot_price"), q("on_demand_price"), "contradiction", "spot is never dearer than on demand"),
     ]
@@ -89,8 +90,3 @@ def _confusion(run: Run, gpus: int, stated: Span, usual: Span) -> str:
     if nodes > 1 and not stated.times(exactly(1 / nodes)).apart(usual):
         return f"the price of all {nodes:.0f} machines for that of one?"
     return ""
-
-
-def savings(run: Run) -> list[Law]:
-    """The quantity of the bound on savings."""
-    return [Law(((run.quantity("dearness"), 1), (run.quantity("spot_share"), 1)))]

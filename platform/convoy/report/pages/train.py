@@ -8,7 +8,7 @@ from convoy.display import formatting
 from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values, folded
 from convoy.report.analysis.outcome import state_word
 from convoy.report.pages import checkpoint_sections, cost_sections, incident_sections, sections
-from convoy.report.train_report import TrainReport, Validation
+from convoy.report.train_report import TrainReport
 
 if TYPE_CHECKING:
     from convoy.planner.plan_schema import Plan
@@ -119,7 +119,8 @@ def _loss(report: TrainReport) -> Value:
     last = report.validations[-1] if report.validations else None
     if last is not None and last.step >= report.step:
         first = report.validations[0]
-        return Value("Validation loss", formatting.significant(last.loss), _from_first(first, last, first.loss))
+        since = f"step {last.step:,}" if first is last else f"from {formatting.significant(first.loss)}"
+        return Value("Validation loss", formatting.significant(last.loss), f"nats per token, {since}")
     if report.steps:
         newest = report.steps[-1]
         return Value("Training loss", formatting.significant(newest.loss), f"nats per token, step {newest.step:,}")
@@ -190,11 +191,3 @@ def _durable(report: TrainReport) -> Value:
     others = len(report.checkpoints) - 1
     older = [f"{formatting.plural(others, 'older one')} kept"] if others else []
     return Value("Last checkpoint", f"step {newest.step:,}", ", ".join(facts + older + troubles), tone)
-
-
-def _from_first(first: Validation, last: Validation, loss: float) -> str:
-    return (
-        f"nats per token, step {last.step:,}"
-        if first is last
-        else f"nats per token, from {formatting.significant(loss)}"
-    )
