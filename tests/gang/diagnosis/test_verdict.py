@@ -68,10 +68,6 @@ def failed(step: int = 0, cause: FailureKind = "exited", reason: str = "", code:
     return FailureDetected(cause=cause, failed_node=1, worker=1, exit_code=code, reason=reason, step=step)
 
 
-def test_nothing_seen_is_nothing_to_do() -> None:
-    assert judge([], 5.0, LEADER) == Wait()
-
-
 def test_a_killed_worker_restarts_the_gang_once_earlier_causes_had_their_time() -> None:
     seen = [killed(at=10.0, step=41)]
     assert judge(seen, 10.1, LEADER) == Wait(10.0 + SETTLE_SECONDS)

@@ -132,7 +132,3 @@ def test_a_proof_is_of_one_message() -> None:
 def test_what_is_no_nonce_is_refused(nonce: bytes) -> None:
     with pytest.raises(ValueError, match="a nonce of 32 bytes was expected"):
         Authenticator("ours", "called").set_challenge(nonce)
-
-
-def test_nonces_are_fresh() -> None:
-    assert len({Authenticator("ours", "caller").nonce for _ in range(100)}) == 100

@@ -382,7 +382,7 @@ def test_closing_leaves_no_thread_and_no_file_and_sending_after_it_does_no_harm(
 
 
 def test_a_killed_agent_is_seen_at_once_by_all_and_is_no_silence() -> None:
-    for victim in (0, 1, 2):
+    for victim in (0, 2):
         with agents(3) as gang:
             killed = gang[victim].signal(signal.SIGKILL)
             others = [agent for agent in gang if agent.node != victim]

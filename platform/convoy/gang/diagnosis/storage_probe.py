@@ -23,11 +23,13 @@ class ProbeSettings:
     """From one attempt to the next."""
     least_seconds: float
     """No answer is expected sooner, however quick the tier was so far."""
-    slack: float = 3.0
-    """An attempt fails after this many times the 99th percentile of the attempts before it."""
-    most_seconds: float = 30.0
-    """It fails after this in any case, however slow the tier was."""
 
+
+SLACK = 3.0
+"""An attempt fails after this many times the 99th percentile of the attempts before it."""
+
+MOST_SECONDS = 30.0
+"""It fails after this in any case, however slow the tier was."""
 
 FILES = ProbeSettings(every_seconds=1.0, least_seconds=2.0)
 """A folder, on this machine or on a file server: one that hangs is noticed after 2.5 s on average, one that is full
@@ -155,8 +157,7 @@ class _TierProbe:
         return TierChange(self.tier, self._store.uri, "", awake - self._bad_since)
 
     def _limit(self) -> float:
-        settings = self._settings
-        return min(max(settings.least_seconds, settings.slack * self._times.p99()), settings.most_seconds)
+        return min(max(self._settings.least_seconds, SLACK * self._times.p99()), MOST_SECONDS)
 
     def _run(self) -> None:
         while True:
