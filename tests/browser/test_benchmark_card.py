@@ -16,7 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, tokens_per_second
-from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED
+from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED
 from convoy.display.formatting import rate
 from tests.browser.test_cards import _open, _screenshot, _text
 from tests.flows.places import REPOSITORY, Place

@@ -4,7 +4,7 @@ from typing import Any
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.samples import BEYOND, DETECTED, DURABLE, RECOVERED, RESTORE, SAVE, STALL
+from convoy.benchmark.results.values import BEYOND, DETECTED, DURABLE, RECOVERED, RESTORE, SAVE, STALL
 from convoy.config.benchmark import CampaignConfig
 from tests.benchmark.results.cases import HARDWARE, a_case
 

@@ -19,7 +19,7 @@ from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case, Hardware
 from convoy.benchmark.results.files import write_case
-from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED
+from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED
 from convoy.config.benchmark import RecoveryConfig
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.model import TransformerConfig

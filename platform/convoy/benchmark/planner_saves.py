@@ -13,7 +13,7 @@ from typing import Any
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures, checkpoints, predict
 from convoy.benchmark.analysis.recovery import drills
 from convoy.benchmark.results.case import Case, Hardware
-from convoy.benchmark.results.samples import SampleMedian
+from convoy.benchmark.results.values import SampleMedian
 from convoy.checkpoint.writer.parts import bytes_per_second as pace
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig

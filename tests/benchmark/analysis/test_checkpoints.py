@@ -6,7 +6,7 @@ from convoy.benchmark.analysis.checkpoints import checkpoints, predict
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results import values
-from convoy.benchmark.results.samples import sample
+from convoy.benchmark.results.values import sample
 from convoy.display.markdown import to_markdown
 from tests.benchmark.results.cases import HARDWARE
 from tests.report.bench_survival import saves

@@ -10,7 +10,7 @@ from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results import values
 from convoy.benchmark.results.files import read_cases
-from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED
+from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED
 from convoy.config.benchmark import BenchConfig, RecoveryConfig
 from convoy.config.errors import ConfigError
 from convoy.drills.result import DrillResult, TrialResult, result_of

@@ -7,13 +7,16 @@ import pytest
 from convoy.benchmark.groups import VariantSpec
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
-from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL
 from convoy.benchmark.results.values import (
+    DURABLE,
     FIRST_SAVE_SECONDS,
     FIRST_STALL_SECONDS,
     PREDICTED_WRITERS,
     REST_BYTES,
+    RESTORE,
+    SAVE,
     SAVED_BYTES,
+    STALL,
 )
 from convoy.benchmark.suites.checkpoint import WITH, WITHOUT, predicted
 from convoy.benchmark.variants.convoy_saving import SAVES_AT_REST

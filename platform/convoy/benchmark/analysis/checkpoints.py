@@ -6,7 +6,7 @@ from typing import Literal
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL, SampleMedian, sample, sample_of
+from convoy.benchmark.results.values import DURABLE, RESTORE, SAVE, STALL, SampleMedian, sample, sample_of
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
 from convoy.stats.interval import FEWEST, Interval, interval

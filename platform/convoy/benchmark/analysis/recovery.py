@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.samples import BEYOND, DETECTED, RECOVERED, SampleMedian, sample_of
+from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED, SampleMedian, sample_of
 from convoy.stats.interval import Interval, proportion
 
 SUITE = "recovery"

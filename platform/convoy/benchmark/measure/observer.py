@@ -16,8 +16,7 @@ import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.power import Gpu, Meter, Used, nvml_gpu
-from convoy.benchmark.measure.step_shares import shares
-from convoy.benchmark.measure.trace import UnreadableTraceError, profiled, timeline
+from convoy.benchmark.measure.trace import UnreadableTraceError, profiled, shares, timeline
 from convoy.benchmark.results import values
 from convoy.benchmark.rounds import Measured
 from convoy.benchmark.variants.convoy import Ours

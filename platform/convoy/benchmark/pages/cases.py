@@ -6,7 +6,7 @@ from convoy.benchmark.analysis.model import CaseFigures, GroupFigures, verdict
 from convoy.benchmark.pages.charts import COLOURS, Row, bars, ratios, stacked_bars
 from convoy.benchmark.pages.headline import hardware_of
 from convoy.benchmark.results import values
-from convoy.benchmark.results.samples import SampleMedian
+from convoy.benchmark.results.values import SampleMedian
 from convoy.display import formatting
 from convoy.display.charts import BLUE, GREY
 from convoy.display.page import Block, Chart, Column, Table, Text, columns

@@ -1,14 +1,17 @@
-"""A folder of results: a JSON file for each case."""
+"""Where results are: in a folder, a JSON file for each case; below a root, those of this run and of earlier ones."""
 
 import os
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from convoy.benchmark.results.case import SCHEMA, Case
+from convoy.benchmark.results.fingerprint import fingerprint
 from convoy.config.errors import first_mistake
+from convoy.storage import ObjectMissing, Store
 
 
 class ResultUnreadableError(Exception):
@@ -68,3 +71,46 @@ def precedence(case: Case) -> tuple[bool, datetime]:
 def file_name(key: str) -> str:
     """The key with characters that every file system allows."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", key)
+
+
+PREFIX = "benchmarks/"
+
+
+def keep(store: Store, run: str, case: Case) -> None:
+    """Write a case. store: of the root. run: names the run that measured it; a case of the same run, key and
+    fingerprint is replaced."""
+    store.write(_name(run, case), case.model_dump_json().encode())
+
+
+def saved_cases(store: Store, run: str) -> list[Case]:
+    """All of a run, in the order of their keys: of each the newest that was measured, or else the newest."""
+    cases: dict[str, Case] = {}
+    for case in sorted(_read(store, sorted(store.sizes(f"{PREFIX}{file_name(run)}/"))), key=precedence):
+        cases[case.key] = case
+    return [cases[key] for key in sorted(cases)]
+
+
+def earlier(store: Store, case: Case) -> list[Case]:
+    """What was measured before `case` and may be compared with it, oldest first."""
+    own = f".{fingerprint(case)}.json"  # after the key, which earlier versions wrote otherwise
+    names = [name for name in store.sizes(PREFIX) if name.endswith(own)]
+    cases = [each for each in _read(store, names) if each.status == "measured" and each.key == case.key]
+    before = [each for each in cases if each.provenance.measured < case.provenance.measured]
+    return sorted(before, key=lambda each: each.provenance.measured)
+
+
+def _read(store: Store, names: Sequence[str]) -> list[Case]:
+    """Those that can be read, of this version or an older one."""
+    cases = []
+    for name in names:
+        try:
+            case = Case.model_validate_json(store.read(name))
+        except (ObjectMissing, ValidationError):
+            continue
+        if case.schema_version <= SCHEMA:
+            cases.append(case)
+    return cases
+
+
+def _name(run: str, case: Case) -> str:
+    return f"{PREFIX}{file_name(run)}/{file_name(case.key)}.{fingerprint(case)}.json"

@@ -11,8 +11,7 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures, Limit, Pred
 from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
-from convoy.benchmark.results.samples import SampleMedian
-from convoy.benchmark.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND
+from convoy.benchmark.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND, SampleMedian
 from convoy.checkpoint.writer.parts import PACED_SECONDS
 from convoy.config.benchmark import BenchConfig, MeasureConfig, PredictConfig
 from convoy.config.model import CustomModelConfig

@@ -14,7 +14,7 @@ from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.samples import SampleMedian
+from convoy.benchmark.results.values import SampleMedian
 from convoy.catalog.prices import PriceBook
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig

@@ -7,7 +7,7 @@ from convoy.benchmark.suites import peers
 from convoy.benchmark.variants.baseline import Baseline
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.convoy_saving import Saving
-from convoy.benchmark.variants.peer import Engine, Peer
+from convoy.benchmark.variants.peer import Engine, Peer, TorchDdp
 from convoy.benchmark.variants.ranks import world_of
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.run import RunConfig
@@ -56,8 +56,6 @@ def engine(kind: PeerKind, config: RunConfig, ranks: Ranks) -> Engine:
     """The library's own step over a model that it has distributed. Its package is imported here, and not before."""
     match peers.PEERS[kind].library:
         case "torch":
-            from convoy.benchmark.variants.ddp import TorchDdp
-
             return TorchDdp(config, ranks)
         case "accelerate":
             from convoy.benchmark.variants.accelerate import AccelerateFsdp2

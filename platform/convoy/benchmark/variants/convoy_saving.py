@@ -19,8 +19,16 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
-from convoy.benchmark.results.samples import DURABLE, RESTORE, SAVE, STALL
-from convoy.benchmark.results.values import FIRST_SAVE_SECONDS, FIRST_STALL_SECONDS, REST_BYTES, SAVED_BYTES
+from convoy.benchmark.results.values import (
+    DURABLE,
+    FIRST_SAVE_SECONDS,
+    FIRST_STALL_SECONDS,
+    REST_BYTES,
+    RESTORE,
+    SAVE,
+    SAVED_BYTES,
+    STALL,
+)
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.variant import Variant
 from convoy.checkpoint.errors import CheckpointError

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.results.case import Case, Hardware, Provenance, Status
-from convoy.benchmark.results.files import read_cases, write_case
-from convoy.benchmark.results.history import keep
+from convoy.benchmark.results.files import keep, read_cases, write_case
 from convoy.benchmark.results.values import OF_LARGEST
 from convoy.benchmark.suites.environments import merged_cases, turns
 from convoy.benchmark.suites.peers import without_missing_packages

@@ -50,7 +50,7 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
     Cases that an earlier attempt of this run measured are not measured again. Fails for a preemption, and if no gang of
     the share yielded any figure.
     """
-    from convoy.benchmark.results.history import keep, saved_cases
+    from convoy.benchmark.results.files import keep, saved_cases
     from convoy.launch.benchmark.groups import run_groups
     from convoy.launch.gang.step import GangFailedError
 
@@ -81,7 +81,7 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     """Draw the card; returns every case as plain data."""
     from convoy.benchmark.analysis.history import earlier_runs
     from convoy.benchmark.page import benchmark_page
-    from convoy.benchmark.results.history import earlier, saved_cases
+    from convoy.benchmark.results.files import earlier, saved_cases
     from convoy.catalog.prices import PriceBook
     from convoy.launch.pricing import read_prices
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show

@@ -2,7 +2,7 @@
 
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.fingerprint import fingerprint
-from convoy.benchmark.results.samples import STALL, sample, sample_of
+from convoy.benchmark.results.values import STALL, sample, sample_of
 from tests.benchmark.results.cases import a_case
 
 
