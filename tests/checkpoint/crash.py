@@ -18,12 +18,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from convoy.checkpoint.writer.coordinator import commit_when_complete
 from convoy.checkpoint.writer.parts import AbandonedError, write_part
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.storage import Store, open_store
 from tests.checkpoint.kills import WRITES, Kill, Moment
-from tests.checkpoint.torchless import TinyState, form, newest, restored
+from tests.checkpoint.torchless import TinyState, commit_when_complete, form, newest, restored
 
 STATE = TinyState(sizes=(5000, 3000), chunk_bytes=4096)
 """Writer 0 has two chunks, which S3 gets as a multipart upload; writer 1 has one, in one PUT."""

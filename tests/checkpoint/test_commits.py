@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.checkpoint.commits import (
-    CommitGoneError,
-    check_mounted,
-    create_commit,
-    file_digest,
-    read_commit,
-    read_part,
-)
+from convoy.checkpoint.commits import CommitGoneError, check_mounted, create_commit, file_digest, read_commit, read_part
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, part_name
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable, open_store

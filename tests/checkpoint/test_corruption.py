@@ -23,12 +23,11 @@ from convoy.checkpoint.format import Commit, PlainValue
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.restore.load import Damage, restore
 from convoy.checkpoint.state.layout import layout, make_plan
-from convoy.checkpoint.writer.coordinator import commit_when_complete
 from convoy.checkpoint.writer.parts import write_part
 from convoy.job.lineage import candidates, read_history
 from convoy.storage import Store, open_store
 from tests.campaign import examples
-from tests.checkpoint.torchless import form
+from tests.checkpoint.torchless import commit_when_complete, form
 
 pytestmark = pytest.mark.campaign
 

@@ -317,10 +317,7 @@ happenings = st.one_of(
 
 
 @examples(60)
-@given(
-    st.lists(st.integers(1, 4), min_size=GANGS, max_size=GANGS),
-    st.lists(happenings, min_size=10, max_size=60),
-)
+@given(st.lists(st.integers(1, 4), min_size=GANGS, max_size=GANGS), st.lists(happenings, min_size=10, max_size=60))
 def test_under_any_interleaving_nothing_is_read_or_deleted_wrongly_and_nobody_is_blocked(
     saves: list[int], plan: list[tuple[int | str, int]]
 ) -> None:

@@ -36,11 +36,10 @@ from convoy.checkpoint.state.layout import (
     note_rows,
 )
 from convoy.checkpoint.state.tensors import put_tensors, tensors_of
-from convoy.checkpoint.writer.coordinator import commit_when_complete
 from convoy.checkpoint.writer.parts import write_part
 from convoy.storage import Store, open_store
 from tests.campaign import examples
-from tests.checkpoint.torchless import form
+from tests.checkpoint.torchless import commit_when_complete, form
 from tests.ranks import on_ranks
 
 pytestmark = pytest.mark.campaign

@@ -10,14 +10,13 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from convoy.checkpoint.verify.commit import verify_commit
-from convoy.checkpoint.writer.coordinator import commit_when_complete
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, lineage, parse_commits, read_history
 from convoy.storage import Store, open_store
 from tests.checkpoint.test_protocol import GangState
-from tests.checkpoint.torchless import form, restored
+from tests.checkpoint.torchless import commit_when_complete, form, restored
 
 POLICY = RetentionConfig(keep_last=1)
 

@@ -2,11 +2,12 @@
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
-from convoy.checkpoint.commits import chunk_span, read_chunk, read_commit, read_part
+from convoy.checkpoint.commits import chunk_span, create_commit, read_chunk, read_commit, read_part
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, PlainValue, TensorInfo, TensorShard
 from convoy.checkpoint.messages import SetLayout, WritePart
-from convoy.checkpoint.writer.coordinator import commit_when_complete
+from convoy.checkpoint.writer.coordinator import commit_to_make
 from convoy.checkpoint.writer.parts import write_part
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, newest_commit, read_history
@@ -83,6 +84,11 @@ class TinyState:
         for request in reversed(requests):
             self.write(store, request)
         return commit_when_complete(store, store, requests[0])
+
+
+def commit_when_complete(store: Store, root: Store | None, request: WritePart, **waiting: Any) -> Commit:
+    """Wait for the parts of an attempt and commit it, as the coordinator's process does."""
+    return create_commit(store, commit_to_make(store, root, request, **waiting))
 
 
 def form(store: Store, *others: Store) -> int:

@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch import nn
 
 from convoy.checkpoint import CheckpointError, Checkpoints
-from convoy.checkpoint.state.replicas import difference
+from convoy.checkpoint.state import replicas
+from convoy.checkpoint.state.replicas import SHORT_BYTES, condensed, difference, digest
 from tests.checkpoint.test_api import gang
 
 
@@ -74,3 +75,32 @@ def test_a_save_in_which_the_ranks_differ_fails_and_names_the_tensor_or_value(tm
         "rank is not the same on all ranks: ranks 1, 2 differ from rank 0",
     ]
     assert second == third == [text.replace("saved: ", "saved: writer 0: ") for text in first]
+
+
+def of(tensor: torch.Tensor) -> int:
+    return digest(condensed(tensor))
+
+
+@pytest.mark.parametrize("elements", [1, 7, SHORT_BYTES // 4, SHORT_BYTES // 4 + 1, 100_003])
+def test_any_element_that_changes_or_changes_places_changes_the_digest(
+    elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "PIECE_WORDS", 1000)
+    tensor = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
+    wanted = of(tensor)
+    for at in {0, elements // 2, elements - 1}:
+        changed = tensor.clone()
+        changed.view(torch.int32)[at] ^= 1
+        assert of(changed) != wanted
+    if elements > 1:
+        assert of(tensor.roll(1)) != wanted
+        assert of(tensor.roll(2000)) != wanted
+
+
+def test_equal_elements_have_one_digest_however_they_lie_in_memory() -> None:
+    tensor = torch.arange(100_000.0).reshape(100, 1000)
+    odd_place = torch.cat((torch.zeros(1), tensor.reshape(-1)))[1:].reshape(100, 1000)
+    assert of(odd_place) == of(tensor.t().contiguous().t()) == of(torch.nn.Parameter(tensor)) == of(tensor)
+    assert of(tensor.reshape(-1).to(torch.complex64).conj()) == of(
+        tensor.reshape(-1).to(torch.complex64).conj().clone()
+    )

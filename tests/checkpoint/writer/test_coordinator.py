@@ -1,10 +1,16 @@
 """The commit comes when every part has, fits the others, and nothing newer is there; else it does not come."""
 
+import itertools
+import random
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.format import Commit, PartRecord, TensorInfo, TensorShard, file_name, part_name, shards_prefix
@@ -12,16 +18,18 @@ from convoy.checkpoint.messages import WritePart
 from convoy.checkpoint.writer import coordinator
 from convoy.checkpoint.writer.coordinator import (
     AttemptFailedError,
+    Box,
     SupersededError,
+    any_meet,
     check_newest,
-    commit_when_complete,
     whole_tensors,
 )
 from convoy.checkpoint.writer.parts import AbandonedError, abort_attempt
 from convoy.job.lineage import generation_name
 from convoy.storage import Store, StoreUnavailable, open_store
+from tests.campaign import examples
 from tests.checkpoint.shims import Faulty
-from tests.checkpoint.torchless import TinyState, form, newest, restored
+from tests.checkpoint.torchless import TinyState, commit_when_complete, form, newest, restored
 
 STATE = TinyState()
 PREFIX = shards_prefix(1, 5, "a")
@@ -315,3 +323,38 @@ def test_only_what_the_draft_describes_is_committed(local: Store) -> None:
         commit_when_complete(local, local, request(local, 1))
     with pytest.raises(ValueError, match="only the coordinator"):
         commit_when_complete(local, local, request(local, 0).model_copy(update={"step": 6}))
+
+
+@st.composite
+def some_boxes(draw: st.DrawFn) -> list[Box]:
+    dims = draw(st.integers(0, 3))
+    span = st.tuples(*[st.tuples(st.integers(0, 5), st.integers(0, 4))] * dims)
+    return [Box(tuple(o for o, _ in b), tuple(n for _, n in b)) for b in draw(st.lists(span, max_size=6))]
+
+
+def elements(box: Box) -> list[tuple[int, ...]]:
+    return list(itertools.product(*(range(o, o + n) for o, n in zip(box.offset, box.size, strict=True))))
+
+
+@pytest.mark.campaign
+@examples(300)
+@given(some_boxes())
+def test_boxes_meet_exactly_if_they_share_an_element(boxes: list[Box]) -> None:
+    shared = Counter(element for box in boxes for element in elements(box))
+    assert any_meet(boxes) == any(count > 1 for count in shared.values())
+
+
+def test_boxes_that_no_cut_separates_are_told_apart() -> None:
+    pinwheel = [Box((0, 0), (1, 2)), Box((0, 2), (2, 1)), Box((2, 1), (1, 2)), Box((1, 0), (2, 1)), Box((1, 1), (1, 1))]
+    assert not any_meet(pinwheel)
+    assert any_meet([*pinwheel, Box((1, 1), (1, 1))])
+
+
+def test_thousands_of_shards_are_cheap_however_a_tensor_was_cut() -> None:
+    for grid in [(4096, 1, 1), (1, 4096, 1), (16, 16, 16)]:
+        boxes = [Box(tuple(7 * i for i in at), (7, 7, 7)) for at in itertools.product(*map(range, grid))]
+        random.Random(0).shuffle(boxes)
+        began = time.thread_time()
+        assert not any_meet(boxes)
+        assert time.thread_time() - began < 2.0  # every pair of them would take some ten seconds
+        assert any_meet([*boxes, boxes[0]])

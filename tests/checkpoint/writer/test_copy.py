@@ -49,9 +49,7 @@ def folders(tmp_path: Path) -> tuple[Store, Store]:
     return source, target
 
 
-def test_a_copied_commit_holds_the_same_state_and_the_tier_tells_the_job_by_itself(
-    tiers: tuple[Store, Store],
-) -> None:
+def test_a_copied_commit_holds_the_same_state_and_the_tier_tells_the_job_by_itself(tiers: tuple[Store, Store]) -> None:
     source, target = tiers
     source.create(RECORD, b"the job")
     commit = STATE.save(source, 10)
@@ -176,9 +174,7 @@ def test_the_larger_a_part_the_longer_its_copy_is_waited_for(folders: tuple[Stor
         commit_copy(source, target, commit.ref, sleep=lambda _: None, clock=lambda: float(next(clock)))
 
 
-def test_who_waits_for_parts_stops_when_a_writer_says_that_its_part_will_not_come(
-    folders: tuple[Store, Store],
-) -> None:
+def test_who_waits_for_parts_stops_when_a_writer_says_that_its_part_will_not_come(folders: tuple[Store, Store]) -> None:
     source, target = folders
     commit = STATE.save(source, 10)
     copy_part(source, target, commit.ref, 0)
@@ -197,9 +193,7 @@ def test_who_waits_for_parts_stops_when_a_writer_says_that_its_part_will_not_com
     assert parse_commits(target.sizes("commits/")) == []
 
 
-def test_a_copy_whose_parts_are_all_there_is_committed_whatever_was_said_before(
-    folders: tuple[Store, Store],
-) -> None:
+def test_a_copy_whose_parts_are_all_there_is_committed_whatever_was_said_before(folders: tuple[Store, Store]) -> None:
     source, target = folders
     commit = STATE.save(source, 10)
     abort_copy(target, commit.ref, 2, "no space")

@@ -79,10 +79,7 @@ def test_what_a_second_host_finds_too_is_marked_at_the_next_commit(root: Store) 
     kept = Kept({"root": root})
     kept.inbox.put(request_of(later.ref, 0, ["root"], 0, HOSTS, 1, True).model_copy(update={"prune": False}))
     told = kept.end()
-    assert [(r.ref, r.damaged) for r in told if isinstance(r, PartVerified)] == [
-        (commit.ref, True),
-        (later.ref, False),
-    ]
+    assert [(r.ref, r.damaged) for r in told if isinstance(r, PartVerified)] == [(commit.ref, True), (later.ref, False)]
     evidence = read_damage(root, commit.ref)
     assert evidence is not None
     assert (evidence.host, evidence.confirmed_by) == ("good", "bad")

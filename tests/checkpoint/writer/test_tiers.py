@@ -1,6 +1,7 @@
 """Tiers are opened side by side: each is proven, unfit, out of reach or silent by itself."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,11 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint.writer import tiers as module
-from convoy.checkpoint.writer.tiers import Tiers
+from convoy.checkpoint.writer.tiers import Tiers, bounded
 from convoy.config.checkpoint import StoreConfig
-from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from convoy.storage.base import StoreUnfit
+from tests.checkpoint.shims import Faulty
 
 FIT, UNFIT, DOWN, SILENT = "fit", "unfit", "down", "silent"
 
@@ -99,3 +101,59 @@ def uri_of(store: Store | None) -> str | None:
 def test_another_place_is_opened_when_it_is_first_asked_for(places: Places) -> None:
     tiers = Tiers([FIT], StoreConfig())
     assert tiers.store("elsewhere", 30.0) is tiers.store("elsewhere", 30.0)
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = open_store(str(tmp_path))
+    made.create("generations/000001.json", b"{}")
+    return made
+
+
+def test_it_answers_and_fails_as_the_store_does(store: Store) -> None:
+    asked = bounded(store, 30.0)
+    assert asked.uri == store.uri
+    assert asked.sizes("generations/") == {"generations/000001.json": 2}
+    assert asked.read("generations/000001.json") == b"{}"
+    with pytest.raises(ObjectMissing):
+        asked.read("generations/000002.json")
+
+
+def test_a_call_that_hangs_is_an_outage_and_only_one_thread_is_left_behind(
+    store: Store, released: threading.Event
+) -> None:
+    seen = Faulty(store)
+    seen.hang("generations/", released)
+    asked = bounded(seen, 0.2)  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable, match=r"did not answer within 0.2 s"):
+        asked.sizes("generations/")
+    threads, began = threading.active_count(), time.monotonic()
+    for _ in range(20):
+        with pytest.raises(StoreUnavailable):
+            asked.sizes("generations/")
+    assert time.monotonic() - began < 20 * 0.2 / 2
+    assert threading.active_count() <= threads
+
+
+def test_when_it_has_answered_at_last_it_is_asked_again(store: Store, released: threading.Event) -> None:
+    seen = Faulty(store)
+    seen.hang("generations/", released)
+    asked = bounded(seen, 0.05)  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable):
+        asked.sizes("generations/")
+    released.set()
+    until = time.monotonic() + 30.0
+    while True:
+        try:
+            assert asked.sizes("generations/") == {"generations/000001.json": 2}
+            return
+        except StoreUnavailable:
+            assert time.monotonic() < until
+            time.sleep(0.01)
