@@ -339,8 +339,8 @@ def test_the_fingerprint_changes_with_what_a_job_may_not_change(tmp_path: Path) 
 
 def test_a_model_smaller_than_the_vocabulary_is_refused(tmp_path: Path) -> None:
     manifest = _prepare(_config(_corpus(tmp_path / "corpus")), tmp_path / "root")
-    check_vocabulary(manifest, 300)
+    check_vocabulary(manifest.vocab_size, 300)
     with pytest.raises(
         ConfigError, match=r"^model.vocab_size = 100: must be at least the tokenizer's vocabulary, 300$"
     ):
-        check_vocabulary(manifest, 100)
+        check_vocabulary(manifest.vocab_size, 100)

@@ -8,16 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from convoy.data.manifest import (
-    DATA_PREFIX,
-    FORMAT,
-    DataFile,
-    PreparedData,
-    Shard,
-    Split,
-    manifest_name,
-    read_manifest,
-)
+from convoy.data.manifest import DATA_PREFIX, FORMAT, DataFile, PreparedData, Shard, Split, manifest_name, read_manifest
 from convoy.storage import Store, StoreUnavailable
 
 SHARD_BYTES = 256 * 2**20

@@ -87,8 +87,8 @@ def _check_present(folder: Path, manifest: PreparedData) -> None:
     for file in manifest.files:
         size = _size(folder / file.name)
         if size != file.size:
-            found = "missing" if size is None else f"{size} bytes long"
-            raise DataDamaged(f"{folder / file.name}: {found}, should have {file.size} bytes; delete {folder.parent}")
+            length = "missing" if size is None else f"{size} bytes long"
+            raise DataDamaged(f"{folder / file.name}: {length}, should have {file.size} bytes; delete {folder.parent}")
 
 
 def _check_space(folder: Path, missing: list[DataFile]) -> None:

@@ -128,13 +128,8 @@ def fingerprint(manifest: PreparedData, config: DataConfig) -> str:
     return digest_of(facts)
 
 
-def check_vocabulary(manifest: PreparedData, model_vocab_size: int) -> None:
-    """Raise ConfigError if the data holds ids that the model does not know."""
-    require_vocabulary(manifest.vocab_size, model_vocab_size)
-
-
-def require_vocabulary(vocab_size: int, model_vocab_size: int) -> None:
-    """The same, of a vocabulary known otherwise."""
+def check_vocabulary(vocab_size: int, model_vocab_size: int) -> None:
+    """Raise ConfigError if data with so many ids holds some that the model does not know."""
     if vocab_size > model_vocab_size:
         raise ConfigError(
             f"model.vocab_size = {model_vocab_size}: must be at least the tokenizer's vocabulary, {vocab_size}"

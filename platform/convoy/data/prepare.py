@@ -31,9 +31,9 @@ from convoy.data.manifest import (
     PreparedData,
     Shard,
     check_lengths,
+    check_vocabulary,
     digest_of,
     read_manifest,
-    require_vocabulary,
 )
 from convoy.data.sources import SourceFile, content_digests, held_out, is_remote, iterate_files, list_files, no_files
 from convoy.data.tokenizer import (
@@ -72,10 +72,9 @@ def precheck(config: DataConfig, model_vocab_size: int | None = None) -> None:
         raise missing_datasets()
     if not isinstance(corpus, SyntheticCorpus) and next(iterate_files(corpus), None) is None:
         raise no_files(corpus)
-    if isinstance(config.tokenizer, FileTokenizer) and not isinstance(corpus, ShardsCorpus | SyntheticCorpus):
-        vocab_size = read_tokenizer_json(config.tokenizer).vocab_size
-        if model_vocab_size is not None:
-            require_vocabulary(vocab_size, model_vocab_size)
+    tokenizer = _file_tokenizer(config)
+    if tokenizer is not None and model_vocab_size is not None:
+        check_vocabulary(tokenizer.vocab_size, model_vocab_size)
 
 
 def prepare(config: DataConfig, store: Store) -> PreparedData:
@@ -117,9 +116,8 @@ def _from_index(store: Store, index: str) -> PreparedData | None:
 def _content_id(config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None) -> str:
     remote = is_remote(getattr(config.corpus, "path", ""))
     digests = content_digests(files, remote)
-    contents = [[file.name, digest] for file, digest in zip(files, digests, strict=True)]
-    if isinstance(config.corpus, ShardsCorpus):
-        contents = [[file.location, digest] for file, digest in zip(files, digests, strict=True)]
+    names = [file.location if isinstance(config.corpus, ShardsCorpus) else file.name for file in files]
+    contents = [[name, digest] for name, digest in zip(names, digests, strict=True)]
     return digest_of([_recipe(config, tokenizer), contents])
 
 

@@ -125,7 +125,7 @@ def permute(n: int, key: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.
         raise ValueError(f"indices from {indices.min()} to {indices.max()}: must be in range({n})")
     a = math.isqrt(n - 1) + 1
     b = -(-n // a)
-    round_keys = _round_keys(key)
+    round_keys = [np.uint64((key + (i + 1) * _GOLDEN) & _MASK_64) for i in range(_ROUNDS)]
     values = _feistel(indices.astype(np.uint64).ravel(), a, b, round_keys)
     outside = np.flatnonzero(values >= np.uint64(n))
     while outside.size:
@@ -133,10 +133,6 @@ def permute(n: int, key: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.
         values[outside] = walked
         outside = outside[walked >= np.uint64(n)]
     return values.astype(np.int64).reshape(indices.shape)
-
-
-def _round_keys(key: int) -> list[np.uint64]:
-    return [np.uint64((key + (i + 1) * _GOLDEN) & _MASK_64) for i in range(_ROUNDS)]
 
 
 def _feistel(values: npt.NDArray[np.uint64], a: int, b: int, round_keys: list[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -80,7 +80,7 @@ def prepare_data(config_json: Json, job: str) -> Json:
     assert config.root is not None
     with plain_errors():
         manifest = prepare(config.data, open_store(config.root, config.checkpoint.store))
-        check_vocabulary(manifest, config.model.vocab_size)
+        check_vocabulary(manifest.vocab_size, config.model.vocab_size)
         data_fingerprint = fingerprint(manifest, config.data)
         # Made here, so that the gang can tell a new job from one whose root is not mounted where it runs.
         ensure_record(job_store(config.root, job, config), job, config, data_fingerprint)

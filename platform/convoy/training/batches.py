@@ -32,7 +32,7 @@ class Data:
         found = fingerprint(manifest, config.data)
         if found != expected_fingerprint:
             raise DataDamaged(f"{root}: prepared data {data_id} has fingerprint {found}, not {expected_fingerprint}")
-        check_vocabulary(manifest, config.model.vocab_size)
+        check_vocabulary(manifest.vocab_size, config.model.vocab_size)
         check_lengths(manifest, config.data.sequence_length)
         self.manifest: PreparedData = manifest
         self.folder: Path = open_data(manifest, store, config.data)

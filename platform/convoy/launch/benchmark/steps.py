@@ -41,7 +41,7 @@ def prepare_data(shares: Sequence[Json]) -> None:
     with plain_errors():
         for group in _groups(shares):
             store = _store(group)
-            check_vocabulary(prepare(group.run.data, store), group.run.model.vocab_size)
+            check_vocabulary(prepare(group.run.data, store).vocab_size, group.run.model.vocab_size)
 
 
 def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
