@@ -56,6 +56,7 @@ def test_chunks_cover_a_file_without_gap_or_overlap(length: int, chunk_bytes: in
 def test_every_chunk_is_what_was_written(store: Store) -> None:
     commit, file = saved(store)
     data = STATE.data(0, 5)
+    assert part_bytes(store, commit, 0) == data
     assert [read(store, commit, file, i) for i in range(4)] == [data[i * CHUNK : (i + 1) * CHUNK] for i in range(4)]
 
 
@@ -128,8 +129,3 @@ def test_a_record_with_too_few_checksums_is_damage(local: Store) -> None:
     commit, file = saved(local)
     with pytest.raises(DamagedCommitError):
         read(local, commit, file.model_copy(update={"crc32c": file.crc32c[:3]}), 3)
-
-
-def test_a_whole_part_is_its_chunks(store: Store) -> None:
-    commit, _ = saved(store)
-    assert part_bytes(store, commit, 0) == STATE.data(0, 5)

@@ -58,12 +58,15 @@ def test_a_remote_dataset_is_copied_once(tmp_path: Path, remote: Store) -> None:
     assert open_data(manifest, remote, config) == folder
 
 
-def test_a_cut_copy_is_fetched_again(tmp_path: Path, remote: Store) -> None:
+def test_a_cut_or_deleted_copy_is_fetched_again(tmp_path: Path, remote: Store) -> None:
     config = _config(tmp_path)
     manifest = prepare(config, remote)
     shard = open_data(manifest, remote, config) / "train-00000.bin"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:100])
+    open_data(manifest, remote, config)
+    assert shard.read_bytes() == whole
+    shutil.rmtree(shard.parent)
     open_data(manifest, remote, config)
     assert shard.read_bytes() == whole
 
@@ -120,11 +123,3 @@ def test_the_cache_is_where_the_user_said_or_in_the_users_cache(monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
     assert cache_folder(DataConfig()) == Path("/var/cache/convoy")
     assert cache_folder(DataConfig(cache="~/mine")) == Path("/home/someone/mine")
-
-
-def test_a_deleted_cache_is_filled_again(tmp_path: Path, remote: Store) -> None:
-    config = _config(tmp_path)
-    manifest = prepare(config, remote)
-    folder = open_data(manifest, remote, config)
-    shutil.rmtree(folder)
-    assert (open_data(manifest, remote, config) / "train-00000.bin").exists()

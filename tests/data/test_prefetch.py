@@ -9,14 +9,10 @@ from convoy.data.prefetch import Prefetcher
 DEADLINE = 10.0
 
 
-def test_results_come_in_order_of_steps() -> None:
-    with Prefetcher(lambda step: step * 10, 3, 50) as results:
-        assert list(results) == [step * 10 for step in range(3, 50)]
-
-
-def test_no_steps_give_no_results() -> None:
-    with Prefetcher(lambda step: step, 5, 5) as results:
-        assert list(results) == []
+@pytest.mark.parametrize("end", [50, 3], ids=["47 steps", "none"])
+def test_results_come_in_order_of_steps(end: int) -> None:
+    with Prefetcher(lambda step: step * 10, 3, end) as results:
+        assert list(results) == [step * 10 for step in range(3, end)]
 
 
 def test_at_most_two_results_wait_and_one_is_being_built() -> None:

@@ -195,12 +195,9 @@ def _words(*special: str) -> Tokenizer:
     return tokenizer
 
 
-def test_the_end_of_a_document_is_the_first_known_token(tmp_path: Path) -> None:
-    assert read_tokenizer_json(_saved(tmp_path, _words("<|end_of_text|>", "</s>"))).eos_token == "</s>"
-
-
-def test_the_vocabulary_counts_added_tokens(tmp_path: Path) -> None:
-    assert read_tokenizer_json(_saved(tmp_path, _words("</s>", "<pad>"))).vocab_size == 5
+def test_the_end_of_a_document_is_the_first_known_token_and_the_vocabulary_counts_added_ones(tmp_path: Path) -> None:
+    facts = read_tokenizer_json(_saved(tmp_path, _words("<|end_of_text|>", "</s>")))
+    assert (facts.eos_token, facts.vocab_size) == ("</s>", 5)
 
 
 def test_the_end_of_a_document_can_be_named(tmp_path: Path) -> None:
