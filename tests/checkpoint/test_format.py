@@ -89,11 +89,21 @@ def test_a_file_of_the_greatest_length_is_within_s3_s_ten_thousand_parts() -> No
 
 @examples(300)
 @given(st.integers(0, len(RAW) * 8 - 1))
-def test_any_flipped_bit_is_damage(bit: int) -> None:
+def test_any_flipped_bit_is_damage_unless_it_says_the_same(bit: int) -> None:
     changed = bytearray(RAW)
     changed[bit // 8] ^= 1 << bit % 8
+    if json.loads(RAW) == _content(changed):  # in a digit beyond a float's precision
+        assert parsed(bytes(changed), "it") == parsed(RAW, "it")
+        return
     with pytest.raises(DamagedCommitError, match="it: "):
         parsed(bytes(changed), "it")
+
+
+def _content(raw: bytearray) -> object:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return None
 
 
 @examples(100)
