@@ -27,7 +27,7 @@ from convoy.job.events.types import (
 )
 from convoy.report.analysis.timeline import timeline
 from convoy.report.fold import fold
-from convoy.report.pages.script import script_page
+from convoy.report.pages.train import script_page
 from tests.gang.tasks import (
     DDP,
     a_node,

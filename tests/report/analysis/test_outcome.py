@@ -7,8 +7,7 @@ from convoy.job.events.types import FailureDetected, GenerationEnded, NoticeRece
 from convoy.job.heartbeat import Heartbeat
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
-from convoy.report.pages.script import script_page
-from convoy.report.pages.train import final_page, live_page
+from convoy.report.pages.train import final_page, live_page, script_page
 from tests.report.analysis.test_incidents import started, step
 from tests.report.synthetic import CONFIG, Log, blocks
 

@@ -3,8 +3,7 @@
 from convoy.display.page import Callout, Chart, Code, Heading, Page, Progress, Table, Text, Timeline, Value
 from convoy.job.events.types import Environment, Event, GenerationEnded, Stopping
 from convoy.report.fold import fold
-from convoy.report.pages.script import script_page
-from convoy.report.pages.train import final_page, live_page
+from convoy.report.pages.train import final_page, live_page, script_page
 from tests.report.synthetic import (
     CONFIG,
     LOG_TAIL,

@@ -25,8 +25,7 @@ from convoy.job.generations import refusal_of
 from convoy.job.record import job_store
 from convoy.launch.plans import JobPlan, Json
 from convoy.report.fold import fold
-from convoy.report.pages.script import script_page
-from convoy.report.pages.train import live_page
+from convoy.report.pages.train import live_page, script_page
 from convoy.report.tail import progress_line
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store, StoreUnavailable

@@ -1,4 +1,4 @@
-"""The pages of a training job: while it runs, and when it has ended, well or not."""
+"""The pages of a job: of training while it runs and when it has ended, well or not, and of a user's own script."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -77,6 +77,22 @@ def final_page(
             *folded(sections.events(report)),
             *sections.places(places),
             *folded(sections.facts(report, config)),
+        ),
+    )
+
+
+def script_page(report: TrainReport, name: str) -> Page:
+    """The page while the script runs, and when it has ended. name: of the script."""
+    facts = [state_word(report).capitalize(), *sections.gang(report), incident_sections.deaf_nodes(report)]
+    return Page(
+        name,
+        (
+            Heading(name, level=1),
+            Text(" · ".join(filter(None, facts)), quiet=True),
+            *sections.verdict(report, of_script=True),
+            Values((_script_step(report), _generations(report))),
+            *incident_sections.incidents(report),
+            *sections.events(report),
         ),
     )
 
@@ -191,3 +207,14 @@ def _durable(report: TrainReport) -> Value:
     others = len(report.checkpoints) - 1
     older = [f"{formatting.plural(others, 'older one')} kept"] if others else []
     return Value("Last checkpoint", f"step {newest.step:,}", ", ".join(facts + older + troubles), tone)
+
+
+def _script_step(report: TrainReport) -> Value:
+    if not report.step:
+        return Value("Step", "—", "the script has reported none")
+    return Value("Step", f"{report.step:,}", "the last one that the script reported")
+
+
+def _generations(report: TrainReport) -> Value:
+    count = len(report.generations)
+    return Value("Generations", f"{count:,}", "never restarted" if count < 2 else f"restarted {count - 1:,} times")
