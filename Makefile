@@ -15,7 +15,7 @@ PARALLEL := -n auto --durations 15
 help:
 	@echo "make train               train the default model on this machine and leave a card"
 	@echo "make bench               run the default benchmark on this machine and leave a card"
-	@echo "make check               lint, and run the tests that start no process: while you work"
+	@echo "make check               lint, and run the quick tests, which start no process: while you work"
 	@echo "make test-one T=TEST     run one file or test: make test-one T=tests/data/test_sampler.py"
 	@echo "make test                run the tests that need only the package index"
 	@echo "make test-slow           run whole jobs and benchmarks end to end; needs only the package index"

@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from mypy_boto3_s3 import S3Client
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.campaign import in_full, left_out, this_commit
+from tests.processes import STARTS, starts_processes
 
 settings.register_profile("convoy", deadline=None)  # how long an example takes tells of the machine's other work
 settings.load_profile("convoy")
@@ -58,6 +60,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         unwanted = left_out(items, this_commit())
         config.hook.pytest_deselected(items=unwanted)
         items[:] = [item for item in items if item not in set(unwanted)]
+    for item in items:
+        if starts_processes(item):
+            item.add_marker("processes")
     items.sort(key=lambda item: next((i for i, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
 
 
@@ -65,6 +70,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Where there are several processes."""
     config.option.loadscopereorder = False  # by how many tests a file has, which tells little of its time
     return _ByFile(config, log)
+
+
+_guarded: list[str] = []
+"""The test that is running, if `make check` runs it too."""
+
+
+def _refuse_processes(event: str, _: object) -> None:
+    if event in STARTS and _guarded:
+        pytest.fail(f"{_guarded[0]} starts a process ({event}): mark it with pytest.mark.processes")
+
+
+sys.addaudithook(_refuse_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that starts a process unless it is marked."""
+    marked = {"processes", "slow", "system"} & {mark.name for mark in item.iter_markers()}
+    _guarded[:] = [] if marked else [item.nodeid]
+    try:
+        return (yield)
+    finally:
+        _guarded.clear()
 
 
 @dataclass

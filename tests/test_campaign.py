@@ -4,6 +4,8 @@ import pytest
 
 from tests.campaign import left_out
 
+pytestmark = pytest.mark.processes
+
 FILE = """
 import pytest
 

@@ -27,6 +27,8 @@ from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.storage import open_store
 from tests.conftest import S3Server
 
+pytestmark = pytest.mark.processes
+
 OWN_BIN = str(Path(sys.prefix) / "bin")
 
 

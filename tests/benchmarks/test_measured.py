@@ -45,6 +45,7 @@ def test_ones_own_cpu_time_is_that_of_the_process_clock() -> None:
     assert cpu_seconds(os.getpid()) == pytest.approx(time.process_time(), abs=0.05)
 
 
+@pytest.mark.processes
 def test_a_record_has_commit_hardware_versions_and_command(tmp_path: Path) -> None:
     write_record(tmp_path / "record.json", {"options": {"out": tmp_path}})
     record = json.loads((tmp_path / "record.json").read_text())

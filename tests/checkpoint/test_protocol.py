@@ -40,7 +40,7 @@ from tests.campaign import examples
 from tests.checkpoint.stage import Actor, Killed, MemoryStore
 from tests.checkpoint.torchless import TinyState, part_bytes
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.processes]
 
 KEEP_LAST = 1
 POLICY = RetentionConfig(keep_last=KEEP_LAST)

@@ -17,6 +17,8 @@ from tests.flows.places import CONVOY
 from tests.report.bench_survival import faults, saves
 from tests.test_import_time import python, relative_cpu_time
 
+pytestmark = pytest.mark.processes
+
 PRESET = "configs/train/gpt-7b-p4d.yaml"
 
 

@@ -55,6 +55,7 @@ def test_what_is_nested_too_deep_is_refused_in_one_line(folder: Path, read: Call
     assert len(str(refused.value)) < 200 + len(os.fspath(folder))
 
 
+@pytest.mark.processes
 def test_overrides_nested_too_deep_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parse_overrides('{"model": ' + DEEP + "}")

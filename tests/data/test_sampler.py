@@ -53,6 +53,7 @@ def _expected(first: int, count: int, n: int, seed: int) -> list[tuple[int, int]
     return [(k // n, int(order[k // n][k % n])) for k in range(first, first + count)]
 
 
+@pytest.mark.processes
 @given(WORLDS, st.integers(0, 40), st.integers(1, 24), st.integers(1, 9), st.integers(1, 500), SEEDS)
 @examples(300)
 def test_a_step_consumes_exactly_its_global_samples_on_any_world_size(
@@ -79,6 +80,7 @@ def test_every_rank_makes_equally_many_passes_of_one_shape(
     assert all(m.epochs.shape == m.samples.shape for plan in plans for m in plan)
 
 
+@pytest.mark.processes
 @given(
     st.lists(st.tuples(WORLDS, st.integers(1, 5), st.integers(1, 6)), min_size=1, max_size=6),
     st.integers(16, 40),
@@ -109,6 +111,7 @@ def test_each_epoch_holds_every_sample_exactly_once(world: int, n: int, batch: i
         assert sorted(sample for e, sample in consumed if e == epoch) == list(range(n))
 
 
+@pytest.mark.processes
 @given(WORLDS, WORLDS, st.integers(0, 30), st.integers(16, 64), st.integers(1, 400))
 @examples(150)
 def test_the_set_of_a_step_does_not_depend_on_world_size_or_micro_batch(

@@ -264,6 +264,7 @@ def hugging_face_configs(draw: st.DrawFn) -> dict[str, Any]:
     return {"model_type": kind, **TINY[kind], **full, **{key: draw(st.sampled_from(options[key])) for key in chosen}}
 
 
+@pytest.mark.processes
 @given(tree=hugging_face_configs())
 @examples(15)
 def test_a_config_is_refused_or_gives_the_logits_of_transformers(

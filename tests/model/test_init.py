@@ -84,6 +84,7 @@ def test_values_do_not_depend_on_the_other_parameters() -> None:
     assert torch.equal(deeper["blocks.1.attention.qkv.weight"], shallow["blocks.1.attention.qkv.weight"])
 
 
+@pytest.mark.processes
 def test_activation_checkpointing_and_compilation_do_not_change_names_or_values() -> None:
     with torch.device("meta"):
         model = Transformer(GPT2)

@@ -14,7 +14,7 @@ from convoy.planner.validation.published import published, read_measured
 from convoy.planner.validation.validate import baseline_errors, median_abs, p90_abs
 from tests.campaign import times
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.processes]
 
 FOLDS = 10
 OTHERS = Path(__file__).with_name("other_clusters.csv")

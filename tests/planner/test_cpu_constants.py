@@ -19,6 +19,8 @@ from tests.benchmark.results.cases import MEASURED
 from tests.planner.own_cases import SMALL
 from tests.tools import tool as script
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:

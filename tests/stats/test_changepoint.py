@@ -6,6 +6,8 @@ import pytest
 from convoy.stats import changepoint as room
 from convoy.stats.changepoint import FEWEST_AFTER, FEWEST_BEFORE, changes, detectable
 
+pytestmark = pytest.mark.processes
+
 HISTORIES = 1000
 NOISE = 0.02
 

@@ -9,6 +9,8 @@ import pytest
 from convoy.stats import interval as room
 from convoy.stats.interval import FEWEST, Statistic, interval, median, ratio, ratio_of_samples, student_quantile
 
+pytestmark = pytest.mark.processes
+
 SIMULATIONS = 2000
 
 RHO = 0.7

@@ -38,6 +38,7 @@ def test_the_commit_is_that_of_the_sources_and_tells_of_changes(
     assert commit_of_sources().endswith("+changes")
 
 
+@pytest.mark.processes
 def test_of_the_environment_only_what_changes_speed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_ALGO", "Ring")
     monkeypatch.setenv("NCCL_SECRET_TOKEN", "hidden")

@@ -54,6 +54,7 @@ def test_memory_for_a_large_model_is_not_asked_of_drills(monkeypatch: pytest.Mon
     assert list(descriptions(share)) == ["recovery: gangs of 2 nodes on one host: node-kill, spot-notice"]
 
 
+@pytest.mark.processes
 def test_a_case_has_every_trial(tmp_path: Path) -> None:
     group = drills(tmp_path, "node-kill", nodes=2, trials=3)
     bad = GOOD.model_copy(
@@ -75,6 +76,7 @@ def test_a_case_has_every_trial(tmp_path: Path) -> None:
     assert "root" not in case.config
 
 
+@pytest.mark.processes
 def test_what_this_machine_cannot_run_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     group = drills(tmp_path, "partition")
     result = result_of("partition", [TrialResult(ok=False, not_run="root, for network namespaces")])
@@ -83,6 +85,7 @@ def test_what_this_machine_cannot_run_is_refused_with_what_it_lacks(tmp_path: Pa
     assert (case.samples, case.values) == ({}, {})
 
 
+@pytest.mark.processes
 def test_each_drill_is_written_as_soon_as_it_has_ended(tmp_path: Path) -> None:
     def run(name: str) -> DrillResult:
         if name == "spot-notice":

@@ -61,6 +61,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other) and repr(one) == repr(other)  # repr: -0.0 is not 0.0
 
 
+@pytest.mark.processes
 @given(VALUES)
 @examples(300)
 def test_every_value_comes_back_equal_and_of_its_type(value: Any) -> None:

@@ -127,6 +127,7 @@ def test_one_other_node_that_does_not_wait_hides_nobody_in_a_large_gang() -> Non
     assert waited_for(0, waits) < LEAST_SHARE
 
 
+@pytest.mark.processes
 @examples(60)
 @given(st.integers(2, 6), st.floats(0.0, 0.9), st.integers(0, 2**32))
 def test_ranks_that_wait_alike_are_never_slow(nodes: int, part: float, seed: int) -> None:

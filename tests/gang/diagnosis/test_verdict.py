@@ -351,6 +351,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     return Scene(seat, ordered, cause, node, None if cause == "node_gone" else rank)
 
 
+@pytest.mark.processes
 @given(scenes())
 @examples(300)
 def test_the_true_cause_is_found_whatever_comes_first(scene: Scene) -> None:

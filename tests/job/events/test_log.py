@@ -212,6 +212,7 @@ def test_an_outage_in_the_middle_of_a_poll_loses_and_repeats_nothing(tmp_path: P
     assert reader.poll() == []
 
 
+@pytest.mark.processes
 def test_a_hundred_thousand_events_are_read_about_as_fast_as_json_parses_their_lines(tmp_path: Path) -> None:
     store, texts = open_store(str(tmp_path)), list[bytes]()
     for rank in range(4):

@@ -25,7 +25,7 @@ from tests.planner.grid import GIB, GPT, LLAMA, P4D, cases, workload
 from tests.planner.test_plan import planned
 from tests.planner.tracked import tracked
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.processes]
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "train"
 PRESETS = sorted(path.stem for path in CONFIGS.glob("*-p*.yaml"))

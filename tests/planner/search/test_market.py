@@ -31,7 +31,7 @@ from convoy.planner.workload import Workload, as_rented, machine_of
 from tests.campaign import examples
 from tests.planner.test_plan import PRESETS, planned, preset
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.processes]
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)

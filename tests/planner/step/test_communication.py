@@ -47,6 +47,7 @@ def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("model", "keys"),
     [

@@ -13,6 +13,8 @@ from convoy.planner.validation.published import published, read_measured
 from convoy.planner.validation.validate import p90_abs, validate
 from tests.planner.validation.test_published import OTHERS, SHIPPED, write
 
+pytestmark = pytest.mark.processes
+
 
 def test_json_is_as_documented() -> None:
     result = CliRunner().invoke(main, ["plan", "validate", str(SHIPPED), "--json"])
