@@ -81,6 +81,7 @@ def test_the_command_s_help_imports_neither_torch_nor_metaflow() -> None:
     assert python("-c", program).splitlines()[-1] == "heavy:"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("room", LIGHT)
 def test_no_module_of_a_light_room_imports_torch_or_metaflow(room: str) -> None:
     heavy = set(python("-c", IMPORT_ALL, f"convoy.{room}").split())

@@ -159,6 +159,7 @@ WRONG: list[tuple[str, str, str, str]] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("path", "value", "kind", "words"), WRONG, ids=[f"{path}={value}" for path, value, *_ in WRONG]

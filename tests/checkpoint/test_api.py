@@ -66,6 +66,7 @@ def ckpt(tmp_path: Path) -> Iterator[Checkpoints]:
         yield opened
 
 
+@pytest.mark.sampled(2)
 def test_a_script_goes_on_where_it_stopped(store_uri: str) -> None:
     model, optimizer = model_and_optimizer(1)
     state = {"model": model, "optimizer": optimizer, "step": 0, "best": (1, float("inf"))}

@@ -83,6 +83,7 @@ def test_what_one_host_reads_wrongly_is_an_error_of_all_ranks_and_marks_nothing(
     assert (damaged(store), suspicions(store)) == (frozenset(), [])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_what_two_hosts_find_is_damage_on_all_ranks(job: Path, which: int) -> None:
     store = open_store(str(job / "job"))

@@ -220,6 +220,7 @@ def test_untouched_the_newest_is_restored(job: Path) -> None:
     assert loaded(job) == (2, [])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_change_of_any_file_is_found_and_the_commit_before_restored(

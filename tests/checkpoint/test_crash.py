@@ -25,6 +25,7 @@ S3_REQUESTS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(600)
 def test_a_kill_at_any_operation_leaves_exactly_a_committed_state_and_the_next_save_succeeds(
     store_uri: str, capsys: pytest.CaptureFixture[str]

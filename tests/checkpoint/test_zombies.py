@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import pytest
+
 from convoy.checkpoint.verify.commit import verify_commit
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig
@@ -78,6 +80,7 @@ def commits_of(store: Store, generation: int) -> list[int]:
     return sorted(ref.step for ref in parse_commits(store.sizes("commits/")) if ref.generation == generation)
 
 
+@pytest.mark.sampled(2)
 def test_a_superseded_gang_that_goes_on_saving_and_pruning_is_never_read_and_deletes_nothing(store_uri: str) -> None:
     store = open_store(store_uri)
     with process(zombie, store_uri, 1000) as old:
@@ -112,6 +115,7 @@ def prune_at(uri: str, moment: float) -> None:
     assert prune(store, 1, POLICY).error is None
 
 
+@pytest.mark.sampled(2)
 def test_of_several_that_prune_the_same_commits_at_once_none_undoes_what_another_does(store_uri: str) -> None:
     """A writer that hung, and the one that replaced it, may come to it at the same time."""
     store = open_store(store_uri)

@@ -236,6 +236,7 @@ def test_the_page_of_a_search_marks_what_nothing_beats() -> None:
     assert "beyond the limits" in done.stdout
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("model", ["gpt-7b", "llama-13b", "custom-30b", "gpt-175b"])
 def test_a_search_is_read_at_a_hundred_columns(model: str) -> None:
     """Each machine's line is one line, with the day of its price, and the first one's keys can be copied."""

@@ -30,6 +30,7 @@ def test_without_a_name_the_drills_are_listed() -> None:
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -24,7 +24,7 @@ def forked() -> Iterator[Forked]:
         yield processes
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=[case.wrong for case in CASES])
 def test_bad_input_is_told_in_the_line_that_the_table_says(
     case: Case, smoke: Run, forked: Forked, tmp_path: Path

@@ -32,6 +32,7 @@ def test_a_dry_run_says_on_stderr_what_would_be_launched(tmp_path: Path) -> None
 DRY_RUNS = re.findall(r"^python (flows/.* run --dry-run)", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("words", DRY_RUNS)
 def test_the_readme_s_dry_runs_work_as_written_without_extras_and_account(words: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(

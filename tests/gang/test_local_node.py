@@ -37,6 +37,7 @@ def marked(mark: str) -> set[int]:
     return {pid for pid in living() if f"{MARK}={mark}".encode() in environment_of(pid)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("program", "outcome", "message"),
     [("print('done')", "finished", ""), ("raise ValueError('no such thing')", "failed", "ValueError: no such thing")],

@@ -39,6 +39,7 @@ def weights_on_rank(rank: int, config: TransformerConfig) -> dict[str, Tensor]:
     return full_weights(model)
 
 
+@pytest.mark.sampled(3)
 @every_form
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_weights_are_equal_bit_for_bit_at_any_world_size(config: TransformerConfig, world_size: int) -> None:

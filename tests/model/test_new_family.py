@@ -153,6 +153,7 @@ def test_projections_into_the_residual_stream_are_initialised_smaller() -> None:
     assert block.get_parameter("down.weight").std().item() == pytest.approx(0.02 / math.sqrt(6), rel=0.05)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.processes
 @pytest.mark.parametrize("keys", [{}, {"wrap": "linear"}, {"tensor": 4, "global_batch": 8}])
 def test_the_planner_weighs_and_counts_what_the_real_code_takes_and_sends(keys: dict[str, Any]) -> None:

@@ -187,6 +187,7 @@ def step(rank: int, config: TransformerConfig, bf16: bool) -> tuple[float, dict[
     return float(loss.detach()), full_gradients(model)
 
 
+@pytest.mark.sampled(3)
 @every_form
 @pytest.mark.parametrize("bf16", [False, True])
 def test_sharded_over_two_ranks_loss_and_gradients_are_those_of_one_process(
@@ -220,6 +221,7 @@ def loss_with_other_groups(rank: int, config: TransformerConfig, branches: bool)
     return float(loss.detach())
 
 
+@pytest.mark.sampled(3)
 @every_form
 @pytest.mark.parametrize("branches", [True, False], ids=["attention-and-mlp", "root-only"])
 def test_it_can_be_sharded_by_attention_and_mlp_or_as_a_whole(config: TransformerConfig, branches: bool) -> None:

@@ -43,6 +43,7 @@ def test_rows_left_out_by_tenths(seed: int) -> None:
     assert p90_abs(ours) < p90_abs(constant)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_model_size_left_out(model: str) -> None:
     known = [row for row in published() if row.name != model]

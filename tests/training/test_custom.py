@@ -60,6 +60,7 @@ def in_bf16(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return job.losses()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recompute", ["selective", "full"])
 def test_a_users_module_trains_in_bf16_with_recomputation(recompute: str, in_bf16: list[float], tmp_path: Path) -> None:
     again = a_job(tmp_path, CUSTOM, param_dtype="bf16", activation_checkpointing=recompute)

@@ -48,6 +48,7 @@ def their_logits(folder: Path, tokens_bs: torch.Tensor) -> torch.Tensor:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SHAPES)
 def test_transformers_computes_the_same_from_the_exported_folder(name: str, jobs: dict[str, Job]) -> None:
     job = jobs[name]

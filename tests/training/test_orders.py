@@ -32,6 +32,7 @@ def ordered(at: int, orders: Sequence[tuple[Board, OrderKind]]) -> Fault:
     return at_step(at, [0], lambda _: [board.order(kind) for board, kind in orders])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("node", [0, 2])
 def test_a_save_and_end_ordered_on_one_node_is_made_by_all(node: int, boards: list[Board], tmp_path: Path) -> None:
     job = a_job(tmp_path)
@@ -54,6 +55,7 @@ SLOW_TO_EVALUATE: dict[str, dict[str, object]] = {
 """Five batches for each of three ranks."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["save_and_end", "end"])
 def test_an_order_during_an_evaluation_is_not_kept_waiting(
     kind: OrderKind, boards: list[Board], tmp_path: Path
@@ -69,6 +71,7 @@ def test_an_order_during_an_evaluation_is_not_kept_waiting(
     assert [(tmp_path / f"passed-{rank}").read_text() for rank in range(3)] == [".."] * 3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("at", "kind"), [(6, "save"), (8, "save_and_end"), (8, "end")])
 def test_an_evaluation_goes_on_where_nobody_ends_or_nothing_is_left_to_save(
     at: int, kind: OrderKind, boards: list[Board], tmp_path: Path
@@ -115,6 +118,7 @@ def test_an_end_is_on_the_last_commit(boards: list[Board], tmp_path: Path) -> No
     assert job.steps_committed() == [4]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kinds", [("end", "save_and_end", "save"), ("save", "save_and_end", "end")])
 def test_of_several_orders_the_one_with_the_least_time_counts(
     kinds: tuple[OrderKind, ...], boards: list[Board], tmp_path: Path
@@ -145,6 +149,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return job
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["save_and_end", "end"])
 def test_a_preempted_job_goes_on_to_the_same_bits(
     kind: OrderKind, undisturbed: Job, boards: list[Board], tmp_path: Path

@@ -91,7 +91,7 @@ def compiler() -> None:
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
 def test_compiled_blocks_train_as_others_do(strategy: str, tmp_path: Path) -> None:
     train = {"steps": 3, "compile": True}

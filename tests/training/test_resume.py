@@ -40,7 +40,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Job]:
     return jobs
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_an_interrupted_job_ends_with_the_same_bits(world: int, undisturbed: dict[int, Job], tmp_path: Path) -> None:
     job, reference = a_job(tmp_path), undisturbed[world]

@@ -92,6 +92,7 @@ def test_while_two_saves_are_under_way_later_ones_are_skipped_and_counted(tmp_pa
     assert [e.step for e in job.events(CheckpointSaved)] == job.steps_committed() == [2, 4, 10]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("error", "reason"), [(NO_MEMORY, "Cannot allocate memory"), (ValueError("a bug of ours"), "a bug of ours")]
 )
@@ -177,6 +178,7 @@ def test_saves_that_fail_one_after_the_other_are_an_alert_until_one_is_committed
     assert alert([*alerts, *job.events(CheckpointSaved)]) is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("world", [1, 2])
 def test_every_commit_is_read_back_by_another_rank_where_there_is_one(world: int, tmp_path: Path) -> None:
     job = Job(str(tmp_path), tiny(train={"steps": 4}, checkpoint={"every_steps": 4}))

@@ -125,6 +125,7 @@ def late_at_the_norm(rank: int) -> None:
         step.get_total_norm = late  # type: ignore[attr-defined]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "sections", [{}, {"model": GPT | {"n_heads": 4}, "parallel": {"tensor": 2}}], ids=["sharded", "shared"]
 )

@@ -29,6 +29,7 @@ def losses(rank: int, assignments: list[Any], steps: int) -> dict[str, list[floa
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [GPT, LLAMA], ids=["gpt", "llama"])
 @pytest.mark.parametrize("world", [1, 2])
 def test_the_baseline_learns_as_we_do(world: int, shape: dict[str, Any], tmp_path: Path) -> None:

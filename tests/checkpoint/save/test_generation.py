@@ -28,6 +28,7 @@ def uri(tmp_path: Path) -> str:
     return str(tmp_path / "job")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", [6, 7])
 def test_what_another_run_commits_after_the_restore_neither_blocks_nor_counts(uri: str, step: int) -> None:
     with Checkpoints(uri) as old, Checkpoints(uri) as new:
@@ -70,6 +71,7 @@ def go_back(uri: str) -> None:
         other.rewind(4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("meanwhile", [take_over, go_back])
 def test_who_took_over_or_rewound_since_the_restore_stands(uri: str, meanwhile: Callable[[str], None]) -> None:
     with Checkpoints(uri) as ckpt:

@@ -42,6 +42,7 @@ def same(one: Event, other: Event) -> bool:
     return type(one) is type(other) and repr(one) == repr(other)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 @examples(40)

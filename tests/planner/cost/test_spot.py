@@ -74,6 +74,7 @@ def both(case: Case, gangs: int) -> tuple[Campaign, Totals]:
     return expected, simulate(setting, gangs, work, seed=1)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.processes
 @pytest.mark.parametrize("case", CASES)
 def test_it_costs_what_was_simulated(case: str, capsys: pytest.CaptureFixture[str]) -> None:

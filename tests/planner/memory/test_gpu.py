@@ -73,6 +73,7 @@ def chosen(whole: list[str], few: tuple[str, ...]) -> list[str]:
 GRID = {case.name: case for case in cases()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", chosen(PRESETS, ("gpt-7b-p4d", "llama-13b-p4d")))
 def test_a_preset_takes_what_the_tracker_weighs(name: str) -> None:
     job = preset(name) if in_full() else preset(name, n_layers=4)
@@ -80,6 +81,7 @@ def test_a_preset_takes_what_the_tracker_weighs(name: str) -> None:
     assert memory(job).peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.05)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", chosen(list(GRID), ("gpt, hsdp, 13", "gpt, linear, 14", "grouped, selective, 8")))
 def test_what_fits_is_told_from_what_does_not(name: str) -> None:
     job = GRID[name].workload

@@ -34,6 +34,7 @@ from tests.planner.test_plan import PRESETS, planned, preset
 pytestmark = [pytest.mark.campaign, pytest.mark.processes]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_is_what_the_search_recommends_for_its_machines(path: Path) -> None:
     """Or as fast, as far as predictions can tell, and with memory that can be counted on."""
@@ -161,6 +162,7 @@ CONTRACT = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "words", "nodes"),
     [

@@ -47,6 +47,7 @@ def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("model", "keys"),
@@ -73,6 +74,7 @@ def test_it_is_what_the_real_code_sends(model: dict[str, Any], keys: dict[str, A
     assert total(communication(job)) == counted(job)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("keys", [{}, {"wrap": "linear", "reshard_after_forward": False}])
 def test_it_is_what_the_stages_of_a_pipeline_send(keys: dict[str, Any], tmp_path: Path) -> None:
     job = workload({**GPT, "tied_embeddings": False}, pipeline=2, global_batch=12, micro_batch=1, **keys)

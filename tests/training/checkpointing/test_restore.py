@@ -78,6 +78,7 @@ def test_where_no_commit_is_whole_nothing_starts_from_the_beginning(tmp_path: Pa
         job.run(1, train={"steps": 8})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("where", ["weights", "optimizer"])
 def test_a_commit_of_a_state_that_is_not_finite_is_passed_over_and_not_marked(tmp_path: Path, where: str) -> None:
     job, still = a_job(tmp_path / "job"), a_job(tmp_path / "still")

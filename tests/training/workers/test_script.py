@@ -62,6 +62,7 @@ def _be(assignment: Assignment, log: Path) -> NoReturn:
     os._exit(work(assignment.model_dump_json().encode(), None))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fault", "code", "reason", "line"),
     [
@@ -87,6 +88,7 @@ def test_how_it_ended_is_told_without_a_word_of_ours(
     assert "workers/script.py" not in ended.printed
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("code", [EXPECTED, STOPPED, PEER_LOST, OUTAGE, UNFIT])
 def test_codes_that_tell_an_agent_something_are_not_taken_from_a_script(code: int, tmp_path: Path) -> None:
     ended = run(tmp_path, f"import sys\nsys.exit({code})")
@@ -129,6 +131,7 @@ log.write("the last line")
     assert file.read_text() == "the last line"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("end", "code", "earned"),
     [("sys.exit(5)", 5, 5), ("sys.exit('no')", 1, 1), ("1 / 0", 1, 1), ("os._exit(4)", 4, None), ("pass", 0, 0)],
@@ -181,6 +184,7 @@ if __name__ == "__main__":
     assert run(tmp_path, text, "--a", "b").printed.splitlines()[0] == "[2, 4] ['--a', 'b']"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
