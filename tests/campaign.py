@@ -11,12 +11,12 @@ import pytest
 from hypothesis import settings
 
 FULL = 10
-"""Times as many examples as in CI."""
+"""Times as many drills as in CI."""
 
 
 def examples(count: int) -> settings:
-    """Settings of a property test that tries `count` examples in CI."""
-    return settings(max_examples=times(count), deadline=None)
+    """Settings of a property test: a third of `count` examples in CI, ten times `count` in a campaign."""
+    return settings(max_examples=times(count) if in_full() else -(-count // 3), deadline=None)
 
 
 def in_full() -> bool:

@@ -23,7 +23,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.campaign import in_full, left_out, this_commit
 from tests.processes import STARTS, starts_processes
 
-settings.register_profile("convoy", deadline=None)  # how long an example takes tells of the machine's other work
+# No deadline: how long an example takes tells of the machine's other work.
+settings.register_profile("convoy", deadline=None, max_examples=100 if in_full() else 35)
 settings.load_profile("convoy")
 
 # Or torch's compiler would first build small libraries in each new folder, to learn what this machine's g++ can.

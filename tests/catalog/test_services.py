@@ -42,6 +42,7 @@ def test_neighbours_send_to_each_other_for_less_than_other_regions() -> None:
 pytestmark = pytest.mark.campaign
 
 
+@pytest.mark.processes
 @given(st.lists(st.fractions(0, 10**6, max_denominator=10**6), min_size=1, max_size=12))
 @examples(300)
 def test_parts_in_whole_cents_are_the_whole_in_cents(parts: list[Fraction]) -> None:
