@@ -44,7 +44,7 @@ CUSTOM = {"build": "tests.gang.models:build_with_a_child", "vocab_size": 257, "m
 
 
 def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
-    task = a_task(str(tmp_path), model=CUSTOM, train={"steps": 200, "threads_per_rank": 1})
+    task = a_task(str(tmp_path), model=CUSTOM, train={"steps": 60, "threads_per_rank": 1})
     with Gang(task, a_node(nproc=1)) as gang:
         tree = wait_for("a grandchild", lambda: _with_grandchild(gang))
         assert outcome_of(gang).outcome == "finished"
@@ -136,7 +136,7 @@ def test_two_nodes_form_one_generation(tmp_path: Path) -> None:
 
 
 def test_the_end_of_what_workers_are_forked_from_is_told_and_the_gang_goes_on(tmp_path: Path) -> None:
-    task, others = a_task(str(tmp_path), train={"steps": 200, "threads_per_rank": 1}), descendants(os.getpid())
+    task, others = a_task(str(tmp_path), train={"steps": 80, "threads_per_rank": 1}), descendants(os.getpid())
     with Gang(task, a_node()) as gang:
         pid = pid_of(gang, 0)
         forked_from = living()[pid]
