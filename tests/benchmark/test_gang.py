@@ -170,6 +170,7 @@ def test_only_ranks_that_train_together_talk(scaling: dict[str, Case]) -> None:
     assert sent("2 jobs of 1 rank") < together / 4
 
 
+@pytest.mark.sampled(2)
 def test_strategies_compute_the_same(tmp_path: Path) -> None:
     ranks = Ranks(2, 2, 2**30)
     group = with_largest_models(a_group(str(tmp_path / "root"), *strategies(2), suite="strategies"), ranks)
@@ -187,6 +188,7 @@ def test_strategies_compute_the_same(tmp_path: Path) -> None:
         assert case.values[LARGEST_MODEL_PARAMETERS] == spec.values[LARGEST_MODEL_PARAMETERS]
 
 
+@pytest.mark.sampled(2)
 def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> None:
     variants = (VariantSpec(name="not pinned", pin=False), VariantSpec(name="pinned", pin=True))
     (found,) = ran(a_group(str(tmp_path / "root"), *variants, suite="utilisation"))
