@@ -239,6 +239,7 @@ def asked_at(step: int, rank: int) -> Fault:
     return signalled_at(step, [rank], signal.SIGTERM)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(rank: int, tmp_path: Path) -> None:
     job = a_job_to_stop(tmp_path)
@@ -270,6 +271,7 @@ def test_a_signal_in_the_last_step_is_no_early_stop(tmp_path: Path) -> None:
     assert job.steps_committed() == [4, 8]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("budget", "reason"), [({"max_hours": 1e-9}, "max_hours"), ({"max_cost_usd": 1e-9}, "max_cost_usd")]
 )

@@ -230,7 +230,7 @@ def test_a_further_tier_is_read_back_and_pruned_too(tmp_path: Path) -> None:
     assert {e.step for e in job.events(CheckpointVerified) if e.tier == tier} <= copies
 
 
-STEPS = 60
+STEPS = 32
 
 
 def unequal(rank: int) -> None:
