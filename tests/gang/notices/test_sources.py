@@ -365,6 +365,12 @@ def test_an_instance_of_ec2_is_known_by_its_firmware(files: dict[str, str], ec2:
     assert has_metadata({}, tmp_path) == ec2
 
 
+def test_firmware_that_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
+    sysfs = firmware(tmp_path, board_vendor="Amazon EC2")
+    (sysfs / "devices/virtual/dmi/id/sys_vendor").mkdir()  # root may read any file, but not a folder as a file
+    assert on_ec2(sysfs)
+
+
 def test_elsewhere_nothing_is_asked_unless_the_environment_says_where(tmp_path: Path, server: ImdsStandIn) -> None:
     assert machine_statuses({}, tmp_path) == []
     assert describe_statuses([]) == "no notice source: this is no EC2 instance"

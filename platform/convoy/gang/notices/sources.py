@@ -4,6 +4,7 @@ Sources: AWS EC2 user guide, "Spot Instance interruption notices", "EC2 instance
 whether a host is an EC2 instance".
 """
 
+import contextlib
 import os
 import signal
 import time
@@ -274,9 +275,12 @@ _HINT = "a pod needs --http-put-response-hop-limit 2 in its instance's metadata 
 
 
 def on_ec2(sysfs: Path = Path("/sys")) -> bool:
-    """Whether this is an EC2 instance, by its firmware."""
-    files = [sysfs / "devices/virtual/dmi/id" / name for name in _VENDORS]
-    return any("amazon" in file.read_text().lower() for file in files if file.exists())
+    """Whether this is an EC2 instance, by its firmware. A file that cannot be read says nothing."""
+    for name in _VENDORS:
+        with contextlib.suppress(OSError):
+            if "amazon" in (sysfs / "devices/virtual/dmi/id" / name).read_text().lower():
+                return True
+    return False
 
 
 def has_metadata(environ: Mapping[str, str], sysfs: Path = Path("/sys")) -> bool:
