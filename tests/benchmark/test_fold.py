@@ -1,6 +1,5 @@
 """What is known of a benchmark, beside figures that were reckoned by hand."""
 
-import itertools
 import math
 
 import pytest
@@ -45,11 +44,6 @@ def test_the_baseline_stands_first_and_then_the_fastest() -> None:
     names = [case.name for case in group.cases]
     assert names[0] == "ours"
     assert names[-2:] == ["eager", "baseline"]
-
-
-def test_the_order_of_the_files_does_not_matter() -> None:
-    cases = throughput()
-    assert len({fold_cases(list(order)).model_dump_json() for order in itertools.permutations(cases)}) == 1
 
 
 def test_the_suites_have_an_order_of_their_own() -> None:
@@ -128,11 +122,6 @@ def test_parts_are_medians_over_blocks() -> None:
     blocks = a_case(n=7).blocks
     told = [b.model_copy(update={"parts": {"forward": 0.1 * i}}) for i, b in enumerate(blocks)]
     assert _case([a_case(blocks=tuple(told))], "ours").parts == {"forward": pytest.approx(0.3)}
-
-
-def test_nothing_is_a_report_too() -> None:
-    report = fold_cases([])
-    assert (report.groups, report.scaling, report.costs, report.provenance) == ((), (), (), ())
 
 
 def test_runs_of_one_origin_are_told_once() -> None:
