@@ -31,7 +31,6 @@ SECTIONS = [
     "Strategies side by side",
     "Scaling",
     "Cost and time to train (computed)",
-    "What would make it cheaper (computed)",
     "Step time",
     "Memory",
     "Refused and failed",

@@ -1,6 +1,7 @@
 """What tokens cost, reckoned by hand from the catalog's prices."""
 
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 
@@ -116,15 +117,22 @@ def test_a_newer_price_that_was_refreshed_counts() -> None:
     assert cost.offers[1].source == "DescribeSpotPriceHistory"
 
 
+ON_DEMAND = {"usd_per_hour_on_demand": 15.0}
+
+
 @pytest.mark.parametrize(
-    ("market", "expected"),
+    ("market", "more", "expected"),
     [
-        ("spot", [("on_demand", 21.9576), ("spot", 7.5)]),
-        ("capacity_block", [("on_demand", 21.9576), ("spot", 9.9), ("capacity_block", 7.5)]),
+        ("spot", {}, [("on_demand", 21.9576), ("spot", 7.5)]),
+        ("capacity_block", {}, [("on_demand", 21.9576), ("spot", 9.9), ("capacity_block", 7.5)]),
+        ("spot", {**ON_DEMAND, "on_demand_date": "2026-01-01"}, [("on_demand", 15.0), ("spot", 7.5)]),
+        ("spot", ON_DEMAND, [("on_demand", 21.9576), ("spot", 7.5)]),  # without a day, as older results have it
     ],
 )
-def test_a_price_of_ones_own_stands_for_its_market(market: str, expected: list[tuple[str, float]]) -> None:
-    own = {"usd_per_hour": 7.5, "date": "2026-01-01", "source": "our contract"}
+def test_a_price_of_ones_own_stands_for_its_market(
+    market: str, more: dict[str, Any], expected: list[tuple[str, float]]
+) -> None:
+    own = {"usd_per_hour": 7.5, "date": "2026-01-01", "source": "our contract", **more}
     config = {**GPU_CONFIG, "cluster": {"region": "us-east-1", "market": market, "price": own}}
     (cost,) = _costs([case.model_copy(update={"config": config}) for case in strategies()])
     assert [(offer.market, offer.usd_per_hour / 4) for offer in cost.offers] == [

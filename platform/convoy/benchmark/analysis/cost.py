@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures
-from convoy.benchmark.analysis.levers import levers
 from convoy.benchmark.analysis.model import (
     CaseFigures,
     CostFigures,
@@ -36,8 +35,7 @@ def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigure
         for case in group.cases:
             if trains_one_model(case) and (key not in fastest or case.rate > fastest[key][1].rate):
                 fastest[key] = (group, case)
-    figures = [(_costs(group, case, prices), group) for group, case in fastest.values()]
-    return tuple(cost.model_copy(update={"levers": levers(cost, group, prices)}) for cost, group in figures)
+    return tuple(_costs(group, case, prices) for group, case in fastest.values())
 
 
 def with_overhead(figures: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:

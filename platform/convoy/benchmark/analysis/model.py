@@ -173,19 +173,6 @@ class TokenPrice(Fact):
     """The same if every day were a bad one."""
 
 
-class Lever(Fact):
-    """A way and a place to buy the machines, and what tokens would cost there."""
-
-    name: str
-    ratio: Interval | None = None
-    """Price over that of the first lever; None: `why` says why."""
-    usd_per_million_tokens: Interval | None = None
-    seconds_per_trillion_tokens: float | None = None
-    assumes: str
-    why: str = ""
-    """Why there is no price."""
-
-
 class CostFigures(Fact):
     """The fastest case of a model on some machines."""
 
@@ -201,8 +188,6 @@ class CostFigures(Fact):
     """Configured market of the machines; None: the results do not name one."""
     why: str = ""
     """Why there is no cost."""
-    levers: tuple[Lever, ...] = ()
-    """Alternatives; none without a price."""
 
 
 class EnergyFigures(Fact):

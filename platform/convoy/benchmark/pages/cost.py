@@ -1,4 +1,4 @@
-"""Sections of a benchmark's page on money and energy: what tokens cost and emit, and what would make them cheaper."""
+"""Sections of a benchmark's page on money and energy: what tokens cost and emit."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -96,32 +96,6 @@ def _training_column(name: str) -> Column[tuple[CostFigures, float]]:
         return next((hours * offer.usd_per_hour for offer in cost.offers if offer.market == name), None)
 
     return Column(f"USD {name.replace('_', '-')}", usd, "{:,.0f}".format, missing="not known")
-
-
-_LEVERS = (
-    "Computed from measured rates and dated prices, relative to on demand in the same region. The rows are "
-    "alternatives. Tables of speedups say what precision, micro batches and strategies change. Prices hold for their "
-    "date."
-)
-
-
-def levers(report: BenchReport) -> tuple[Block, ...]:
-    """A table of what would make it cheaper for each case with a price."""
-    blocks: list[Block] = []
-    for cost in report.costs:
-        if cost.levers:
-            blocks.append(Text(f"{cost.model} on {cost.machines}, {cost.region}; case {cost.case}."))
-            blocks.append(
-                columns(
-                    cost.levers,
-                    Column("What", lambda lever: lever.name),
-                    Column("Costs", lambda lever: lever.ratio, lambda ratio: f"{ratio.estimate:.2f}×", "not known"),
-                    Column("USD per million tokens", lambda lever: lever.usd_per_million_tokens, formatting.estimate),
-                    Column("1 T tokens in", lambda lever: lever.seconds_per_trillion_tokens, formatting.long_duration),
-                    Column("Assumes", lambda lever: lever.why if lever.ratio is None else lever.assumes),
-                )
-            )
-    return (Heading("What would make it cheaper (computed)"), Text(_LEVERS, quiet=True), *blocks) if blocks else ()
 
 
 _ENERGY = (
