@@ -1,5 +1,6 @@
 """A price has a date, a region and a source, or there is none."""
 
+import json
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -11,8 +12,6 @@ from convoy.catalog.prices import (
     Observed,
     PriceBook,
     PriceList,
-    SpotHours,
-    by_hour,
     merged,
     no_such_region,
     own_prices,
@@ -199,6 +198,13 @@ def test_a_list_comes_back_as_it_was() -> None:
     assert price_list(known.model_dump_json().encode(), "x") == known
 
 
+def test_spot_prices_by_hour_of_an_earlier_version_are_ignored() -> None:
+    known = merged(None, [observed(5.0)], NOW)
+    hours = {"instance": P4D, "region": EAST, "usd_per_hour": [1.0] * 24, "n": 28, "days": 14, "date": "2027-01-01"}
+    text = json.dumps({**known.model_dump(mode="json"), "spot_hours": [{**hours, "source": "AWS"}]})
+    assert price_list(text.encode(), "x") == known
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -222,38 +228,6 @@ def test_what_is_no_price_is_refused(usd: tuple[float, ...]) -> None:
 
 def test_a_list_holds_what_it_was_made_of() -> None:
     assert PriceList(refreshed=NOW, prices=()).prices == ()
-
-
-def test_a_price_that_is_low_at_night_is_low_at_those_hours() -> None:
-    """One zone at 4.00 from 22:00 to 06:00 and at 10.00 else, one always at 20.00: medians of 12 and 15."""
-    begin = NOW - timedelta(days=3, hours=12)
-    at_night = [
-        (begin + timedelta(hours=n), 4.0 if hour == 22 else 10.0)
-        for n in range(24 * 4)
-        if (hour := (begin + timedelta(hours=n)).hour) in (22, 6)
-    ]
-    zones = {"a": [(begin - timedelta(days=9), 4.0), *at_night], "b": [(begin - timedelta(days=9), 20.0)]}
-    found = by_hour("p4d.24xlarge", "us-east-1", zones, NOW, 2, "AWS")
-    assert found is not None
-    assert (found.usd_per_hour[23], found.usd_per_hour[3], found.usd_per_hour[12]) == (12.0, 12.0, 15.0)
-    assert (found.n, found.days, found.date) == (4, 2, NOW.date())
-
-
-def test_prices_that_are_too_new_tell_of_no_hours() -> None:
-    new = {"a": [(NOW - timedelta(hours=2), 4.0)]}
-    assert by_hour("p4d.24xlarge", "us-east-1", new, NOW, 14, "AWS") is None
-
-
-def test_hours_are_kept_with_the_prices_until_they_are_read_again() -> None:
-    def hours(usd: float) -> SpotHours:
-        return SpotHours(
-            instance="a", region="r", usd_per_hour=(usd,) * 24, n=1, days=1, date=date(2027, 1, 1), source="AWS"
-        )
-
-    first = merged(None, [], NOW, [hours(1.0)])
-    assert merged(first, [], NOW).spot_hours == (hours(1.0),)
-    assert merged(first, [], NOW, [hours(2.0)]).spot_hours == (hours(2.0),)
-    assert price_list(first.model_dump_json().encode(), "x") == first
 
 
 def test_regions_are_those_of_the_catalog_and_those_that_were_refreshed() -> None:

@@ -11,7 +11,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 from click.testing import CliRunner, Result
 
-from convoy.catalog.prices import SHIPPED, Observed, SpotHours
+from convoy.catalog.prices import SHIPPED, Observed
 from convoy.cli import prices
 from convoy.cli.main import main
 from convoy.cli.prices import aws_prices
@@ -52,7 +52,7 @@ class Aws:
         self.asked.append((service, region))
         return self.pricing if service == "pricing" else self.ec2
 
-    def read(self) -> list[Observed | SpotHours | str]:
+    def read(self) -> list[Observed | str]:
         for stub in self.stubs:
             stub.activate()
         return list(aws_prices([TYPE], [REGION], self.client))
@@ -76,7 +76,6 @@ def answered(change: Callable[[Aws], None] = lambda _: None) -> Aws:
     listed = {"FormatVersion": "aws_v1", "PriceList": [product()]}
     aws.stubs[0].add_response("get_products", listed, {"ServiceCode": "AmazonEC2", "Filters": ANY})
     aws.stubs[1].add_response("describe_spot_price_history", {"SpotPriceHistory": history})
-    aws.stubs[1].add_response("describe_spot_price_history", {"SpotPriceHistory": history})  # of the last days
     blocks = [
         {"UpfrontFee": "720.0", "CapacityBlockDurationHours": 24, "InstanceCount": 2, "InstanceType": TYPE},
         {"UpfrontFee": "360.0", "CapacityBlockDurationHours": 24, "InstanceCount": 1, "InstanceType": TYPE},
@@ -90,8 +89,7 @@ def refused() -> Aws:
     aws = Aws()
     pricing, ec2 = aws.stubs
     pricing.add_client_error("get_products", "UnauthorizedOperation", "not allowed")
-    history = "describe_spot_price_history"
-    for operation in (history, history, "describe_capacity_block_offerings"):
+    for operation in ("describe_spot_price_history", "describe_capacity_block_offerings"):
         ec2.add_client_error(operation, "UnauthorizedOperation", "not allowed")
     return aws
 
@@ -110,14 +108,7 @@ def test_each_market_has_its_price_of_today() -> None:
     assert {row.date for row in found} == {datetime.now(UTC).date()}
     assert {row.region for row in found} == {REGION}
     assert found[0].source == "AWS Price List, effective 2026-11-01"
-    assert aws.asked == [("pricing", "us-east-1"), ("ec2", REGION), ("ec2", REGION), ("ec2", REGION)]
-
-
-def test_a_spot_price_that_does_not_change_is_the_same_at_every_hour() -> None:
-    [hours] = [row for row in answered().read() if isinstance(row, SpotHours)]
-    assert (hours.instance, hours.region, hours.days) == (TYPE, REGION, 14)
-    assert hours.usd_per_hour == (8.5,) * 24  # zones at 9.0 and 8.0 for all of the two weeks
-    assert hours.n == 28
+    assert aws.asked == [("pricing", "us-east-1"), ("ec2", REGION), ("ec2", REGION)]
 
 
 def test_what_is_not_told_is_said_and_the_rest_is_read() -> None:

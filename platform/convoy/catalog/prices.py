@@ -6,13 +6,12 @@ AWS, and those that a configuration names for its own machines.
 
 import re
 import statistics
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from convoy.catalog import table
 from convoy.config.base import Frozen
@@ -76,20 +75,6 @@ class Observed(Frozen):
         return over_zones(self.instance, self.market, self.region, self.usd_per_hour, self.date, self.source)
 
 
-class SpotHours(Frozen):
-    """How the spot price of one type in one region depends on the hour of the day, over the days before `date`."""
-
-    instance: str
-    region: str
-    usd_per_hour: tuple[float, ...] = Field(min_length=24, max_length=24)
-    """Median over days and zones, by hour of the day in UTC."""
-    n: int = Field(ge=1)
-    """Prices of which each is the median: days times zones, at most."""
-    days: int = Field(ge=1)
-    date: date
-    source: str
-
-
 class PriceList(Frozen):
     """What refreshes read from AWS: the newest price of each machine, market and region."""
 
@@ -97,7 +82,14 @@ class PriceList(Frozen):
     refreshed: datetime
     """UTC."""
     prices: tuple[Observed, ...]
-    spot_hours: tuple[SpotHours, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, values: Any) -> Any:
+        """Files of earlier versions also hold spot prices by hour of the day."""
+        if isinstance(values, dict):
+            return {name: value for name, value in values.items() if name != "spot_hours"}
+        return values
 
 
 def price_list(text: bytes, place: str) -> PriceList:
@@ -154,11 +146,6 @@ class PriceBook:
         keys = sorted(shipped.union(map(_key, self._refreshed), map(_key, self.own)))
         return [price for key in keys if (price := self.price(*key)) is not None]
 
-    def spot_hours(self, instance: str, region: str) -> SpotHours | None:
-        """How the spot price depends on the hour of the day; None: that was not refreshed."""
-        rows = self.refreshed.spot_hours if self.refreshed is not None else ()
-        return next((row for row in rows if (row.instance, row.region) == (instance, region)), None)
-
     def is_stale(self, day: date) -> bool:
         """Whether a price of that day is more than a year older than the newest of any machine that was refreshed or
         shipped."""
@@ -210,44 +197,10 @@ def no_such_region(region: str) -> str:
     return f"the catalog has no prices in {region}; {hint}"
 
 
-def by_hour(
-    instance: str,
-    region: str,
-    changes: Mapping[str, Sequence[tuple[datetime, float]]],
-    now: datetime,
-    days: int,
-    source: str,
-) -> SpotHours | None:
-    """From the price changes of each zone, by time; None where some hour of the day has no price. The price of an hour
-    is the one in force in its middle."""
-    usd_by_hour: list[list[float]] = [[] for _ in range(24)]
-    first = (now - timedelta(days=days)).replace(minute=30, second=0, microsecond=0)
-    for zone in changes.values():
-        times, usd = [t for t, _ in zone], [price for _, price in zone]
-        for n in range(24 * days):
-            middle = first + timedelta(hours=n)
-            at = bisect_right(times, middle) - 1
-            if at >= 0:
-                usd_by_hour[middle.hour].append(usd[at])
-    if not all(usd_by_hour):
-        return None
-    hourly, n = tuple(map(statistics.median, usd_by_hour)), min(map(len, usd_by_hour))
-    return SpotHours(
-        instance=instance, region=region, usd_per_hour=hourly, n=n, days=days, date=now.date(), source=source
-    )
-
-
-def merged(
-    old: PriceList | None, new: Iterable[Observed], now: datetime, spot_hours: Iterable[SpotHours] = ()
-) -> PriceList:
+def merged(old: PriceList | None, new: Iterable[Observed], now: datetime) -> PriceList:
     """New prices in place of older ones of the same thing; what was not read again stays, with its own day."""
     prices = {_key(row): row for row in [*(old.prices if old else ()), *new]}
-    hours = {(row.instance, row.region): row for row in [*(old.spot_hours if old else ()), *spot_hours]}
-    return PriceList(
-        refreshed=now,
-        prices=tuple(prices[key] for key in sorted(prices)),
-        spot_hours=tuple(hours[key] for key in sorted(hours)),
-    )
+    return PriceList(refreshed=now, prices=tuple(prices[key] for key in sorted(prices)))
 
 
 def _key(row: Price | Observed) -> tuple[str, Market, str]:

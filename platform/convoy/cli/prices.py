@@ -4,7 +4,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -14,16 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.prices import Market, Observed, PriceBook, SpotHours, by_hour, merged
+from convoy.catalog.prices import Market, Observed, PriceBook, merged
 from convoy.cli.options import ENDPOINT, ROOT, store_at
 from convoy.config.loader import default_root
 from convoy.launch.pricing import NAME, read_prices
 
 PRICE_LIST_REGION = "us-east-1"
 """Where the Price List answers, for all regions."""
-
-SPOT_DAYS = 14
-"""Over which the hours of the day are compared; AWS keeps 90."""
 
 BLOCK_HOURS = 24
 """Of the capacity blocks that are asked for."""
@@ -40,12 +37,10 @@ Client = Callable[[str, str], Any]
 """A boto3 client, by service and region."""
 
 
-def aws_prices(
-    instances: Sequence[str], regions: Sequence[str], client: Client
-) -> Iterator[Observed | SpotHours | str]:
+def aws_prices(instances: Sequence[str], regions: Sequence[str], client: Client) -> Iterator[Observed | str]:
     """Each price that AWS gives; and in one line each what it would not give, and why."""
     for region in regions:
-        for read in (_listed, _spot, _spot_hours, _blocks):
+        for read in (_listed, _spot, _blocks):
             try:
                 yield from read(instances, region, client)
             except (BotoCoreError, ClientError) as error:
@@ -92,41 +87,25 @@ def _terms(
 def _spot(instances: Sequence[str], region: str, client: Client) -> Iterator[Observed]:
     """The newest price of each zone."""
     now = datetime.now(UTC)
-    changes = _spot_changes(instances, client("ec2", region), now)
+    pages = (
+        client("ec2", region)
+        .get_paginator("describe_spot_price_history")
+        .paginate(
+            InstanceTypes=list(instances), ProductDescriptions=["Linux/UNIX", "Linux/UNIX (Amazon VPC)"], StartTime=now
+        )
+    )
+    newest: dict[tuple[str, str], tuple[datetime, float]] = {}
+    for page in pages:
+        for row in page["SpotPriceHistory"]:
+            key, price = (row["InstanceType"], row["AvailabilityZone"]), (row["Timestamp"], float(row["SpotPrice"]))
+            newest[key] = max(price, newest.get(key, price))
     for name in instances:
-        zones = [max(prices)[1] for (instance, _), prices in sorted(changes.items()) if instance == name]
+        zones = [usd for (instance, _), (_, usd) in sorted(newest.items()) if instance == name]
         if zones:
             yield Observed(
                 instance=name, market="spot", region=region, usd_per_hour=tuple(zones), date=now.date(),
                 source="AWS DescribeSpotPriceHistory",
             )  # fmt: skip
-
-
-def _spot_hours(instances: Sequence[str], region: str, client: Client) -> Iterator[SpotHours]:
-    """How the prices of the last days depend on the hour."""
-    now = datetime.now(UTC)
-    changes = _spot_changes(instances, client("ec2", region), now - timedelta(days=SPOT_DAYS))
-    for name in instances:
-        zones = {zone: sorted(prices) for (instance, zone), prices in changes.items() if instance == name}
-        hours = by_hour(name, region, zones, now, SPOT_DAYS, "AWS DescribeSpotPriceHistory") if zones else None
-        if hours is not None:
-            yield hours
-
-
-def _spot_changes(
-    instances: Sequence[str], ec2: Any, start: datetime
-) -> dict[tuple[str, str], list[tuple[datetime, float]]]:
-    """Of each type and zone the price at `start` and those since, each with the time from which it held."""
-    pages = ec2.get_paginator("describe_spot_price_history")
-    answers = pages.paginate(
-        InstanceTypes=list(instances), ProductDescriptions=["Linux/UNIX", "Linux/UNIX (Amazon VPC)"], StartTime=start
-    )
-    changes: dict[tuple[str, str], list[tuple[datetime, float]]] = {}
-    for page in answers:
-        for row in page["SpotPriceHistory"]:
-            prices = changes.setdefault((row["InstanceType"], row["AvailabilityZone"]), [])
-            prices.append((row["Timestamp"], float(row["SpotPrice"])))
-    return changes
 
 
 def _blocks(instances: Sequence[str], region: str, client: Client) -> Iterator[Observed]:
@@ -190,8 +169,7 @@ def listed(regions: tuple[str, ...], instances: tuple[str, ...], root: str | Non
 @ROOT
 @ENDPOINT
 def refresh(regions: tuple[str, ...], instances: tuple[str, ...], root: str | None, endpoint_url: str | None) -> None:
-    """Ask AWS for prices, and keep them below the root with today's day; runs that start from then on use them. Of spot
-    it keeps by how much the last two weeks' prices differ with the hour of the day, too.
+    """Ask AWS for prices, and keep them below the root with today's day; runs that start from then on use them.
 
     Needs pricing:GetProducts, ec2:DescribeSpotPriceHistory and ec2:DescribeCapacityBlockOfferings. What AWS does not
     tell keeps the price that was known, with its own day. Exit code 1 if nothing was told at all.
@@ -200,17 +178,14 @@ def refresh(regions: tuple[str, ...], instances: tuple[str, ...], root: str | No
     store = store_at(root or default_root(), endpoint_url)
     earlier = read_prices(store)
     observed: list[Observed] = []
-    hours: list[SpotHours] = []
     for answer in aws_prices(names, regions, _client):
         if isinstance(answer, str):
             click.echo(f"convoy: {answer}", err=True)
-        elif isinstance(answer, SpotHours):
-            hours.append(answer)
         else:
             observed.append(answer)
     if not observed:
         sys.exit(1)
-    store.write(NAME, merged(earlier, observed, datetime.now(UTC), hours).model_dump_json(indent=1).encode())
+    store.write(NAME, merged(earlier, observed, datetime.now(UTC)).model_dump_json(indent=1).encode())
     click.echo(f"{len(observed)} prices of today in {store.uri}/{NAME}")
 
 
