@@ -198,7 +198,7 @@ def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> 
     assert losses_agree(cases["pinned"], cases["not pinned"], 0.0)
     for case in cases.values():
         assert {"share_forward", "share_idle", "user_cpu_seconds", "cpu_utilisation"} <= case.values.keys()
-        assert "power" in case.not_measured
+        assert case.not_measured["GPU utilisation"] == "no GPU"
         assert len(case.blocks) == 6
 
 
@@ -222,7 +222,9 @@ def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
 
 
 def test_a_case_that_is_refused_tells_the_largest_model_all_the_same(tmp_path: Path) -> None:
-    ddp = VariantSpec(name="ddp", values={LARGEST_MODEL_PARAMETERS: 5e9, "weak": 1.0}, not_measured={"power": "no GPU"})
+    ddp = VariantSpec(
+        name="ddp", values={LARGEST_MODEL_PARAMETERS: 5e9, "weak": 1.0}, not_measured={"memory": "no GPU"}
+    )
     case = unmeasured_case(a_group(str(tmp_path), ddp), ddp, "refused", "needs more")
     assert case.values == {LARGEST_MODEL_PARAMETERS: 5e9}
-    assert case.not_measured == {"power": "no GPU"}
+    assert case.not_measured == {"memory": "no GPU"}

@@ -296,7 +296,7 @@ def test_what_did_not_run_is_told_with_its_reason() -> None:
         ("strategies", "tensor", "failed", "rank 3: CUDA error"),
     }
     (missing,) = _below(page, "Not measured here", Table)
-    assert missing.rows[0][:2] == ("power", "no GPU: NVML has nothing to tell")
+    assert missing.rows[0][:2] == ("GPU utilisation", "no GPU: NVML has nothing to tell")
 
 
 def test_a_benchmark_of_which_nothing_ran_still_tells_why() -> None:
@@ -331,9 +331,9 @@ def test_a_history_that_is_too_short_says_so() -> None:
 
 
 def test_figures_of_a_suite_that_the_page_does_not_know_are_shown() -> None:
-    page = benchmark_page([a_case(baseline=None, values={"joules_per_token": 0.0123})])
+    page = benchmark_page([a_case(baseline=None, values={"gaps_per_token": 0.0123})])
     (table,) = _below(page, "Further figures", Table)
-    assert table.rows == (("throughput", "ours", "joules_per_token", "0.0123"),)
+    assert table.rows == (("throughput", "ours", "gaps_per_token", "0.0123"),)
 
 
 @pytest.mark.parametrize(

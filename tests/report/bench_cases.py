@@ -105,7 +105,7 @@ def strategies() -> list[Case]:
 def whole() -> list[Case]:
     """All suites, and what this machine cannot show."""
     cases = [*throughput(), *scaling(), *strategies()]
-    missing = {"power": "no GPU: NVML has nothing to tell"}
+    missing = {"GPU utilisation": "no GPU: NVML has nothing to tell"}
     return [case.model_copy(update={"not_measured": missing}) if case.suite == "throughput" else case for case in cases]
 
 

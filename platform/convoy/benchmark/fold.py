@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from convoy.benchmark.analysis.cost import costs, energies, with_overhead
+from convoy.benchmark.analysis.cost import costs, with_overhead
 from convoy.benchmark.analysis.history import history
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.analysis.predictions import predicted
@@ -52,7 +52,6 @@ def fold_cases(
     return BenchReport(
         groups=groups,
         costs=with_overhead(costs(groups, prices), figures["campaign"]),
-        energy=energies(groups),
         predicted=predicted(ordered),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),

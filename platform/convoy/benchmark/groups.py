@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Measurement = Literal["memory", "state", "utilisation", "communication", "collectives"]
 """What a gang measures on top of its blocks: the memory of each case (always measured on GPUs; on a CPU a profiled step
-takes seconds), the bytes of a rank's weights and optimizer state, the use of cores and power with the parts of a step,
+takes seconds), the bytes of a rank's weights and optimizer state, the use of cores and GPUs with the parts of a step,
 the bytes that training sends with the rate of its links, or each collective by itself."""
 
 PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]

@@ -57,7 +57,6 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
         *history.history(report),
         *folded(
             (
-                *cost.energy(report),
                 *group_sections.step_parts(report),
                 *group_sections.memory(report),
                 *predictions.predicted(report),

@@ -114,7 +114,7 @@ def _results(
         before_turn=before_turn,
         watch=watch,
     )
-    observations = {} if observer is None else observations_of(observer, variants, measured, ranks, len(cores))
+    observations = {} if observer is None else observations_of(observer, variants, ranks, len(cores))
     if observer is not None:
         keep_to(own if group.measure.pin else cores)
     saves = measured_at_rest(variants, group.predict, progress)

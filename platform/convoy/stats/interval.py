@@ -32,10 +32,6 @@ class Interval(BaseModel):
     high: float
     n: int
 
-    def scaled(self, factor: float) -> "Interval":
-        """The interval of so many times the quantity. factor: at least 0."""
-        return Interval(estimate=self.estimate * factor, low=self.low * factor, high=self.high * factor, n=self.n)
-
     def inverse(self, numerator: float = 1.0) -> "Interval":
         """The interval of numerator / quantity. Raises ValueError where the quantity may be 0 or less."""
         if self.low <= 0:

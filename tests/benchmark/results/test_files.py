@@ -29,6 +29,15 @@ def test_a_case_comes_back_as_it_was(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+def test_power_and_energy_of_an_earlier_version_are_left_out(tmp_path: Path) -> None:
+    case = a_case(values={"cpu_utilisation": 0.5})
+    data = case.model_dump(mode="json")
+    data["values"] |= {"power_watts": 612.0, "energy_joules_per_step": 306.0}
+    data["not_measured"] |= {"power": "no GPU"}
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    assert read_case(tmp_path / "old.json") == case
+
+
 def test_losses_that_are_not_finite_come_back_too(tmp_path: Path) -> None:
     case = read_case(write_case(tmp_path, a_case(losses=(8.3, math.nan, math.inf))))
     assert math.isnan(case.losses[1])

@@ -1,6 +1,5 @@
 """The utilisation suite: its cases, its figures, and what it sees of two real ranks."""
 
-import math
 import os
 import threading
 from contextlib import suppress
@@ -11,7 +10,15 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.measure.observer import Host, Observer, gpu_values, host_values, keep_to, observations_of, threads
+from convoy.benchmark.measure.observer import (
+    GpuUtilisation,
+    Host,
+    Observer,
+    host_values,
+    keep_to,
+    observations_of,
+    threads,
+)
 from convoy.benchmark.measure.trace import profiled
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.values import SHARES
@@ -21,7 +28,6 @@ from convoy.config.benchmark import BenchConfig, MeasureConfig
 from convoy.training.batches import Data
 from convoy.training.process_groups import Ranks as JoinedRanks
 from convoy.training.process_groups import connect
-from tests.benchmark.gpus import Fake
 from tests.training.job import Job, tiny
 
 QUICK = MeasureConfig(rounds=6, block_steps=2, block_seconds=0.001, warm_up_most=16)
@@ -52,13 +58,6 @@ def test_host_figures_are_of_one_rank_and_step() -> None:
         "involuntary_switches": 3.0,
         "cpu_utilisation": 0.5,
     }
-
-
-def test_power_of_all_gpus_makes_the_energy_of_a_step() -> None:
-    found = gpu_values(1200.0, 0.9, step_seconds=0.25)
-    assert found == {"power_watts": 1200.0, "energy_joules_per_step": 300.0, "gpu_utilisation": 0.9}
-    assert gpu_values(math.nan, 0.9, 0.25) == {"gpu_utilisation": 0.9}
-    assert gpu_values(math.nan, math.nan, 0.25) == {}
 
 
 def test_threads_that_were_there_before_move_too() -> None:
@@ -125,7 +124,7 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
     )
     timed = {each.name: len(each.losses) for each in variants}
     blocks = {name: len(each.blocks) for name, each in found.items()}
-    told = observations_of(observer, variants, found, ranks, len(CORES))
+    told = observations_of(observer, variants, ranks, len(CORES))
     threads_then = len(threads())
     losses = {each.name: list(each.losses) for each in variants}
     spoiled = spoiled_on_one(rank, observer, variants[0], ranks)
@@ -137,8 +136,8 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
         "seen": {each.name: each.seen for each in variants},
         "threads": threads_then,
         "spoiled": spoiled,
-        "power": power_of(ranks, Fake([None, None])),
-        "half": power_of(ranks, Fake([None, None]) if rank == 0 else None),
+        "gpus": with_gpu(ranks, lambda: 0.8 - 0.2 * rank),
+        "half": with_gpu(ranks, (lambda: 0.8) if rank == 0 else None),
         "blocks": blocks,
         "now": {name: len(each.blocks) for name, each in found.items()},
         "steps": {name: each.warm_up_steps + sum(block.steps for block in each.blocks) for name, each in found.items()},
@@ -162,12 +161,12 @@ def spoiled_on_one(rank: int, observer: Observer, variant: Ours, ranks: JoinedRa
         return observer.profile(variant, ranks)
 
 
-def power_of(ranks: JoinedRanks, gpu: Fake | None) -> Any:
-    """What is told of a block of four steps of half a second."""
+def with_gpu(ranks: JoinedRanks, gpu: GpuUtilisation | None) -> Any:
+    """Values of a block of four steps."""
     observer = Observer({"x": CORES}, gpu, "" if gpu else "NVML: gone")
     with observer.watch("x", 4):
         pass
-    return observer.values("x", 0.5, len(CORES), ranks)
+    return observer.values("x", len(CORES), ranks)
 
 
 @pytest.fixture(scope="module")
@@ -202,18 +201,18 @@ def test_what_the_processes_used_is_told_and_what_nothing_tells_is_not_made_up(r
         assert values["voluntary_switches"] > 0
         assert values["involuntary_switches"] >= 0
         assert 0 < values["cpu_utilisation"] <= 1.05
-        assert missing == {"power": "no GPU"}
-        assert not {"power_watts", "energy_joules_per_step", "gpu_utilisation"} & values.keys()
+        assert missing == {"GPU utilisation": "no GPU"}
+        assert "gpu_utilisation" not in values
 
 
-def test_power_is_of_all_gpus_or_of_none(ran: list[dict[str, Any]]) -> None:
-    for values, missing in (rank["power"] for rank in ran):
-        assert values["power_watts"] == 600.0
-        assert values["energy_joules_per_step"] == 300.0
-        assert values["gpu_utilisation"] == pytest.approx(0.8)
+def test_utilisation_is_of_all_gpus_or_of_none(ran: list[dict[str, Any]]) -> None:
+    for values, missing in (rank["gpus"] for rank in ran):
+        assert values["gpu_utilisation"] == pytest.approx(0.7)
         assert missing == {}
-    assert [set(rank["half"][0]) & {"power_watts", "gpu_utilisation"} for rank in ran] == [set(), set()]
-    assert [rank["half"][1] for rank in ran] == [{"power": "another rank's GPU reports none"}, {"power": "NVML: gone"}]
+    assert ["gpu_utilisation" in rank["half"][0] for rank in ran] == [False, False]
+    first, second = (rank["half"][1] for rank in ran)
+    assert first == {"GPU utilisation": "another rank's GPU does not report it"}
+    assert second == {"GPU utilisation": "NVML: gone"}
 
 
 def test_every_thread_moves_at_each_turn(ran: list[dict[str, Any]]) -> None:

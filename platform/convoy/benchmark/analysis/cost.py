@@ -1,4 +1,4 @@
-"""The cost and the energy of tokens at the rates that were measured. Pure."""
+"""The cost of tokens at the rates that were measured. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,14 +7,11 @@ from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures
 from convoy.benchmark.analysis.model import (
     CaseFigures,
     CostFigures,
-    EnergyFigures,
     GroupFigures,
     TokenPrice,
     trains_one_model,
 )
 from convoy.benchmark.results.case import CHANGED, key_of
-from convoy.benchmark.results.values import POWER_WATTS
-from convoy.catalog.energy import grid_intensity, pue
 from convoy.catalog.prices import MARKETS, Market, Price, PriceBook
 from convoy.stats.interval import Interval
 
@@ -60,16 +57,6 @@ def as_bought(cost: CostFigures) -> TokenPrice:
 def seconds_to_train(tokens: float, rate: Interval) -> float:
     """At that rate, without interruptions, saves or evaluations."""
     return tokens / rate.estimate
-
-
-def energies(groups: Sequence[GroupFigures]) -> tuple[EnergyFigures, ...]:
-    """Energy and emissions of every case whose power was measured and which computes what it should."""
-    return tuple(
-        _energy(group, case)
-        for group in groups
-        for case in group.cases
-        if trains_one_model(case) and case.values.get(POWER_WATTS, 0.0) > 0
-    )
 
 
 def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFigures:
@@ -131,31 +118,4 @@ def _offer(price: Price, nodes: int, rate: Interval) -> TokenPrice:
         price_date=price.date,
         source=price.source,
         usd_per_million_tokens=rate.inverse(usd_per_hour / 3600 * 1e6),
-    )
-
-
-def _energy(group: GroupFigures, case: CaseFigures) -> EnergyFigures:
-    hardware, rate, watts = group.hardware, case.tokens_per_second, case.values[POWER_WATTS]
-    assert rate is not None
-    per_joule = rate.scaled(1 / watts)
-    watt_hours = per_joule.inverse(1e6 / 3600)
-    site, grid, why = None, None, ""
-    if hardware.instance_type is None:
-        why = "the machine was not told to be one of a cloud's region (cluster.instance_type)"
-    elif group.region is None:
-        why = "the results do not tell the region (cluster.region)"
-    else:
-        site, grid = pue(group.region), grid_intensity(group.region)
-        missing = [name for name, figure in (("PUE", site), ("grid intensity", grid)) if figure is None]
-        why = f"no {' and no '.join(missing)} of {group.region} is known" if missing else ""
-    return EnergyFigures(
-        case=f"{group.suite}-{group.name}-{case.name}",
-        model=group.model,
-        watts=watts,
-        tokens_per_joule=per_joule,
-        watt_hours_per_million_tokens=watt_hours,
-        pue=site,
-        grid=grid,
-        grams_per_million_tokens=watt_hours.scaled(site.pue * grid.grams_per_kwh / 1e3) if site and grid else None,
-        why=why,
     )

@@ -16,7 +16,6 @@ from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.results.case import Fact, Hardware, Provenance, Status
 from convoy.benchmark.results.collectives import CollectiveTiming
 from convoy.benchmark.results.values import INDEPENDENT
-from convoy.catalog.energy import GridIntensity, Pue
 from convoy.catalog.prices import Price
 from convoy.stats.changepoint import ChangePoint
 from convoy.stats.interval import Interval
@@ -190,22 +189,6 @@ class CostFigures(Fact):
     """Why there is no cost."""
 
 
-class EnergyFigures(Fact):
-    """A case whose power was measured; intervals are those of the rate."""
-
-    case: str
-    model: str
-    watts: float
-    """Power of all GPUs of the gang together, without their hosts."""
-    tokens_per_joule: Interval
-    watt_hours_per_million_tokens: Interval
-    pue: Pue | None
-    grid: GridIntensity | None
-    grams_per_million_tokens: Interval | None
-    """CO2 equivalent; None: `why` says why."""
-    why: str = ""
-
-
 class HistoryRun(Fact):
     """One of a history."""
 
@@ -234,8 +217,6 @@ class BenchReport(Fact):
     sync: tuple[SyncFigures, ...] = ()
     environments: tuple[EnvironmentFigures, ...] = ()
     costs: tuple[CostFigures, ...]
-    energy: tuple[EnergyFigures, ...] = ()
-    """Cases whose power was measured."""
     checkpoints: tuple[CheckpointFigures, ...] = ()
     recovery: tuple[DrillFigures, ...] = ()
     campaign: CampaignFigures | None = None

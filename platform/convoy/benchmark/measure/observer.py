@@ -1,12 +1,13 @@
-"""What the utilisation suite measures of each variant besides time: cores, CPU, power, and the parts of its steps."""
+"""What the utilisation suite measures of each variant besides time: cores, CPU, GPU, and the parts of its steps."""
 
 import math
 import os
 import resource
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,10 +16,8 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
-from convoy.benchmark.measure.power import Gpu, Meter, Used, nvml_gpu
 from convoy.benchmark.measure.trace import UnreadableTraceError, profiled, shares, timeline
 from convoy.benchmark.results import values
-from convoy.benchmark.rounds import Measured
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.variant import Variant
 from convoy.training.process_groups import Ranks
@@ -28,6 +27,12 @@ PROFILED_STEPS = 3
 
 Observation = tuple[dict[str, float], dict[str, str]]
 """Values of a case, and what was not measured, with the reasons."""
+
+SAMPLE_SECONDS = 0.1
+"""Interval at which a GPU's utilisation is sampled. Its driver's figures cover a sixth of a second, or a second."""
+
+GpuUtilisation = Callable[[], float | None]
+"""Returns the share of the driver's last period in which a GPU ran a kernel, from 0 to 1; None: not reported."""
 
 _TASKS = Path("/proc/self/task")
 
@@ -66,32 +71,30 @@ class _Sum:
     seconds: float = 0.0
     steps: int = 0
     counts: list[float] = field(default_factory=lambda: [0.0] * len(_counts()))
-    gpu: Used = field(default_factory=Used)
+    gpu_utilisation: list[float] = field(default_factory=list)
+    """Samples."""
 
 
 class Observer:
     """Watches the blocks of `benchmark/rounds.py`, on each rank, and profiles some more steps after them."""
 
-    def __init__(self, cores: Mapping[str, Sequence[int]], gpu: Gpu | None, why: str = "") -> None:
+    def __init__(self, cores: Mapping[str, Sequence[int]], gpu: GpuUtilisation | None, why: str = "") -> None:
         """cores: of this rank in each variant's turns. gpu: of this rank; None for the reason in `why`."""
         self.cores = cores
-        self._meter = None if gpu is None else Meter(gpu)
+        self._gpu = gpu
         self._why = why
         self._sums: dict[str, _Sum] = defaultdict(_Sum)
 
     @contextmanager
     def watch(self, name: str, steps: int) -> Iterator[None]:
         """Add what a block of this variant uses to its totals."""
-        if self._meter is not None:
-            self._meter.begin()
-        began, before = time.perf_counter(), _counts()
-        yield
         own = self._sums[name]
-        own.counts = [total + now - then for total, now, then in zip(own.counts, _counts(), before, strict=True)]
-        own.seconds += time.perf_counter() - began
-        own.steps += steps
-        if self._meter is not None:
-            self._meter.end(own.gpu)
+        with nullcontext() if self._gpu is None else sampling(self._gpu, own.gpu_utilisation):
+            began, before = time.perf_counter(), _counts()
+            yield
+            own.counts = [total + now - then for total, now, then in zip(own.counts, _counts(), before, strict=True)]
+            own.seconds += time.perf_counter() - began
+            own.steps += steps
 
     def profile(self, variant: Ours, ranks: Ranks) -> Observation:
         """Shares of some further steps, the mean over ranks. All ranks call it alike."""
@@ -108,24 +111,20 @@ class Observer:
             return {}, {"shares of the step": why or "the trace of another rank cannot be read"}
         return dict(zip((*values.SHARES.values(), values.COMMUNICATION_HIDDEN), means, strict=True)), {}
 
-    def values(self, name: str, step_seconds: float, cores: int, ranks: Ranks) -> Observation:
+    def values(self, name: str, cores: int, ranks: Ranks) -> Observation:
         """Values of a variant's blocks. All ranks call it alike, and get the same but for the reasons.
 
-        step_seconds: of its blocks. cores: of all hosts of the gang together.
+        cores: of all hosts of the gang together.
         """
         own, n = self._sums[name], ranks.place.world_size
-        watts, busy = None if self._meter is None else own.gpu.watts, own.gpu.utilisation
-        figures = [
-            *own.counts,
-            own.seconds,
-            math.nan if watts is None else watts,
-            sum(busy) / len(busy) if busy else math.nan,
-        ]
-        *host, seconds, all_watts, all_busy = _sums(figures, ranks)
+        samples = own.gpu_utilisation
+        mean = sum(samples) / len(samples) if samples else math.nan
+        *host, seconds, gpu_utilisation = _sums([*own.counts, own.seconds, mean], ranks)
         used = host_values(Host(*host), own.steps, seconds / n, n, cores)
-        power = gpu_values(all_watts, all_busy / n, step_seconds)
-        why = self._why or own.gpu.why or "another rank's GPU reports none"
-        return used | power, {} if values.POWER_WATTS in power else {"power": why}
+        if math.isnan(gpu_utilisation):
+            not_reported = "another rank's GPU does not report it" if samples else "the GPU does not report it"
+            return used, {"GPU utilisation": self._why or not_reported}
+        return used | {values.GPU_UTILISATION: gpu_utilisation / n}, {}
 
 
 def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: Ranks) -> Observer | None:
@@ -134,12 +133,12 @@ def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: R
     if "utilisation" not in group.measures:
         return None
     cuda = ranks.device.type == "cuda"
-    gpu, why = nvml_gpu(str(torch.cuda.get_device_properties(ranks.device).uuid) if cuda else None)
+    gpu, why = nvml_utilisation(str(torch.cuda.get_device_properties(ranks.device).uuid) if cuda else None)
     return Observer({spec.name: own if spec.pinned(group.measure) else cores for spec in group.variants}, gpu, why)
 
 
 def observations_of(
-    observer: Observer, variants: Sequence[Variant], measured: Mapping[str, Measured], ranks: Ranks, cores: int
+    observer: Observer, variants: Sequence[Variant], ranks: Ranks, cores: int
 ) -> dict[str, Observation]:
     """For each variant by name: what its blocks used, and the parts of some steps that are profiled after all blocks.
 
@@ -148,9 +147,7 @@ def observations_of(
     observations: dict[str, Observation] = {}
     hosts = ranks.place.world_size // ranks.place.host_ranks
     for variant in variants:
-        blocks = measured[variant.name].blocks
-        seconds = sum(block.seconds * block.steps for block in blocks) / sum(block.steps for block in blocks)
-        used, missing = observer.values(variant.name, seconds, cores * hosts, ranks)
+        used, missing = observer.values(variant.name, cores * hosts, ranks)
         parts, missing_parts = observer.profile(variant, ranks) if isinstance(variant, Ours) else ({}, {})
         observations[variant.name] = used | parts, missing | missing_parts
     return observations
@@ -179,10 +176,50 @@ def host_values(host: Host, steps: int, seconds: float, ranks: int, cores: int) 
     }
 
 
-def gpu_values(watts: float, busy: float, step_seconds: float) -> dict[str, float]:
-    """watts: of all GPUs together. busy: share of the time. A figure that is not a number gives no value."""
-    power = {values.POWER_WATTS: watts, values.ENERGY_JOULES_PER_STEP: watts * step_seconds}
-    return ({} if math.isnan(watts) else power) | ({} if math.isnan(busy) else {values.GPU_UTILISATION: busy})
+@contextmanager
+def sampling(gpu: GpuUtilisation, samples: list[float]) -> Iterator[None]:
+    """Add to the samples in a thread: one at once, then one each `SAMPLE_SECONDS`."""
+    stop = threading.Event()
+
+    def sample() -> None:
+        while True:
+            utilisation = gpu()
+            if utilisation is not None:
+                samples.append(utilisation)
+            if stop.wait(SAMPLE_SECONDS):
+                return
+
+    thread = threading.Thread(target=sample, name="gpu-utilisation", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def nvml_utilisation(uuid: str | None) -> tuple[GpuUtilisation | None, str]:
+    """The utilisation of a GPU as NVML reports it, or why it cannot be measured. uuid: as CUDA reports it, with or
+    without `GPU-`; None: this rank has no GPU."""
+    if uuid is None:
+        return None, "no GPU"
+    try:
+        import pynvml
+    except ImportError:
+        return None, "nvidia-ml-py is not installed: pip install 'metaflow-convoy[nvml]'"
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+    except pynvml.NVMLError as error:
+        return None, f"NVML: {error}"
+
+    def utilisation() -> float | None:
+        try:
+            return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
+        except pynvml.NVMLError:  # e.g. not supported by this GPU, or by a slice of one
+            return None
+
+    return utilisation, ""
 
 
 def _counts() -> list[float]:

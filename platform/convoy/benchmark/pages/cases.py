@@ -176,6 +176,4 @@ _HOST_VALUES = (
     ("Involuntary switches", values.INVOLUNTARY_SWITCHES, formatting.significant),
     ("CPU utilisation", values.CPU_UTILISATION, formatting.percent),
     ("GPU utilisation", values.GPU_UTILISATION, formatting.percent),
-    ("GPU power", values.POWER_WATTS, formatting.unit("W")),
-    ("Energy of a step", values.ENERGY_JOULES_PER_STEP, formatting.unit("J")),
 )

@@ -1,4 +1,4 @@
-"""Sections of a benchmark's page on money and energy: what tokens cost and emit."""
+"""Section of a benchmark's page on what tokens and whole trainings cost."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -6,7 +6,6 @@ from typing import NamedTuple
 from convoy.benchmark.analysis.cost import TRAINED_TOKENS, seconds_to_train
 from convoy.benchmark.analysis.model import BenchReport, CostFigures, TokenPrice
 from convoy.benchmark.pages.headline import market
-from convoy.catalog.energy import GridIntensity, Pue
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Table, Text, columns
 
@@ -96,39 +95,3 @@ def _training_column(name: str) -> Column[tuple[CostFigures, float]]:
         return next((hours * offer.usd_per_hour for offer in cost.offers if offer.market == name), None)
 
     return Column(f"USD {name.replace('_', '-')}", usd, "{:,.0f}".format, missing="not known")
-
-
-_ENERGY = (
-    "Of the GPUs alone, as their boards measure it: the power of hosts, network and storage is not included, nor the "
-    "emissions of making the machines. The interval is that of the rate. Carbon is the energy times the PUE times the "
-    "emissions of the region's grid, whatever certificates were bought for it."
-)
-
-
-def energy(report: BenchReport) -> tuple[Block, ...]:
-    """Energy where power was measured, and carbon where the region's figures are known, with their sources."""
-    if not report.energy:
-        return ()
-    table = columns(
-        report.energy,
-        Column("Case", lambda e: e.case),
-        Column("GPU power", lambda e: e.watts, formatting.unit("W")),
-        Column("Tokens per joule", lambda e: e.tokens_per_joule, formatting.estimate),
-        Column("Tokens per second and kW", lambda e: 1e3 * e.tokens_per_joule.estimate, formatting.rate),
-        Column("Wh per million tokens", lambda e: e.watt_hours_per_million_tokens, formatting.estimate),
-        Column("gCO2e per million tokens", lambda e: e.grams_per_million_tokens, formatting.estimate),
-        drop_empty=True,
-    )
-    reasons = dict.fromkeys(f"No carbon of {each.model}: {each.why}." for each in report.energy if each.why)
-    inputs = dict.fromkeys(_input(value) for each in report.energy for value in (each.pue, each.grid) if value)
-    headers = ("Input", "Region", "Value", "Average of", "Read on", "Source")
-    sources = [Table(headers, tuple(inputs))] if inputs else []
-    return (Heading("Energy"), Text(_ENERGY, quiet=True), *(Text(reason) for reason in reasons), table, *sources)
-
-
-def _input(figure: Pue | GridIntensity) -> tuple[str, ...]:
-    if isinstance(figure, Pue):
-        what, value = "PUE", formatting.significant(figure.pue)
-    else:
-        what, value = "Grid intensity", f"{formatting.significant(figure.grams_per_kwh)} gCO2e/kWh"
-    return what, figure.region, value, str(figure.year), str(figure.date), figure.source

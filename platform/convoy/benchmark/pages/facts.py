@@ -14,8 +14,7 @@ IN_OTHER_SECTIONS = {
     values.STATE_BYTES, *values.OF_LARGEST, *values.MEMORY_PARTS.values(), values.MEMORY_HOST_BYTES,
     values.MEMORY_FRAGMENTATION, *values.SHARES.values(), values.COMMUNICATION_HIDDEN, values.USER_CPU_SECONDS,
     values.SYSTEM_CPU_SECONDS, values.VOLUNTARY_SWITCHES, values.INVOLUNTARY_SWITCHES, values.CPU_UTILISATION,
-    values.GPU_UTILISATION, values.POWER_WATTS, values.ENERGY_JOULES_PER_STEP, values.RDMA_CLAIMED,
-    *values.OF_CHECKPOINTS, *values.OF_RECOVERY,
+    values.GPU_UTILISATION, values.RDMA_CLAIMED, *values.OF_CHECKPOINTS, *values.OF_RECOVERY,
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.catalog.prices import Price, own_prices
@@ -15,6 +15,9 @@ SCHEMA = 1
 CHANGED = ", cut"
 """Ends the name of a model that was changed so that ranks and stages can share it: nothing of it is told of the model
 itself."""
+
+_RETIRED = frozenset({"power", "power_watts", "energy_joules_per_step"})
+"""Values of earlier versions, and reasons why they were not measured, which nothing shows any more."""
 
 Status = Literal["measured", "refused", "failed"]
 
@@ -155,6 +158,11 @@ class Case(Fact):
     """Quantities that this machine cannot measure, and why."""
     predicted: Predicted | None = None
     """None: nothing was predicted, as in drills and in benchmarks of earlier versions."""
+
+    @field_validator("values", "not_measured")
+    @classmethod
+    def _without_retired(cls, facts: dict[str, Any]) -> dict[str, Any]:
+        return {name: fact for name, fact in facts.items() if name not in _RETIRED}
 
     @property
     def key(self) -> str:

@@ -81,11 +81,6 @@ CPU_UTILISATION = "cpu_utilisation"
 GPU_UTILISATION = "gpu_utilisation"
 """Suite utilisation. Share of the time in which a GPU had a kernel to run, as its driver tells; mean over GPUs."""
 
-POWER_WATTS = "power_watts"
-"""Suite utilisation. Mean of all GPUs of the gang together, as their boards measure it; hosts are not in it."""
-
-ENERGY_JOULES_PER_STEP = "energy_joules_per_step"
-"""Suite utilisation. Of all GPUs of the gang together."""
 MEMORY_PARTS = {
     "parameters": "memory_parameters_bytes",
     "optimizer": "memory_optimizer_bytes",

@@ -1,4 +1,4 @@
-"""The utilisation suite: how a step's time, the host's cores and the GPU's power are used, pinned to cores and not.
+"""The utilisation suite: how a step's time, the host's cores and the GPU are used, pinned to cores and not.
 
 Both cases are the same training; the ranks' threads move to the cores of a case before each of its turns.
 """
@@ -23,7 +23,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 SUITE = Suite(
     name="utilisation",
     title="Utilisation",
-    meaning="how a step's time, the host's cores and the GPU's power are used, pinned to cores and not",
+    meaning="how a step's time, the host's cores and the GPU are used, pinned to cores and not",
     groups=groups,
     measures=frozenset({"utilisation"}),
 )
