@@ -44,12 +44,12 @@ def test_every_contradiction_of_the_accepted_page_is_found() -> None:
 
     told("contradiction", "1 T tokens / 145,267 tokens/s = 79.7 days, not 57 h")
     told("contradiction", "$21.96/h per p4d.24xlarge (2026-11-09) × 4 nodes", "not $0.89 per 1 B tokens")
-    told("impossible", "380 GB/s is 7.6 times what there is: a p4d.24xlarge has 400 Gbit/s = 50 GB/s", "bits for bytes")
-    told("contradiction", "= 23.7 GB/s of the algorithm, 41.5 GB/s of the bus for 8 ranks, 46.7 GB/s of the bus for 64",
-         "not 189.6 GB/s", "189.6 Gbit/s are 23.7 GB/s")  # fmt: skip
+    told("impossible", "380 GB/s, more than 400 Gbit/s = 50 GB/s of a p4d.24xlarge", "bits for bytes")
+    told("contradiction", "1 GB / 42,156.7 µs = 23.7 GB/s; ", "1.75 (of the bus for 8 ranks) or 1.969",
+         "not 189.6 GB/s", "bits for bytes")  # fmt: skip
     told("contradiction", "145,267 tokens/s and 133,892 tokens/s for the same run on 32 GPUs")
     told("impossible", "1 T tokens / 57 h", "2,050 %", "no GPU does more than its peak")
-    told("impossible", "189.6 GB/s is more than the 56.2 GB/s that are possible")
+    told("impossible", "189.6 GB/s, more than 56.2 GB/s between 8 nodes")
     assert len(lines) == 7
 
 
@@ -75,7 +75,7 @@ def test_rounded_figures_in_the_words_of_a_page_have_no_finding(page: str) -> No
         ("blog.yaml", "checkpoints.0.size", "2.44 GB per rank", ""),
         ("blog.yaml", "checkpoints.0.size", "24.4 GB per rank", "= 1.56 TB"),
         ("readme.yaml", "runs.1.scaling_efficiency", "89%", "5.8k tok/s/GPU / 6,050 tok/s/GPU = 95.9 %"),
-        ("readme.yaml", "links.0.bandwidth", "3200 GB/s", "is 8 times what there is"),
+        ("readme.yaml", "links.0.bandwidth", "3200 GB/s", "more than 3200 Gbit/s = 400 GB/s"),
         ("spot.yaml", "checkpoints.0.size", "14 GB", "7B parameters × 6 to 16 bytes of weights and optimizer"),
         ("spot.yaml", "strategy", "DDP", "do not fit in a GPU"),
     ],
@@ -139,21 +139,21 @@ WRONG: list[tuple[str, str, str, str]] = [
     ("runs.1.mfu", "72 %", "contradiction", "72 %"),
     ("runs.2.savings", "65 %", "contradiction", "65 %"),
     ("runs.2.spot_price", "$22.50", "contradiction", "$22.50"),
-    ("runs.2.recovery_rate", "99 %", "contradiction", "99 %"),
+    ("runs.2.recovery_rate", "92 %", "contradiction", "92 %"),
     ("runs.2.recovered", "41", "impossible", "than there were"),
     ("runs.2.goodput", "99.99 %", "contradiction", "recoveries alone"),
-    ("links.0.bandwidth", "380 GB/s", "impossible", "7.6 times"),
+    ("links.0.bandwidth", "380 GB/s", "impossible", "more than 400 Gbit/s"),
     ("links.0.utilisation", "80 %", "contradiction", "40 GB/s"),
     ("links.1.bandwidth", "700 GB/s", "impossible", "NVLink"),
     ("collectives.0.time", "22,000 us", "contradiction", "45.5 GB/s"),
     ("collectives.0.bus_bandwidth", "39 GB/s", "contradiction", "39 GB/s"),
     ("collectives.0.algorithm_bandwidth", "44.0 GB/s", "contradiction", "44.0 GB/s"),
-    ("collectives.1.time", "0.2 ms", "contradiction", "not 224 GB/s"),
+    ("collectives.1.time", "0.2 ms", "contradiction", "224 GB/s"),
     ("checkpoints.0.size", "13 GB", "contradiction", "13 GB"),
     ("checkpoints.0.size", "640 GB", "contradiction", "640 GB"),
     ("checkpoints.0.save_time", "0.2 s", "contradiction", "0.2 s"),
-    ("checkpoints.0.load_time", "0.2 s", "impossible", "network"),
-    ("checkpoints.0.bandwidth", "250 GB/s", "impossible", "network"),
+    ("checkpoints.0.load_time", "0.2 s", "impossible", "links and disks"),
+    ("checkpoints.0.bandwidth", "250 GB/s", "impossible", "links and disks"),
     ("checkpoints.0.overhead", "2 %", "contradiction", "2 %"),
     ("checkpoints.0.interval", "10 s", "contradiction", "10 s"),
 ]
@@ -175,34 +175,6 @@ def test_of_one_wrong_claim_every_finding_is_about_it(path: str, value: str, kin
 
 
 @pytest.mark.parametrize(
-    ("interruptions", "recovered", "rate"),
-    [
-        ("about 100", "98", "98.4 %"),
-        ("over 400", "over 390", "98.5 %"),
-        ("120 to 130", "", "99.5 %"),
-        ("3,000", "2,999", "99.9 %"),
-        ("67", "66", "98 %"),
-        ("67", "", "98 %"),
-        ("7", "7", "7 of 7"),
-    ],
-)
-def test_counts_that_are_not_exact_and_shares_that_are_cut_down_are_no_contradiction(
-    interruptions: str, recovered: str, rate: str
-) -> None:
-    tree = {"interruptions": interruptions, "recovery_rate": rate} | ({"recovered": recovered} if recovered else {})
-    assert of_tree(tree).findings == ()
-
-
-@pytest.mark.parametrize(
-    ("recovered", "rate"), [("7", "99.2 %"), ("7", "99 %"), ("", "99 %"), ("6", "85 %"), ("6", "86.6 %")]
-)
-def test_exact_counts_have_one_share(recovered: str, rate: str) -> None:
-    """6 of 7 are 85.71 %: 86 %, or cut down 85 or 85.7 %. 7 of 7 are 100 %, and that cut down is 100 %."""
-    tree = {"interruptions": "7", "recovery_rate": rate} | ({"recovered": recovered} if recovered else {})
-    assert of_tree(tree).consistent == (rate == "85 %")
-
-
-@pytest.mark.parametrize(
     ("peak", "agrees"), [("about 50 GB/s", True), ("~50 GB/s", True), ("up to 50 GB/s", False), ("50 GB/s", False)]
 )
 def test_a_peak_is_exact_unless_the_page_says_that_it_is_not(peak: str, agrees: bool) -> None:
@@ -219,18 +191,11 @@ def test_a_price_that_was_negotiated_is_likely() -> None:
     assert (found.kind, found.hint) == ("unlikely", "")
 
 
-@pytest.mark.parametrize("gang", [{"nodes": "4"}, {"gpus": "32"}])
-def test_the_price_of_all_machines_for_that_of_one_is_told(gang: dict[str, str]) -> None:
-    tree = {"instance": "p4d.24xlarge", "market": "on_demand", **gang}
-    (found,) = of_tree({**tree, "price_per_hour": "$131.08"}).findings
-    assert found.hint == "the price of all 4 machines for that of one?"
-
-
 def test_a_hint_is_no_guess() -> None:
     """A month of one digit would be any factor, and bits are told of no bandwidth that is already in bits."""
     tree = {"gpus": "256", "price_per_gpu_hour": "$2.20", "time": "1 month", "cost": "$4.1M"}
     assert [each.hint for each in of_tree(tree).findings] == [""]
-    link = {"scope": "EFA", "instance": "p4d.24xlarge"}
+    link = {"scope": "inter_node", "instance": "p4d.24xlarge"}
     for bandwidth, hint in [("100 Gbps per GPU", False), ("75 GB/s", False), ("400 GB/s", True), ("0.4 TB/s", True)]:
         (found,) = of_tree({"links": [{**link, "bandwidth": bandwidth}]}).findings
         assert bool(found.hint) == hint
@@ -270,7 +235,7 @@ def test_frozen_parameters_have_neither_states_nor_gradients(told: dict[str, str
 
 
 def test_an_interval_in_steps_is_as_long_as_they_are() -> None:
-    tree = {"step_time": "2.0 s", "checkpoints": [{"interval": "every 500 steps", "stall": "20 s", "overhead": "2 %"}]}
+    tree = {"step_time": "2.0 s", "checkpoints": [{"interval_steps": "500 steps", "stall": "20 s", "overhead": "2 %"}]}
     assert of_tree(tree).findings == ()
     (found,) = of_tree({**tree, "step_time": "4.0 s"}).findings
     assert "16.7 min / 500 steps = 2 s" in found.arithmetic

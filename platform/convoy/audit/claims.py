@@ -1,323 +1,223 @@
-"""What a page says, as a file of claims has it. docs/reference/claims.md has the keys with examples.
+"""What a page says, as a file of claims has it: one table of keys. docs/reference/claims.md describes each of them.
 
 Every figure is text with its unit, or a number in the default unit of its key, or a list of such where the page says it
-more than once. Keys are the field's own words; what a claim is about is told by where it stands.
+more than once.
 """
 
 import itertools
 import re
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from pydantic import model_validator
-
-from convoy.audit.quantities.aliases import option, with_own_keys
 from convoy.audit.quantities.number import Figure
 from convoy.audit.quantities.units import parse
-from convoy.config.base import Frozen
-from convoy.config.errors import yaml_value
+from convoy.config.errors import nearest, yaml_value
 
 Figures = tuple[Figure, ...]
+Entry = Figures | str
 
 
-class Reads(NamedTuple):
-    """How the text of a field is read. default: unit of a number alone."""
-
-    kind: str
-    default: str = ""
+def _keys(table: Mapping[str, str]) -> dict[str, str]:
+    return {key: kind for kind, keys in table.items() for key in keys.split()}
 
 
-Whole = Annotated[Figures, Reads("exact")]
-Count = Annotated[Figures, Reads("count")]
-Size = Annotated[Figures, Reads("size")]
-Hours = Annotated[Figures, Reads("time", "h")]
-Seconds = Annotated[Figures, Reads("time", "s")]
-Microseconds = Annotated[Figures, Reads("time", "us")]
-Gigabytes = Annotated[Figures, Reads("bytes", "GB")]
-Bandwidth = Annotated[Figures, Reads("bandwidth", "GB/s")]
-Money = Annotated[Figures, Reads("money")]
-Price = Annotated[Figures, Reads("price")]
-UnitPrice = Annotated[Figures, Reads("unit_price")]
-Share = Annotated[Figures, Reads("share")]
-Ratio = Annotated[Figures, Reads("ratio")]
-Tflops = Annotated[Figures, Reads("flops")]
+KEYS = {
+    "runs": _keys({
+        "text": "id variant model gpu instance region relative_to",
+        "option": "precision recomputation strategy market offload",
+        "size": "parameters active_parameters",
+        "exact": "layers width sequence_length gpus nodes gpus_per_node micro_batch accumulation model_parallel "
+                 "interruptions recovered",
+        "number": "bytes_per_parameter",
+        "batch": "global_batch",
+        "count": "steps tokens",
+        "time s": "step_time recovery_time",
+        "time h": "time mtbf",
+        "rate": "throughput throughput_per_gpu",
+        "samples": "samples_per_second",
+        "share": "mfu hfu savings scaling_efficiency goodput recovery_rate",
+        "flops": "tflops_per_gpu peak_tflops",
+        "flop": "compute",
+        "gpu_hours": "gpu_hours",
+        "price": "price_per_hour price_per_gpu_hour total_price_per_hour spot_price on_demand_price",
+        "money": "cost",
+        "unit_price": "cost_per_tokens",
+        "ratio": "speedup",
+        "bytes GB": "gpu_memory memory_per_gpu",
+    }),
+    "checkpoints": _keys({
+        "text": "id run model instance",
+        "option": "contents to",
+        "size": "parameters",
+        "bytes GB": "size",
+        "exact": "nodes",
+        "time s": "save_time load_time stall interval",
+        "bandwidth GB/s": "bandwidth",
+        "count": "interval_steps",
+        "share": "overhead",
+    }),
+    "collectives": _keys({
+        "text": "id run instance",
+        "option": "operation",
+        "message GB": "size",
+        "exact": "ranks nodes gpus_per_node",
+        "time us": "time",
+        "bandwidth GB/s": "bandwidth algorithm_bandwidth bus_bandwidth",
+    }),
+    "links": _keys({
+        "text": "id run instance",
+        "option": "scope",
+        "bandwidth GB/s": "bandwidth",
+        "exact_bandwidth GB/s": "peak",
+        "share": "utilisation",
+    }),
+}  # fmt: skip
+"""By section of the file, its keys with the kind of what they say, and the unit of a number alone."""
 
+OPTIONS = {
+    "precision": ("bf16", "fp16", "fp8", "tf32", "fp32"),
+    "recomputation": ("", "none", "selective", "full"),
+    "strategy": ("", "fsdp", "zero3", "zero2", "zero1", "hsdp", "ddp", "3d"),
+    "market": ("", "on_demand", "spot", "capacity_block", "reserved"),
+    "offload": ("false", "true"),
+    "contents": ("", "weights", "training_state", "adapters"),
+    "to": ("shared", "nvme", "memory"),
+    "operation": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv"),
+    "scope": ("inter_node", "intra_node"),
+}
+"""What a key of a fixed choice may say; the first is what holds where the page does not say."""
 
-class Claims(Frozen):
-    """What the sections have in common: how the text of a figure becomes one."""
+PRICES = ("price_per_hour", "price_per_gpu_hour", "total_price_per_hour")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read(cls, entries: Any) -> Any:
-        if not isinstance(entries, dict):
-            return entries
-        read = {}
-        for name, value in with_own_keys(entries, cls.model_fields).items():
-            field = cls.model_fields.get(name)
-            how = next((each for each in field.metadata if isinstance(each, Reads)), None) if field else None
-            read[name] = option(name, value, field) if how is None else figures(name, value, how)
-        return read
-
-
-def figures(name: str, value: Any, how: Reads) -> Figures:
-    """Of one key. Raises ValueError, which names it."""
-    texts = value if isinstance(value, list | tuple) else [value]
-    for first, second in itertools.pairwise(map(str, texts)):
-        if re.fullmatch(r"[^\d]*\d{1,3}", first) and re.match(r"\d{3}(?!\d)", second):
-            raise ValueError(
-                f"{name} = {yaml_value(value)}: a figure with a comma needs quotes in a list, '{first},{second}'"
-            )
-    return tuple(_figure(name, each, how) for each in texts)
-
-
-def _figure(name: str, value: Any, how: Reads) -> Figure:
-    if isinstance(value, Figure):
-        return value
-    if not isinstance(value, str | int | float) or isinstance(value, bool) or not str(value).strip():
-        raise ValueError(f"{name} = {yaml_value(value)}: must be a figure, e.g. 57 h")
-    text = str(value).strip()
-    bare = how.default and re.fullmatch(r"[\d.,_eE+-]+", text)
-    try:
-        return parse(how.kind, f"{text} {how.default}" if bare else text)
-    except ValueError as error:
-        raise ValueError(f"{name} = {yaml_value(value)}: {error}") from None
-
-
-class RunClaims(Claims):
-    """One training run: what it is, how fast it is, what it takes and costs."""
-
-    id: str = ""
-    """Name by which others refer to it, e.g. in `relative_to`."""
-    variant: str = ""
-    """What distinguishes it from a run with the same settings, e.g. `baseline`."""
-    model: str = ""
-    """Name, which contains the size, e.g. `7B`, `Llama 3 8B`."""
-    parameters: Size = ()
-    """Number of parameters, more exact than the model's name."""
-    active_parameters: Size = ()
-    """Parameters that a token uses, in a mixture of experts."""
-    layers: Whole = ()
-    """Decoder blocks."""
-    width: Whole = ()
-    """Width of the residual stream."""
-    sequence_length: Whole = ()
-    """Tokens."""
-    precision: Literal["bf16", "fp16", "fp8", "tf32", "fp32"] = "bf16"
-    """Type of matrix products."""
-    recomputation: Literal["none", "selective", "full", ""] = ""
-    """Activation checkpointing; empty: the page does not say."""
-    strategy: Literal["fsdp", "zero3", "zero2", "zero1", "hsdp", "ddp", "3d", ""] = ""
-    """How states are divided; empty, and `3d`: at best over all GPUs."""
-    offload: bool = False
-    """States are kept in host memory."""
-    bytes_per_parameter: Annotated[Figures, Reads("number")] = ()
-    """Bytes of states per parameter, on all GPUs together; default: 16, AdamW in mixed precision."""
-    gpu: str = ""
-    """Kind, e.g. `A100-40`, `H100 SXM`."""
-    gpus: Whole = ()
-    """Number of all GPUs; `32 × A100-40` states the kind, too."""
-    nodes: Whole = ()
-    """Machines."""
-    gpus_per_node: Whole = ()
-    """GPUs of a machine."""
-    instance: str = ""
-    """AWS instance type, e.g. `p4d.24xlarge` or `p4d`; `4 × p4d.24xlarge` states the number of machines, too."""
-    region: str = ""
-    """AWS region, e.g. `us-east-1`."""
-    market: Literal["on_demand", "spot", "capacity_block", "reserved", ""] = ""
-    """How the machines are bought."""
-    global_batch: Annotated[Figures, Reads("batch")] = ()
-    """Sequences of a step, or tokens where the text says so, or has millions: `4M tokens`."""
-    micro_batch: Whole = ()
-    """Sequences of one GPU in one pass."""
-    accumulation: Whole = ()
-    """Passes of a step."""
-    model_parallel: Whole = ()
-    """GPUs that share a sequence: tensor × pipeline × context parallel; default: 1."""
-    steps: Count = ()
-    """Optimizer steps."""
-    step_time: Seconds = ()
-    """Time of one step."""
-    throughput: Annotated[Figures, Reads("rate")] = ()
-    """Tokens/s of all GPUs, or of one where the text says `/GPU`."""
-    throughput_per_gpu: Annotated[Figures, Reads("rate")] = ()
-    """Tokens/s of one GPU."""
-    samples_per_second: Annotated[Figures, Reads("samples")] = ()
-    """Sequences/s of all GPUs."""
-    mfu: Share = ()
-    """Model FLOPs utilisation."""
-    hfu: Share = ()
-    """Hardware FLOPs utilisation: with recomputation."""
-    tflops_per_gpu: Tflops = ()
-    """Achieved TFLOP/s of one GPU, with or without recomputation."""
-    peak_tflops: Tflops = ()
-    """Peak of one GPU, if the page says what MFU was computed with."""
-    compute: Annotated[Figures, Reads("flop")] = ()
-    """FLOP of the whole training."""
-    tokens: Count = ()
-    """Tokens of the whole training."""
-    time: Hours = ()
-    """Time of the whole training; also `hours`, `days`."""
-    gpu_hours: Annotated[Figures, Reads("gpu_hours")] = ()
-    """GPU-hours of the whole training."""
-    price_per_hour: Price = ()
-    """USD per hour of one machine, or of one GPU where the text says so."""
-    price_per_gpu_hour: Price = ()
-    """USD per hour of one GPU."""
-    total_price_per_hour: Price = ()
-    """USD per hour of all machines."""
-    spot_price: Price = ()
-    """USD per hour of one machine on spot."""
-    on_demand_price: Price = ()
-    """USD per hour of one machine on demand."""
-    savings: Share = ()
-    """Share of the on-demand price that spot saves."""
-    cost: Money = ()
-    """USD of the whole training."""
-    cost_per_tokens: UnitPrice = ()
-    """E.g. `$0.89 per 1 B tokens`; a number alone is USD per million tokens."""
-    cost_per_million_tokens: Money = ()
-    """USD per million tokens."""
-    cost_per_billion_tokens: Money = ()
-    """USD per billion tokens."""
-    relative_to: str = ""
-    """id of the run that speedup and scaling efficiency are relative to."""
-    speedup: Ratio = ()
-    """Throughput over that of `relative_to`."""
-    scaling_efficiency: Share = ()
-    """Throughput per GPU over that of `relative_to`."""
-    gpu_memory: Gigabytes = ()
-    """Capacity of one GPU."""
-    memory_per_gpu: Gigabytes = ()
-    """Memory in use on one GPU."""
-    goodput: Share = ()
-    """Share of the time in which training made lasting progress."""
-    interruptions: Whole = ()
-    """Number of interruptions in the whole training."""
-    recovered: Whole = ()
-    """Number of interruptions that were recovered from."""
-    recovery_rate: Share = ()
-    """Share of the interruptions that were recovered from."""
-    recovery_time: Seconds = ()
-    """Time lost by one interruption."""
-    mtbf: Hours = ()
-    """Time over interruptions."""
-
-
-SETTINGS = frozenset(
+IDENTITY = frozenset(
     {
         "model", "parameters", "active_parameters", "layers", "width", "sequence_length", "precision", "recomputation",
-        "strategy", "offload", "bytes_per_parameter", "gpu", "gpus", "nodes", "gpus_per_node", "instance", "region",
-        "market", "global_batch", "micro_batch", "accumulation", "model_parallel", "peak_tflops", "price_per_hour",
-        "price_per_gpu_hour", "spot_price", "on_demand_price", "gpu_memory", "tokens", "variant",
+        "strategy", "offload", "gpu", "gpus", "nodes", "gpus_per_node", "instance", "global_batch", "micro_batch",
+        "accumulation", "model_parallel", "variant",
     }
 )  # fmt: skip
+"""Settings that decide how fast a run is."""
+
+SETTINGS = IDENTITY | {
+    "price_per_hour", "price_per_gpu_hour", "spot_price", "on_demand_price", "market", "region", "tokens", "gpu_memory",
+    "peak_tflops", "bytes_per_parameter",
+}  # fmt: skip
 """That runs take from the top of the file where they do not tell them; every other key is an outcome."""
 
-IDENTITY = SETTINGS - {
-    "price_per_hour", "price_per_gpu_hour", "spot_price", "on_demand_price", "market", "region", "tokens",
-    "gpu_memory", "peak_tflops", "bytes_per_parameter",
-}  # fmt: skip
-"""That decide how fast a run is."""
+_NOT_CHECKED = "it is not checked any more: leave it out"
+_PER_TOKENS = "write it as cost_per_tokens, e.g. $0.89 per 1 B tokens"
+_RETIRED = {
+    **dict.fromkeys(("date", "price_date", "shares", "power", "energy", "tokens_per_joule"), _NOT_CHECKED),
+    **dict.fromkeys(("cost_per_million_tokens", "cost_per_billion_tokens"), _PER_TOKENS),
+    "directions": "write bandwidth and peak of one direction",
+    "hours": "write it as time, e.g. 57 h",
+    "days": "write it as time, e.g. 2.4 days",
+    "tokens_per_day": "write it as throughput, e.g. 62B tokens/day",
+}
+"""Keys of earlier versions, and what becomes of their claims."""
+
+_COUNTED = re.compile(
+    r"^\s*(?P<number>[\d,]+)(?:\s*[x×*]\s*|\s+(?!x\b))(?P<what>[a-z][\w. -]*)(?:\s+\(.*\))?$|"
+    r"^\s*(?P<first>[a-z][\w.-]*)\s*[x×*]\s*(?P<last>[\d,]+)$",
+    re.IGNORECASE,
+)
+"""`32 × A100-40`, `p4d.24xlarge x 4`."""
 
 
-class CollectiveClaims(Claims):
-    """One collective operation."""
+class Claims(NamedTuple):
+    """Of one run, checkpoint, collective or link: what the page says under each key."""
 
-    id: str = ""
-    """Name in findings."""
-    run: str = ""
-    """id of the run whose machines it ran on; default: those of the page."""
-    operation: str = "all_reduce"
-    """all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or send_recv."""
-    size: Annotated[Figures, Reads("message", "GB")] = ()
-    """Size as nccl-tests counts it: of an all-gather the output."""
-    ranks: Whole = ()
-    """GPUs that take part."""
-    nodes: Whole = ()
-    """Machines that take part; without `ranks`, one rank per machine and one per GPU are both tried."""
-    gpus_per_node: Whole = ()
-    """GPUs of a machine."""
-    instance: str = ""
-    """AWS instance type."""
-    gpu: str = ""
-    """Kind of GPU."""
-    time: Microseconds = ()
-    """Time of one operation."""
-    bandwidth: Bandwidth = ()
-    """Bandwidth, if the page does not say whether of the algorithm or of the bus."""
-    algorithm_bandwidth: Bandwidth = ()
-    """Size over time."""
-    bus_bandwidth: Bandwidth = ()
-    """As nccl-tests defines it."""
+    section: str
+    entries: Mapping[str, Entry]
+
+    def figures(self, key: str) -> Figures:
+        entry = self.entries.get(key, ())
+        return entry if isinstance(entry, tuple) else ()
+
+    def word(self, key: str) -> str:
+        """The option that holds where the page does not say."""
+        return str(self.entries.get(key) or OPTIONS.get(key, ("",))[0])
 
 
-class LinkClaims(Claims):
-    """A link between GPUs or machines."""
-
-    id: str = ""
-    """Name in findings."""
-    run: str = ""
-    """id of the run whose machines it connects; default: those of the page."""
-    scope: str = "inter_node"
-    """`inter_node` (between machines) or `intra_node` (NVLink, within one)."""
-    instance: str = ""
-    """AWS instance type."""
-    gpu: str = ""
-    """Kind of GPU."""
-    bandwidth: Bandwidth = ()
-    """Bandwidth of one machine between machines, or of one GPU where the text says `/GPU`; within a machine, of one
-    GPU."""
-    peak: Annotated[Figures, Reads("exact_bandwidth", "GB/s")] = ()
-    """Peak bandwidth according to the page."""
-    utilisation: Share = ()
-    """Bandwidth over peak."""
-    directions: Literal["one", "both"] = "one"
-    """Whether both directions are added up."""
-
-
-class CheckpointClaims(Claims):
-    """A checkpoint, and how it is saved and loaded."""
-
-    id: str = ""
-    """Name in findings."""
-    run: str = ""
-    """id of the run that it belongs to; default: that of the page."""
-    model: str = ""
-    """Name; default: the run's."""
-    parameters: Size = ()
-    """Default: the run's."""
-    contents: Literal["weights", "training_state", "adapters", ""] = ""
-    """Weights alone, with the optimizer's state, or of LoRA; empty: the page does not say."""
-    size: Gigabytes = ()
-    """Size of the whole checkpoint, or of one rank or machine where the text says `/rank` or `/node`."""
-    to: Literal["shared", "nvme", "memory"] = "shared"
-    """Where it is saved: storage over the network (S3, FSx, NFS), local disks, or host memory."""
-    instance: str = ""
-    """AWS instance type."""
-    nodes: Whole = ()
-    """Machines that save."""
-    save_time: Seconds = ()
-    """Time until it is saved."""
-    load_time: Seconds = ()
-    """Time until it is loaded."""
-    stall: Seconds = ()
-    """Time for which training waits for a save."""
-    bandwidth: Bandwidth = ()
-    """Bandwidth of the save, of all machines together, or of one where the text says `/node`."""
-    interval: Seconds = ()
-    """Time between two saves."""
-    interval_steps: Count = ()
-    """Steps between two saves; also `interval: every 500 steps`."""
-    overhead: Share = ()
-    """Share of the time: stall (else save_time) over interval."""
-
-
-class PageClaims(RunClaims):
-    """The whole file. What of a run stands here is a run by itself, whose settings those below `runs` share."""
+class PageClaims(NamedTuple):
+    """The whole file. What of a run stands at the top is a run by itself, whose settings those below `runs` share."""
 
     page: str = ""
-    """Title or address of what is audited."""
-    runs: tuple[RunClaims, ...] = ()
-    collectives: tuple[CollectiveClaims, ...] = ()
-    links: tuple[LinkClaims, ...] = ()
-    checkpoints: tuple[CheckpointClaims, ...] = ()
+    top: Claims = Claims("runs", {})
+    runs: tuple[Claims, ...] = ()
+    parts: tuple[Claims, ...] = ()
+    """Checkpoints, collectives and links."""
+
+
+def read_entries(section: str, tree: Mapping[str, Any], where: str) -> Claims:
+    """where: begins the names of its keys in errors. Raises ValueError."""
+    keys, own = KEYS[section], {}
+    for name, value in tree.items():  # a misspelled key is reported first
+        key = re.sub(r"[\s-]+", "_", name.strip().lower())
+        if key not in keys:
+            if re.match(r"\d{3}(?!\d)", name) and not value:  # {gpus: 16,384}
+                raise ValueError(f"{where.rstrip('.')}: a figure with a comma needs quotes within {{…}}: …,{name}")
+            raise ValueError(f"{where}{name} = {yaml_value(value)}: unknown key; {_hint(key, section, where)}")
+        if key in own:
+            raise ValueError(f"{where}{name} = {yaml_value(value)}: {key} is given, too; one key may have a list")
+        own[key] = value
+    own = _split(_split(own, keys, "gpus", "gpu"), keys, "instance", "instance")
+    return Claims(section, {key: _entry(keys[key], key, value, where) for key, value in own.items()})
+
+
+def _hint(key: str, section: str, where: str) -> str:
+    """Where it is a key, or the nearest one."""
+    elsewhere = [name for name, keys in KEYS.items() if key in keys and name != section]
+    if key in _RETIRED or not elsewhere:
+        return _RETIRED.get(key) or nearest(key, KEYS[section])
+    return f"it is a key of {' and '.join(elsewhere)}" + (f", not of {section}" if where else "")
+
+
+def _split(own: dict[str, Any], keys: Mapping[str, str], written: str, what: str) -> dict[str, Any]:
+    """A text that fills two keys; a key that the section does not have is not made up."""
+    value, number = own.get(written), "gpus" if written == "gpus" else "nodes"
+    match = _COUNTED.match(value) if isinstance(value, str) and what in keys else None
+    count, name = (match["number"] or match["last"], match["what"] or match["first"]) if match else ("", "")
+    if not name or re.match(r"(?:gpu|node|machine|instance)s?\b", name, re.IGNORECASE):
+        return own
+    if written == "gpus":
+        return {"gpu": name, **own, "gpus": count}
+    stated = own.get(number, [])
+    stated = stated if isinstance(stated, list) else [stated]
+    nodes = {number: stated if count in stated else [*stated, count]} if number in keys else {}
+    return {**own, what: name, **nodes}  # a link is of such machines, however many there are
+
+
+def _entry(kind: str, key: str, value: Any, where: str) -> Entry:
+    said = f"{where}{key} = {yaml_value(value)}"
+    if kind == "text":
+        if not isinstance(value, str):
+            raise ValueError(f"{said}: must be text")
+        return value
+    if kind == "option":
+        plain = {_letters(each): each for each in OPTIONS[key]}
+        if _letters(str(value)) not in plain:
+            *others, last = [f"'{each}'" for each in OPTIONS[key] if each]
+            raise ValueError(f"{said}: must be {', '.join(others)} or {last}")
+        return plain[_letters(str(value))]
+    texts = value if isinstance(value, list) else [value]
+    for first, second in itertools.pairwise(map(str, texts)):
+        if re.fullmatch(r"[^\d]*\d{1,3}", first) and re.match(r"\d{3}(?!\d)", second):
+            raise ValueError(f"{said}: a figure with a comma needs quotes in a list, '{first},{second}'")
+    return tuple(_figure(kind, each, f"{where}{key} = {yaml_value(each)}") for each in texts)
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _figure(kind: str, value: Any, said: str) -> Figure:
+    text = value.strip() if isinstance(value, str) else ""
+    if not text:
+        raise ValueError(f"{said}: must be a figure, e.g. 57 h")
+    name, _, unit = kind.partition(" ")
+    is_bare = unit and re.fullmatch(r"[\d.,_eE+-]+", text)
+    try:
+        return parse(name, f"{text} {unit}" if is_bare else text)
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from None

@@ -1,15 +1,16 @@
-"""From the claims on a run to values of quantities, and what the catalog has of its machines. Pure.
+"""From the claims of a page to values of quantities, and what the catalog has of its machines. Pure.
 
 A quantity's name is `<scope>/<name>`, such as `runs.fast/throughput`; a claim's is `<scope>.<key>`.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from convoy.audit import machines
-from convoy.audit.claims import SETTINGS, PageClaims, RunClaims
+from convoy.audit.claims import PRICES, SETTINGS, Claims, Figures, PageClaims
 from convoy.audit.machines import GpuKind
-from convoy.audit.quantities.number import Figure, exactly, hull
+from convoy.audit.quantities.number import Figure, Span, exactly
 from convoy.audit.quantities.units import parse
 from convoy.audit.solver import CATALOG, Quantities, Value
 from convoy.catalog.instances import Instance
@@ -17,39 +18,48 @@ from convoy.catalog.instances import Instance
 PAGE = "page"
 """Scope of what stands at the top of the file."""
 
-_HOUR = 3600.0
-
-_PER_GPU = {"throughput": "throughput_per_gpu", "price_per_hour": "price_per_gpu_hour"}
-_PER_NODE = {"throughput": "throughput_per_node", "total_price_per_hour": "price_per_hour",
-             "memory_per_gpu": "memory_per_node", "gpu_memory": "memory_per_node"}  # fmt: skip
 _RENAMED = {
     "cost_per_tokens": ("cost_per_token", 1.0),
-    "cost_per_million_tokens": ("cost_per_token", 1e-6),
-    "cost_per_billion_tokens": ("cost_per_token", 1e-9),
     "peak_tflops": ("peak", 1.0),
-    "gpu_hours": ("gpu_hours", _HOUR),
-    "bytes_per_parameter": ("", 1.0),  # of memory.py
+    "gpu_hours": ("gpu_hours", 3600.0),
+    "bytes_per_parameter": ("", 1.0),  # a constant of the law of states
 }
 """Quantities of keys with another name, and the factor to them."""
 
-_ENDINGS = {
-    "cost_per_million_tokens": " per 1 M tokens",
-    "cost_per_billion_tokens": " per 1 B tokens",
-    "price_per_hour": " per node",
-    "price_per_gpu_hour": " per GPU",
-}
-"""What a text does not say itself."""
+_PER = {
+    ("price_per_hour", "gpu"): "price_per_gpu_hour", ("total_price_per_hour", "node"): "price_per_hour",
+    ("memory_per_gpu", "node"): "memory_per_node", ("gpu_memory", "node"): "memory_per_node",
+    ("memory_per_gpu", "gpu"): "memory_per_gpu", ("gpu_memory", "gpu"): "gpu_memory",
+    ("throughput_per_gpu", "gpu"): "throughput_per_gpu", ("price_per_gpu_hour", "gpu"): "price_per_gpu_hour",
+    ("tflops_per_gpu", "gpu"): "tflops_per_gpu", ("price_per_hour", "node"): "price_per_hour",
+    ("spot_price", "node"): "spot_price", ("on_demand_price", "node"): "on_demand_price",
+    ("global_batch", "tokens"): "batch_tokens", ("global_batch", "sequences"): "batch",
+}  # fmt: skip
+"""Quantities of keys whose text says what the figure is of; of all others it is `<key>_per_<what>`."""
+
+_COMPLEMENTS = {"goodput": "not_good", "savings": "spot_share"}
+"""Shares, and what the rest of each is."""
+
+_LORA = re.compile(r"\bq?lora\b|\badapters?\b|\bpeft\b|\bfrozen\b", re.IGNORECASE)
+
+_SIZES = {"gpus", "nodes"}
+
+_SMALL = 0.2
+"""So far, relative, is the name of a model with less than a billion parameters from them: much of it are embeddings,
+which are counted or not."""
 
 
-class Run(NamedTuple):
-    """A run with the settings of the page, and its machines."""
+class Section(NamedTuple):
+    """A run with the settings of the page, or a checkpoint, collective or link; and its machines."""
 
     scope: str
-    claims: RunClaims
-    owner: dict[str, str]
-    """Scope in which each key stands, where that is another one."""
-    kind: GpuKind | None
+    claims: Claims
     machine: Instance | None
+    owner: Mapping[str, str] = {}
+    """Scope in which each key stands, where that is another one."""
+    kind: GpuKind | None = None
+    run: "Section | None" = None
+    """Of a checkpoint, collective or link: the run that it belongs to."""
     adapters: bool = False
     """Most parameters are frozen, as with LoRA: of them there are neither gradients nor states."""
 
@@ -59,90 +69,98 @@ class Run(NamedTuple):
     def quantity(self, name: str) -> str:
         return f"{self.scope}/{name}"
 
-    @property
-    def gpus(self) -> float:
-        """All GPUs; 0: the page does not say."""
-        claims = self.claims
-        if claims.gpus:
-            return claims.gpus[0].value
-        return claims.nodes[0].value * self.gpus_per_node if claims.nodes else 0.0
+    def figures(self, key: str) -> Figures:
+        return self.claims.figures(key)
+
+    def span(self, key: str) -> Span | None:
+        figures = self.figures(key)
+        return figures[0].span if figures else None
+
+    def value(self, key: str) -> float:
+        """0: the page does not say."""
+        figures = self.figures(key)
+        return figures[0].value if figures else 0.0
+
+    def word(self, key: str) -> str:
+        return self.claims.word(key)
+
+    def rests_on(self, *keys: str) -> frozenset[str]:
+        """Those of the claims that the page makes."""
+        return frozenset(self.claim(key) for key in keys if self.claims.entries.get(key))
 
     @property
     def gpus_per_node(self) -> float:
         """GPUs of a machine; 0: nobody says."""
-        if self.claims.gpus_per_node:
-            return self.claims.gpus_per_node[0].value
-        return self.machine.gpus if self.machine else 0.0
+        return self.value("gpus_per_node") or (self.machine.gpus if self.machine else 0.0)
 
-    def rests_on(self, *keys: str) -> frozenset[str]:
-        """Those of the claims that the page makes."""
-        return frozenset(self.claim(key) for key in keys if getattr(self.claims, key))
+    @property
+    def nodes(self) -> float:
+        """0: nobody says."""
+        each = self.gpus_per_node
+        return self.value("nodes") or (self.value("gpus") / each if each else 0.0)
+
+    @property
+    def gpus(self) -> float:
+        """All GPUs; 0: the page does not say."""
+        return self.value("gpus") or self.value("nodes") * self.gpus_per_node
 
 
-def machine_of(instance: str, run: Run | None) -> Instance | None:
-    """The machine of that name, else the run's."""
-    return machines.machine(instance) if instance else run.machine if run else None
-
-
-def runs_of(page: PageClaims) -> list[Run]:
+def runs_of(page: PageClaims) -> list[Section]:
     """What stands at the top of the file, if anything of a run does, and each run below `runs`."""
-    top = RunClaims.model_construct(**{name: getattr(page, name) for name in RunClaims.model_fields})
-    at_top = [name for name in RunClaims.model_fields if getattr(page, name) != RunClaims.model_fields[name].default]
-    runs = [_run(PAGE, top, {})] if at_top else []
+    top = page.top.entries
+    runs = [_run(page, PAGE, page.top, {})] if top else []
     for at, run in enumerate(page.runs):
         # A run that says how many GPUs it has does not mean the page's number of machines.
-        own = run.model_fields_set | (_SIZES if run.model_fields_set & _SIZES else set())
-        taken = {name for name in at_top if name in SETTINGS and name not in own}
-        claims = run.model_copy(update={name: getattr(page, name) for name in taken})
-        runs.append(_run(f"runs.{run.id}" if run.id else f"runs[{at + 1}]", claims, dict.fromkeys(taken, PAGE)))
-    saved = any(checkpoint.contents == "adapters" for checkpoint in page.checkpoints)
-    return [
-        run._replace(
-            adapters=saved or bool(_LORA.search(f"{page.page} {run.claims.model} {run.claims.variant} {run.scope}"))
-        )
-        for run in runs
-    ]
+        own = set(run.entries) | (_SIZES if _SIZES & set(run.entries) else set())
+        taken = {key: entry for key, entry in top.items() if key in SETTINGS and key not in own}
+        scope = f"runs.{run.word('id')}" if run.word("id") else f"runs[{at + 1}]"
+        runs.append(_run(page, scope, Claims("runs", {**run.entries, **taken}), dict.fromkeys(taken, PAGE)))
+    return runs
 
 
-_LORA = re.compile(r"\bq?lora\b|\badapters?\b|\bpeft\b|\bfrozen\b", re.IGNORECASE)
-
-
-_SIZES = {"gpus", "nodes"}
-
-
-def _run(scope: str, claims: RunClaims, owner: dict[str, str]) -> Run:
-    machine = machines.machine(claims.instance) if claims.instance else None
-    kind = machines.gpu_kind(claims.gpu) if claims.gpu else None
+def _run(page: PageClaims, scope: str, claims: Claims, owner: dict[str, str]) -> Section:
+    machine = machines.machine(claims.word("instance")) if claims.word("instance") else None
+    name = claims.word("gpu")
+    if not name and machine is not None and machine.gpu is not None:
+        name = f"{machine.gpu.name} {round(machine.gpu.memory_mib / 1024)}GB"
+    kind = machines.gpu_kind(name) if name else None
     if kind is not None and machine is not None and machine.nvlink_gb_per_second:
         kind = kind._replace(chips=kind.chips[:1])  # of NVLink machines the GPUs are SXM modules
-    if kind is None and not claims.gpu and machine is not None and machine.gpu is not None:
-        kind = machines.gpu_kind(f"{machine.gpu.name} {round(machine.gpu.memory_mib / 1024)}GB")
-        kind = kind._replace(chips=kind.chips[:1]) if kind and machine.nvlink_gb_per_second else kind
-    return Run(scope, claims, owner, kind, machine)
+    words = f"{page.page} {claims.word('model')} {claims.word('variant')} {scope}"
+    adapters = any(part.word("contents") == "adapters" for part in page.parts) or bool(_LORA.search(words))
+    return Section(scope, claims, machine, owner, kind, adapters=adapters)
 
 
-def stated(run: Run) -> Quantities:
-    """What the page states, and the catalog has of its machines."""
+def parts_of(page: PageClaims, runs: Sequence[Section]) -> list[Section]:
+    """Checkpoints, collectives and links; what names no run belongs to the only one, or to the top of the file."""
+    by_id = {run.word("id"): run for run in runs}
+    below = [run for run in runs if run.scope != PAGE]
+    shared = below[0] if len(below) == 1 else next((run for run in runs if run.scope == PAGE), None)
+    parts: list[Section] = []
+    for claims in page.parts:
+        run = by_id[claims.word("run")] if claims.word("run") else shared
+        instance, at = claims.word("instance"), sum(each.claims.section == claims.section for each in parts) + 1
+        machine = machines.machine(instance) if instance else run.machine if run else None
+        scope = f"{claims.section}.{claims.word('id')}" if claims.word("id") else f"{claims.section}[{at}]"
+        parts.append(Section(scope, claims, machine, run=run))
+    return parts
+
+
+def stated(section: Section) -> Quantities:
+    """What the page states, and the catalog has of the machines of a run."""
     values: Quantities = {}
-    for key in RunClaims.model_fields:
-        figures = getattr(run.claims, key)
-        for at, figure in enumerate(figures if isinstance(figures, tuple) else ()):
-            name, value = _value(run, key, figure, at if len(figures) > 1 else None)
-            if name:
-                values.setdefault(run.quantity(name), []).append(value)
-    model = model_size(run.claims.model)
-    exact = run.claims.parameters
-    if model is not None and not (exact and not model.span.apart(exact[0].span)):  # its name tells no more
-        value = Value(model.span, run.rests_on("model"), f"{model.text} parameters")
-        values.setdefault(run.quantity("parameters"), []).append(value)
-    for name, value in [*_of_catalog(run), *_prices(run)]:
-        values.setdefault(run.quantity(name), []).append(value)
+    for key in section.claims.entries:
+        figures = section.figures(key)
+        for at, figure in enumerate(figures):
+            for name, value in _values(section, key, figure, at if len(figures) > 1 else None):
+                values.setdefault(section.quantity(name), []).append(value)
+    model, exact = model_size(section.word("model")), section.span("parameters")
+    if model is not None and not (exact and not model.span.apart(exact)):  # its name adds nothing
+        value = Value(model.span, section.rests_on("model"), f"{model.text} parameters")
+        values.setdefault(section.quantity("parameters"), []).append(value)
+    for name, value in _of_catalog(section) if section.claims.section == "runs" else ():
+        values.setdefault(section.quantity(name), []).append(value)
     return values
-
-
-_SMALL = 0.2
-"""So far, relative, is the name of a model with less than a billion parameters from them: much of it are embeddings,
-which are counted or not."""
 
 
 def model_size(model: str) -> Figure | None:
@@ -156,19 +174,16 @@ def model_size(model: str) -> Figure | None:
     return size.model_copy(update={"low": size.value * (1 - _SMALL), "high": size.value * (1 + _SMALL)})
 
 
-def _value(run: Run, key: str, figure: Figure, at: int | None) -> tuple[str, Value]:
+def _values(section: Section, key: str, figure: Figure, at: int | None) -> list[tuple[str, Value]]:
     name, factor = _RENAMED.get(key, (key, 1.0))
-    if figure.per == "gpu":
-        name = _PER_GPU.get(key, name)
-    elif figure.per == "node":
-        name = _PER_NODE.get(key, name)
-    elif key == "global_batch":
-        name = "batch_tokens" if figure.per == "tokens" else "batch"
-    span = figure.span.scaled(factor)
-    if key == "savings":
-        name, span = "spot_share", span.complement()
-    claim = run.claim(key) + (f"[{at + 1}]" if at is not None else "")
-    return name, Value(span, frozenset({claim}), _text(key, figure))
+    if figure.per:
+        name = _PER.get((key, figure.per), f"{key}_per_{figure.per}")
+    claims = frozenset({section.claim(key) + (f"[{at + 1}]" if at is not None else "")})
+    value = Value(figure.span.scaled(factor), claims, _text(key, figure))
+    values = [(name, value)] if name else []
+    if key in _COMPLEMENTS:
+        values.append((_COMPLEMENTS[key], Value(figure.span.complement(), claims, f"1 - {value.text}")))
+    return values
 
 
 _NOUNS = {
@@ -176,71 +191,50 @@ _NOUNS = {
     "parameters": "parameters", "sequence_length": "tokens a sequence", "accumulation": "passes",
     "interruptions": "interruptions", "recovered": "recovered", "gpu_hours": "GPU-hours", "savings": "savings",
     "tflops_per_gpu": "TFLOP/s", "mfu": "MFU", "hfu": "HFU", "goodput": "goodput", "scaling_efficiency": "efficiency",
+    "interval_steps": "steps", "overhead": "overhead", "price_per_hour": "per node", "price_per_gpu_hour": "per GPU",
 }  # fmt: skip
 """That a bare number is of."""
 
 
-_NAMED = re.compile(r"hours|iterations?|updates|instances$", re.IGNORECASE)
-"""What a text may call it by itself."""
-
-
 def _text(key: str, figure: Figure) -> str:
-    noun = "" if _NAMED.search(figure.text) else _NOUNS.get(key, "")
-    ending = f" {noun}" if noun and noun.split()[0].lower()[:5] not in figure.text.lower().replace(" ", "-") else ""
-    if key in ("price_per_hour", "price_per_gpu_hour") and (figure.per or "gpu" in figure.text.lower()):
+    noun = _NOUNS.get(key, "")
+    if not noun or (key.startswith("price") and figure.per) or re.search(r"hours|iterations?", figure.text):
         return figure.text
-    return f"{figure.text}{ending or _ENDINGS.get(key, '')}"
+    is_said = noun.split()[0].lower()[:5] in figure.text.lower().replace(" ", "-")
+    return figure.text if is_said else f"{figure.text} {noun}"
 
 
-def _of_catalog(run: Run) -> list[tuple[str, Value]]:
-    """GPUs of a machine, their memory and peak, and the network."""
+def _of_catalog(run: Section) -> list[tuple[str, Value]]:
+    """GPUs of a machine, their memory and peak, and its list price."""
     values: list[tuple[str, Value]] = []
     kind, machine = run.kind, run.machine
-    if machine is not None:
+    if machine is not None and machine.gpus:
         of = run.rests_on("instance") | {f"{CATALOG}{machine.name}"}
-        if machine.gpus:
-            values.append(
-                ("gpus_per_node", Value(exactly(machine.gpus), of, f"{machine.gpus} GPUs in a {machine.name}"))
-            )
-        network = machines.network(machine)
-        text = f"{machine.network_gbps:g} Gbit/s = {network.value / 1e9:g} GB/s of a {machine.name}"
-        values.append(("network", Value(network, of, text)))
+        values.append(("gpus_per_node", Value(exactly(machine.gpus), of, f"{machine.gpus} GPUs in a {machine.name}")))
+        values += _list_price(run, machine)
     if kind is not None:
-        of = run.rests_on("gpu" if run.claims.gpu else "instance") | {f"{CATALOG}{kind.name}"}
-        peak = kind.peak(run.claims.precision)
-        if peak is not None and not run.claims.peak_tflops:
-            text = f"{peak.value / 1e12:g} TFLOP/s ({kind.name}, {run.claims.precision}, dense)"
+        of = run.rests_on("gpu" if run.word("gpu") else "instance") | {f"{CATALOG}{kind.name}"}
+        peak, precision = kind.peak(run.word("precision")), run.word("precision")
+        if peak is not None and not run.figures("peak_tflops"):
+            text = f"{peak.value / 1e12:g} TFLOP/s ({kind.name}, {precision}, dense)"
             values.append(("peak", Value(peak, of, text)))
         if kind.memory is not None:
-            high = kind.memory.high / 2**30
-            text = f"the {high:.0f} GiB of {kind.name}"
-            values.append(("gpu_memory", Value(kind.memory, of, text)))
+            values.append(
+                ("gpu_memory", Value(kind.memory, of, f"the {kind.memory.high / 2**30:.0f} GiB of {kind.name}"))
+            )
     return values
 
 
-_PRICES = ("price_per_hour", "price_per_gpu_hour", "total_price_per_hour")
-
-
-def _prices(run: Run) -> list[tuple[str, Value]]:
-    """Of the machine, or of any with such GPUs; the page's own price stands for the catalog's where it has one."""
-    claims = run.claims
-    if any(getattr(claims, key) for key in _PRICES):
+def _list_price(run: Section, machine: Instance) -> list[tuple[str, Value]]:
+    """The page's own price stands for the catalog's where it has one."""
+    market = run.word("market")
+    prices = machines.prices_of(machine, market, run.word("region"))
+    if not prices:
         return []
-    candidates, elsewhere = ([run.machine], False) if run.machine else ([], True)
-    if not candidates and not claims.instance and run.kind is not None:
-        candidates = machines.machines_with(run.kind)
-    rows = [(each, machines.prices_of(each, claims.market, claims.region)) for each in candidates]
-    priced = [(each, prices) for each, prices in rows if prices and each.gpus]
-    if not priced:
-        return []
-    spans = [machines.price_span(prices, claims.market, elsewhere).scaled(1 / each.gpus) for each, prices in priced]
-    names = ", ".join(each.name for each, _ in priced)
-    days, span = machines.dated([row for _, prices in priced for row in prices]), hull(*spans)
-    whole = span if elsewhere else span.scaled(priced[0][0].gpus)
-    market = claims.market.replace("_", " ") or "any market"
-    catalog = f"{CATALOG}${whole.low:.2f} to ${whole.high:.2f} an hour, {market}, now and in the past"
-    catalog += f", by prices of {days}, {'for a GPU of' if elsewhere else 'for a'} {names}"
-    of = run.rests_on("gpu" if elsewhere else "instance", "market", "region") | {catalog}
-    if elsewhere:
-        return [("price_per_gpu_hour", Value(span, of, f"${span.value:.2f}/h per GPU (as in {names}, {days[-10:]})"))]
-    return [("price_per_hour", Value(whole, of, f"${whole.value:.2f}/h per {names} ({days[-10:]})"))]
+    span, days = machines.price_span(prices, market), machines.dated(prices)
+    catalog = f"{CATALOG}${span.low:.2f} to ${span.high:.2f} an hour, {market.replace('_', ' ') or 'any market'}, "
+    catalog += f"now and in the past, by prices of {days}, for a {machine.name}"
+    text = f"${span.value:.2f}/h per {machine.name} ({days[-10:]})"
+    value = Value(span, run.rests_on("instance", "market", "region") | {catalog}, text)
+    is_priced = any(run.figures(key) for key in PRICES)
+    return [("list_price" if is_priced else "price_per_hour", value)]

@@ -18,7 +18,7 @@ _MEMORY = 0.08
 
 _DEARER, _CHEAPER = 1.8, 0.5
 """Prices were up to so many times those of the catalog before AWS's cuts of June 2025. On spot and elsewhere they are
-lower, and on demand too: by Savings Plans and rates agreed on in private."""
+lower, and on demand too: by Savings Plans and private rates."""
 
 
 class GpuKind(NamedTuple):
@@ -77,17 +77,6 @@ def machine(text: str) -> Instance | None:
     return max(map(instance, family), key=lambda each: each.vcpus)
 
 
-def machines_with(kind: GpuKind) -> list[Instance]:
-    """That have such GPUs."""
-    return [
-        entry
-        for entry in map(instance, instance_names())
-        if entry.gpu is not None
-        and entry.gpu.name == kind.name
-        and (kind.memory is None or kind.memory.low * 0.95 <= entry.gpu.memory_mib * MIB <= kind.memory.high * 1.05)
-    ]
-
-
 def prices_of(entry: Instance, market: str, region: str) -> list[Price]:
     """All that the catalog has, of one market and region where they are named."""
     markets = [each for each in MARKETS if each.startswith(market)]
@@ -95,12 +84,11 @@ def prices_of(entry: Instance, market: str, region: str) -> list[Price]:
     return [price for each, place in pairs if (price := SHIPPED.price(entry.name, each, place)) is not None]
 
 
-def price_span(prices: list[Price], market: str, elsewhere: bool) -> Span:
-    """USD an hour: from the cheapest to the dearest, and what they were or are elsewhere. The value is on demand in the
-    cheapest region, or the cheapest there is."""
+def price_span(prices: list[Price], market: str) -> Span:
+    """USD an hour: from the cheapest to the dearest, and what they were or are by contract. The value is on demand in
+    the cheapest region, or the cheapest there is."""
     own = [each for each in prices if each.market == (market or "on_demand")] or prices
-    low = min(each.low_usd_per_hour for each in prices)
-    low *= _CHEAPER * (_CHEAPER if elsewhere else 1.0)
+    low = min(each.low_usd_per_hour for each in prices) * _CHEAPER
     return Span(low, min(each.usd_per_hour for each in own), max(each.high_usd_per_hour for each in prices) * _DEARER)
 
 

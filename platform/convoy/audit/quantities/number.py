@@ -83,6 +83,9 @@ def exactly(value: float) -> Span:
     return Span(value, value, value)
 
 
+ONE = exactly(1.0)
+
+
 def hull(*spans: Span) -> Span:
     """All of them, with the first one's value."""
     return Span(min(s.low for s in spans), spans[0].value, max(s.high for s in spans))

@@ -7,7 +7,7 @@ limits, is computed once more from what the page says.
 from collections.abc import Iterator
 
 from convoy.audit.audit import audit
-from convoy.audit.claims import PageClaims, RunClaims
+from convoy.audit.claims import Claims, Entry, PageClaims
 from convoy.audit.findings import Audit, findings_table
 from convoy.audit.quantities.number import Figure
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, trains_one_model
@@ -35,14 +35,14 @@ def own_figures(report: BenchReport) -> tuple[Block, ...]:
     return heading, Text(f"{checked} (docs/guides/audit.md):"), findings_table(result.findings)
 
 
-def _cases(report: BenchReport) -> Iterator[RunClaims]:
+def _cases(report: BenchReport) -> Iterator[Claims]:
     for group in report.groups:
         for case in group.cases:
             if trains_one_model(case) and case.tokens_per_second and case.step_seconds:
                 yield _case(group, case)
 
 
-def _case(group: GroupFigures, case: CaseFigures) -> RunClaims:
+def _case(group: GroupFigures, case: CaseFigures) -> Claims:
     """With a batch only where all cases of the group have the same."""
     assert case.tokens_per_second is not None
     assert case.step_seconds is not None
@@ -50,20 +50,25 @@ def _case(group: GroupFigures, case: CaseFigures) -> RunClaims:
     tokens = group.tokens_per_step
     peak = hardware.peak_tflops
     memory = case.memory_peak_bytes if peak is not None else None  # of a GPU
-    return RunClaims(
-        id=name,
-        variant=name,
-        parameters=_exactly(group.parameters, formatting.count),
-        gpu=hardware.device if peak is not None else "",
-        peak_tflops=_exactly(peak * 1e12, lambda flops: f"{flops / 1e12:g} TFLOP/s") if peak is not None else (),
-        gpus=_exactly(hardware.ranks, str),
-        offload=True,  # how states are divided is the case's own matter
-        throughput=_measured(case.tokens_per_second, formatting.rate),
-        step_time=_measured(case.step_seconds, formatting.duration),
-        global_batch=_exactly(tokens[0], formatting.count, "tokens") if len(tokens) == 1 else (),
-        mfu=_exactly(case.mfu, formatting.percent) if case.mfu is not None else (),
-        memory_per_gpu=_exactly(memory, formatting.size) if memory is not None else (),
-    )
+    entries: dict[str, Entry] = {
+        "id": name,
+        "variant": name,
+        "parameters": _exactly(group.parameters, formatting.count),
+        "gpus": _exactly(hardware.ranks, str),
+        "offload": "true",  # how states are divided is the case's own matter
+        "throughput": _measured(case.tokens_per_second, formatting.rate),
+        "step_time": _measured(case.step_seconds, formatting.duration),
+    }
+    if len(tokens) == 1:
+        entries["global_batch"] = _exactly(tokens[0], formatting.count, "tokens")
+    if case.mfu is not None:
+        entries["mfu"] = _exactly(case.mfu, formatting.percent)
+    if memory is not None:
+        entries["memory_per_gpu"] = _exactly(memory, formatting.size)
+    if peak is not None:
+        entries["gpu"] = hardware.device
+        entries["peak_tflops"] = _exactly(peak * 1e12, lambda flops: f"{flops / 1e12:g} TFLOP/s")
+    return Claims("runs", entries)
 
 
 def _measured(figure: Interval, form: formatting.Form) -> tuple[Figure, ...]:

@@ -1,1 +1,0 @@
-"""What the figures of a page imply of each other, by subject."""
