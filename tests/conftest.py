@@ -21,7 +21,7 @@ from mypy_boto3_s3 import S3Client
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.campaign import in_full, left_out, this_commit
-from tests.processes import STARTS, starts_processes
+from tests.processes import STARTS, starts_processes, uses_s3
 
 # No deadline: how long an example takes tells of the machine's other work.
 settings.register_profile("convoy", deadline=None, max_examples=100 if in_full() else 35)
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=unwanted)
         items[:] = [item for item in items if item not in set(unwanted)]
     for item in items:
-        if starts_processes(item):
+        if starts_processes(item) or uses_s3(item):
             item.add_marker("processes")
     items.sort(key=lambda item: next((i for i, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
 

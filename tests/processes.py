@@ -1,4 +1,4 @@
-"""Which tests start processes, by the names that they and their fixtures use."""
+"""Which tests start processes or the S3 server, by the names that they and their fixtures use."""
 
 import functools
 import inspect
@@ -26,6 +26,12 @@ def starts_processes(item: pytest.Item) -> bool:
     definitions = fixtures.name2fixturedefs.values() if fixtures else ()
     functions = [getattr(item, "obj", None), *(fixture.func for group in definitions for fixture in group)]
     return any(_starts_processes(inspect.unwrap(function)) for function in functions if callable(function))
+
+
+def uses_s3(item: pytest.Item) -> bool:
+    """Whether the test talks to the S3 server, whose threads take as much time as a process."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return "s3_endpoint" in getattr(item, "fixturenames", ()) or parameters.get("store_uri") == "s3"
 
 
 @functools.cache
