@@ -58,11 +58,8 @@ FEWEST_STEPS = 5
 LATE_SECONDS = 1.0
 """Most between two looks. If more has passed, this process itself was paused, and perhaps the workers with it."""
 
-BEAT_SECONDS = 0.5
-"""How often a worker's heartbeat thread runs."""
-
-RECENT_SECONDS = 4 * BEAT_SECONDS
-"""A beat that is older than this says nothing about now."""
+RECENT_SECONDS = 2.0
+"""A beat that is older than this says nothing about now; a worker's heartbeat thread runs ten times a second."""
 
 _PLACES: dict[Phase, str] = {
     "start": "its start",
@@ -201,15 +198,6 @@ class HangDetector:
             self._times["step"].add(mark.step_seconds)
 
 
-def hung(rank: int, mark: Mark, now: float, detector: HangDetector) -> str | None:
-    """What hangs, in words; None: nothing hangs."""
-    age, limit = detector.age(mark, now), detector.limit(rank, mark.phase)
-    if age <= limit:
-        return None
-    place = _PLACES[mark.phase].format(step=mark.step, next=mark.step + 1)
-    return f"rank {rank} has shown no progress in {place} for {age:.1f} s; the limit is {limit:.3g} s"
-
-
 def first_hung(marks: Mapping[int, Mark], now: float) -> int:
     """The rank that the others wait for, of all that still run: the one that is furthest behind.
 
@@ -230,10 +218,12 @@ def hanging(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> tu
     if not marks:
         return None
     first = first_hung(marks, now)
-    if min(detector.age(mark, now) for mark in marks.values()) <= detector.limit(first, marks[first].phase):
+    mark, limit = marks[first], detector.limit(first, marks[first].phase)
+    if min(detector.age(each, now) for each in marks.values()) <= limit:
         return None
-    text = hung(first, marks[first], now, detector)
-    return None if text is None else (first, text)
+    place = _PLACES[mark.phase].format(step=mark.step, next=mark.step + 1)
+    age = detector.age(mark, now)
+    return first, f"rank {first} has shown no progress in {place} for {age:.1f} s; the limit is {limit:.3g} s"
 
 
 def progress(mark: Mark) -> tuple[int, int, int]:
