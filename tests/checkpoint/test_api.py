@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from convoy.checkpoint import CheckpointError, Checkpoints
-from convoy.checkpoint.messages import AfterCommit
+from convoy.checkpoint.messages import PostCommitRequest
 from convoy.checkpoint.save.post_commit import Busy
 from convoy.checkpoint.verify.marks import verified
 from convoy.job.lineage import CommitRef
@@ -375,7 +375,7 @@ def save_beside_a_rank_that_reads_back(rank: int, uri: str) -> list[tuple[int, b
         asked = list[tuple[int, bool, bool]]()
         writer, after_commit = ckpt._engine.writer, ckpt._engine.writer.after_commit
 
-        def ask(request: AfterCommit) -> None:
+        def ask(request: PostCommitRequest) -> None:
             asked.append((request.ref.step, request.verify_part is not None, bool(request.copy_to)))
             after_commit(request)
 

@@ -19,7 +19,7 @@ from convoy.checkpoint.restore import load
 from convoy.checkpoint.save.driver import Save
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.save.staging import Staged, Stager
-from convoy.checkpoint.writer import maintenance
+from convoy.checkpoint.writer import post_commit
 from convoy.storage import Store
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.step import Batch, Stepper, StepResult
@@ -161,28 +161,28 @@ def know_nothing_of_saves() -> None:
     Saver.status = lambda self: ask(self) if ended else SaveStatus()  # type: ignore[method-assign]
 
 
-def slow_chores(seconds: float) -> None:
+def slow_post_commit_work(seconds: float) -> None:
     """This rank's writer process takes so long for each part that it reads back or copies, and more."""
     for name in ("verify_part", "copy_part"):
-        real = getattr(maintenance, name)
+        real = getattr(post_commit, name)
 
         def slow(*args: Any, real: Callable[..., int] = real, **named: Any) -> int:
             time.sleep(seconds)
             return real(*args, **named)
 
-        setattr(maintenance, name, slow)
+        setattr(post_commit, name, slow)
 
 
 def copies_hang(uri: str, over: Path) -> None:
     """This rank's writer process hangs in each copy of its part to a tier until that file is there."""
-    real = maintenance.copy_part
+    real = post_commit.copy_part
 
     def copy(source: Store, target: Store, *args: Any, **named: Any) -> int:
         while target.uri == uri and not over.exists():
             time.sleep(0.005)
         return real(source, target, *args, **named)
 
-    maintenance.copy_part = copy
+    post_commit.copy_part = copy
 
 
 def host(name: str, misreads: bool = False) -> None:

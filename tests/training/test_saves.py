@@ -32,7 +32,7 @@ from tests.training.faults import (
     copy_late,
     know_nothing_of_saves,
     settle_before_each_save,
-    slow_chores,
+    slow_post_commit_work,
 )
 from tests.training.job import GPT, Job, differing, tiny
 
@@ -234,7 +234,7 @@ STEPS = 32
 
 
 def unequal(rank: int) -> None:
-    slow_chores((0.06, 0.1)[rank])
+    slow_post_commit_work((0.06, 0.1)[rank])
 
 
 def parts_read(job: Job, tier: str) -> dict[int, list[int]]:

@@ -7,7 +7,7 @@ import time
 
 from convoy.checkpoint.save import writer_client
 from convoy.checkpoint.save.queue import SaveStatus
-from convoy.checkpoint.writer import maintenance
+from convoy.checkpoint.writer import post_commit
 from convoy.checkpoint.writer.__main__ import main
 from convoy.training.checkpointing.saver import Saver
 
@@ -53,7 +53,7 @@ def fork_writers() -> None:
         PIPE, Popen = None, Forked
 
     writer_client.subprocess = Subprocess  # type: ignore[assignment]
-    maintenance.COPY_PAUSES_SECONDS = (0.01, 0.01)  # type: ignore[assignment]
+    post_commit.COPY_PAUSES_SECONDS = (0.01, 0.01)  # type: ignore[assignment]
 
 
 def wait_for_each_save() -> None:

@@ -52,7 +52,7 @@ class Hurry(_Message):
     attempt: str
 
 
-class AfterCommit(_Message):
+class PostCommitRequest(_Message):
     """The work between saves, after a commit: it is read back, copied to other tiers, and old ones are pruned.
 
     Whether it is read back and copied is a decision of the whole gang: each rank does its part of either.
@@ -86,7 +86,7 @@ class Close(_Message):
     op: Literal["close"] = "close"
 
 
-Request = Annotated[SetLayout | WritePart | Hurry | AfterCommit | Close, Field(discriminator="op")]
+Request = Annotated[SetLayout | WritePart | Hurry | PostCommitRequest | Close, Field(discriminator="op")]
 
 
 class Ready(_Message):
@@ -151,15 +151,15 @@ class Copied(_Message):
     error: str | None = None
 
 
-Chore = Literal["reading_back", "copying"]
+PostCommitTask = Literal["reading_back", "copying"]
 """Work of all ranks together between saves: on the commit's own tier; or to and on a further one."""
 
 
-class ChoreDone(_Message):
-    """This rank's part of a chore on one tier has ended, whether it failed or not."""
+class PostCommitTaskDone(_Message):
+    """This rank's part of a task on one tier has ended, whether it failed or not."""
 
-    kind: Literal["chore_done"] = "chore_done"
-    chore: Chore
+    kind: Literal["post_commit_task_done"] = "post_commit_task_done"
+    task: PostCommitTask
     ref: CommitRef
     tier: str
     """The tier that is copied to, where it is a copy."""
@@ -185,7 +185,7 @@ class Requested(_Message):
 
 
 Report = Annotated[
-    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | ChoreDone | Pruned | Requested,
+    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | PostCommitTaskDone | Pruned | Requested,
     Field(discriminator="kind"),
 ]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.messages import AfterCommit
+from convoy.checkpoint.messages import PostCommitRequest
 from convoy.checkpoint.save.post_commit import Busy, part_to_read, post_commit_request
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.job.lineage import CommitRef
@@ -23,7 +23,7 @@ def busy(reading_back: Set[int] = frozenset(), copying: Set[int] = frozenset()) 
     return Busy(frozenset(reading_back), frozenset(copying))
 
 
-def asked(rank: int = 0, tier: int = 0, busy: Busy = IDLE, verify: bool = True) -> AfterCommit:
+def asked(rank: int = 0, tier: int = 0, busy: Busy = IDLE, verify: bool = True) -> PostCommitRequest:
     return post_commit_request(REF, tier, TIERS, rank, ["a", "a", "b", "b"], 3, verify, busy)
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from convoy.checkpoint.format import TensorShard
 from convoy.checkpoint.messages import (
-    AfterCommit,
-    Chore,
-    ChoreDone,
     Committed,
     PartWritten,
+    PostCommitRequest,
+    PostCommitTask,
+    PostCommitTaskDone,
     Ready,
     Report,
     Request,
@@ -79,14 +79,14 @@ def process(client: WriterClient) -> Any:
 
 def ask(client: WriterClient, step: int, **fields: Any) -> None:
     ref = CommitRef(generation=1, step=step)
-    client.after_commit(AfterCommit(ref=ref, tier="root", writer=0, generation=1, **fields))
+    client.after_commit(PostCommitRequest(ref=ref, tier="root", writer=0, generation=1, **fields))
 
 
-def done(client: WriterClient, chore: Chore, step: int, tier: str) -> None:
-    process(client).reports.append(ChoreDone(chore=chore, ref=CommitRef(generation=1, step=step), tier=tier))
+def done(client: WriterClient, task: PostCommitTask, step: int, tier: str) -> None:
+    process(client).reports.append(PostCommitTaskDone(task=task, ref=CommitRef(generation=1, step=step), tier=tier))
 
 
-def test_a_chore_is_under_way_from_when_it_is_asked_until_its_end_is_told(client: WriterClient) -> None:
+def test_a_task_is_under_way_from_when_it_is_asked_until_its_end_is_told(client: WriterClient) -> None:
     assert client.busy() == Busy()
     ask(client, 1, verify_part=0, copy_to=["near", "far"])
     assert client.busy() == Busy(reading_back=frozenset({0}), copying=frozenset({1, 2}))
@@ -104,7 +104,7 @@ def test_pruning_alone_makes_nobody_busy(client: WriterClient) -> None:
     assert len(process(client).sent) == 1
 
 
-def test_the_end_of_an_earlier_chore_is_not_that_of_the_newest(client: WriterClient) -> None:
+def test_the_end_of_an_earlier_task_is_not_that_of_the_newest(client: WriterClient) -> None:
     ask(client, 1, verify_part=0)
     ask(client, 2, verify_part=0)
     done(client, "reading_back", 1, "root")

@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Any
 
-from convoy.checkpoint.messages import AfterCommit, Close, SetLayout
+from convoy.checkpoint.messages import Close, PostCommitRequest, SetLayout
 from convoy.checkpoint.writer.inbox import Due, Inbox
 from convoy.job.lineage import CommitRef
 from tests.checkpoint.torchless import TinyState
@@ -14,8 +14,8 @@ WRITES = [TinyState().request("/store", 0, step) for step in (1, 2)]
 LAYOUT = SetLayout(shards=[], file_bytes=[])
 
 
-def after_commit(step: int, **fields: Any) -> AfterCommit:
-    return AfterCommit(ref=CommitRef(generation=1, step=step), tier="/store", writer=0, generation=1, **fields)
+def after_commit(step: int, **fields: Any) -> PostCommitRequest:
+    return PostCommitRequest(ref=CommitRef(generation=1, step=step), tier="/store", writer=0, generation=1, **fields)
 
 
 def test_requests_come_in_order_with_the_time_of_their_arrival() -> None:

@@ -9,20 +9,20 @@ import pytest
 
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, file_name
 from convoy.checkpoint.messages import (
-    AfterCommit,
-    ChoreDone,
     Committed,
     Copied,
     PartVerified,
+    PostCommitRequest,
+    PostCommitTaskDone,
     Pruned,
     Report,
     WriterSetup,
 )
 from convoy.checkpoint.verify import marks
-from convoy.checkpoint.writer import maintenance
+from convoy.checkpoint.writer import post_commit
 from convoy.checkpoint.writer import tiers as opening
 from convoy.checkpoint.writer.inbox import Inbox
-from convoy.checkpoint.writer.maintenance import Housekeeping
+from convoy.checkpoint.writer.post_commit import PostCommitWork
 from convoy.checkpoint.writer.tiers import Tiers
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
@@ -50,19 +50,19 @@ class Known:
 
 
 class Kept:
-    """Housekeeping in its threads, and what it reported."""
+    """PostCommitWork in its threads, and what it reported."""
 
     def __init__(self, stores: dict[str, Any], *further: str, tiers: Tiers | None = None) -> None:
         """further: tiers that are out of reach. tiers: in place of stores that are open."""
         self.inbox, self.reports = Inbox(), list[Report]()
         setup = WriterSetup(tiers=[*stores, *further], store=StoreConfig(), keep_last=1, keep_every_steps=None)
         known: Any = tiers or Known(stores)
-        keeping = Housekeeping(setup, known, self.inbox, self.reports.append)
+        keeping = PostCommitWork(setup, known, self.inbox, self.reports.append)
         self._thread = threading.Thread(target=keeping.run, daemon=True)
         self._thread.start()
 
     def ask(self, ref: CommitRef, writer: int = 0, **fields: Any) -> None:
-        self.inbox.put(AfterCommit(ref=ref, tier="root", writer=writer, generation=1, **fields))
+        self.inbox.put(PostCommitRequest(ref=ref, tier="root", writer=writer, generation=1, **fields))
 
     def await_report(self, kind: type[Report], count: int = 1) -> None:
         """Wait until it has told so many of a kind."""
@@ -72,16 +72,16 @@ class Kept:
             time.sleep(0.01)
 
     def end(self) -> list[Report]:
-        """What it told in all, but for what only says that a chore has ended."""
+        """What it told in all, but for what only says that a task has ended."""
         self.inbox.close()
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive()
-        return [report for report in self.reports if not isinstance(report, ChoreDone)]
+        return [report for report in self.reports if not isinstance(report, PostCommitTaskDone)]
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "COPY_PAUSES_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(post_commit, "COPY_PAUSES_SECONDS", (0.01, 0.01))
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_commit_is_copied_read_back_and_its_elders_pruned(root: Store, tier: S
     assert restored(tier, commits[1].ref) == [STATE.data(0, 6), STATE.data(1, 6)]
 
 
-def test_the_end_of_each_chore_is_told_after_what_came_of_it(root: Store, tier: Store) -> None:
+def test_the_end_of_each_task_is_told_after_what_came_of_it(root: Store, tier: Store) -> None:
     commit = TinyState(sizes=(100,)).save(root, 5)
     kept = Kept({"root": root, "tier": tier}, "away")
     kept.ask(commit.ref, verify_part=0, copy_to=["tier", "away"], verify_copies=0)
@@ -131,11 +131,11 @@ def test_the_end_of_each_chore_is_told_after_what_came_of_it(root: Store, tier: 
         for uri in ("root", "tier", "away")
     }
     assert by_tier == {
-        "root": [PartVerified, ChoreDone],
-        "tier": [Copied, PartVerified, ChoreDone],
-        "away": [Copied, ChoreDone],
+        "root": [PartVerified, PostCommitTaskDone],
+        "tier": [Copied, PartVerified, PostCommitTaskDone],
+        "away": [Copied, PostCommitTaskDone],
     }
-    done = {(r.chore, r.tier, r.ref) for r in kept.reports if isinstance(r, ChoreDone)}
+    done = {(r.task, r.tier, r.ref) for r in kept.reports if isinstance(r, PostCommitTaskDone)}
     assert done == {
         ("reading_back", "root", commit.ref),
         ("copying", "tier", commit.ref),
@@ -196,7 +196,7 @@ def test_a_further_tier_that_hangs_holds_up_neither_the_commits_own_nor_another(
         kept.ask(commit.ref, verify_part=0, prune=True)
         kept.await_report(Pruned, count)
 
-    told = [report for report in kept.reports if not isinstance(report, ChoreDone)]
+    told = [report for report in kept.reports if not isinstance(report, PostCommitTaskDone)]
     assert [report.error for report in told if isinstance(report, PartVerified | Pruned)] == [None] * 6
     assert marks.verified(root) == {commits[-1].ref}
     assert newest(root) == commits[-1].ref
@@ -228,7 +228,7 @@ def copied_by_two(root: Store, tiers: list[Any], commit: Commit, **fields: Any) 
     for writer, one in enumerate(kept):
         one.ask(commit.ref, writer, copy_to=["tier"], verify_copies=1 - writer, **fields)
     for one in kept:
-        one.await_report(ChoreDone)
+        one.await_report(PostCommitTaskDone)
     return [one.end() for one in kept]
 
 
@@ -259,7 +259,7 @@ def test_when_a_writer_cannot_copy_nobody_waits_for_it(root: Store, tier: Store,
 
 
 def test_who_is_to_end_tries_a_copy_only_once_more(root: Store, tier: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "COPY_PAUSES_SECONDS", (0.01, 10 * WAIT_SECONDS))
+    monkeypatch.setattr(post_commit, "COPY_PAUSES_SECONDS", (0.01, 10 * WAIT_SECONDS))
     seen = Refusing(tier, 1000)
     kept = Kept({"root": root, "tier": seen})
     kept.ask(STATE.save(root, 5).ref, copy_to=["tier"])
@@ -298,7 +298,9 @@ def test_a_root_that_hangs_costs_a_further_tier_only_its_pruning(
     kept = Kept(stores, tiers=tiers)
     commits = [state.save(tier, step, attempt=str(step)) for step in (5, 6)]
     for count, commit in enumerate(commits, 1):
-        kept.inbox.put(AfterCommit(ref=commit.ref, tier="tier", writer=0, verify_part=0, generation=1, prune=True))
+        kept.inbox.put(
+            PostCommitRequest(ref=commit.ref, tier="tier", writer=0, verify_part=0, generation=1, prune=True)
+        )
         kept.await_report(Pruned, count)
     released.set()
 
@@ -312,7 +314,9 @@ def test_a_root_that_hangs_costs_a_further_tier_only_its_pruning(
 
 def test_nothing_is_pruned_while_the_root_cannot_tell_who_is_newest(tier: Store) -> None:
     kept = Kept({"tier": tier}, "root")
-    kept.inbox.put(AfterCommit(ref=CommitRef(generation=1, step=1), tier="tier", writer=0, generation=1, prune=True))
+    kept.inbox.put(
+        PostCommitRequest(ref=CommitRef(generation=1, step=1), tier="tier", writer=0, generation=1, prune=True)
+    )
     (report,) = kept.end()
     assert isinstance(report, Pruned)
     assert report.error is not None
@@ -413,7 +417,7 @@ def test_the_writer_process_does_it_all(places: tuple[Store, Store], large: Tiny
         for step in (5, 6):
             gang.write(root.uri, 0, step, attempt=str(step))
             commits.append(gang.await_report(0, Committed).commit)
-            asked = AfterCommit(
+            asked = PostCommitRequest(
                 ref=commits[-1].ref,
                 tier=root.uri,
                 writer=0,

@@ -13,7 +13,7 @@ from convoy.checkpoint.verify.marks import damaged, read_damage, suspicions, ver
 from convoy.storage import Store, open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form
-from tests.checkpoint.writer.test_maintenance import Kept
+from tests.checkpoint.writer.test_post_commit import Kept
 
 STATE = TinyState(sizes=(5000, 3000, 2000, 1000))
 HOSTS = ["bad", "bad", "good", "good"]
@@ -34,7 +34,7 @@ class BadHost(Faulty):
         return super().read_into(name, start, buffer)
 
 
-def round_of_chores(root: Store, turn: int) -> tuple[Commit, list[PartVerified]]:
+def post_commit_round(root: Store, turn: int) -> tuple[Commit, list[PartVerified]]:
     """A save, and what all ranks tell of it, the last one first."""
     commit, told = STATE.save(root, 10 * turn, attempt=str(turn)), list[PartVerified]()
     for rank in reversed(range(len(HOSTS))):
@@ -46,7 +46,7 @@ def round_of_chores(root: Store, turn: int) -> tuple[Commit, list[PartVerified]]
 
 
 def test_a_host_that_reads_wrongly_marks_nothing_and_is_named(root: Store) -> None:
-    first, told = round_of_chores(root, 1)
+    first, told = post_commit_round(root, 1)
     assert [(r.part, r.damaged) for r in told if (r.error or "").endswith("; only bad finds it so yet")] == [
         (3, False),
         (2, False),
@@ -55,14 +55,14 @@ def test_a_host_that_reads_wrongly_marks_nothing_and_is_named(root: Store) -> No
     assert [s.host for s in suspicions(root)] == ["bad", "bad"]
     assert (verified(root), damaged(root)) == (frozenset(), frozenset())
 
-    second, told = round_of_chores(root, 2)
+    second, told = post_commit_round(root, 2)
     named = [(r.ref, r.part, r.misread_by, r.damaged) for r in told if r.misread_by]
     assert named == [(first.ref, 3, "bad", False), (first.ref, 2, "bad", False)]
     assert verified(root) == {first.ref}
     assert {s.ref for s in suspicions(root)} == {second.ref}
 
     for turn in range(3, 6):
-        round_of_chores(root, turn)
+        post_commit_round(root, turn)
     assert (damaged(root), len(verified(root))) == (frozenset(), 4)
 
 
@@ -86,7 +86,7 @@ def test_what_a_second_host_finds_too_is_marked_at_the_next_commit(root: Store) 
 
 
 def test_suspicions_that_cannot_be_settled_keep_no_later_commit_from_being_verified(root: Store) -> None:
-    first, _ = round_of_chores(root, 1)
+    first, _ = post_commit_round(root, 1)
     second, told = STATE.save(root, 20, attempt="2"), list[PartVerified]()
     seen = Faulty(root)
     seen.fail(first.shards + file_name(2, 0))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.messages import ChoreDone, Committed, Report, SaveFailed
+from convoy.checkpoint.messages import Committed, PostCommitTaskDone, Report, SaveFailed
 from convoy.checkpoint.save.engine import Checked, Engine
 from convoy.checkpoint.save.post_commit import IDLE, Busy, PendingWork, post_commit_request
 from convoy.checkpoint.save.queue import Attempt, SaveQueue, SaveStatus, Settled
@@ -235,7 +235,7 @@ class SaveDriver:
                     self.commits[report.attempt] = report.commit
                 case SaveFailed():
                     self.errors.setdefault(report.attempt, report.error)
-                case ChoreDone():
+                case PostCommitTaskDone():
                     self.pending.done(report)
                 case _:
                     self._observer.report(report)

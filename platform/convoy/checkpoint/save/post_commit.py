@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy.checkpoint.messages import AfterCommit, Chore, ChoreDone
+from convoy.checkpoint.messages import PostCommitRequest, PostCommitTask, PostCommitTaskDone
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.job.lineage import CommitRef
 
@@ -53,16 +53,16 @@ class PendingWork:
     process keeps the order."""
 
     def __init__(self) -> None:
-        self._commits: dict[tuple[Chore, str], CommitRef] = {}
+        self._commits: dict[tuple[PostCommitTask, str], CommitRef] = {}
 
-    def add(self, request: AfterCommit) -> None:
+    def add(self, request: PostCommitRequest) -> None:
         if request.verify_part is not None:
             self._commits["reading_back", request.tier] = request.ref
         self._commits.update((("copying", uri), request.ref) for uri in request.copy_to)
 
-    def done(self, report: ChoreDone) -> None:
-        if self._commits.get((report.chore, report.tier)) == report.ref:
-            del self._commits[report.chore, report.tier]
+    def done(self, report: PostCommitTaskDone) -> None:
+        if self._commits.get((report.task, report.tier)) == report.ref:
+            del self._commits[report.task, report.tier]
 
     def clear(self) -> None:
         self._commits.clear()
@@ -71,15 +71,15 @@ class PendingWork:
     def is_empty(self) -> bool:
         return not self._commits
 
-    def tiers(self, chore: Chore) -> list[str]:
+    def tiers(self, task: PostCommitTask) -> list[str]:
         """Those on which some of it is left."""
-        return [uri for kind, uri in self._commits if kind == chore]
+        return [uri for kind, uri in self._commits if kind == task]
 
     @property
     def lines(self) -> list[str]:
         """The work that is left, for people."""
         ends = {"reading_back": "was not read back on {}", "copying": "was not copied to {} and read back there"}
-        return [f"step {ref.step} {ends[chore].format(uri)}" for (chore, uri), ref in self._commits.items()]
+        return [f"step {ref.step} {ends[task].format(uri)}" for (task, uri), ref in self._commits.items()]
 
 
 def post_commit_request(
@@ -91,7 +91,7 @@ def post_commit_request(
     turn: int,
     verify: bool,
     busy: Busy = IDLE,
-) -> AfterCommit:
+) -> PostCommitRequest:
     """hosts: of each rank. turn: counts the saves, so that each part's reader changes.
 
     busy: of the gang, the same on every rank. Where some rank is still at an earlier commit, no rank does anything for
@@ -100,7 +100,7 @@ def post_commit_request(
     """
     part, away = part_to_read(rank, hosts, turn)
     copy_to = [uri for index, uri in enumerate(tiers) if index not in (tier, *busy.copying)]
-    return AfterCommit(
+    return PostCommitRequest(
         ref=ref,
         tier=tiers[tier],
         writer=rank,

@@ -19,13 +19,13 @@ import convoy
 from convoy.checkpoint.messages import (
     REPORTS,
     URGENT,
-    AfterCommit,
-    Chore,
-    ChoreDone,
     Close,
     Committed,
     Hurry,
     PartWritten,
+    PostCommitRequest,
+    PostCommitTask,
+    PostCommitTaskDone,
     Report,
     Request,
     Requested,
@@ -246,7 +246,7 @@ class WriterClient:
         reports, self._reports = self._reports, []
         return reports
 
-    def after_commit(self, request: AfterCommit) -> None:
+    def after_commit(self, request: PostCommitRequest) -> None:
         """Request the work between saves. Returns at once; what was requested before is finished first."""
         if self._writer is not None:
             self._pending.add(request)
@@ -270,15 +270,15 @@ class WriterClient:
             if _counted(report):
                 continue
             self._reports.append(report)
-            if isinstance(report, ChoreDone):
+            if isinstance(report, PostCommitTaskDone):
                 self._pending.done(report)
             elif isinstance(report, (PartWritten, Committed, SaveFailed)):
                 attempt = self._attempts.get(report.attempt) or self._owed.get(report.attempt)
                 if attempt is not None:
                     self._note(attempt, report)
 
-    def _tiers_of(self, chore: Chore) -> frozenset[int]:
-        left = self._pending.tiers(chore)
+    def _tiers_of(self, task: PostCommitTask) -> frozenset[int]:
+        left = self._pending.tiers(task)
         return frozenset(index for index, uri in enumerate(self._setup.tiers) if uri in left)
 
     def _note(self, attempt: AttemptState, report: PartWritten | Committed | SaveFailed) -> None:

@@ -181,18 +181,18 @@ def main() -> None:
 
     threading.Thread(target=_receive, args=(inbox,), name="requests", daemon=True).start()
     threading.Thread(target=report_ready, name="ready", daemon=True).start()
-    housekeeping = threading.Thread(target=_keep_house, args=(setup, tiers, inbox, report), name="housekeeping")
-    housekeeping.start()
+    post_commit = threading.Thread(target=_work_after_commits, args=(setup, tiers, inbox, report), name="post-commit")
+    post_commit.start()
     Writer(setup, tiers, inbox, report).run()
     inbox.close()
-    housekeeping.join()
+    post_commit.join()
     os._exit(0)  # without waiting for threads that hang in a store
 
 
-def _keep_house(setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
-    from convoy.checkpoint.writer.maintenance import Housekeeping  # no save has to wait for this import
+def _work_after_commits(setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
+    from convoy.checkpoint.writer.post_commit import PostCommitWork  # no save has to wait for this import
 
-    Housekeeping(setup, tiers, inbox, report).run()
+    PostCommitWork(setup, tiers, inbox, report).run()
 
 
 def _receive(inbox: Inbox) -> None:

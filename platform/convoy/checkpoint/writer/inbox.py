@@ -5,7 +5,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from convoy.checkpoint.messages import AfterCommit, Close, Hurry, Request, SetLayout, WritePart
+from convoy.checkpoint.messages import Close, Hurry, PostCommitRequest, Request, SetLayout, WritePart
 
 _REMEMBERED = 64
 """Attempts that were given up, or are waited for. What older ones have left is pruned by the ordinary rule."""
@@ -23,9 +23,9 @@ class Received:
 class Due:
     """The work on one tier between saves. All of it must be done: the other ranks do their part of the same."""
 
-    read_back: list[AfterCommit] = field(default_factory=list)
+    read_back: list[PostCommitRequest] = field(default_factory=list)
     """Commits that were saved to this tier, in order."""
-    copy: list[AfterCommit] = field(default_factory=list)
+    copy: list[PostCommitRequest] = field(default_factory=list)
     """Commits that are to come to this tier from another, in order."""
     prune: int | None = None
     """The generation whose gang prunes."""
@@ -45,8 +45,8 @@ class Inbox:
 
     def put(self, request: Request) -> None:
         with self._changed:
-            if isinstance(request, AfterCommit):
-                self._put_chores(request)
+            if isinstance(request, PostCommitRequest):
+                self._put_post_commit(request)
             elif isinstance(request, Hurry):
                 self._hurried.append(request.attempt)
             else:
@@ -111,7 +111,7 @@ class Inbox:
         with self._changed:
             return self._changed.wait_for(lambda: self._closing, seconds)
 
-    def _put_chores(self, request: AfterCommit) -> None:
+    def _put_post_commit(self, request: PostCommitRequest) -> None:
         if request.verify_part is not None:
             self._due_on(request.tier).read_back.append(request)
         for tier in request.copy_to:

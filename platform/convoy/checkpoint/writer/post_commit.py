@@ -13,7 +13,15 @@ from typing import TypeVar
 from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import Commit, DamagedCommitError
-from convoy.checkpoint.messages import AfterCommit, ChoreDone, Copied, PartVerified, Pruned, Report, WriterSetup
+from convoy.checkpoint.messages import (
+    Copied,
+    PartVerified,
+    PostCommitRequest,
+    PostCommitTaskDone,
+    Pruned,
+    Report,
+    WriterSetup,
+)
 from convoy.checkpoint.verify.commit import SuspectedError, verify_part
 from convoy.checkpoint.verify.marks import verified_parts
 from convoy.checkpoint.verify.second_host import settle
@@ -44,7 +52,7 @@ LOOK_SECONDS = (0.1, 5.0)
 """First and longest pause between two looks for a copy, by a writer that does not commit it."""
 
 
-class Housekeeping:
+class PostCommitWork:
     def __init__(self, setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
         self._uris = setup.tiers
         self._policy = RetentionConfig(keep_last=setup.keep_last, keep_every_steps=setup.keep_every_steps)
@@ -54,7 +62,9 @@ class Housekeeping:
 
     def run(self) -> None:
         """Serve the inbox until it is closed."""
-        threads = [threading.Thread(target=self._serve, args=[u], name=f"chores {u}", daemon=True) for u in self._uris]
+        threads = [
+            threading.Thread(target=self._serve, args=[u], name=f"post-commit {u}", daemon=True) for u in self._uris
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -68,12 +78,12 @@ class Housekeeping:
         for request in due.read_back:
             if request.verify_part is not None:
                 self._verify(request, uri, request.ref, request.verify_part)
-            self._report(ChoreDone(chore="reading_back", ref=request.ref, tier=uri))
+            self._report(PostCommitTaskDone(task="reading_back", ref=request.ref, tier=uri))
         for request in due.copy:
             self._copy(request, uri)
             if request.verify_copies is not None:
                 self._verify_copy(request, uri, request.verify_copies)
-            self._report(ChoreDone(chore="copying", ref=request.ref, tier=uri))
+            self._report(PostCommitTaskDone(task="copying", ref=request.ref, tier=uri))
         if due.prune is not None:
             self._prune(uri, due.prune)
 
@@ -82,7 +92,7 @@ class Housekeeping:
         self._inbox.wait_until_idle()
         return False
 
-    def _copy(self, request: AfterCommit, uri: str) -> None:
+    def _copy(self, request: PostCommitRequest, uri: str) -> None:
         began = time.monotonic()
 
         def report(commit: Commit | None, error: str | None = None) -> None:
@@ -101,7 +111,7 @@ class Housekeeping:
         except Exception as error:
             report(None, one_line(error))
 
-    def _copy_share(self, request: AfterCommit, uri: str) -> Commit | None:
+    def _copy_share(self, request: PostCommitRequest, uri: str) -> Commit | None:
         """Copy this writer's part; as writer 0 then make the commit. Whoever cannot leaves a note: nobody need wait."""
         try:
             return self._retried(lambda: self._try_share(request, uri))
@@ -112,13 +122,13 @@ class Housekeeping:
                 abort_copy(self._tiers.store(uri, 0), request.ref, request.writer, one_line(error))
             raise
 
-    def _try_share(self, request: AfterCommit, uri: str) -> Commit | None:
+    def _try_share(self, request: PostCommitRequest, uri: str) -> Commit | None:
         source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
         check_copying(target, request.ref)
         copy_part(source, target, request.ref, request.writer, stop=self._pause)
         return commit_copy(source, target, request.ref, stop=self._pause) if request.writer == 0 else None
 
-    def _await_copy(self, request: AfterCommit, uri: str) -> None:
+    def _await_copy(self, request: PostCommitRequest, uri: str) -> None:
         """Wait for writer 0, so that all writers read the same commit back: of several none would be read whole."""
         source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
         until, pause = time.monotonic() + copy_seconds(read_commit(source, request.ref)), LOOK_SECONDS[0]
@@ -129,7 +139,7 @@ class Housekeeping:
             pause = min(LOOK_SECONDS[1], 1.5 * pause)
             self._pause()
 
-    def _verify_copy(self, request: AfterCommit, uri: str, part: int) -> None:
+    def _verify_copy(self, request: PostCommitRequest, uri: str, part: int) -> None:
         """Read back the newest commit that has come to a further tier: without, none could ever go from there."""
         with contextlib.suppress(StoreUnavailable, StoreUnfit):  # which copying there has reported
             store = self._tiers.store(uri, OPEN_SECONDS)
@@ -138,7 +148,7 @@ class Housekeeping:
             if newest is not None and part not in verified_parts(store, newest):
                 self._verify(request, uri, newest, part)
 
-    def _verify(self, request: AfterCommit, uri: str, ref: CommitRef, part: int) -> None:
+    def _verify(self, request: PostCommitRequest, uri: str, ref: CommitRef, part: int) -> None:
         began, problem, damaged = time.monotonic(), None, False
         host = request.hosts[request.writer] if len(set(request.hosts)) > 1 else ""
         try:
@@ -152,7 +162,7 @@ class Housekeeping:
         seconds = time.monotonic() - began
         self._report(PartVerified(ref=ref, tier=uri, part=part, seconds=seconds, error=problem, damaged=damaged))
 
-    def _settle(self, request: AfterCommit, uri: str, store: Store) -> None:
+    def _settle(self, request: PostCommitRequest, uri: str, store: Store) -> None:
         """Read what other hosts suspect. Whatever comes of it, this rank's own part is read then."""
         began = time.monotonic()
         with contextlib.suppress(StoreUnavailable):  # which reading the own part reports
