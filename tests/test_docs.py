@@ -89,11 +89,22 @@ def test_the_map_has_every_room() -> None:
 
 
 def test_the_architecture_says_where_what_is_decided() -> None:
-    """Each row of the table names a file, which the test above holds to exist."""
+    """Each row of the table names a file, which the test above holds to exist, and often what in it decides."""
     section = (DOCS / "explanation" / "architecture.md").read_text().partition("## Where what is decided")[2]
     rows = re.findall(r"^\| (.+\?) \| (.+) \|$", section.partition("\n## ")[0], re.M)
     assert len(rows) >= 30
     assert [question for question, answer in rows if not re.match(r"`[\w/]+\.py`", answer)] == []
+    named = [
+        (file, name)
+        for _, answer in rows
+        for file, names in re.findall(r"`([\w/]+\.py)` \(([^)]*)\)", answer)
+        for name in re.findall(r"`(\w+)`", names)
+    ]
+    assert len(named) > 30
+    source = REPOSITORY / "platform" / "convoy"
+    assert [
+        each for each in named if not re.search(rf"^(def|class) {each[1]}\b", (source / each[0]).read_text(), re.M)
+    ] == []
 
 
 COMMANDS = re.findall(

@@ -86,7 +86,7 @@ def run_script(
 
 @contextlib.contextmanager
 def _preparing(config: RunConfig, job: str, store: Store, node: Node, data: Json | None) -> Iterator[None]:
-    """On node 0 the job is marked_live as running: who waits for a gang sees that it has its machine."""
+    """On node 0 the job is marked as running: who waits for a gang sees that it has its machine."""
     if node.index != 0:
         yield
         return
