@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from convoy.benchmark.analysis.model import BenchReport
+from convoy.benchmark.analysis.model import FORMAT, BenchReport
 from convoy.benchmark.page import BenchReports
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
@@ -101,7 +101,7 @@ def test_json_has_the_figures_and_can_be_read_back(tmp_path: Path, generate_here
     report = BenchReport.model_validate_json(done.stdout)
     assert [group.suite for group in report.groups] == ["throughput", "strategies", "scaling"]
     told = json.loads(done.stdout)
-    assert told["format"] == 1
+    assert told["format"] == FORMAT
     assert told["history"] is None
     assert told["groups"][0]["cases"][0]["tokens_per_second"]["n"] == 20
 
