@@ -82,7 +82,7 @@ def _differ(first: Section, second: Section, key: str, own: Figure, other: Figur
     apart = f": {100 * (high / low - 1):.3g} % apart" if low > 0 else ""
     line = f"{own.text} and {other.text} for the same run on {size}{apart}"
     claims = (claim_line(first.claim(key), own.text), claim_line(second.claim(key), other.text))
-    hint = "what differs between the two is told by `variant`, if something does"
+    hint = "what differs between the two runs belongs in `variant`"
     return Finding(kind="contradiction", claims=claims, arithmetic=line, hint=hint)
 
 

@@ -230,10 +230,10 @@ def test_parts_of_another_save_or_without_their_files_are_never_committed(folder
         copy_part(source, target, commit.ref, writer)
     (data,) = (name for name in target.sizes(commit.shards) if "/00002." in name)
     target.delete(data)
-    with pytest.raises(NotCopiedError, match="is not there whole"):
+    with pytest.raises(NotCopiedError, match="is missing or has another size"):
         commit_copy(source, target, commit.ref, 0.0)
     target.write(commit.shards + part_name(2), source.read(commit.shards + part_name(0)))
-    with pytest.raises(NotCopiedError, match=r"part-00002.json: is of another save"):
+    with pytest.raises(NotCopiedError, match=r"part-00002.json: belongs to another save"):
         commit_copy(source, target, commit.ref, 0.0)
 
 

@@ -20,9 +20,13 @@ def lines(plan: Plan) -> list[str]:
     [
         (0.2, 0.3, "more time: as long as the best."),
         (31.0, 3.2, "more time: 31.0 s more than the best, and 3 USD more."),
-        (7200.0, -4.0, "more time: 2 h 00 m more than the best, and 4 USD less, for fewer requests to S3 are paid."),
+        (
+            7200.0,
+            -4.0,
+            "more time: 2 h 00 m more than the best, and 4 USD less, because fewer requests to S3 are billed.",
+        ),
         (31.0, None, "more time: 31.0 s more than the best."),
-        (-9.0, -4.0, "more time: 9.0 s less, but each save would begin before the last one is of use."),
+        (-9.0, -4.0, "more time: 9.0 s less, but each save would begin before the previous one is durable."),
         (None, 4.0, "more time."),
     ],
 )

@@ -28,7 +28,7 @@ def test_the_lines_tell_memory_step_time_cost_saves_limits_and_changes() -> None
 def test_one_line_has_what_decides() -> None:
     line = plan_line(planned("gpt-7b-p4d"))
     assert "\n" not in line
-    for part in ("memory: ", "step: ", "MFU: ", "tokens: ", "USD", "saves: best each"):
+    for part in ("memory: ", "step: ", "MFU: ", "tokens: ", "USD", "saves: best every"):
         assert part in line, part
 
 

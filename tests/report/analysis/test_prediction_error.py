@@ -312,7 +312,7 @@ def test_a_run_that_may_not_fit_says_so() -> None:
     full = replace(plan.memory, share=0.95, reliable=False)
     blocks = predicted(fold(running_job(), 170), plan.model_copy(update={"memory": full}))
     (said,) = [block.text for block in blocks if isinstance(block, Text) and "By its plan" in block.text]
-    assert said.endswith("takes 95% of what a rank has: above 90 % nobody can tell whether it fits.")
+    assert said.endswith("takes 95% of what a rank has: above 90 % the estimate cannot say whether it fits.")
 
 
 def test_what_is_not_planned_is_named_with_the_reason() -> None:

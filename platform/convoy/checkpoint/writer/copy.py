@@ -277,10 +277,10 @@ def _contents(source: Store, target: Store, commit: Commit) -> Commit:
         raw = target.read(commit.shards + part_name(writer))
         ours = _record(raw)
         if ours is None or _nameless(ours) != _nameless(theirs):
-            raise NotCopiedError(f"{target.uri}/{commit.shards}{part_name(writer)}: is of another save")
+            raise NotCopiedError(f"{target.uri}/{commit.shards}{part_name(writer)}: belongs to another save")
         for file in ours.files:
             if there.get(commit.shards + file.name) != file.bytes:
-                raise NotCopiedError(f"{target.uri}/{commit.shards}{file.name}: is not there whole")
+                raise NotCopiedError(f"{target.uri}/{commit.shards}{file.name}: is missing or has another size")
         return digest(raw), {file.name: file_digest(file) for file in ours.files}
 
     described_parts = in_parallel(described, len(commit.parts), _READERS)

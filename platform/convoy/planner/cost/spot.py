@@ -80,7 +80,7 @@ def expected_campaign(
     shares = long_run(interval, saving.stall_seconds, mtbf, kinds, after, saving.lag_seconds)
     if shares.productive < LEAST_PRODUCTIVE:
         raise ValueError(
-            f"an interruption each {mtbf:.0f} s leaves {shares.productive:.2g} of the time for {work_seconds:.0f}"
+            f"an interruption every {mtbf:.0f} s leaves {shares.productive:.2g} of the time for {work_seconds:.0f}"
             " s of work: it would hardly ever end"
         )
     seconds = work_seconds / shares.productive

@@ -110,14 +110,14 @@ def room_of(job: Workload, needed: Memory) -> Room:
 
 
 def shortage(needed: Memory | None, host: HostMemory | None) -> str:
-    """What is lacking, or why nobody can count on it; empty: neither, as far as memory is known."""
+    """What is short, or why the estimate is unreliable; empty if neither applies, or memory is not known."""
     lacking = []
     if needed is not None and not needed.fits:
         lacking.append(f"{gib(-needed.margin_bytes)} more than a rank has")
     if host is not None and not host.fits:
         lacking.append(f"{gib(host.total_bytes - host.capacity_bytes)} more of its own memory than a machine has")
     if not lacking and needed is not None and not needed.reliable:
-        return f"takes {needed.share:.0%} of what a rank has: above 90 % nobody can tell whether it fits"
+        return f"takes {needed.share:.0%} of what a rank has: above 90 % the estimate cannot say whether it fits"
     return ", and ".join(lacking)
 
 

@@ -55,11 +55,12 @@ def step_time(step: Step) -> list[Block]:
 
 
 def checkpoints(saves: Saves) -> Iterator[str]:
-    often = "nothing is expected to interrupt it"
+    often = "no interruption is expected"
     if saves.mtbf_seconds is not None:
-        often = f"an interruption each {long_duration(saves.mtbf_seconds)}"
+        often = f"one interruption is expected every {long_duration(saves.mtbf_seconds)}"
     stall, durable = duration(saves.stall_seconds), duration(saves.durable_seconds)
-    yield f"{size(saves.state_bytes)} a save: {stall} of standing still, of use after {durable}; {often}."
+    written = f"Each save writes {size(saves.state_bytes)}"
+    yield f"{written}: training waits {stall}, and it is durable after {durable}; {often}."
     if saves.best_interval_seconds is not None:
         yield f"Best: {best_interval(saves)}, for {percent(saves.best_overhead)} more time."
         every = "only at the end" if saves.every_steps is None else f"every {saves.every_steps:,} steps"
@@ -68,19 +69,20 @@ def checkpoints(saves: Saves) -> Iterator[str]:
 
 def best_interval(saves: Saves) -> str:
     assert saves.best_interval_seconds is not None
-    return f"each {duration(saves.best_interval_seconds)}, checkpoint.every_steps = {saves.best_every_steps:,}"
+    return f"every {duration(saves.best_interval_seconds)}, checkpoint.every_steps = {saves.best_every_steps:,}"
 
 
 def _over_best(saves: Saves) -> str:
-    """In time, which the best interval is best by; and in money, of which requests to S3 are a part."""
+    """How much more time and money the configured interval takes than the best one, which is best by time; the money
+    includes requests to S3."""
     seconds, dollars = saves.seconds_over_best, round(saves.usd_over_best or 0.0)
     if seconds is None:
         return ""
     if seconds <= -0.5:
-        return f": {long_duration(-seconds)} less, but each save would begin before the last one is of use"
+        return f": {long_duration(-seconds)} less, but each save would begin before the previous one is durable"
     time = f": {long_duration(seconds)} more than the best" if seconds >= 0.5 else ": as long as the best"
     if dollars < 0:
-        return f"{time}, and {whole_usd(-dollars)} less, for fewer requests to S3 are paid"
+        return f"{time}, and {whole_usd(-dollars)} less, because fewer requests to S3 are billed"
     return f"{time}, and {whole_usd(dollars)} more" if dollars else time
 
 
