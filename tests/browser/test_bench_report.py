@@ -45,6 +45,7 @@ def _open(browser: webdriver.Chrome, report: Path, scheme: str = "light", width:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get(report.as_uri())
+    browser.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
 
 
 def _fits(browser: webdriver.Chrome) -> bool:
@@ -83,11 +84,20 @@ def _luminances(browser: webdriver.Chrome, selector: str, name: str) -> list[flo
 
 def test_every_section_is_there_in_order(report: Path, browser: webdriver.Chrome) -> None:
     _open(browser, report)
-    at = SECTIONS.index("Refused and failed")
+    at = SECTIONS.index("Step time")
     assert _headings(browser) == [*SECTIONS[:at], "History", *SECTIONS[at:]]
     for link in browser.find_elements(By.CSS_SELECTOR, "nav a"):
         target = (link.get_attribute("href") or "").rpartition("#")[2]
-        assert browser.find_element(By.ID, target).text.startswith(link.text)
+        section = browser.find_element(By.ID, target).find_element(By.XPATH, "ancestor-or-self::section")
+        assert section.text.startswith(link.text)
+
+
+def test_a_link_opens_the_section_that_it_leads_to(report: Path, browser: webdriver.Chrome) -> None:
+    _open(browser, report)
+    browser.get(report.as_uri())  # closed, as a reader finds it
+    assert browser.find_element(By.CSS_SELECTOR, "details:has([id^=provenance])").text == "Provenance"
+    browser.find_element(By.LINK_TEXT, "Provenance").click()
+    assert "torch" in browser.find_element(By.CSS_SELECTOR, "details[open]").text
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -133,7 +133,7 @@ def test_a_folded_section_is_closed_and_a_link_to_it_leads_inside() -> None:
     assert _read(html).tags.count("details") == 1
     closed = html[html.index("<details>") : html.index("</details>")]
     target = re.findall(r'href="#([^"]*)"', html)[1]
-    assert f'<section id="{target}">\n<p>b</p>' in closed
+    assert f'<div id="{target}">\n<p>b</p>' in closed
     assert "<p>a</p>" not in closed
 
 

@@ -70,8 +70,8 @@ def _section(place: int, blocks: Sequence[p.Block], draw: Draw) -> str:
         return "\n".join(["<section>", _block(first), *parts, "</section>"])
     anchor = _anchor(place, first)
     if first.folded:  # a link to what is inside opens it
-        begin = ["<details>", f"<summary>{_block(first)}</summary>", f'<section id="{anchor}">']
-        return "\n".join([*begin, *parts, "</section>", "</details>"])
+        begin = ["<section>", "<details>", f"<summary>{_block(first)}</summary>", f'<div id="{anchor}">']
+        return "\n".join([*begin, *parts, "</div>", "</details>", "</section>"])
     return "\n".join([f'<section id="{anchor}">', _block(first), *parts, "</section>"])
 
 
