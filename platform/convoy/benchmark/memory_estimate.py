@@ -180,9 +180,9 @@ def _peer(kind: PeerKind, job: Workload, ranks: Ranks) -> Memories:
             states = max(TRAINED_BYTES * shard, rest + gradients)
             return Memories(Memory(states, rest, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Memory())
         case "DeepSpeed ZeRO-3":
-            return Memories(_zero_3(whole, shard, train, ranks), Memory())
+            return Memories(_deepspeed_zero_3(whole, shard, train, ranks), Memory())
         case kind:
-            return _flattened(kind, whole, shard, train, ranks)
+            return _deepspeed_zero_1_2(kind, whole, shard, train, ranks)
 
 
 def _torch_ddp(model: TransformerConfig, train: TrainConfig, *, several: bool) -> Memory:
@@ -201,7 +201,7 @@ def _torch_ddp(model: TransformerConfig, train: TrainConfig, *, several: bool) -
     return Memory(states, TRAINED_BYTES * whole, built, built)
 
 
-def _flattened(
+def _deepspeed_zero_1_2(
     kind: Literal["DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2"], whole: int, shard: int, train: TrainConfig, ranks: Ranks
 ) -> Memories:
     """Of DeepSpeed's `stage_1_and_2.py`: weights and gradients in the type that computes, and each rank's part of fp32
@@ -219,7 +219,7 @@ def _flattened(
     return Memories(device, Memory() if on_gpu else Memory(built=both))
 
 
-def _zero_3(whole: int, shard: int, train: TrainConfig, ranks: Ranks) -> Memory:
+def _deepspeed_zero_3(whole: int, shard: int, train: TrainConfig, ranks: Ranks) -> Memory:
     """Of DeepSpeed's `stage3.py`: fp32 weights are their own masters. Between steps it keeps a bucket, and the buffer
     that its part of the gradients is in."""
     bucket = WIDTH[train.reduce_dtype] * BUCKET_ELEMENTS if ranks.on_gpus else 0

@@ -107,7 +107,7 @@ class Supervisor:
                 elif decision is not None:
                     return self._end(decision)
                 self._send(time.monotonic())
-                self._context.prefork.wait(self._pause_seconds(time.monotonic()))
+                self._context.prefork.wait(self._poll_timeout(time.monotonic()))
             return GangOutcome(outcome="failed", message=f"node {self._place.node} was told to end")
         except Exception as error:
             self._monitor.add_own_failure(f"{type(error).__name__}: {error}", lasting=False)
@@ -301,7 +301,7 @@ class Supervisor:
             with contextlib.suppress(StoreUnavailable):
                 closing.result()
 
-    def _pause_seconds(self, now: float) -> float:
+    def _poll_timeout(self, now: float) -> float:
         """Until something is due for which nothing wakes this loop."""
         if self._starting is not None:
             return STARTING_SECONDS

@@ -11,7 +11,7 @@ from convoy.model.counts import parameter_count
 from convoy.planner.cost.assumptions import of_course, of_label, of_step
 from convoy.planner.cost.campaign import Course, planned_budget, planned_saves, planned_stop
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.gpu import Memory, Room, least_nodes, memory, room_of
+from convoy.planner.memory.gpu import Memory, MemoryFit, least_nodes, memory, memory_fit_of
 from convoy.planner.memory.host import HostMemory, host_memory
 from convoy.planner.plan_schema import Missing, Part, Plan
 from convoy.planner.search.advice import Judged, changes, limits
@@ -101,11 +101,11 @@ class _Planning:
         host = self._part("host_memory", lambda: _host_memory(job, needed))
         time = self._part("step", lambda: step_time(job, self._calibration))
         even = self._part("break_even", lambda: break_even(job, self._calibration))
-        room = room_of(job, needed) if needed else None
-        least = self._least_nodes(job, room) if room else None
+        fit = memory_fit_of(job, needed) if needed else None
+        least = self._least_nodes(job, fit) if fit else None
         judged = None
-        if room and time:
-            judged = Judged(config, job, room, time, self._calibration, self._measurements, least)
+        if fit and time:
+            judged = Judged(config, job, fit, time, self._calibration, self._measurements, least)
         return self._result(
             parameters=parameter_count(model),
             batch=job.batch,
@@ -149,9 +149,9 @@ class _Planning:
             raise ValueError(f"{job.machine.gpu}: how much memory it has is not known")
         return memory(job, fused=self._config.optimizer.fused)
 
-    def _least_nodes(self, job: Workload, room: Room) -> int | None:
+    def _least_nodes(self, job: Workload, fit: MemoryFit) -> int | None:
         """Number of rented machines: those of a local run are parts of one."""
-        if self._config.cluster.instance_type is None or room.enough:
+        if self._config.cluster.instance_type is None or fit.enough:
             return None
         return least_nodes(job, fused=self._config.optimizer.fused)
 

@@ -15,7 +15,7 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
-from convoy.planner.memory.gpu import Memory, least_nodes, memory, room
+from convoy.planner.memory.gpu import Memory, least_nodes, memory, memory_fit
 from convoy.planner.memory.replay import replay
 from convoy.planner.memory.tally import PARTS, Tally
 from convoy.planner.step.fsdp_units import stages
@@ -264,7 +264,7 @@ def with_memory(job: Workload, size: int) -> Memory:
 
 def one_by_one(job: Workload, most: int) -> int | None:
     return next(
-        (n for n in range(job.nodes + 1, most) if room(replace(job, nodes=n), fused=True).enough),
+        (n for n in range(job.nodes + 1, most) if memory_fit(replace(job, nodes=n), fused=True).enough),
         None,
     )
 
@@ -282,12 +282,12 @@ def test_it_is_what_looking_at_each_number_finds(gib: int, micro_batch: int) -> 
 def test_the_host_counts_too() -> None:
     job = workload(GPT, P4D, 1, 1)
     job = replace(job, train=job.train.model_copy(update={"global_batch": 256}))
-    host = room(job, fused=True).host
+    host = memory_fit(job, fused=True).host
     assert host is not None
     small = replace(job, machine=replace(P4D, host_bytes=(host.processes_bytes + 0.2 * host.staged_bytes) / 0.85))
 
-    assert room(small, fused=True).memory.reliable
-    assert not room(small, fused=True).enough
+    assert memory_fit(small, fused=True).memory.reliable
+    assert not memory_fit(small, fused=True).enough
     assert least_nodes(small, fused=True) in (5, 6)
 
 

@@ -272,7 +272,7 @@ def _contents(source: Store, target: Store, commit: Commit) -> Commit:
     """The commit as it is on the target, where files have other names. Raises NotCopiedError if a part differs."""
     there = target.sizes(commit.shards)
 
-    def described(writer: int) -> tuple[Digest, dict[str, Digest]]:
+    def verify_copied_part(writer: int) -> tuple[Digest, dict[str, Digest]]:
         theirs = read_part(source, commit, writer)
         raw = target.read(commit.shards + part_name(writer))
         ours = _record(raw)
@@ -283,7 +283,7 @@ def _contents(source: Store, target: Store, commit: Commit) -> Commit:
                 raise NotCopiedError(f"{target.uri}/{commit.shards}{file.name}: is missing or has another size")
         return digest(raw), {file.name: file_digest(file) for file in ours.files}
 
-    described_parts = in_parallel(described, len(commit.parts), _READERS)
+    described_parts = in_parallel(verify_copied_part, len(commit.parts), _READERS)
     parts = {part_name(writer): checked for writer, (checked, _) in enumerate(described_parts)}
     return commit.model_copy(
         update={"parts": parts, "files": {name: file for _, files in described_parts for name, file in files.items()}}

@@ -203,9 +203,9 @@ def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str, plan: Json
     """Run to the end of the gang. Raises GangFailedError, PreemptedError. live_task: pathspec of node 0's task. plan:
     as the run's first step made it; None: it is made here."""
     if node.index == 0:
-        _run_first(task, node, draw, plan)
+        _run_lead_node(task, node, draw, plan)
     else:
-        _run_other(task, node, draw, live_task)
+        _run_other_node(task, node, draw, live_task)
 
 
 def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | None = None) -> Page:
@@ -223,7 +223,7 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | No
     )
 
 
-def _run_first(task: Task, node: Node, draw: Draw, settled_plan: Json | None) -> None:
+def _run_lead_node(task: Task, node: Node, draw: Draw, settled_plan: Json | None) -> None:
     with Gang(task, node, Hindrance(job_store(task.root, task.job, task.config), node)) as gang:
         watch = Watch.of(gang.store, gang.config, task.script)
         plan = JobPlan(gang.store, _with_ranks(gang.config, node), settled_plan) if task.script is None else None
@@ -241,7 +241,7 @@ def _with_ranks(config: RunConfig, node: Node) -> RunConfig:
     return config.model_copy(update={"cluster": cluster})
 
 
-def _run_other(task: Task, node: Node, draw: Draw, live_task: str) -> None:
+def _run_other_node(task: Task, node: Node, draw: Draw, live_task: str) -> None:
     with Gang(task, node) as gang:
         # Drawn when the workers have started: a card takes a second of a core, which they need now.
         outcome = gang.wait(task.config.report.card_refresh_seconds)

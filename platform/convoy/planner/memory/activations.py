@@ -29,7 +29,7 @@ class Weights(Protocol):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class BlockActivationBytes:
     """Bytes of the tensors of a block, of one pass of one rank."""
 
     block: Block
@@ -54,7 +54,7 @@ class Sizes:
     """Scores of an attention that keeps them."""
 
     @classmethod
-    def of(cls, workload: Workload) -> "Sizes":
+    def of(cls, workload: Workload) -> "BlockActivationBytes":
         model, train, cut = workload.model, workload.train, workload.parallel.tensor
         width, tokens = WIDTH[train.param_dtype], workload.tokens_per_pass
         block = block_of(model)
@@ -92,7 +92,7 @@ EVERYTHING = frozenset(
 )
 
 
-def forward(live: Live, sizes: Sizes, keep: frozenset[str], weights: Weights) -> None:
+def forward(live: Live, sizes: BlockActivationBytes, keep: frozenset[str], weights: Weights) -> None:
     """Of a block whose input is there; its output is not part of it."""
 
     def done_with(*names: str) -> None:
@@ -134,7 +134,7 @@ def forward(live: Live, sizes: Sizes, keep: frozenset[str], weights: Weights) ->
     weights.forward(down)
 
 
-def backward(live: Live, sizes: Sizes, weights: Weights) -> None:
+def backward(live: Live, sizes: BlockActivationBytes, weights: Weights) -> None:
     """Of a block of which everything is there, and the gradient of its output; that of its input takes its place."""
     *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
     live.take("g_inner", sizes.inner)
@@ -163,7 +163,7 @@ def backward(live: Live, sizes: Sizes, weights: Weights) -> None:
     _attention_backward(live, sizes, weights)
 
 
-def _attention_backward(live: Live, sizes: Sizes, weights: Weights) -> None:
+def _attention_backward(live: Live, sizes: BlockActivationBytes, weights: Weights) -> None:
     *inputs, out = (matrix.name for matrix in sizes.block.attention)
     live.take("g_mixed", sizes.mixed)
     weights.gradient(out)

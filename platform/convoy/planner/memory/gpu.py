@@ -88,7 +88,7 @@ def fixed(workload: Workload) -> int:
 MOST_NODES = 4096
 
 
-class Room(NamedTuple):
+class MemoryFit(NamedTuple):
     """Memory of a rank, and a machine's own; None: the machine's memory is not known."""
 
     memory: Memory
@@ -100,13 +100,13 @@ class Room(NamedTuple):
         return not shortage(self.memory, self.host)
 
 
-def room(job: Workload, *, fused: bool) -> Room:
+def memory_fit(job: Workload, *, fused: bool) -> MemoryFit:
     """fused: `optimizer.fused`."""
-    return room_of(job, memory(job, fused=fused))
+    return memory_fit_of(job, memory(job, fused=fused))
 
 
-def room_of(job: Workload, needed: Memory) -> Room:
-    return Room(needed, host_memory(job, needed.peak_bytes) if job.machine.host_bytes else None)
+def memory_fit_of(job: Workload, needed: Memory) -> MemoryFit:
+    return MemoryFit(needed, host_memory(job, needed.peak_bytes) if job.machine.host_bytes else None)
 
 
 def shortage(needed: Memory | None, host: HostMemory | None) -> str:
@@ -139,5 +139,5 @@ def least_nodes(job: Workload, *, fused: bool) -> int | None:
 
 
 def _first_with_room(jobs: Sequence[Workload], fused: bool) -> int | None:
-    place = bisect.bisect_left(jobs, True, key=lambda job: room(job, fused=fused).enough)
+    place = bisect.bisect_left(jobs, True, key=lambda job: memory_fit(job, fused=fused).enough)
     return jobs[place].nodes if place < len(jobs) else None

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from convoy.planner.memory.activations import EVERYTHING, Loss, Sizes, backward, forward, saved
+from convoy.planner.memory.activations import EVERYTHING, BlockActivationBytes, Loss, backward, forward, saved
 from convoy.planner.memory.fsdp_buffers import Gathering, Pass
 from convoy.planner.memory.tally import Live, Tally
 from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, matrices
@@ -57,7 +57,7 @@ class _Step:
             offloaded=offloaded,
             exchanged=on_cpu,
         )
-        self._sizes = Sizes.of(workload)
+        self._sizes = BlockActivationBytes.of(workload)
         self._loss = Loss.of(workload)
         self._keep = saved(train.activation_checkpointing, gated=self._sizes.block.gated)
         self._recomputes = train.activation_checkpointing != "none"

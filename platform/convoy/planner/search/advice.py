@@ -8,7 +8,7 @@ from convoy.config.run import RunConfig
 from convoy.planner.config_keys import Keys, with_keys
 from convoy.planner.cost.campaign import Course
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.gpu import Memory, Room, room, shortage
+from convoy.planner.memory.gpu import Memory, MemoryFit, memory_fit, shortage
 from convoy.planner.plan_schema import Change, Limit
 from convoy.planner.step.break_even import BreakEven
 from convoy.planner.step.calibration import Calibration
@@ -39,20 +39,20 @@ class Judged(NamedTuple):
 
     config: RunConfig
     job: Workload
-    room: Room
+    fit: MemoryFit
     time: StepTime
     calibration: Calibration
     measurements: Measurements
     least_nodes: int | None
-    """As `capacity.least_nodes`, where there is not enough room."""
+    """As `gpu.least_nodes`, where there is not enough room."""
 
 
 def limits(judged: Judged, even: BreakEven | None) -> tuple[Limit, ...]:
     """Memory where it is short, and what most of a step is."""
     job, time = judged.job, judged.time
     limiting = []
-    if lacking := shortage(*judged.room):
-        fits = all(part is None or part.fits for part in judged.room)
+    if lacking := shortage(*judged.fit):
+        fits = all(part is None or part.fits for part in judged.fit)
         limiting.append(Limit(what="memory", text=lacking if fits else f"does not fit: {lacking}"))
     parts = {"computation": COMPUTATION, "network": NETWORK, "memory bandwidth": BANDWIDTH, "overheads": OVERHEADS}
     shares = {name: float(sum(getattr(time, part) for part in of)) / time.total for name, of in parts.items()}
@@ -86,7 +86,7 @@ def changes(judged: Judged) -> tuple[Change, ...]:
     better = [
         change
         for change in candidates
-        if change is not None and (not judged.room.enough or judged.time.total / change.seconds - 1 >= LEAST_GAIN)
+        if change is not None and (not judged.fit.enough or judged.time.total / change.seconds - 1 >= LEAST_GAIN)
     ]
     best: dict[frozenset[str], Change] = {}
     for change in sorted(better, key=lambda change: -(judged.time.total / change.seconds)):
@@ -98,7 +98,7 @@ def _candidates(judged: Judged) -> Iterator[Keys]:
     """Each is one change, some of several keys."""
     job, parallel = judged.job, judged.config.parallel
     for size in range(1, job.sequences_per_rank + 1):
-        is_other = size > job.sequences_per_pass if judged.room.enough else size < job.sequences_per_pass
+        is_other = size > job.sequences_per_pass if judged.fit.enough else size < job.sequences_per_pass
         if job.sequences_per_rank % size == 0 and is_other:
             yield {"train.micro_batch": size}
     for mode in ("none", "selective", "full"):
@@ -130,7 +130,7 @@ def _change(judged: Judged, keys: Keys) -> Change | None:
         time = step_time(job, judged.calibration)
     except ValueError:
         return None
-    space = room(job, fused=config.optimizer.fused)
+    space = memory_fit(job, fused=config.optimizer.fused)
     if not space.enough:
         return None
     numerics = "; ".join(NUMERICS[key] for key in keys if key in NUMERICS)
@@ -160,7 +160,7 @@ def _reason(judged: Judged, time: StepTime, needed: Memory) -> str:
     """The part of a step that changes most in the direction of the step, and the memory."""
     before, after = dataclasses.asdict(judged.time), dataclasses.asdict(time)
     share = time.total / judged.time.total - 1
-    memory = f"{needed.share:.0%} of memory instead of {judged.room.memory.share:.0%}"
+    memory = f"{needed.share:.0%} of memory instead of {judged.fit.memory.share:.0%}"
     if abs(share) < 0.001:
         return f"as fast, {memory}"
     sign = 1 if share < 0 else -1
