@@ -189,21 +189,21 @@ def _split(own: dict[str, Any], keys: Mapping[str, str], written: str, what: str
 
 
 def _entry(kind: str, key: str, value: Any, where: str) -> Entry:
-    said = f"{where}{key} = {yaml_value(value)}"
+    entry = f"{where}{key} = {yaml_value(value)}"
     if kind == "text":
         if not isinstance(value, str):
-            raise ValueError(f"{said}: must be text")
+            raise ValueError(f"{entry}: must be text")
         return value
     if kind == "option":
         plain = {_letters(each): each for each in OPTIONS[key]}
         if _letters(str(value)) not in plain:
             *others, last = [f"'{each}'" for each in OPTIONS[key] if each]
-            raise ValueError(f"{said}: must be {', '.join(others)} or {last}")
+            raise ValueError(f"{entry}: must be {', '.join(others)} or {last}")
         return plain[_letters(str(value))]
     texts = value if isinstance(value, list) else [value]
     for first, second in itertools.pairwise(map(str, texts)):
         if re.fullmatch(r"[^\d]*\d{1,3}", first) and re.match(r"\d{3}(?!\d)", second):
-            raise ValueError(f"{said}: a figure with a comma needs quotes in a list, '{first},{second}'")
+            raise ValueError(f"{entry}: a figure with a comma needs quotes in a list, '{first},{second}'")
     return tuple(_figure(kind, each, f"{where}{key} = {yaml_value(each)}") for each in texts)
 
 
@@ -211,13 +211,13 @@ def _letters(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def _figure(kind: str, value: Any, said: str) -> Figure:
+def _figure(kind: str, value: Any, entry: str) -> Figure:
     text = value.strip() if isinstance(value, str) else ""
     if not text:
-        raise ValueError(f"{said}: must be a figure, e.g. 57 h")
+        raise ValueError(f"{entry}: must be a figure, e.g. 57 h")
     name, _, unit = kind.partition(" ")
     is_bare = unit and re.fullmatch(r"[\d.,_eE+-]+", text)
     try:
         return parse(name, f"{text} {unit}" if is_bare else text)
     except ValueError as error:
-        raise ValueError(f"{said}: {error}") from None
+        raise ValueError(f"{entry}: {error}") from None

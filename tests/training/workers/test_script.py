@@ -205,7 +205,7 @@ def environment(node: Node, local_rank: int, devices: list[str]) -> dict[str, st
     assignment = Assignment(
         config=RunConfig(),
         job="job",
-        job_uri="/root/job",
+        job_uri="/jobs/a",
         root="/root",
         data_id="",
         fingerprint="script",
