@@ -270,26 +270,23 @@ def of_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_same_changes_to_torchs_own_checkpoint_for_comparison(
+def test_torchs_own_checkpoint_loads_flipped_bits_for_comparison(
     of_torch: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not about Convoy, but why it does not use torch's files: most changes of them are loaded without a word."""
+    """Not about Convoy, but why it does not use torch's files: most flipped bits of them are loaded without a word."""
     outcomes: collections.Counter[str] = collections.Counter()
-    files = sorted(path for path in of_torch.iterdir())
-
-    @given(changes(*KINDS))
-    @settings(examples(EXAMPLES // 3), suppress_health_check=[HealthCheck.filter_too_much])
-    def is_tried(change: Change) -> None:
-        with undone(files):
-            change.apply(files)
-            outcomes[f"{change.kind}: {torchs_outcome(of_torch)}"] += 1
+    path = max(of_torch.iterdir(), key=lambda path: path.stat().st_size)
+    data = path.read_bytes()
 
     with silent():
-        is_tried()
+        for place in range(0, len(data), len(data) // 24):
+            with undone([path]):
+                path.write_bytes(flip(data, place, bit=6))
+                outcomes[torchs_outcome(of_torch)] += 1
         assert torchs_outcome(of_torch) == "right all the same"
     with capsys.disabled():
-        print(f"\ncorruption of torch's own checkpoint: {dict(sorted(outcomes.items()))}")
-    assert any(outcome.endswith(WRONG) for outcome in outcomes)
+        print(f"\nflipped bits of torch's own checkpoint: {dict(sorted(outcomes.items()))}")
+    assert outcomes[WRONG] > 0
 
 
 def torchs_outcome(folder: Path) -> str:

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -237,6 +237,20 @@ def unequal(rank: int) -> None:
     slow_post_commit_work((0.06, 0.1)[rank])
 
 
+def unequal_until(done: Callable[[], int]) -> Callable[[int], None]:
+    """Unequal ranks that train the second half slowly until the work after commits is done for two of them."""
+
+    def wait(_: object, step: int, __: object) -> None:
+        if STEPS / 2 <= step < STEPS - 1 and done() < 2:
+            time.sleep(0.1)
+
+    def fault(rank: int) -> None:
+        unequal(rank)
+        before_step(wait)
+
+    return fault
+
+
 def parts_read(job: Job, tier: str) -> dict[int, list[int]]:
     """By step."""
     found: dict[int, list[int]] = defaultdict(list)
@@ -263,7 +277,7 @@ def test_ranks_of_unequal_speed_read_back_the_same_commits_and_old_ones_go(tmp_p
     kept = {"every_steps": 1, "retention": {"keep_last": 1}}
     job = Job(str(tmp_path), tiny(train={"steps": STEPS}, checkpoint=kept))
 
-    job.run(2, unequal)
+    job.run(2, unequal_until(lambda: len(verified(job.store))))
 
     read = parts_read(job, job.store.uri)
     assert read == {step: [0, 1] for step in read}
@@ -281,7 +295,7 @@ def test_ranks_of_unequal_speed_copy_the_same_commits_and_the_last_one(tmp_path:
         str(tmp_path / "root"), tiny(train={"steps": STEPS}, checkpoint={"every_steps": 1, "tiers": [str(second)]})
     )
 
-    job.run(2, unequal)
+    job.run(2, unequal_until(lambda: len(steps_at(f"{second}/job"))))
 
     there = copies(job, f"{second}/job")
     assert 2 < len(there) < len(job.events(CheckpointSaved))
