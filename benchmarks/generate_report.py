@@ -66,7 +66,7 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
     folders = [folder.resolve() for folder in folders]
     for folder in folders:
         if folders.count(folder) > 1:
-            raise ConfigError(f"{folder}: is given twice")
+            raise ConfigError(f"{folder}: appears twice")
     last = [folder.name for folder in folders]
     return {folder.name if last.count(folder.name) == 1 else str(folder): folder for folder in folders}
 

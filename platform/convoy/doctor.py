@@ -189,7 +189,7 @@ def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
     statuses = machine_statuses(environ, sysfs, DEADLINE_SECONDS)
     if any(status.answers for status in statuses):
         return Finding("notices", "ok", describe_statuses(statuses))
-    mend = "without one, a machine that is taken away is seen when it is gone" if statuses else ""
+    mend = "without one, Convoy learns that a machine was reclaimed only once it is gone" if statuses else ""
     return Finding("notices", "warning" if statuses else "note", describe_statuses(statuses), mend)
 
 

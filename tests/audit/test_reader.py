@@ -17,10 +17,10 @@ from convoy.config.errors import ConfigError
         ("- 7B", 'must be a mapping of keys to values, not: ["7B"]'),
         ("model: [7B", "is not YAML: line 1"),
         ("page: costs: a table", "needs quotes"),
-        ("model: 7B\nmodel: 13B", "is given twice"),
+        ("model: 7B\nmodel: 13B", "appears twice"),
         ("thruput: 145,267 tokens/s", "thruput = 145,267 tokens/s: unknown key; did you mean throughput?"),
         ("hours: 57", "hours = 57: unknown key; write it as time, e.g. 57 h"),
-        ("Steps: 3\nsteps: 4", "steps = 4: steps is given, too; one key may have a list"),
+        ("Steps: 3\nsteps: 4", "steps = 4: steps also appears; give one key a list instead"),
         ("cost_per_million_tokens: $2", "unknown key; write it as cost_per_tokens"),
         ("collectives: [{operation: all_redact}]", "collectives[1].operation = all_redact: must be 'all_reduce'"),
         ("links: [{scope: sideways}]", "links[1].scope = sideways: must be 'inter_node' or 'intra_node'"),
@@ -40,8 +40,8 @@ from convoy.config.errors import ConfigError
         ("gpus: 2 x 8 A100", "gpus = 2 x 8 A100: must be a whole number"),
         ("batch_size: 512", "batch_size = 512: unknown key"),
         ("checkpoints: [{contents: everything}]", "contents = everything: must be 'weights', 'training_state'"),
-        ("runs: [{id: a}, {id: a}]", "runs.id = a: is given twice"),
-        ("checkpoints: [{id: a, size: 3 GB}, {id: a, size: 4 GB}]", "checkpoints.id = a: is given twice"),
+        ("runs: [{id: a}, {id: a}]", "runs.id = a: appears twice"),
+        ("checkpoints: [{id: a, size: 3 GB}, {id: a, size: 4 GB}]", "checkpoints.id = a: appears twice"),
     ],
 )
 def test_a_mistake_is_told_in_a_line(text: str, line: str) -> None:

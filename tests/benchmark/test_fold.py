@@ -58,7 +58,7 @@ def test_losses_are_compared_with_those_of_the_baseline() -> None:
     assert other.loss_difference == pytest.approx(0.5 / 7.9)
     assert _case(strategies(), "ddp").losses is None
     silent = [a_case("baseline"), a_case("ours", losses=())]
-    assert _case(silent, "ours").losses == "not told"
+    assert _case(silent, "ours").losses == "not compared"
 
 
 def test_the_coarser_type_tells_how_far_losses_may_be_apart() -> None:
@@ -88,7 +88,7 @@ def test_a_configuration_of_another_shape_is_no_error() -> None:
 def test_losses_of_other_samples_are_not_compared(one: dict[str, object], other: dict[str, object]) -> None:
     apart = (4.0, 3.9, 3.8)
     found = _case([a_case("baseline", config=one), a_case("ours", config=other, losses=apart)], "ours")
-    assert found.losses == "not told"
+    assert found.losses == "not compared"
 
 
 def test_losses_that_are_not_finite_differ() -> None:

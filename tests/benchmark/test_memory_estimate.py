@@ -253,7 +253,7 @@ def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
     room = 10 * weights(run) - 1
     (kept,) = fitted(group, Ranks(2, 1, room))
     assert [spec.name for spec in kept.variants] == ["ddp", "other"]
-    assert kept.refused[0].reason.startswith("needs, with ddp and other beside it, at least ")
+    assert kept.refused[0].reason.startswith("needs, next to ddp and other, at least ")
 
 
 def found_largest(ranks: Ranks, *specs: VariantSpec) -> dict[str, TransformerConfig]:

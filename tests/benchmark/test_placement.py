@@ -114,7 +114,7 @@ def test_what_has_no_room_beside_its_reference_is_refused_with_both() -> None:
     (alone,) = fitted(whole, Ranks(1, 1, int(turns(2) * once(whole.run)) - 1))
     assert [spec.name for spec in alone.variants] == ["ours"]
     assert {each.spec.name for each in alone.refused} == {spec.name for spec in whole.variants} - {"ours"}
-    assert alone.refused[0].reason.startswith("needs, with ours beside it, at least ")
+    assert alone.refused[0].reason.startswith("needs, next to ours, at least ")
 
 
 def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None:

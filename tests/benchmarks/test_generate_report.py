@@ -142,7 +142,7 @@ def test_folders_of_one_name_are_called_by_their_paths_and_one_given_twice_is_re
     assert list(BenchReports.model_validate_json(done.stdout).folders) == [str(each) for each in folders]
     again = generate_here(folders[0], folders[0])
     assert (again.returncode, again.stdout) == (2, b"")
-    assert again.stderr.decode() == f"generate_report: {folders[0]}: is given twice\n"
+    assert again.stderr.decode() == f"generate_report: {folders[0]}: appears twice\n"
 
 
 def test_what_stands_in_the_way_is_one_line(tmp_path: Path, generate_here: Generate) -> None:

@@ -128,7 +128,7 @@ def test_what_matters_is_told(report: Path, browser: webdriver.Chrome) -> None:
     callout = browser.find_element(By.CSS_SELECTOR, "aside.bad")
     assert "zero-3 (strategies, gpt-1b): losses differ from those of ddp" in callout.text
     assert callout.location["y"] < browser.find_element(By.CSS_SELECTOR, ".values").location["y"]
-    assert "no difference seen" in _section(browser, "Throughput").text
+    assert "no difference detected" in _section(browser, "Throughput").text
     assert "REGRESSION by 1" in _section(browser, "History").text
     assert "needs 80 GB, has 40 GB" in _section(browser, "Refused and failed").text
     assert "2026-11-09, AWS price list" in _section(browser, "Cost and time to train").text

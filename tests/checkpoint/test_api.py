@@ -150,7 +150,7 @@ def test_a_staged_save_is_written_though_nobody_waits(ckpt: Checkpoints) -> None
 
 
 def test_what_cannot_be_saved_is_named_at_once(ckpt: Checkpoints) -> None:
-    with pytest.raises(CheckpointError, match=r"^run\.config: builtins\.object is kept in no checkpoint"):
+    with pytest.raises(CheckpointError, match=r"^run\.config: builtins\.object cannot be saved in a checkpoint"):
         ckpt.save(1, {"run": {"config": object()}})
     with pytest.raises(CheckpointError, match=r"^a\.b: two entries"):
         ckpt.save(1, {"a.b": torch.zeros(1), "a": {"b": torch.zeros(1)}})

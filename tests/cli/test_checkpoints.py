@@ -247,7 +247,7 @@ def test_prune_must_be_told_what_to_keep_where_nothing_else_tells(local: Store) 
     done = convoy("prune", local.uri, "--keep-every", "10")
     assert (done.exit_code, done.stderr) == (
         2,
-        f"convoy: --keep-last: must be given: nothing at {local.uri} tells how many are to be kept\n",
+        f"convoy: --keep-last: required: nothing at {local.uri} says how many to keep\n",
     )
     assert steps(local) == [10, 20, 30]
 
@@ -283,8 +283,8 @@ def test_prune_of_a_further_tier_needs_the_root(tmp_path: Path, options: list[st
         live = convoy("prune", tier.uri, "--keep-last", "1", "--root", root.uri)
     assert refused.exit_code == 2
     assert refused.stderr == (
-        f"convoy: --root: must be given, and be the job's first tier; {tier.uri} is a further one, which does not tell "
-        "whether the job runs, nor of every rewind\n"
+        f"convoy: --root: required, and must be the job's first tier; {tier.uri} is a further one, which does not "
+        "record whether the job is running, nor every rewind\n"
     )
     assert (live.exit_code, "run TrainFlow/1 on " in live.stderr) == (2, True)
     assert steps(tier) == [10, 20, 30]

@@ -87,7 +87,7 @@ def test_a_running_job_is_told(job: Store, store_uri: str) -> None:
     with LiveMarker(job, "my-job", "TrainFlow/7"):
         done = drain("my-job", root=store_uri)
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == "run TrainFlow/7 of job my-job was told to save and end\n"
+    assert done.stdout == "run TrainFlow/7 of job my-job was asked to save and end\n"
     notice = DrainSource(job, "TrainFlow/7").poll()
     assert notice is not None
     assert notice.deadline is None
@@ -98,7 +98,7 @@ def test_it_may_be_told_to_end_now(job: Store, store_uri: str) -> None:
     with LiveMarker(job, "my-job", "TrainFlow/7"):
         drain("my-job", root=store_uri)
         done = drain("my-job", "--now", root=store_uri)
-    assert done.stdout == "run TrainFlow/7 of job my-job was told to end on its last checkpoint\n"
+    assert done.stdout == "run TrainFlow/7 of job my-job was asked to end on its last checkpoint\n"
     notice = DrainSource(job, "TrainFlow/7").poll()
     assert notice is not None
     assert notice.deadline == 0

@@ -41,7 +41,7 @@ def test_two_folders_are_compared_case_by_case(tmp_path: Path) -> None:
     second = _folder(tmp_path / "b", a_case("ours", seed=2), a_case("new"))
     done = compare(first, second)
     assert done.exit_code == 0
-    assert "no difference seen" in done.stdout
+    assert "no difference detected" in done.stdout
     assert "Only in the first: throughput-a1-gone" in done.stdout
     assert "Only in the second: throughput-a1-new" in done.stdout
 

@@ -42,7 +42,7 @@ COMPLAINTS = {
     "evaluation.prompts=[a,5]": "evaluation.prompts.1 = 5: must be text; put it in quotes",
     "optimizer.betas=[0.9,a]": "optimizer.betas.1 = a: must be a number",
     "optimizer.betas=[0.9,0.9,0.9]": "optimizer.betas = [0.9, 0.9, 0.9]: must be a list of 2, not 3",
-    "optimizer.betas=[0.9]": "optimizer.betas.1: required, and not given",
+    "optimizer.betas=[0.9]": "optimizer.betas.1: required, but missing",
     # ranges
     "train.steps=0": "train.steps = 0: must be at least 1",
     "cluster.retries=9": "cluster.retries = 9: must be at most 4",
@@ -58,9 +58,9 @@ COMPLAINTS = {
     "data.corpus.kind=5": f"data.corpus.kind = 5: must be one of {KINDS}",
     "data.tokenizer.kind=bytez": ("data.tokenizer.kind = bytez: must be one of bpe, bytes, file; did you mean bytes?"),
     # what is missing
-    "data.corpus.kind=files": "data.corpus.path: required, and not given",
-    "model.build=pkg.mod:build": "model.vocab_size, model.max_sequence_length: required, and not given",
-    "model.build=pkg.mod:build model.vocab_size=300": "model.max_sequence_length: required, and not given",
+    "data.corpus.kind=files": "data.corpus.path: required, but missing",
+    "model.build=pkg.mod:build": "model.vocab_size, model.max_sequence_length: required, but missing",
+    "model.build=pkg.mod:build model.vocab_size=300": "model.max_sequence_length: required, but missing",
     "model.build=nothing model.vocab_size=5000 model.max_sequence_length=256": (
         "model.build = nothing: must have the form package.module:function"
     ),
@@ -129,7 +129,7 @@ FILES = {
         "the configuration is not YAML: line 3, column 8: mapping values are not allowed here"
     ),
     "train: {steps: 5}\ntrain: {seed: 1}": (
-        "the configuration is not YAML: line 2, column 1: the key 'train' is given twice"
+        "the configuration is not YAML: line 2, column 1: the key 'train' appears twice"
     ),
     "a: *nope": "the configuration is not YAML: line 1, column 4: found undefined alias 'nope'",
     "a: &x [*x]": "the configuration is not YAML: Circular reference detected",

@@ -102,7 +102,7 @@ def test_the_loader_of_other_programs_is_left_alone() -> None:
 
 @pytest.mark.parametrize("text", ["a: 1\na: 2", "b: {a: 1, a: 1}", "- {a: 1, 'a': 2}"])
 def test_a_key_given_twice_is_refused(text: str) -> None:
-    with pytest.raises(YamlError, match="the key 'a' is given twice"):
+    with pytest.raises(YamlError, match="the key 'a' appears twice"):
         parse_yaml(text)
 
 

@@ -104,7 +104,7 @@ def test_nodes_that_tell_in_time_are_fine() -> None:
 
 def test_a_node_that_never_tells_is_named() -> None:
     trial = a_trial([started(1, BEGAN - 9), stopped(0, BEGAN + 1)])
-    assert stopped_late(trial, {0, 2}) == ["node 2 never told that its workers had been stopped"]
+    assert stopped_late(trial, {0, 2}) == ["node 2 never reported that its workers had stopped"]
 
 
 def test_a_node_that_is_late_is_named() -> None:
@@ -167,7 +167,7 @@ def test_a_notice_that_is_not_seen_as_it_should_be_is_told(notices: list[NoticeR
 
 def test_where_all_nodes_have_the_notice_any_may_see_it() -> None:
     assert notice_problems(a_trial([a_notice(0), a_notice(2)]), None, "spot", "save_and_end") == []
-    assert notice_problems(a_trial([]), None, "spot", "save_and_end") == ["no notice was seen"]
+    assert notice_problems(a_trial([]), None, "spot", "save_and_end") == ["no notice was received"]
 
 
 def test_a_save_that_is_committed_in_time_is_fine() -> None:
@@ -220,7 +220,7 @@ def test_a_save_on_the_root_that_failed_is_told() -> None:
 def test_saves_that_were_given_up_are_told() -> None:
     alert = CheckpointAlert(step=4, failures=3, newest=None, error="full", t=BEGAN + 2)
     assert saved_elsewhere(a_trial([alert]), "/next", BEGAN + 1) == [
-        "3 saves in a row were given up",
+        "3 saves in a row were abandoned",
         "nothing was saved after the root had failed",
     ]
 

@@ -119,7 +119,7 @@ def test_a_gang_that_never_gets_its_nodes_is_given_up(after_a_gang: bool, tmp_pa
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"node 0 waits in attempt {int(after_a_gang)}" in done.stdout
     (line,) = [line for line in done.stderr.splitlines() if "did not get its nodes" in line]
-    assert f"node 0 did not run within {60 * float(minutes):.1f} s; the job was given 1 run" in line
+    assert f"node 0 did not run within {60 * float(minutes):.1f} s; the job has had 1 run" in line
     assert _commands_of(IDLE_FLOW) == []
 
 

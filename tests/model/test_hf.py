@@ -335,7 +335,7 @@ Q = "model.layers.0.self_attn.q_proj.weight"
             {"model.layers.2.mlp.up_proj.weight": torch.ones(56, 32)},
             "tensor model.layers.2.mlp.up_proj.weight in model.",
         ),
-        ({Q.removeprefix("model."): torch.ones(32, 32)}, f"tensor {Q} is given twice, as "),
+        ({Q.removeprefix("model."): torch.ones(32, 32)}, f"tensor {Q} appears twice, as "),
     ],
 )
 def test_a_tensor_that_is_not_a_weight_of_the_model_is_named(

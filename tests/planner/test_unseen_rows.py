@@ -124,13 +124,13 @@ def test_the_order_of_columns_case_blanks_and_empty_lines_do_not_matter(tmp_path
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"gpu": ""}, "gpu: required, and not given"),
+        ({"gpu": ""}, "gpu: required, but missing"),
         ({"gpu": "tpu_v5"}, "gpu = tpu_v5: must be like a100_80gb"),
         ({"gpu": "v100_32gb"}, "gpu = v100_32gb: the catalog has no machine with it"),
         ({"gpu": "a100_80gb", "precision": "fp8"}, "precision = fp8: A100 has no fp8"),
         ({"precision": "int8"}, "precision = int8: must be one of bf16, "),
         ({"activation_checkpointing": "sometimes"}, "activation_checkpointing = sometimes: must be one of none, "),
-        ({"tokens_per_s_per_gpu": ""}, "tokens_per_s_per_gpu: required, and not given"),
+        ({"tokens_per_s_per_gpu": ""}, "tokens_per_s_per_gpu: required, but missing"),
         ({"tokens_per_s_per_gpu": "7,000"}, "tokens_per_s_per_gpu = 7,000: must be a number"),
         ({"micro_batch_per_gpu": "0.5"}, "micro_batch_per_gpu = 0.5: must be an integer"),
         ({"network_gbps_per_node": "-1"}, "network_gbps_per_node = -1: must be more than 0"),
@@ -154,7 +154,7 @@ def test_what_is_wrong_is_told_with_its_line_and_column(changed: dict[str, str],
 
 @pytest.mark.parametrize("column", ["n_layers", "mlp_gated", "gpu", "gpus", "seq_len", "tokens_per_s_per_gpu"])
 def test_a_column_that_must_be_there_is_named(column: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"{column}: required, and not given"):
+    with pytest.raises(ConfigError, match=f"{column}: required, but missing"):
         read_measured(write(tmp_path / "runs.csv", {name: cell for name, cell in LLAMA_8B.items() if name != column}))
 
 

@@ -278,7 +278,7 @@ def test_failed_saves_are_counted_and_told() -> None:
     log.add(CheckpointFailed(step=4, error="no space left"), rank=0)
     report = fold(log.events)
     assert report.saves.given_up == 1
-    assert report.timeline[-1].text == "Checkpoint at step 4 given up: no space left"
+    assert report.timeline[-1].text == "Checkpoint at step 4 abandoned: no space left"
 
 
 def test_wall_time_leaves_out_the_pause_between_generations() -> None:

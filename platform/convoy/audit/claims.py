@@ -159,7 +159,7 @@ def read_entries(section: str, tree: Mapping[str, Any], where: str) -> Claims:
                 raise ValueError(f"{where.rstrip('.')}: a figure with a comma needs quotes within {{…}}: …,{name}")
             raise ValueError(f"{where}{name} = {yaml_value(value)}: unknown key; {_hint(key, section, where)}")
         if key in own:
-            raise ValueError(f"{where}{name} = {yaml_value(value)}: {key} is given, too; one key may have a list")
+            raise ValueError(f"{where}{name} = {yaml_value(value)}: {key} also appears; give one key a list instead")
         own[key] = value
     own = _split(_split(own, keys, "gpus", "gpu"), keys, "instance", "instance")
     return Claims(section, {key: _entry(keys[key], key, value, where) for key, value in own.items()})

@@ -47,5 +47,5 @@ def _section(section: str, items: Any) -> tuple[Claims, ...]:
     own = [each.word("id") for each in claims if each.word("id")]
     for name in own:
         if own.count(name) > 1:
-            raise ValueError(f"{section}.id = {name}: is given twice")
+            raise ValueError(f"{section}.id = {name}: appears twice")
     return claims

@@ -157,12 +157,12 @@ def compared(of: Callable[[Case, Case], Interval], case: Case, base: Case) -> tu
 
 def _losses(case: Case, base: Case) -> tuple[Losses, float | None]:
     if any(_setting(case, *keys) != _setting(base, *keys) for keys in _SAMPLES):
-        return "not told", None  # each saw other data
+        return "not compared", None  # each saw other data
     tolerance = max(_tolerance(case), _tolerance(base))
     try:
         agree = losses_agree(case, base, tolerance)
     except NotComparableError:
-        return "not told", None
+        return "not compared", None
     both = zip(case.losses, base.losses, strict=False)
     apart = [abs(own - other) / abs(other) if other else abs(own) for own, other in both]
     return ("agree" if agree else "differ"), max(apart) if all(map(math.isfinite, apart)) else None

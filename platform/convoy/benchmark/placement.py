@@ -103,7 +103,7 @@ def states_fit(cases: Iterable[Memories], ranks: Ranks) -> bool:
 def _lack(names: Sequence[str], sizes: Sizes, ranks: Ranks) -> Lack | None:
     """What the last of the cases needs on top of the ones before it and has no room for; None: they have room."""
     others = names[:-1]
-    together_with = f", with {' and '.join(others)} beside it," if others else ""
+    together_with = f", next to {' and '.join(others)}," if others else ""
     for memory, (room, of) in enumerate(((ranks.memory_bytes, ""), (ranks.host_bytes, " of host memory"))):
         cases = [sizes.get(name, NOTHING)[memory] for name in names]
         needed = together(cases)

@@ -215,8 +215,8 @@ def _check_first(store: Store, history: History) -> None:
     newest = history.generations.get(history.newest)
     if newest is not None and _place(store.uri) in map(_place, newest.tiers):
         raise ConfigError(
-            f"--root: must be given, and be the job's first tier; {store.uri} is a further one, which does not tell "
-            "whether the job runs, nor of every rewind"
+            f"--root: required, and must be the job's first tier; {store.uri} is a further one, which does not "
+            "record whether the job is running, nor every rewind"
         )
 
 
@@ -230,7 +230,7 @@ def _policy(store: Store, history: History, keep_last: int | None, keep_every: i
     """The retention of the newest generation, with the command's options over it."""
     checkpoint: dict[str, Any] | None = configuration(store, history).get("checkpoint")
     if checkpoint is None and keep_last is None:
-        raise ConfigError(f"--keep-last: must be given: nothing at {store.uri} tells how many are to be kept")
+        raise ConfigError(f"--keep-last: required: nothing at {store.uri} says how many to keep")
     configured = (checkpoint or {}).get("retention", {})
     options = {"keep_last": keep_last, "keep_every_steps": keep_every}
     return RetentionConfig.model_validate(

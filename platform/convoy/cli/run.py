@@ -38,7 +38,7 @@ WRITTEN = (
               help="Pause before the flow is started again; doubled while the job makes no progress.")  # fmt: skip
 @click.option("--longest-pause", type=click.FloatRange(min=0), default=600.0, show_default=True, metavar="SECONDS")
 @click.option("--start-minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
-              help="A gang whose first node is not running after this time is given up and started again.")  # fmt: skip
+              help="A gang whose first node is not running after this time is stopped and started again.")  # fmt: skip
 @click.option("--most-runs", type=click.IntRange(min=1), default=None, help="Default: no limit.")
 def run(
     flow: Path,
@@ -85,7 +85,7 @@ def drain(jobs: Jobs, job: str, now: bool) -> None:
         raise ConfigError(f"job = {job}: no run is running it now")
     request_drain(store, DrainRequest(run=mark.run, now=now, host=socket.gethostname(), requested=time.time()))
     how = "end on its last checkpoint" if now else "save and end"
-    click.echo(f"run {mark.run} of job {job} was told to {how}")
+    click.echo(f"run {mark.run} of job {job} was asked to {how}")
 
 
 @click.command()

@@ -135,7 +135,7 @@ def one_line(error: ValidationError, model: type[BaseModel]) -> str:
         line, described = _describe(others[0], model), 1
     else:
         names = [".".join(locate(model, problem["loc"])[0]) for problem in missing]
-        line, described = f"{', '.join(names)}: required, and not given", len(missing)
+        line, described = f"{', '.join(names)}: required, but missing", len(missing)
     return line if len(problems) == described else f"{line} (and {len(problems) - described} more)"
 
 
@@ -173,7 +173,7 @@ def _describe(problem: Any, model: type[BaseModel]) -> str:
             return f"{key}.kind = {tag}: {one_of(tag, choices)}"
         case "union_tag_not_found":
             kinds = ", ".join(classes_at(model, keys))
-            return f"{key}.kind: required, and not given; one of {kinds}"
+            return f"{key}.kind: required, but missing; one of {kinds}"
         case "literal_error":
             return f"{key} = {value}: {one_of(value, _quoted(problem['ctx']['expected']))}"
         case "string_pattern_mismatch":

@@ -49,7 +49,7 @@ class _NoKeyTwice(yaml.constructor.BaseConstructor):
         for key_node, _ in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key in keys and key != "<<":
-                raise ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+                raise ConstructorError(None, None, f"the key {key!r} appears twice", key_node.start_mark)
             keys.add(key)
         return super().construct_mapping(node, deep)
 

@@ -49,7 +49,7 @@ def stopped_late(trial: Observation, nodes: Collection[int]) -> list[str]:
     generation = max((e.generation for e in trial.events if e.t <= began), default=0)
     stops = [e for e in trial.events if isinstance(e, GangStopped) and e.generation == generation]
     took = {e.node: e.t - began for e in stops}
-    found = [f"node {node} never told that its workers had been stopped" for node in sorted(set(nodes) - took.keys())]
+    found = [f"node {node} never reported that its workers had stopped" for node in sorted(set(nodes) - took.keys())]
     late = {node: took[node] for node in nodes if took.get(node, 0.0) > SLACK * STOPPED_SECONDS}
     found += [
         f"the workers of node {node} were stopped after {seconds:.2f} s, more than {SLACK} times {STOPPED_SECONDS:g} s"
@@ -78,9 +78,9 @@ def notice_problems(trial: Observation, node: int | None, source: str, action: s
     """Whether the node that has the notice noticed it once, and it led to the right action. node: None: any."""
     notices = [e for e in trial.events if isinstance(e, NoticeReceived)]
     if node is not None and len(notices) != 1:
-        return [f"{len(notices)} notices were seen, not 1: {[(e.node, e.source) for e in notices]}"]
+        return [f"{len(notices)} notices were received, not 1: {[(e.node, e.source) for e in notices]}"]
     if not notices:
-        return ["no notice was seen"]
+        return ["no notice was received"]
     return [
         f"node {e.node} saw a notice of {e.source} and chose {e.action}; expected {source} on node {node} and {action}"
         for e in notices
@@ -113,7 +113,7 @@ def saved_elsewhere(trial: Observation, tier: str, refused: float) -> list[str]:
     """Whether the first save after the root failed is on the next tier, whose root that is, and none was given up.
     refused: wall time from which on the root took nothing."""
     saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > refused + UNDER_WAY_SECONDS]
-    found = [f"{e.failures} saves in a row were given up" for e in trial.events if isinstance(e, CheckpointAlert)]
+    found = [f"{e.failures} saves in a row were abandoned" for e in trial.events if isinstance(e, CheckpointAlert)]
     if not saves:
         return [*found, "nothing was saved after the root had failed"]
     if not saves[0].tier.startswith(tier + "/"):

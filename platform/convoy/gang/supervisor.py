@@ -108,7 +108,7 @@ class Supervisor:
                     return self._end(decision)
                 self._send(time.monotonic())
                 self._context.prefork.wait(self._poll_timeout(time.monotonic()))
-            return GangOutcome(outcome="failed", message=f"node {self._place.node} was told to end")
+            return GangOutcome(outcome="failed", message=f"node {self._place.node} was ordered to end")
         except Exception as error:
             self._monitor.add_own_failure(f"{type(error).__name__}: {error}", lasting=False)
             self._send(time.monotonic())

@@ -200,7 +200,7 @@ def check_fit(store: Store) -> None:
     try:
         store.prove()
     except StoreUnfit as error:
-        raise ConfigError(f"{error}; no job can be kept there") from error
+        raise ConfigError(f"{error}; no job can be stored there") from error
 
 
 def model_prefix(ref: CommitRef) -> str:

@@ -32,7 +32,7 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, roo
     from convoy.planner.plan import nothing_planned, plan
 
     try:
-        prices, why = _prices(config) if root_answers else (SHIPPED, "the root cannot be asked yet")
+        prices, why = _prices(config) if root_answers else (SHIPPED, "the root cannot be read yet")
         result = plan(unsettled(config, prices), _measurements(config, measured, prices))
         return result.model_copy(update={"assumed": (*result.assumed, f"{WITHOUT}{why}")}) if why else result
     except ValueError as error:

@@ -117,7 +117,7 @@ def check_tensors(folder: Path, config: TransformerConfig) -> dict[str, Stored]:
         name = names.get(bare)
         if name is not None:
             if name in tensors:
-                raise refusal(folder, f"tensor {name} is given twice, as {tensors[name].name} and as {tensor.name}")
+                raise refusal(folder, f"tensor {name} appears twice, as {tensors[name].name} and as {tensor.name}")
             _check_tensor(folder, tensor, shapes[name])
             tensors[name] = tensor
         elif chosen.buffers.fullmatch(bare) is None:

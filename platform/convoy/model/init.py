@@ -58,7 +58,7 @@ def load_full_weights(model: nn.Module, named_tensors: Iterator[tuple[str, Tenso
     for name, tensor in named_tensors:
         parameter = missing.pop(_plain(name), None)
         if parameter is None:
-            raise ConfigError(f"weights: tensor {name} is not a parameter of the model, or is given twice")
+            raise ConfigError(f"weights: tensor {name} is not a parameter of the model, or appears twice")
         if parameter.shape != tensor.shape:
             raise ConfigError(f"weights: {name} has shape {tuple(tensor.shape)}: must be {tuple(parameter.shape)}")
         _keep_own_part(parameter, _in_memory_order(tensor, rows.get(_plain(name), ())))

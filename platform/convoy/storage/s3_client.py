@@ -140,7 +140,7 @@ def _receive(s3: "S3Client", bucket: str, key: str, start: int, buffer: memoryvi
         raise
     promised = reply["ContentLength"]
     if promised > len(buffer):
-        raise StoreUnavailable(f"s3://{bucket}/{key}: sent {promised} bytes where {len(buffer)} were asked for")
+        raise StoreUnavailable(f"s3://{bucket}/{key}: sent {promised} bytes where {len(buffer)} were requested")
     body, received = reply["Body"], 0
     try:
         with body:

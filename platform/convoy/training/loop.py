@@ -241,7 +241,7 @@ def check_weights(t: Training) -> None:
 
 
 def _newest_checkpoint(committed: int | None) -> str:
-    return "there is no checkpoint" if committed is None else f"the newest checkpoint, of step {committed}, stands"
+    return "there is no checkpoint" if committed is None else f"the newest checkpoint (step {committed}) remains valid"
 
 
 def evaluate(t: Training) -> None:

@@ -144,7 +144,7 @@ def test_a_price_of_ones_own_stands_for_its_market(
 def test_why_there_is_no_cost_is_told() -> None:
     (local,) = _costs(throughput())
     assert not local.offers
-    assert local.why == "AMD EPYC 7R13 was not told to be a machine with a price (cluster.instance_type)"
+    assert local.why == "AMD EPYC 7R13 has no price because its instance type is not configured (cluster.instance_type)"
     far = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
     (nowhere,) = _costs([a_case(hardware=GPUS, config=far)])
     assert nowhere.why == "no price of p4d.24xlarge in af-south-1 is known"

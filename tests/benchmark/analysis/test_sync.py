@@ -176,7 +176,7 @@ def test_the_section_has_parts_and_bandwidths_and_they_are_no_further_figures() 
         (1.3, True, "not a significant speedup", "bad"),
         (1.0, True, "not a significant speedup", "bad"),
         (1.3, False, "EFA over TCP: faster, 1.2", "plain"),
-        (1.0, False, "no difference seen", "plain"),
+        (1.0, False, "no difference detected", "plain"),
         (0.5, False, "SLOWER", "warning"),
     ],
 )

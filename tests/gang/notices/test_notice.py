@@ -197,7 +197,7 @@ def test_a_source_that_hangs_holds_up_no_other(hung: Scripted) -> None:
 
 def test_a_source_that_hangs_is_told_by_how_long_it_was_waited_for(hung: Scripted) -> None:
     with polling(hung) as poller:
-        assert poller.statuses()[0].problem == "not asked yet"
+        assert poller.statuses()[0].problem == "not polled yet"
         began = time.monotonic()
         poller.first_round()
         assert 0.2 < time.monotonic() - began < 2

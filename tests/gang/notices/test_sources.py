@@ -150,7 +150,7 @@ def test_a_recommendation_from_before_is_no_news_but_a_new_one_is(
     assert rebalance.poll() is None
     assert rebalance.poll() is None
     server.set_reply(REBALANCE, Reply('{"noticeTime": "2026-11-21T11:00:00Z"}'))
-    assert noticed(rebalance).text.endswith("(told at 2026-11-21T11:00:00Z)")
+    assert noticed(rebalance).text.endswith("(notice of 2026-11-21T11:00:00Z)")
 
 
 def test_a_recommendation_that_came_while_there_was_no_answer_yet_is_no_news(

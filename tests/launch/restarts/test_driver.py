@@ -94,7 +94,7 @@ def test_a_job_that_has_nothing_left_to_do_makes_no_run(run: Any) -> None:
 def test_a_drained_run_is_not_followed_by_another(run: Any) -> None:
     outcome = run({"end": "drained by a person", "step": 5, "code": 1}, FINISHED)
     assert (outcome.code, outcome.left) == (3, [FINISHED])
-    assert outcome.lines[-1] == "AFlow/99 was drained at step 5: asked for on desk"
+    assert outcome.lines[-1] == "AFlow/99 was drained at step 5: requested on desk"
     (state,) = outcome.state
     show, again = outcome.stderr.splitlines()[-2:]
     assert state.startswith("job blue: preempted at step 0")
@@ -121,7 +121,7 @@ def test_a_signal_ends_at_once_a_run_that_prepares_its_data(run: Any) -> None:
 def test_the_most_runs_are_kept(run: Any) -> None:
     outcome = run(PREEMPTED, PREEMPTED, FINISHED, options=(*AT_ONCE, "--most-runs", "2"))
     assert (outcome.code, outcome.left) == (1, [FINISHED])
-    assert outcome.lines[-2].endswith("; the job was given 2 runs")
+    assert outcome.lines[-2].endswith("; the job has had 2 runs")
 
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "errors.md"

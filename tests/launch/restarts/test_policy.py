@@ -119,7 +119,7 @@ def test_preemptions_between_failures_do_not_hide_that_nothing_comes_of_them() -
 def test_it_ends_after_the_most_runs() -> None:
     once = Limits(most_runs=2)
     assert isinstance(decide([ended("preempted", 1)], once), Again)
-    assert decide([ended("preempted", 1)] * 2, once) == Over(FAILED, "the job was given 2 runs")
+    assert decide([ended("preempted", 1)] * 2, once) == Over(FAILED, "the job has had 2 runs")
 
 
 def test_the_pause_doubles_while_the_job_comes_no_further_and_then_begins_anew() -> None:

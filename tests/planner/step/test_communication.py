@@ -192,7 +192,7 @@ def test_copies_are_planned_by_their_sums_alone() -> None:
     by_hand = sum(c.number * LINE.seconds(c.bytes) for c in communication(asked))
     assert exposed(asked, copies).total == pytest.approx(by_hand)
     assert step_time(asked).reduce > 0
-    with pytest.raises(ValueError, match="no all-gather was measured"):
+    with pytest.raises(ValueError, match="needs a measured all-gather"):
         step_time(job(copies))
 
 

@@ -170,7 +170,7 @@ def test_a_save_that_went_to_the_next_tier_says_so_and_the_first_one_lags() -> N
 def test_skipped_and_failed_saves_are_counted_apart() -> None:
     log = Saves().formed().saved(10).then(CheckpointSkipped(step=20, under_way=[15, 18])).failed(15).failed(18)
     assert log.report.saves == SaveCounts(skipped=1, given_up=2)
-    assert saved(log.report).subtitle == "2.00 MB, not verified yet, 1 skipped, 2 given up"
+    assert saved(log.report).subtitle == "2.00 MB, not verified yet, 1 skipped, 2 abandoned"
     assert any(
         m.text == "Checkpoint at step 20 skipped: those of steps 15 and 18 were not done" for m in log.report.timeline
     )

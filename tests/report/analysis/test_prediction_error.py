@@ -102,7 +102,7 @@ def test_saves_are_those_beside_which_training_went_on() -> None:
         saved = CheckpointSaved(step=step, attempt="a", bytes=7, seconds=seconds, committed_seconds=2.0)
         log.add(saved, rank=0)
     found = pairs(planned(), log.events)
-    stall, durable = found["save: training stands still"], found["save: until all ranks know of it"]
+    stall, durable = found["save: training waits"], found["save: until all ranks know of it"]
     assert (stall.measured, stall.n, durable.measured) == (pytest.approx(0.2), 2, 2.0)
     assert found["checkpoint"].measured == 7
 
@@ -205,7 +205,7 @@ def test_steps_and_saves_of_other_ranks_are_not_among_those_that_are_compared() 
     assert plan.step is not None
     trained = found["all steps, with saves"]
     assert (trained.n, trained.measured) == (9, pytest.approx(9 * STEP_SECONDS + 4 * 0.2 + 0.2, rel=0.02))
-    assert found["save: training stands still"].measured == pytest.approx(0.2)
+    assert found["save: training waits"].measured == pytest.approx(0.2)
     for what in ("whole job", "cost"):
         assert (found[what].pct_error, found[what].why_not) == (None, "8 ranks trained a part of it")
 
@@ -265,7 +265,7 @@ def test_what_no_formula_of_a_step_has_leaves_it_without_an_error(words: str) ->
     for what in ("step", "tokens per second", "MFU", "of it optimizer", "all steps, with saves", "whole job", "cost"):
         assert (found[what].pct_error, found[what].why_not) == (None, plan.unmodelled), what
     assert found["memory peak, of the highest rank"].pct_error is not None
-    assert found["save: training stands still"].pct_error is not None
+    assert found["save: training waits"].pct_error is not None
     *_, notes = predicted(fold(on_gpus(finished_job()), 170), plan)
     assert isinstance(notes, Text)
     assert notes.text.count(plan.unmodelled) == 1

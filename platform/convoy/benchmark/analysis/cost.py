@@ -63,7 +63,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFig
     hardware, rate, offers = group.hardware, case.tokens_per_second, []
     assert rate is not None
     if hardware.instance_type is None:
-        why = f"{hardware.device} was not told to be a machine with a price (cluster.instance_type)"
+        why = f"{hardware.device} has no price because its instance type is not configured (cluster.instance_type)"
     elif group.region is None:
         why = "the results do not tell the region of a price (cluster.region)"
     else:

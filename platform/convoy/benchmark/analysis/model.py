@@ -24,7 +24,7 @@ FORMAT = 2
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
 
 Verdict = Literal["more", "less", "no difference"]
-Losses = Literal["agree", "differ", "not told"]
+Losses = Literal["agree", "differ", "not compared"]
 ScalingKind = Literal["weak", "strong", "independent"]
 SyncLevel = Literal["low", "middle", "high"]
 

@@ -52,7 +52,7 @@ def charts(group: GroupFigures) -> Sequence[Chart]:
 
 def _speedup_row(name: str, speedup: Interval) -> Row:
     result = verdict(speedup)
-    words = "no difference seen" if result == "no difference" else formatting.ratio(speedup).partition(" ")[0]
+    words = "no difference detected" if result == "no difference" else formatting.ratio(speedup).partition(" ")[0]
     return Row(name, speedup, words, COLOURS[result])
 
 
@@ -95,7 +95,7 @@ def _speedup(case: CaseFigures, several: bool) -> str:
     if case.speedup is None:
         return case.not_compared
     text = f"{formatting.ratio(case.speedup)}{f', over {case.baseline}' if several else ''}"
-    return f"no difference seen: {text}" if verdict(case.speedup) == "no difference" else text
+    return f"no difference detected: {text}" if verdict(case.speedup) == "no difference" else text
 
 
 def _largest(case: CaseFigures) -> str | None:

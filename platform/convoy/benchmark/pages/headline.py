@@ -99,7 +99,7 @@ def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
     value, _, bounds = formatting.ratio(speedup).partition(" ")
     words = f"{case.name} is {value} as fast as {base}"
     if result == "no difference":
-        words = f"no difference seen between {case.name} and {base}"
+        words = f"no difference detected between {case.name} and {base}"
     return Value("Speedup", value, f"{words}; {bounds[1:-1]}, n = {speedup.n}", tone)
 
 

@@ -53,7 +53,7 @@ def _change(history: HistoryFigures, change: ChangePoint) -> str:
 
 def _unchanged(history: HistoryFigures) -> str:
     lacking = FEWEST_BEFORE + FEWEST_AFTER - len(history.runs)
-    return f"too few runs: {formatting.plural(lacking, 'more run')} needed" if lacking > 0 else "none seen"
+    return f"too few runs: {formatting.plural(lacking, 'more run')} needed" if lacking > 0 else "none detected"
 
 
 def _charts(histories: Sequence[HistoryFigures]) -> list[Chart]:
@@ -99,7 +99,7 @@ def _result(comparison: Comparison) -> str:
     if comparison.ratio is None:
         return f"not compared: {comparison.reason}"
     if not comparison.differs:
-        return "no difference seen"
+        return "no difference detected"
     return "faster in this run" if comparison.ratio.estimate > 1 else "SLOWER in this run"
 
 

@@ -156,7 +156,7 @@ def _verdict(figures: EnvironmentFigures) -> Block:
     differences = f"They differ only in {', '.join(figures.varied)}."
     if figures.significant is not None:
         return _claim(f"{names}: {speedup}", differences, figures.speedup, figures.significant)
-    words = {"more": "faster", "less": "SLOWER", "no difference": "no difference seen"}[verdict(figures.speedup)]
+    words = {"more": "faster", "less": "SLOWER", "no difference": "no difference detected"}[verdict(figures.speedup)]
     tone: Tone = "warning" if words == "SLOWER" else "plain"
     return Callout(f"{names}: {words}, {speedup}", differences, tone)
 

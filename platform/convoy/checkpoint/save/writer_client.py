@@ -299,7 +299,7 @@ class WriterClient:
         if self._writer is None or attempt.lost:
             self.fail(attempt, "there is no writer process: two in a row have failed, or it cannot be started")
         elif attempt.sent_to is not None and attempt.sent_to is not self._writer:
-            self.fail(attempt, "the writer process hangs, and was given up")
+            self.fail(attempt, "the writer process hung and was replaced")
         elif not self._writer.alive():
             self.collect()  # its last words
             if attempt.status == SaveStatus() and not attempt.written:

@@ -116,4 +116,4 @@ def _put_in_tuple(items: list[Any], index: int, kind: type, put: Put, value: Any
 
 def _check_supported(path: str, tensor: torch.Tensor) -> None:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        raise CheckpointError(f"{path}: a {tensor.layout} tensor on {tensor.device} is kept in no checkpoint")
+        raise CheckpointError(f"{path}: a {tensor.layout} tensor on {tensor.device} cannot be saved in a checkpoint")

@@ -77,8 +77,8 @@ def _encoded_scalar(value: Any, path: str) -> Any:
     if type(value) is complex:
         return _tagged("complex", [encode(value.real, path), encode(value.imag, path)])
     raise CheckpointError(
-        f"{path}: {type(value).__module__}.{type(value).__qualname__} is kept in no checkpoint; make it a tensor, "
-        "a number, text, bytes, or a list, tuple or dict of these"
+        f"{path}: {type(value).__module__}.{type(value).__qualname__} cannot be saved in a checkpoint; make it a "
+        "tensor, a number, text, bytes, or a list, tuple or dict of these"
     )
 
 

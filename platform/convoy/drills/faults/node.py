@@ -65,7 +65,7 @@ class Partition(Fault):
     """One node is cut off, any of them; the next attempt has all nodes again."""
 
     name = "partition"
-    summary = "nothing comes from one node or to it any more, and nobody is told"
+    summary = "one node can no longer send or receive anything, and no connection is closed"
     target_detected = 2.0
 
     @cached_property

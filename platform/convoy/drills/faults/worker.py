@@ -142,7 +142,7 @@ class NotANumber(OrderedFault):
         skipped = [e for e in trial.events if isinstance(e, StepDone) and e.skipped]
         found = [] if skipped else ["no step was skipped"]
         if trial.commit is not None and trial.commit.progress.skipped:
-            found.append("the final state stands on skipped steps")
+            found.append("the final state was computed with skipped steps")
         return found + _names(trial, "not finite")
 
 
@@ -171,10 +171,10 @@ class NodeSlowdown(OrderedFault):
     def check(self, trial: "Observation") -> list[str]:
         reports = [e for e in trial.events if self.shows(e)]
         if not reports:
-            return ["no node was told to be slow"]
+            return ["no node was reported as slow"]
         named = {getattr(e, "slow_node", None) for e in reports}
         ours = self.size.node_of(self.rank)
-        return [] if named == {ours} else [f"nodes {sorted(map(str, named))} were told to be slow, not node {ours}"]
+        return [] if named == {ours} else [f"nodes {sorted(map(str, named))} were reported as slow, not node {ours}"]
 
 
 class DoubleFault(WorkerFault):

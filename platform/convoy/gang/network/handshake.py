@@ -237,7 +237,7 @@ class Skew:
         way = "ahead of" if self.seconds > 0 else "behind"
         return (
             f"the clock of node {node} is {abs(self.seconds):.1f} s {way} node {own_node}'s: "
-            "what is told of several nodes may come in the wrong order; check their time synchronisation"
+            "events of several nodes may appear in the wrong order; check their time synchronisation"
         )
 
 

@@ -171,7 +171,7 @@ class _SourcePoller:
         self._done = done
         self._began: float | None = None
         """When the poll under way began; None between two."""
-        self._problem = "not asked yet"
+        self._problem = "not polled yet"
 
     def status(self, deadline_seconds: float) -> SourceStatus:
         began, problem = self._began, self._problem

@@ -101,7 +101,7 @@ class SpotSource:
         if deadline is not None and _is_stale(deadline, now):
             return None
         if action == "hibernate":  # begins at once, and the machine may return
-            return Notice(self.name, "end", 0, f"EC2 hibernates this spot instance (told of {at})")
+            return Notice(self.name, "end", 0, f"EC2 hibernates this spot instance (notice of {at})")
         if deadline is None:
             return Notice(self.name, "end", now + self.deadline_seconds, f"EC2 will {action} this spot instance soon")
         return Notice(self.name, "end", deadline, f"EC2 will {action} this spot instance at {at}")
@@ -129,7 +129,7 @@ class RebalanceSource:
         if answer is None or text == self.at_first:
             return None
         at = _json_object(answer, "meta-data/events/recommendations/rebalance").get("noticeTime")
-        return Notice(self.name, "rebalance", None, f"EC2 recommends to leave this spot instance (told at {at})")
+        return Notice(self.name, "rebalance", None, f"EC2 recommends leaving this spot instance (notice of {at})")
 
 
 @dataclass

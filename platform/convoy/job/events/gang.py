@@ -268,7 +268,7 @@ def exit_words(exited: WorkerExited | FirstCause) -> str:
         return f"killed by {exited.signal}"
     if exited.exit_code is not None:
         return f"exit code {exited.exit_code}"
-    return "no exit code was seen"
+    return "its exit code is unknown"
 
 
 INTERRUPT = "interrupt"

@@ -209,7 +209,7 @@ class CheckpointFailed(Event):
 
 
 class CheckpointAlert(Event):
-    """So many saves in a row were given up that a person should look (rank 0)."""
+    """So many saves in a row were abandoned that a person should look (rank 0)."""
 
     kind: Literal["checkpoint_alert"] = "checkpoint_alert"
     step: int

@@ -28,11 +28,11 @@ def check_step(step: str, nproc_per_node: Any, decorators: Sequence[Any]) -> Non
     others = [d.name for d in decorators if getattr(d, "IS_PARALLEL", False)]
     for name in others:
         if name not in ("convoy_gang", "parallel"):
-            raise ConfigError(f"step {step}: @{name} beside @convoy_gang: both start the workers; use one of them")
+            raise ConfigError(f"step {step}: @{name} next to @convoy_gang: both start the workers; use one of them")
     names = {d.name for d in decorators}
     if {"catch", "kubernetes"} <= names:
         # Metaflow refuses this itself, but only next to a decorator of the name `parallel`.
-        raise ConfigError(f"step {step}: @catch beside @convoy_gang: Metaflow runs no such step on Kubernetes")
+        raise ConfigError(f"step {step}: @catch next to @convoy_gang: Metaflow runs no such step on Kubernetes")
     _check_gpus(step, nproc_per_node, decorators)
 
 

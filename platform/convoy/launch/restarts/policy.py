@@ -95,7 +95,7 @@ def decide(history: Sequence[Ended], limits: Limits, chance: float = 0.5) -> Aga
     if fruitless(history) >= FRUITLESS_RUNS:
         return Over(FAILED, f"{FRUITLESS_RUNS} failed runs in a row brought the job no further")
     if limits.most_runs is not None and len(history) >= limits.most_runs:
-        return Over(FAILED, f"the job was given {limits.most_runs} run{'s' if limits.most_runs > 1 else ''}")
+        return Over(FAILED, f"the job has had {limits.most_runs} run{'s' if limits.most_runs > 1 else ''}")
     doubled = limits.pause_seconds * 2.0 ** min(idle(history), 32)
     return Again(min(doubled, limits.longest_pause_seconds) * (0.75 + chance / 2))
 
@@ -272,7 +272,7 @@ def _message(how: How, facts: JobFacts, task: FailedTask, cause: FailureDetected
     if how in ("stopped", "preempted") and outcome is not None and outcome.reason:
         return outcome.reason
     if how == "drained" and facts.drain is not None:
-        return f"asked for on {facts.drain.host}"
+        return f"requested on {facts.drain.host}"
     if task.message:
         return task.message
     return cause_message(cause) if cause else ""

@@ -68,7 +68,7 @@ def of_course(course: Course) -> Iterator[str]:
             f" {formatting.size(read.value)}/s{_from(read)}"
         )
     if measurements.node_bytes_per_second is None and (measurements.saving is None or measurements.restart is None):
-        yield "the storage holds nothing back: what a machine writes to the root was not told (--write-gb-per-second)"
+        yield "storage is not a bottleneck: how fast a machine writes to the root is unknown (--write-gb-per-second)"
     wait = REPLACEMENT_SECONDS
     if measurements.replacement_seconds is None and course.restart.wait_seconds == wait.value:
         yield f"another machine is there {formatting.duration(wait.value)} after one is gone{_from(wait)}"
@@ -87,7 +87,7 @@ def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Ite
         f" {band.source})"
     )
     if measurements.node_bytes_per_second is None:
-        yield "no notice on spot counts as used: what a machine writes to the root was not told (--write-gb-per-second)"
+        yield "spot notices are of no use: how fast a machine writes to the root is unknown (--write-gb-per-second)"
         return
     ahead, noticed = NOTICE_SECONDS, NOTICED_SECONDS
     yield (

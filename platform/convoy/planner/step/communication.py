@@ -177,7 +177,7 @@ def _line(collective: Collective, machine: MeasuredMachine) -> Line:
         return _both(_among(gather, ranks), _among(reduce, ranks))
     missing = {"all_gather": "all-gather", "send": "all-gather", "reduce_scatter": "reduce-scatter"}
     name = missing.get(collective.kind, "all-reduce")
-    raise ValueError(f"{machine.device}: no {name} was measured, of which {collective.what} of {ranks} ranks are told")
+    raise ValueError(f"{machine.device}: {collective.what} of {ranks} ranks needs a measured {name}, and there is none")
 
 
 def _among(line: Line, ranks: int) -> Line:

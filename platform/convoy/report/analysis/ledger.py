@@ -33,7 +33,7 @@ from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, Split
 from convoy.report.analysis.goodput import GenerationTime, times
 from convoy.report.train_report import Generation, NodeTime
 
-UNKNOWN = "not told"
+UNKNOWN = "unknown"
 
 _S3 = "s3://"
 
@@ -212,7 +212,7 @@ def _requested(
     if not requests:
         left_out.append("requests to S3, if there were any")
         return
-    left_out.append("requests of processes that were killed, in their last minute, and of steps beside the gang")
+    left_out.append("requests of processes that were killed, in their last minute, and of steps other than the gang")
     for bucket in sorted({e.bucket for e in requests}):
         region = regions.get(bucket, home)
         counts: dict[Service, int] = {

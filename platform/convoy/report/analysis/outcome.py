@@ -24,7 +24,7 @@ _ENDINGS: dict[str, str] = {
     "max_hours": "the limit budget.max_hours was reached",
     "max_cost_usd": "the limit budget.max_cost_usd was reached",
     "nonfinite": "too many steps in a row were not finite",
-    "requested": "it was asked to stop",
+    "requested": "a stop was requested",
     "preempted": "it had a notice",
     "preempted_unsaved": "it had a notice that left no time to save first",
 }

@@ -149,7 +149,7 @@ def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Compar
     stall, durable = (took.stall_seconds, took.durable_seconds) if took else (None, None)
     yield Comparison(what="checkpoint", unit="bytes", predicted=saves.state_bytes, measured=newest)
     if same and saves.every_steps is not None:
-        yield _median("save: training stands still", "seconds", saves.stall_seconds, stall)
+        yield _median("save: training waits", "seconds", saves.stall_seconds, stall)
     if same and saves.every_steps is not None and plan.step is not None:
         agreed = _agreed_seconds(saves.durable_seconds, plan.step.seconds)
         yield _median("save: until all ranks know of it", "seconds", agreed, durable)

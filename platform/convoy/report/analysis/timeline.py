@@ -119,7 +119,7 @@ def _checkpoint_line(e: Event) -> Line | None:
             steps = " and ".join(f"{step:,}" for step in e.under_way)
             return f"Checkpoint at step {e.step:,} skipped: those of steps {steps} were not done", "warning"
         case CheckpointFailed():
-            how = "failed" if e.retried_on else "given up"
+            how = "failed" if e.retried_on else "abandoned"
             on = f" on {e.tier}" if e.tier and e.retried_on else ""
             then = f"; it goes to {e.retried_on}" if e.retried_on else ""
             return f"Checkpoint at step {e.step:,} {how}{on}: {e.error}{then}", "warning"

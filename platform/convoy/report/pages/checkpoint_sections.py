@@ -21,7 +21,7 @@ def save_troubles(report: TrainReport) -> list[str]:
     """The saves that failed or were skipped, a few words for each kind."""
     kinds = {
         "skipped": report.saves.skipped,
-        "given up": report.saves.given_up,
+        "abandoned": report.saves.given_up,
         "moved to another tier": report.saves.moved,
         "damaged": report.saves.damaged,
     }

@@ -67,8 +67,8 @@ def goodput(report: TrainReport) -> tuple[Block, ...]:
     if spent is None or not report.steps:
         return ()
     note = (
-        "Productive: steps and evaluations that were kept. Measuring: of the machine, after the first step "
-        "of a generation. Restarting: until the first step of a generation was done. Waiting: for ranks of other "
+        "Productive: steps and evaluations that count towards the result. Measuring: of the machine, after the first "
+        "step of a generation. Restarting: until the first step of a generation was done. Waiting: for ranks of other "
         "nodes, and at the end for the last commit and the export. Other: between two steps, mostly for the log."
     )
     means = {name.lower(): sum(map(part, spent.nodes)) / len(spent.nodes) for name, part in _PARTS.items()}

@@ -55,7 +55,7 @@ def verdict(report: TrainReport, *, of_script: bool = False) -> tuple[Block, ...
 
 def _failed(cause: FirstCause | None, at: str, newest: str) -> tuple[Block, ...]:
     if cause is None:
-        return (Callout(f"Failed{at}", "No worker's end was seen, so the first cause is not known."),)
+        return (Callout(f"Failed{at}", "No worker's end was recorded, so the first cause is unknown."),)
     title = f"{subject(cause).capitalize()} {happened(cause)}{at}"
     tail: tuple[Block, ...] = (Text("Its last lines", quiet=True), Code(cause.log_tail)) if cause.log_tail else ()
     return (Callout(title, _sentences(more(cause), cause.reason, newest)), *tail)
