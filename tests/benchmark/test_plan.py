@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.cases import communication_values
-from convoy.benchmark.groups import Need, Ranks, VariantSpec, lack
+from convoy.benchmark.groups import Group, Need, Ranks, VariantSpec, lack
 from convoy.benchmark.memory_estimate import memories
 from convoy.benchmark.plan import ENDLESS, plan, run_of
 from convoy.benchmark.results.case import Block
@@ -24,18 +24,56 @@ from convoy.config.run import RunConfig, World, check_ranks
 from tests.benchmark.results.cases import a_case
 
 
+def groups_of(config: BenchConfig, ranks: int) -> list[Group]:
+    return plan(config, {model: run_of(config, model) for model in config.models}, Ranks(ranks, 1))
+
+
 def planned(config: BenchConfig, ranks: int) -> list[str]:
-    runs = {model: run_of(config, model) for model in config.models}
-    return [group.name for group in plan(config, runs, Ranks(ranks, 1))]
+    return [group.name for group in groups_of(config, ranks)]
 
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
     text = (configs_folder() / "bench" / "default.yaml").read_text()
-    names = [
-        "throughput-tiny", "scaling-tiny", "strategies-tiny", "strategies-tiny-model-parallel", "memory-tiny",
-        "utilisation-tiny", "sync-tiny", "checkpoint-tiny", "recovery",
+    cases = {
+        group.name: [spec.name for spec in group.cases] for group in groups_of(resolve_bench(read_bench(text), {}), 2)
+    }
+    assert list(cases) == [
+        "throughput-tiny", "scaling-tiny", "strategies-tiny", "sync-tiny", "checkpoint-tiny", "recovery",
     ]  # fmt: skip
-    assert planned(resolve_bench(read_bench(text), {}), 2) == names
+    assert cases["throughput-tiny"] == ["baseline", "ours", "bf16", "recomputed"]
+    assert cases["strategies-tiny"] == ["ddp", "fsdp"]
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (("tensor 2",), {"strategies-tiny-model-parallel": ["fsdp 2", "tensor 2"]}),
+        (
+            ("fsdp", "pipeline 2"),
+            {"strategies-tiny": ["ddp", "fsdp"], "strategies-tiny-model-parallel": ["fsdp 2", "pipeline 2"]},
+        ),
+    ],
+)
+def test_chosen_cases_come_with_what_they_are_compared_with(
+    names: tuple[str, ...], chosen: dict[str, list[str]]
+) -> None:
+    config = BenchConfig(suites=("strategies",), cases={"strategies": names})
+    assert {group.name: [spec.name for spec in group.cases] for group in groups_of(config, 2)} == chosen
+
+
+@pytest.mark.parametrize(
+    ("cases", "error"),
+    [
+        ({"scalling": ("1 rank",)}, "cases = scalling: must be one of .*; did you mean scaling?"),
+        (
+            {"strategies": ("fsd",)},
+            r'^cases\.strategies = \["fsd"\]: must be among ddp; fsdp; .*; pipeline 2$',
+        ),
+    ],
+)
+def test_cases_that_do_not_exist_are_refused(cases: dict[str, tuple[str, ...]], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        groups_of(BenchConfig(suites=("strategies",), cases=cases), 2)
 
 
 def test_drills_come_last() -> None:
@@ -43,8 +81,7 @@ def test_drills_come_last() -> None:
 
 
 def test_a_gang_of_one_rank_does_not_scale() -> None:
-    found = ["throughput-tiny", "memory-tiny", "utilisation-tiny", "checkpoint-tiny", "recovery"]
-    assert planned(BenchConfig(), 1) == found
+    assert planned(BenchConfig(), 1) == ["throughput-tiny", "checkpoint-tiny", "recovery"]
 
 
 def test_each_model_has_groups_of_its_own() -> None:

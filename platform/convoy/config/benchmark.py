@@ -1,5 +1,5 @@
 """What a benchmark measures. The defaults are the default benchmark, `configs/bench/default.yaml`, except for its
-`run`."""
+`cases` and `run`."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,9 +15,9 @@ PeerName = Literal["torch", "accelerate", "deepspeed"]
 class MeasureConfig(Frozen):
     """The amount of measurement of each case, and its cores."""
 
-    rounds: int = Field(8, ge=6)
-    """Blocks of each case; in a round each case of a group has one. Intervals shrink with the square root of the
-    rounds, and time grows with them: 20 to 40, of a second each, resolve differences of a few per cent."""
+    rounds: int = Field(24, ge=6)
+    """Blocks of each case; in a round, each case of a group runs one. Intervals shrink with the square root of the
+    rounds, and time grows with them: 20 to 40 rounds resolve differences of a few per cent."""
     block_steps: int = Field(2, ge=1)
     """Least number of steps in a block."""
     block_seconds: float = Field(0.4, gt=0)
@@ -139,12 +139,15 @@ class RecoveryConfig(Frozen):
 
 class BenchConfig(Frozen):
     """The whole configuration of a benchmark. The defaults are those of `configs/bench/default.yaml`, except for
-    `run`."""
+    `cases` and `run`."""
 
     suites: tuple[str, ...] = Field(
-        ("throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint", "recovery"), min_length=1
+        ("throughput", "scaling", "strategies", "sync", "checkpoint", "recovery"), min_length=1
     )
     """Suites to run, of `benchmark/suites/`."""
+    cases: dict[str, tuple[str, ...]] | None = None
+    """By suite: the names of the cases to measure, next to those that they are compared with. A suite without a list
+    measures all of its cases, which a dry run prints; null: all suites do."""
     models: tuple[str, ...] = Field(("tiny",), min_length=1)
     """Models to measure: presets of `configs/models/`."""
     presets: dict[str, dict[str, Any]] = {}

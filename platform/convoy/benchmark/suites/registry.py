@@ -1,6 +1,6 @@
 """All suites that a benchmark can run, in the order of its page. Imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from convoy.benchmark.groups import Suite
 from convoy.benchmark.suites import checkpoint, memory, recovery, scaling, strategies, sync, throughput, utilisation
@@ -18,10 +18,10 @@ SUITES: tuple[Suite, ...] = (
 )
 
 
-def suites_of(names: Sequence[str]) -> list[Suite]:
-    """The suites of these names. Raises ConfigError for one that does not exist."""
+def suites_of(names: Iterable[str], key: str = "suites.{}") -> list[Suite]:
+    """The suites of these names. Raises ConfigError for one that does not exist. key: of the name at an index."""
     suites = {suite.name: suite for suite in SUITES}
     for i, name in enumerate(names):
         if name not in suites:
-            raise ConfigError(f"suites.{i} = {name}: {one_of(name, list(suites))}")
+            raise ConfigError(f"{key.format(i)} = {name}: {one_of(name, list(suites))}")
     return [suites[name] for name in names]
