@@ -66,7 +66,7 @@ def test_the_headline_is_of_ours_with_its_interval() -> None:
     assert float(speedup.removesuffix("×")) == pytest.approx(2.0, rel=0.02)
     assert _value(page, "Speedup").subtitle.startswith(f"ours is {speedup} as fast as {transformers}; 1.9")
     assert _value(page, "Speedup").tone == "good"
-    assert _value(page, "Of matmul rate").value.startswith("4")
+    assert _value(page, "Share of matmul rate").value.startswith("4")
     assert _value(page, "Memory peak").value == "800 MB"
     assert _value(page, "Scaling efficiency").subtitle.endswith("weak, 2 ranks")
     where = "4 × p4d.24xlarge, on-demand, price of 2026-11-09"
@@ -167,7 +167,7 @@ def test_a_known_peak_gives_mfu() -> None:
     """1,048,576 tokens in 1.4 s at 7.2 GFLOP each on 32 ranks of 312 TFLOP/s: 54 %."""
     (table,) = _below(benchmark_page(strategies()), "Strategies side by side", Table)
     assert float(_row(table, "ddp")["MFU"].removesuffix(" %")) == pytest.approx(54.0, rel=0.02)
-    assert "Of matmul rate" not in table.headers
+    assert "Share of matmul rate" not in table.headers
 
 
 def test_losses_that_differ_are_told_before_any_number() -> None:

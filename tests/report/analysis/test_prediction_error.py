@@ -80,7 +80,7 @@ def test_speed_and_utilisation_are_of_all_ranks_and_of_the_plan_s_peak() -> None
     assert rate == pytest.approx(TOKENS / STEP_SECONDS, rel=0.01)
     assert found["MFU"].measured == pytest.approx(FLOPS_PER_TOKEN * rate / 2 / plan.step.peak_flops)
     own = plan.model_copy(update={"measured": MACHINE})
-    assert "share of the matmul rate at its own sizes" in pairs(own, finished_job())
+    assert "share of matmul rate, at the job's sizes" in pairs(own, finished_job())
 
 
 def test_tensors_are_compared_with_a_gpu_s_peak_and_not_with_a_process() -> None:

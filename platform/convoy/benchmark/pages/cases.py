@@ -67,7 +67,7 @@ def table(group: GroupFigures) -> Table:
         Column("Speedup", lambda c: _speedup(c, several)),
         Column("CPU time per token", lambda c: c.cpu_ratio, formatting.ratio),
         Column("MFU", lambda c: c.mfu, formatting.percent),
-        Column("Of matmul rate", lambda c: c.matmul_share if c.mfu is None else None, formatting.percent),
+        Column("Share of matmul rate", lambda c: c.matmul_share if c.mfu is None else None, formatting.percent),
         Column("Memory peak", lambda c: c.memory_peak_bytes, formatting.size),
         value_column("State of a rank", values.STATE_BYTES, formatting.size),
         Column("Largest model", _largest),

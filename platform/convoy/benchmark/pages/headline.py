@@ -119,7 +119,7 @@ def _share(case: CaseFigures) -> Value:
         return Value("MFU", formatting.percent(case.mfu), f"{case.name}: model FLOP/s over the dense peak")
     if case.matmul_share is not None:
         share = formatting.percent(case.matmul_share)
-        return Value("Of matmul rate", share, f"{case.name}: of what a plain matmul reached on these ranks")
+        return Value("Share of matmul rate", share, f"{case.name}: model FLOP/s over a plain matmul here")
     return Value("MFU", "—", "not shown: this device's peak is not known")
 
 

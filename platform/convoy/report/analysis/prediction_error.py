@@ -118,7 +118,7 @@ def _utilisation(plan: Plan, step: Step, report: TrainReport) -> Comparison:
     rate, flops = report.tokens_per_second, report.model.flops_per_token if report.model else None
     share = mfu(rate.median, flops, step.peak_flops, plan.machines.ranks) if rate and flops else None
     return Comparison(
-        what="share of the matmul rate at its own sizes" if plan.measured else "MFU",
+        what="share of matmul rate, at the job's sizes" if plan.measured else "MFU",
         unit="share",
         predicted=step.mfu,
         measured=share,

@@ -170,7 +170,7 @@ def _share(report: TrainReport) -> Value:
     if report.matmul_share is not None and report.hardware:
         rate = report.hardware.matmul_tflops
         peak = "" if rate is None else formatting.unit("TFLOP/s")(rate.median)
-        return Value("Of matmul rate", formatting.percent(report.matmul_share), f"measured {peak} per rank")
+        return Value("Share of matmul rate", formatting.percent(report.matmul_share), f"model FLOP/s over {peak}, a plain matmul here")
     return Value("MFU", "—", "not shown: this device's peak is not known")
 
 
