@@ -62,7 +62,9 @@ def test_the_final_page_has_every_headline_number_with_its_spread() -> None:
     assert value(page, "Validation loss").value == "4.68"
     assert value(page, "Throughput").value == "10.2k tok/s"
     assert value(page, "Throughput").subtitle.endswith("n = 165")
-    assert value(page, "Share of matmul rate") == Value("Share of matmul rate", "40.9 %", "model FLOP/s over 0.250 TFLOP/s, a plain matmul here")
+    assert value(page, "Share of matmul rate") == Value(
+        "Share of matmul rate", "40.9 %", "model FLOP/s over 0.250 TFLOP/s, a plain matmul here"
+    )
     assert value(page, "Memory peak") == Value("Memory peak", "813 MB", "resident, highest of 2 ranks")
     assert value(page, "Steps") == Value("Steps", "170", "of 170, none skipped")
     assert value(page, "Last checkpoint") == Value(

@@ -170,7 +170,8 @@ def _share(report: TrainReport) -> Value:
     if report.matmul_share is not None and report.hardware:
         rate = report.hardware.matmul_tflops
         peak = "" if rate is None else formatting.unit("TFLOP/s")(rate.median)
-        return Value("Share of matmul rate", formatting.percent(report.matmul_share), f"model FLOP/s over {peak}, a plain matmul here")
+        formula = f"model FLOP/s over {peak}, a plain matmul here"
+        return Value("Share of matmul rate", formatting.percent(report.matmul_share), formula)
     return Value("MFU", "—", "not shown: this device's peak is not known")
 
 
