@@ -8,8 +8,7 @@ from convoy.benchmark.analysis.model import CaseFigures, verdict
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
 from convoy.stats.interval import Interval
-from tests.benchmark.results.cases import a_case
-from tests.report.bench_cases import strategies, throughput, whole
+from tests.benchmark.cases import a_case, strategies, throughput, whole
 
 
 def _case(cases: list[Case], name: str) -> CaseFigures:

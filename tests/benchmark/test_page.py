@@ -11,9 +11,20 @@ from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Callout, Chart, Heading, Page, Table, Text, Value, Values
-from tests.benchmark.results.cases import HARDWARE, a_case
-from tests.report.bench_cases import GPU_CONFIG, GPUS, SECTIONS, runs_of, scaling, strategies, throughput, whole
-from tests.report.bench_survival import faults, saves
+from tests.benchmark.cases import (
+    GPU_CONFIG,
+    GPUS,
+    HARDWARE,
+    SECTIONS,
+    a_case,
+    faults,
+    runs_of,
+    saves,
+    scaling,
+    strategies,
+    throughput,
+    whole,
+)
 
 
 def _of(page: Page, kind: type) -> list[Any]:

@@ -21,7 +21,7 @@ from convoy.config.loader import configs_folder
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig, World, check_ranks
-from tests.benchmark.results.cases import a_case
+from tests.benchmark.cases import a_case
 
 
 def groups_of(config: BenchConfig, ranks: int) -> list[Group]:

@@ -13,7 +13,7 @@ from convoy.config.train import TrainConfig
 from convoy.planner.step.calibration import Calibration, chip_of, shipped, shipped_for
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.validate import median_abs
-from tests.benchmark.results.cases import MEASURED, a_case
+from tests.benchmark.cases import MEASURED, a_case
 from tests.planner.own_cases import A100, a_run
 
 SLOWER = shipped().model_copy(

@@ -10,8 +10,7 @@ from convoy.benchmark.results.case import Case
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.planner.cost.failures import RESTART_SECONDS, RESTORED_BYTES_PER_SECOND
 from convoy.planner.workload import machine_of
-from tests.benchmark.results.cases import HARDWARE
-from tests.report.bench_survival import faults, saves
+from tests.benchmark.cases import HARDWARE, faults, saves
 
 
 def planned(words: str = "", state: float = 32 * 1.2e9) -> PlannedState:

@@ -16,8 +16,8 @@ from convoy.benchmark.analysis.model import FORMAT, BenchReport
 from convoy.benchmark.page import BenchReports
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
+from tests.benchmark.cases import runs_of, throughput, whole
 from tests.benchmarks import FOLDER
-from tests.report.bench_cases import runs_of, throughput, whole
 
 
 def generate(*words: str | Path) -> subprocess.CompletedProcess[bytes]:

@@ -11,7 +11,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from convoy.benchmark.results.files import write_case
-from tests.report.bench_cases import SECTIONS, runs_of, throughput, whole
+from tests.benchmark.cases import SECTIONS, runs_of, throughput, whole
 
 pytestmark = pytest.mark.system
 

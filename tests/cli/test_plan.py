@@ -12,9 +12,8 @@ from convoy.cli.main import main
 from convoy.planner.config_keys import key_words
 from convoy.planner.plan_schema import Plan
 from convoy.planner.search.result import PlanSearch
-from tests.benchmark.results.cases import a_case
+from tests.benchmark.cases import a_case, faults, saves
 from tests.flows.places import CONVOY
-from tests.report.bench_survival import faults, saves
 from tests.test_import_time import python, relative_cpu_time
 
 pytestmark = pytest.mark.processes

@@ -11,7 +11,7 @@ from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
 from convoy.cli.main import main
 from convoy.planner.step.calibration import read_calibration, shipped, shipped_for
-from tests.benchmark.results.cases import HARDWARE, MEASURED, a_case
+from tests.benchmark.cases import HARDWARE, MEASURED, a_case
 from tests.planner.own_cases import a_run
 
 

@@ -14,7 +14,7 @@ from convoy.benchmark.page import benchmark_page
 from convoy.display.charts import PALETTE, Point, Series, curves, downsample, finite, stacked_bar
 from convoy.display.html import draw_svg
 from convoy.display.page import Chart
-from tests.report.bench_cases import whole
+from tests.benchmark.cases import whole
 
 
 def _luminance(colour: str) -> float:

@@ -21,8 +21,7 @@ from convoy.display.page import (
 )
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page
-from tests.benchmark.results.cases import a_case
-from tests.report.bench_cases import whole
+from tests.benchmark.cases import a_case, whole
 from tests.report.synthetic import CONFIG, finished_job
 
 EVIL = "<script>alert('x')</script>\"&'><img src=x onerror=alert(1)>"

@@ -18,7 +18,7 @@ from convoy.display.page import (
     Value,
     Values,
 )
-from tests.report.bench_cases import whole
+from tests.benchmark.cases import whole
 
 EVIL = "<b>a</b> *b* _c_ `d` | e [f](g) #h ~i~ $j$ \\k & &amp; !l"
 """What would be markup."""

@@ -8,7 +8,7 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.step_time import step_time
-from tests.benchmark.results.cases import HARDWARE, MEASURED, a_case
+from tests.benchmark.cases import HARDWARE, MEASURED, a_case
 
 A100 = "NVIDIA A100-SXM4-40GB"
 """As CUDA reports it, of a p4d."""

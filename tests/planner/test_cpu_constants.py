@@ -15,7 +15,7 @@ from convoy.planner.step.calibration import Calibration, shipped_for
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.fit import percent_errors
 from convoy.planner.validation.validate import median_abs, p90_abs
-from tests.benchmark.results.cases import MEASURED
+from tests.benchmark.cases import MEASURED
 from tests.planner.own_cases import SMALL
 from tests.tools import tool as script
 

@@ -6,7 +6,7 @@ from convoy.benchmark.analysis.audit import audited, own_figures
 from convoy.benchmark.fold import fold_cases
 from convoy.display.page import Table, Text
 from convoy.stats.interval import Interval
-from tests.report.bench_cases import whole
+from tests.benchmark.cases import whole
 
 pytestmark = pytest.mark.campaign
 

@@ -8,8 +8,7 @@ from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results import values
 from convoy.benchmark.results.values import sample
 from convoy.display.markdown import to_markdown
-from tests.benchmark.results.cases import HARDWARE
-from tests.report.bench_survival import saves
+from tests.benchmark.cases import HARDWARE, saves
 
 RATE = sample((0.9e9, 1e9, 1.1e9))
 assert RATE is not None

@@ -13,9 +13,17 @@ from convoy.benchmark.results.case import Case
 from convoy.catalog.prices import SHIPPED, Observed, PriceBook, PriceList
 from convoy.display.markdown import to_markdown
 from convoy.stats.interval import Interval
-from tests.benchmark.results.cases import a_case
-from tests.report.bench_cases import GPU_CONFIG, GPUS, scaling, strategies, throughput
-from tests.report.bench_survival import faults, saves, with_campaign
+from tests.benchmark.cases import (
+    GPU_CONFIG,
+    GPUS,
+    a_case,
+    faults,
+    saves,
+    scaling,
+    strategies,
+    throughput,
+    with_campaign,
+)
 
 
 def _costs(cases: list[Case], prices: PriceBook = SHIPPED) -> tuple[CostFigures, ...]:

@@ -9,8 +9,7 @@ from convoy.benchmark.analysis.history import earlier_runs, history
 from convoy.benchmark.analysis.model import HistoryFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.fingerprint import fingerprint
-from tests.benchmark.results.cases import a_case
-from tests.report.bench_cases import runs_of
+from tests.benchmark.cases import a_case, runs_of
 
 CASE = a_case(baseline=None)
 

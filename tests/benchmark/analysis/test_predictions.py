@@ -6,8 +6,7 @@ from convoy.benchmark.analysis.predictions import predicted
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case, Predicted
 from convoy.display.markdown import to_markdown
-from tests.benchmark.results.cases import MEASURED, a_case
-from tests.report.bench_survival import saves
+from tests.benchmark.cases import MEASURED, a_case, saves
 
 
 def said(case: Case, **told: object) -> Case:

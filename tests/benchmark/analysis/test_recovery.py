@@ -16,8 +16,7 @@ from convoy.display.page import Callout
 from convoy.planner.cost.failures import GPU_FAULT_SECONDS, Drain, Restart, Saving, best_save_interval, on_spot
 from convoy.planner.cost.spot import expected_campaign
 from convoy.stats.interval import proportion
-from tests.report.bench_cases import GPUS
-from tests.report.bench_survival import a_drill, faults, saves, survival, with_campaign
+from tests.benchmark.cases import GPUS, a_drill, faults, saves, survival, with_campaign
 
 
 def test_a_share_of_trials_has_wilson_s_interval() -> None:

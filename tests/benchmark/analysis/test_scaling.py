@@ -8,8 +8,8 @@ from convoy.benchmark.analysis.model import ScalingPoint
 from convoy.benchmark.analysis.scaling import scaling
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
-from tests.benchmark.results.cases import HARDWARE, a_case
-from tests.report.bench_cases import scaling as cases_of_two
+from tests.benchmark.cases import HARDWARE, a_case
+from tests.benchmark.cases import scaling as cases_of_two
 
 ONE = HARDWARE.model_copy(update={"ranks": 1})
 

@@ -12,9 +12,8 @@ from convoy.benchmark.results.collectives import as_values
 from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
 from convoy.display.page import Callout, Heading, Page, Table, Text
 from convoy.stats.interval import Interval
-from tests.benchmark.results.cases import HARDWARE, PROVENANCE, a_case
+from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case, throughput
 from tests.benchmark.results.test_collectives import a_collective
-from tests.report.bench_cases import throughput
 
 
 def between(low: float, high: float) -> Interval:

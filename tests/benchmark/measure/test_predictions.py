@@ -16,7 +16,7 @@ from convoy.gang.task import Place
 from convoy.model.counts import saved_bytes
 from convoy.training.process_groups import Ranks
 from tests.benchmark.benches import a_group
-from tests.benchmark.results.cases import MEASURED
+from tests.benchmark.cases import MEASURED
 
 ON_CPUS = cast("Ranks", SimpleNamespace(device=torch.device("cpu")))
 

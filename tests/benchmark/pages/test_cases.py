@@ -6,7 +6,7 @@ from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Chart, Heading, Table
-from tests.benchmark.results.cases import a_case
+from tests.benchmark.cases import a_case
 
 SHARES = (0.3, 0.4, 0.1, 0.05, 0.02, 0.13)
 SEEN = {

@@ -10,8 +10,7 @@ from convoy.benchmark.results.case import Case
 from convoy.display.page import Text
 from convoy.stats.interval import Interval
 from convoy.stats.interval import interval as interval_of
-from tests.benchmark.results.cases import a_case
-from tests.report.bench_cases import strategies, throughput
+from tests.benchmark.cases import a_case, strategies, throughput
 
 
 def text_of(*cases: Case) -> str:

@@ -10,8 +10,7 @@ from convoy.benchmark.page import BenchReports, benchmark_page, page_of_several,
 from convoy.benchmark.pages.cost import costs
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Callout, Chart, Heading, Page, Table, Text, Values
-from tests.benchmark.results.cases import a_case
-from tests.report.bench_cases import GPU_CONFIG, GPUS, strategies, whole
+from tests.benchmark.cases import GPU_CONFIG, GPUS, a_case, strategies, whole
 
 COST = "Cost and time to train (computed)"
 

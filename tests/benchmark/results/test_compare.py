@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.benchmark.results.compare import OtherFingerprintError, compare, compare_all
-from tests.benchmark.results.cases import HARDWARE, a_case
+from tests.benchmark.cases import HARDWARE, a_case
 
 
 def test_the_ratio_is_of_the_second_over_the_first_as_of_two_samples() -> None:

@@ -18,7 +18,7 @@ from convoy.benchmark.results.figures import (
     sync_share,
     tokens_per_second,
 )
-from tests.benchmark.results.cases import HARDWARE, PROVENANCE, a_case
+from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case
 
 
 def test_a_rate_is_tokens_over_seconds_of_blocks() -> None:

@@ -18,7 +18,7 @@ from convoy.benchmark.results.files import (
     write_case,
 )
 from convoy.storage import Store, open_store
-from tests.benchmark.results.cases import HARDWARE, a_case
+from tests.benchmark.cases import HARDWARE, a_case
 
 
 def test_a_case_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.results.fingerprint import differences, fingerprint
-from tests.benchmark.results.cases import HARDWARE, PROVENANCE, a_case
+from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case
 
 
 def test_another_run_of_the_same_may_be_compared() -> None:

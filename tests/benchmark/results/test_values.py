@@ -3,7 +3,7 @@
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.fingerprint import fingerprint
 from convoy.benchmark.results.values import STALL, sample, sample_of
-from tests.benchmark.results.cases import a_case
+from tests.benchmark.cases import a_case
 
 
 def test_six_make_an_interval_and_fewer_a_range() -> None:

@@ -18,7 +18,7 @@ from convoy.gang.task import Script
 from convoy.launch.benchmark.groups import run_groups
 from convoy.launch.benchmark.split import Share, descriptions
 from convoy.launch.gang.step import GangFailedError
-from tests.benchmark.results.cases import PROVENANCE, a_case
+from tests.benchmark.cases import PROVENANCE, a_case
 
 CONFIG = BenchConfig.model_validate(
     {

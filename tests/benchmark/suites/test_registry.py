@@ -24,7 +24,7 @@ from convoy.display.markdown import to_markdown
 from convoy.display.page import Block, Heading, Page, Table
 from convoy.launch.benchmark.split import Share, describe_bench, shares_of
 from metaflow_extensions.convoy.plugins.cards.convoy.components import components_of
-from tests.benchmark.results.cases import a_case
+from tests.benchmark.cases import a_case
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
