@@ -2,12 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.stats.interruptions import InterruptionKind, LongRun, best_interval, long_run, poisson_quantile
+from convoy.stats.interruptions import InterruptionKind, LongRun, best_interval, long_run
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
@@ -85,8 +84,6 @@ def test_what_means_nothing_is_refused() -> None:
         long_run(1.0, 1.0, HOUR, (kind, kind), (0.0,))
     with pytest.raises(ValueError, match="more than zero"):
         best_interval(0.0, 3600.0)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        poisson_quantile(1.0, 3.0)
 
 
 def test_the_interval_of_a_short_save_is_young_s() -> None:
@@ -107,12 +104,3 @@ def test_no_other_interval_loses_less(save: float, mtbf: float) -> None:
 
 def test_saves_longer_than_the_time_between_failures_come_that_often() -> None:
     assert best_interval(100.0, 40.0) == 40.0
-
-
-@pytest.mark.parametrize("mean", [0.0, 0.3, 7.5, 240.0, 5000.0])
-def test_a_poisson_variable_stays_at_its_quantile_or_below_as_often_as_it_should(mean: float) -> None:
-    drawn = np.random.default_rng(0).poisson(mean, 200_000)
-    for share in (0.05, 0.5, 0.95):
-        count = poisson_quantile(share, mean)
-        assert (drawn <= count).mean() >= share - 0.005
-        assert (drawn < count).mean() <= share + 0.005

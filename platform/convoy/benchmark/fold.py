@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from convoy.benchmark.analysis.cost import costs, with_overhead
+from convoy.benchmark.analysis.cost import costs
 from convoy.benchmark.analysis.history import history
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.analysis.predictions import predicted
@@ -51,7 +51,7 @@ def fold_cases(
         figures |= suite.figures(ordered, prices)
     return BenchReport(
         groups=groups,
-        costs=with_overhead(costs(groups, prices), figures["campaign"]),
+        costs=costs(groups, prices),
         predicted=predicted(ordered),
         history=None if earlier is None else history(ordered, earlier),
         provenance=_provenance(case.provenance for case in ordered),

@@ -130,15 +130,3 @@ def best_interval(save_seconds: float, mtbf_seconds: float) -> float:
         return mtbf_seconds
     x = save_seconds / (2 * mtbf_seconds)
     return math.sqrt(2 * save_seconds * mtbf_seconds) * (1 + math.sqrt(x) / 3 + x / 9) - save_seconds
-
-
-def poisson_quantile(share: float, mean: float) -> int:
-    """The least count that a Poisson variable does not exceed with that probability. Raises ValueError unless share is
-    between 0 and 1 and the mean is finite."""
-    if not (0 < share < 1 and 0 <= mean < math.inf):
-        raise ValueError(f"share = {share}, mean = {mean}: must be between 0 and 1, and finite")
-    count, below = 0, math.exp(-mean)
-    while below < share and count < mean + 40 * math.sqrt(mean) + 40:  # rounding must not keep it from its end
-        count += 1
-        below += math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
-    return count

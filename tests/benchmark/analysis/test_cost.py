@@ -8,21 +8,16 @@ import pytest
 from convoy.benchmark.analysis.cost import seconds_to_train
 from convoy.benchmark.analysis.model import CostFigures
 from convoy.benchmark.fold import fold_cases
-from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
 from convoy.catalog.prices import SHIPPED, Observed, PriceBook, PriceList
-from convoy.display.markdown import to_markdown
 from convoy.stats.interval import Interval
 from tests.benchmark.cases import (
     GPU_CONFIG,
     GPUS,
     a_case,
-    faults,
-    saves,
     scaling,
     strategies,
     throughput,
-    with_campaign,
 )
 
 
@@ -65,44 +60,6 @@ def on_spot(cases: list[Case]) -> list[Case]:
 def test_the_configured_market_is_told() -> None:
     assert [cost.market for cost in _costs(on_spot(strategies()))] == ["spot"]
     assert [cost.market for cost in _costs(strategies())] == [None]
-
-
-def test_where_a_campaign_is_of_the_same_machines_spot_is_also_told_with_its_overhead() -> None:
-    saved = saves(hardware=GPUS, config=GPU_CONFIG, model="gpt-1b")
-    cases = with_campaign([*strategies(), *saved, *faults()], bad_day_hours=3.0)
-    report = fold_cases(cases)
-    assert report.campaign is not None
-    course, bad = report.campaign.courses[-1], report.campaign.bad_day[-1]
-    demand, spot = next(cost for cost in report.costs if cost.model == "gpt-1b").offers
-    assert demand.simulated_usd_per_million_tokens is None
-    usd, told, dear = (
-        spot.usd_per_million_tokens, spot.simulated_usd_per_million_tokens, spot.bad_day_usd_per_million_tokens
-    )  # fmt: skip
-    assert told is not None
-    assert told.estimate == pytest.approx(usd.estimate * (1 + course.mean_overhead))
-    assert told.low == pytest.approx(usd.low * (1 + course.overhead.low))
-    assert told.high == pytest.approx(usd.high * (1 + course.overhead.high))
-    assert dear is not None
-    assert dear.estimate == pytest.approx(usd.estimate * (1 + bad.mean_overhead))
-    assert dear.low > told.high > usd.high
-    page = to_markdown(benchmark_page(cases))
-    assert "| spot with the expected overhead, none announced | 39.60 (26.12 to 55.96 by zone) |" in page
-    assert "| spot with that of bad days, none announced | 39.60 (26.12 to 55.96 by zone) |" in page
-
-
-@pytest.mark.parametrize(
-    "saved",
-    [
-        saves(model="gpt-1b"),
-        saves(hardware=GPUS, config=GPU_CONFIG, model="gpt-7b"),
-        saves(hardware=GPUS.model_copy(update={"nodes": 2}), config=GPU_CONFIG, model="gpt-1b"),
-        saves(hardware=GPUS, config={"cluster": {"region": "us-west-2"}}, model="gpt-1b"),
-    ],
-)
-def test_the_overhead_of_another_campaign_is_not_theirs(saved: list[Case]) -> None:
-    found = {(cost.model, cost.machines, cost.region): cost for cost in _costs([*strategies(), *saved, *faults()])}
-    cost = found["gpt-1b", "4 × p4d.24xlarge", "us-east-1"]
-    assert [offer.simulated_usd_per_million_tokens for offer in cost.offers] == [None, None]
 
 
 def test_independent_jobs_are_no_training_of_one_model() -> None:

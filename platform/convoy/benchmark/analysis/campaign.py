@@ -1,8 +1,8 @@
 """What a training on spot machines is expected to take, by the planner's model and with what was measured. Pure."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -12,12 +12,10 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
 from convoy.benchmark.results.case import Case, Fact
 from convoy.catalog.instances import instance_names, interruptions
-from convoy.catalog.prices import PriceBook
+from convoy.catalog.prices import Market, Price, PriceBook
 from convoy.config.benchmark import CampaignConfig
 from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, best_save_interval, never_taken
-from convoy.planner.cost.spot import Campaign, expected_campaign
-from convoy.stats.interruptions import poisson_quantile
-from convoy.stats.interval import Interval, exact
+from convoy.planner.cost.spot import expected_campaign
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -36,37 +34,36 @@ class Setting(CampaignConfig):
     nodes: int = Field(ge=1)
 
 
-class Range(Fact):
-    """What a campaign comes to with as many interruptions as half of all campaigns have at most; low and high: with as
-    many as 5 and 95 of 100 have at most."""
+class Savings(Fact):
+    """Share of the price of the same work on demand, without an interruption."""
 
     median: float
+    """At the median price over zones."""
     low: float
+    """In the dearest zone."""
     high: float
+    """In the cheapest zone."""
 
 
 class CampaignCourse(Fact):
-    """A campaign as it is expected, and how far luck takes it from that."""
+    """A campaign as it is expected. Shares are of all of its time."""
 
     announced_share: float
     """Share of interruptions before which there is time to save."""
     interval_seconds: float
     """Work between two saves: the planner's best for the band, which nobody changes on a bad day."""
-    interruptions: Range
+    interruptions: float
     mtbf_seconds: float
-    recovered: Interval
-    """Share of interruptions after which work resumes before the next one; computed, so without a spread."""
-    overhead: Range
+    recovered: float
+    """Share of interruptions after which work resumes before the next one."""
+    overhead: float
     """All other time over the productive time."""
     stalled: float
-    """Expected share of all time, as the next two."""
     recomputed: float
     restarting: float
     """Last saves after a notice, waiting for another machine, and restarts."""
-    mean_overhead: float
-    savings: Range | None
-    """Share of the price of the same work on demand, without an interruption: from the dearest zone and high overhead
-    to the cheapest zone and low overhead; None: a price is not known."""
+    savings: Savings | None
+    """None: a price is not known."""
 
 
 class CampaignFigures(Fact):
@@ -97,60 +94,11 @@ class CampaignFigures(Fact):
     drilled_nodes: int | None = None
     """Nodes of the gang that was interrupted, which are processes of one host."""
     prices: tuple[str, ...] = ()
-    courses: tuple[CampaignCourse, ...] = ()
-    bad_day: tuple[CampaignCourse, ...] = ()
-    """The same where machines are taken away as often as on a bad day, all the time; empty: the setting has none."""
+    course: CampaignCourse | None = None
+    """None: `why` says why nothing is computed."""
+    bad_day: CampaignCourse | None = None
+    """The same where machines are taken away as often as on a bad day, all the time; None: the setting has none."""
     why: str = ""
-    """Why nothing is computed."""
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Arguments of the planner's model, and prices."""
-
-    setting: Setting
-    failures: Failures
-    saving: Saving
-    restart: Restart
-    price_ratio: Range | None
-    """Spot over on-demand: median over zones, the cheapest zone and the dearest; None: a price is not known."""
-
-    def courses(self, rate: Callable[[Failures], Rate]) -> tuple[CampaignCourse, ...]:
-        """With the notices of the setting, where there is time to use them, and without any. rate: how often the gang
-        is interrupted."""
-        ways = [self.failures] if self.failures.often.notice_used else []
-        return tuple(self._course(each, rate(each)) for each in (*ways, replace(self.failures, announced=0.0)))
-
-    def _course(self, failures: Failures, rate: Rate) -> CampaignCourse:
-        seconds, interval = self.setting.days * DAY, best_save_interval(failures, self.saving)
-        expected = expected_campaign(seconds, rate, interval, failures, self.saving, self.restart)
-        # Interruptions come also while the gang is down.
-        low, median, high = (float(poisson_quantile(share, seconds / rate.mtbf_seconds)) for share in (0.05, 0.5, 0.95))
-        interruptions = Range(median=median, low=low, high=high)
-        overhead = Range(**{name: _overhead(expected, seconds, n) for name, n in interruptions})
-        return CampaignCourse(
-            announced_share=rate.notice_used,
-            interval_seconds=interval,
-            interruptions=interruptions,
-            mtbf_seconds=rate.mtbf_seconds,
-            recovered=exact(expected.resumed),
-            overhead=overhead,
-            stalled=expected.stalled / expected.seconds,
-            recomputed=expected.recomputed / expected.seconds,
-            restarting=expected.down_seconds / expected.seconds,
-            mean_overhead=expected.overhead,
-            savings=self._savings(overhead),
-        )
-
-    def _savings(self, overhead: Range) -> Range | None:
-        """The dearer the machines and the higher the overhead, the lower they are."""
-        if (ratio := self.price_ratio) is None:
-            return None
-        return Range(
-            median=1 - ratio.median * (1 + overhead.median),
-            low=1 - ratio.high * (1 + overhead.high),
-            high=1 - ratio.low * (1 + overhead.low),
-        )
 
 
 def campaign(
@@ -167,7 +115,7 @@ def campaign(
     saved = _case_of(saving, cases)
     setting = _setting(config, saved)
     share, source = _taken(setting)
-    lost = next((d for d in drills if d.drill == UNANNOUNCED and d.recovered is not None), None)
+    lost = next((d for d in drills if d.drill == UNANNOUNCED), None)
     facts: dict[str, Any] = {"setting": setting, "taken_per_month": share, "taken_source": source}
     if share is None:
         why = f"how often {setting.instance_type} is taken away is not known (recovery.campaign.taken_per_month)"
@@ -180,18 +128,16 @@ def campaign(
     noticed = next((d.detected for d in drills if d.drill == ANNOUNCED and d.detected is not None), None)
     # The last save after a notice is written with nothing else going on.
     drain = Drain(noticed.median, saving.save.median) if noticed else None
-    ratio, sources = _price_ratio(setting, saved, prices)
-    inputs = _Inputs(
-        setting,
-        _failures(setting, share, drain),
-        Saving(saving.stall.median, durable.median),
-        Restart(lost.recovered.median, setting.replacement_seconds),
-        ratio,
-    )
+    failures = _failures(setting, share, drain)
+    own_prices = _prices(setting, saved, prices)
+    costs = Saving(saving.stall.median, durable.median), Restart(lost.recovered.median, setting.replacement_seconds)
+
+    def expected(rate: Rate) -> CampaignCourse:
+        return _course(rate, setting.days * DAY, failures, *costs, own_prices)
+
     hours = setting.bad_day_hours
     try:
-        courses = inputs.courses(lambda failures: failures.often)
-        bad_day = () if hours is None else inputs.courses(lambda failures: failures.every(hours * HOUR))
+        course, bad_day = expected(failures.often), expected(failures.every(hours * HOUR)) if hours else None
     except ValueError as error:  # it would hardly ever end
         return CampaignFigures(**facts, why=str(error))
     saves, drill = f"{saving.case}, {saving.model}", f"drill {UNANNOUNCED}, n = {lost.recovered.n}"
@@ -214,14 +160,34 @@ def campaign(
         saved_seconds=last,
         measured=measured,
         example=(saved.hardware.instance_type, saved.hardware.nodes) != (setting.instance_type, setting.nodes),
-        mtbf_seconds=inputs.failures.often.mtbf_seconds,
+        mtbf_seconds=failures.often.mtbf_seconds,
         saved_model=saving.model,
         saved_state_bytes=saving.state_bytes,
         saved_on=saved.hardware.machines,
         drilled_nodes=lost.nodes,
-        prices=sources,
-        courses=courses,
+        prices=tuple(_source(price) for price in own_prices),
+        course=course,
         bad_day=bad_day,
+    )
+
+
+def _course(
+    rate: Rate, seconds: float, failures: Failures, saving: Saving, restart: Restart, prices: tuple[Price, ...]
+) -> CampaignCourse:
+    """rate: how often the gang is interrupted. seconds: of the campaign. prices: as `_prices` returns them."""
+    interval = best_save_interval(failures, saving)
+    expected = expected_campaign(seconds, rate, interval, failures, saving, restart)
+    return CampaignCourse(
+        announced_share=rate.notice_used,
+        interval_seconds=interval,
+        interruptions=seconds / rate.mtbf_seconds,  # they come also while the gang is down
+        mtbf_seconds=rate.mtbf_seconds,
+        recovered=expected.resumed,
+        overhead=expected.overhead,
+        stalled=expected.stalled / expected.seconds,
+        recomputed=expected.recomputed / expected.seconds,
+        restarting=expected.down_seconds / expected.seconds,
+        savings=_savings(*prices, expected.overhead) if prices else None,
     )
 
 
@@ -280,31 +246,28 @@ def _failures(setting: Setting, share: float, drain: Drain | None) -> Failures:
     )
 
 
-def _price_ratio(setting: Setting, saved: Case, prices: PriceBook) -> tuple[Range | None, tuple[str, ...]]:
-    """None where either price is not known; and where both come from. saved: whose saves were measured; a price of its
-    own counts, where it is of these machines."""
+def _prices(setting: Setting, saved: Case, prices: PriceBook) -> tuple[Price, ...]:
+    """On spot and on demand; empty where either is not known. saved: whose saves were measured; a price of its own
+    counts, where it is of these machines."""
     book = replace(prices, own=saved.own_prices)
-    spot = book.price(setting.instance_type, "spot", setting.region)
-    dear = book.price(setting.instance_type, "on_demand", setting.region)
-    if spot is None or dear is None:
-        return None, ()
+    markets: tuple[Market, ...] = ("spot", "on_demand")
+    found = [book.price(setting.instance_type, market, setting.region) for market in markets]
+    return tuple(price for price in found if price is not None) if all(found) else ()
+
+
+def _source(price: Price) -> str:
     zones = ""
-    if spot.low_usd_per_hour < spot.high_usd_per_hour:
-        zones = f"{spot.low_usd_per_hour:,.2f} to {spot.high_usd_per_hour:,.2f} by zone, "
-    sources = (
-        f"spot {spot.usd_per_hour:,.2f} USD an hour, {zones}{spot.date}, {spot.source}",
-        f"on-demand {dear.usd_per_hour:,.2f} USD an hour, {dear.date}, {dear.source}",
+    if price.low_usd_per_hour < price.high_usd_per_hour:
+        zones = f"{price.low_usd_per_hour:,.2f} to {price.high_usd_per_hour:,.2f} by zone, "
+    market = price.market.replace("_", "-")
+    return f"{market} {price.usd_per_hour:,.2f} USD an hour, {zones}{price.date}, {price.source}"
+
+
+def _savings(spot: Price, on_demand: Price, overhead: float) -> Savings:
+    """overhead: that is paid for on spot."""
+    dearer = (1 + overhead) / on_demand.usd_per_hour
+    return Savings(
+        median=1 - spot.usd_per_hour * dearer,
+        low=1 - spot.high_usd_per_hour * dearer,
+        high=1 - spot.low_usd_per_hour * dearer,
     )
-    usd = dear.usd_per_hour
-    return Range(
-        median=spot.usd_per_hour / usd, low=spot.low_usd_per_hour / usd, high=spot.high_usd_per_hour / usd
-    ), sources
-
-
-def _overhead(expected: Campaign, seconds: float, interruptions: float) -> float:
-    """Of a campaign with so many interruptions, each of which costs what one is expected to cost; infinite: nothing was
-    done."""
-    lost, down = (each / expected.interruptions for each in (expected.recomputed, expected.down_seconds))
-    working = (expected.productive + expected.recomputed) / (expected.seconds - expected.down_seconds)
-    productive = (seconds - interruptions * down) * working - interruptions * lost
-    return seconds / productive - 1 if productive > 0 else math.inf

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures
 from convoy.benchmark.analysis.model import (
     CaseFigures,
     CostFigures,
@@ -33,19 +32,6 @@ def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigure
             if trains_one_model(case) and (key not in fastest or case.rate > fastest[key][1].rate):
                 fastest[key] = (group, case)
     return tuple(_costs(group, case, prices) for group, case in fastest.values())
-
-
-def with_overhead(figures: Sequence[CostFigures], campaign: CampaignFigures | None) -> tuple[CostFigures, ...]:
-    """Adds what interruptions are expected to cost on spot, where the campaign has that model and these machines."""
-    if campaign is None or campaign.example or not campaign.courses:
-        return tuple(figures)
-    of = (campaign.saved_model, campaign.saved_on, campaign.setting.region)
-    return tuple(
-        cost.model_copy(update={"offers": tuple(_interrupted(each, campaign) for each in cost.offers)})
-        if (cost.model, cost.machines, cost.region) == of
-        else cost
-        for cost in figures
-    )
 
 
 def as_bought(cost: CostFigures) -> TokenPrice:
@@ -88,24 +74,6 @@ def _prices(group: GroupFigures, prices: PriceBook) -> list[Price]:
     book = replace(prices, own=group.prices)
     markets = dict.fromkeys([*OFFERED, *(market for market in MARKETS if market == group.market)])
     return [price for market in markets if (price := book.price(name, market, region)) is not None]
-
-
-def _interrupted(offer: TokenPrice, campaign: CampaignFigures) -> TokenPrice:
-    """Spot machines are paid for while nothing productive is done, too. As if no interruption were announced: a notice
-    is given as far as it can be."""
-    if offer.market != "spot":
-        return offer
-    usd = {"simulated_usd_per_million_tokens": _dearer(offer.usd_per_million_tokens, campaign.courses[-1])}
-    if campaign.bad_day:
-        usd["bad_day_usd_per_million_tokens"] = _dearer(offer.usd_per_million_tokens, campaign.bad_day[-1])
-    return offer.model_copy(update=usd)
-
-
-def _dearer(usd: Interval, course: CampaignCourse) -> Interval:
-    """By the expected overhead, for in the median campaign nothing may happen; bounds multiply bound by bound."""
-    mean = course.mean_overhead
-    low, high = min(mean, course.overhead.low), max(mean, course.overhead.high)
-    return Interval(estimate=usd.estimate * (1 + mean), low=usd.low * (1 + low), high=usd.high * (1 + high), n=usd.n)
 
 
 def _offer(price: Price, nodes: int, rate: Interval) -> TokenPrice:

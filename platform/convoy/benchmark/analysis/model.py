@@ -165,11 +165,6 @@ class TokenPrice(Fact):
     price_date: date
     source: str
     usd_per_million_tokens: Interval
-    simulated_usd_per_million_tokens: Interval | None = None
-    """With the expected overhead of the campaign, bound by bound; None: this is not spot, or no campaign is of this
-    model on the same machines."""
-    bad_day_usd_per_million_tokens: Interval | None = None
-    """The same if every day were a bad one."""
 
 
 class CostFigures(Fact):

@@ -1,7 +1,6 @@
 """Section of a benchmark's page on what tokens and whole trainings cost."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from convoy.benchmark.analysis.cost import TRAINED_TOKENS, seconds_to_train
 from convoy.benchmark.analysis.model import BenchReport, CostFigures, TokenPrice
@@ -11,18 +10,8 @@ from convoy.display.page import Block, Column, Heading, Table, Text, columns
 
 _ASSUMED = (
     "Computed from measured rates and dated prices: at the rate of the fastest case, around the clock, without "
-    "interruptions, saves or evaluations. Only rows with the expected overhead include what is lost when spot machines "
-    "are taken away. The interval is that of the rate; prices are medians over zones."
+    "interruptions, saves or evaluations. The interval is that of the rate; prices are medians over zones."
 )
-
-
-class _Row(NamedTuple):
-    """An offer, without interruptions or with those that are expected."""
-
-    cost: CostFigures
-    offer: TokenPrice
-    usd_per_million_tokens: str
-    overhead: str = ""
 
 
 def costs(report: BenchReport) -> tuple[Block, ...]:
@@ -35,15 +24,15 @@ def costs(report: BenchReport) -> tuple[Block, ...]:
     if timed:
         blocks.append(Text(_ASSUMED, quiet=True))
     blocks += _unpriced(report)
-    if rows := [row for cost in report.costs for offer in cost.offers for row in _rows(cost, offer)]:
+    if offers := [(cost, offer) for cost in report.costs for offer in cost.offers]:
         table = columns(
-            rows,
-            Column("Model", lambda r: r.cost.model),
-            Column("Machines", lambda r: f"{r.cost.machines}, {r.cost.region}"),
-            Column("Bought", lambda r: f"{market(r.offer)}{r.overhead}"),
-            Column("USD an hour", lambda r: _usd_per_hour(r.offer)),
-            Column("USD per million tokens", lambda r: r.usd_per_million_tokens),
-            Column("Price of", lambda r: f"{r.offer.price_date}, {r.offer.source}"),
+            offers,
+            Column("Model", lambda row: row[0].model),
+            Column("Machines", lambda row: f"{row[0].machines}, {row[0].region}"),
+            Column("Bought", lambda row: market(row[1])),
+            Column("USD an hour", lambda row: _usd_per_hour(row[1])),
+            Column("USD per million tokens", lambda row: formatting.estimate(row[1].usd_per_million_tokens)),
+            Column("Price of", lambda row: f"{row[1].price_date}, {row[1].source}"),
         )
         blocks.append(table)
     return (*blocks, _training(timed)) if timed else tuple(blocks)
@@ -56,16 +45,6 @@ def _unpriced(report: BenchReport) -> list[Text]:
         if cost.why:
             models.setdefault((cost.machines, cost.why), []).append(cost.model)
     return [Text(f"No cost of {', '.join(names)} on {machines}: {why}.") for (machines, why), names in models.items()]
-
-
-def _rows(cost: CostFigures, offer: TokenPrice) -> Iterator[_Row]:
-    yield _Row(cost, offer, formatting.estimate(offer.usd_per_million_tokens))
-    for usd, overhead in (
-        (offer.simulated_usd_per_million_tokens, " with the expected overhead, none announced"),
-        (offer.bad_day_usd_per_million_tokens, " with that of bad days, none announced"),
-    ):
-        if usd is not None:
-            yield _Row(cost, offer, f"{formatting.estimate(usd)}, expected", overhead)
 
 
 def _usd_per_hour(offer: TokenPrice) -> str:

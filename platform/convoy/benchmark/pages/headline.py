@@ -147,16 +147,8 @@ def _cost(report: BenchReport) -> Value:
     offer, cost = min(priced, key=lambda each: each[0].usd_per_million_tokens.estimate)
     usd = f"{formatting.significant(offer.usd_per_million_tokens.estimate)} USD"
     where = f"{cost.machines}, {market(offer)}, price of {offer.price_date}"
-    return Value("Cost", usd, f"per million tokens, {cost.model}; {where}{_interrupted(offer)}")
-
-
-def _interrupted(offer: TokenPrice) -> str:
-    """What the price of spot machines does not include."""
-    if offer.market != "spot":
-        return ""
-    more = offer.simulated_usd_per_million_tokens
-    expected = "" if more is None else f", {formatting.significant(more.estimate)} USD with the expected ones"
-    return f"; interruptions not counted{expected}"
+    interrupted = "; interruptions not counted" if offer.market == "spot" else ""
+    return Value("Cost", usd, f"per million tokens, {cost.model}; {where}{interrupted}")
 
 
 def market(offer: TokenPrice) -> str:

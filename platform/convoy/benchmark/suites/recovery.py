@@ -7,7 +7,7 @@ Its one group is not a gang that measures but a list of drills, each of which fo
 from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.analysis import recovery
-from convoy.benchmark.analysis.campaign import HOUR, CampaignCourse, CampaignFigures, Range, campaign
+from convoy.benchmark.analysis.campaign import HOUR, CampaignCourse, CampaignFigures, Savings, campaign
 from convoy.benchmark.analysis.checkpoints import checkpoints
 from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.analysis.recovery import DrillFigures
@@ -100,12 +100,7 @@ _EXPECTED = (
     "above and what the table says: no machine was rented for it. Machines are taken away independently, at a constant "
     "rate, and break as often as in a plan; the gang stops when it loses one, and resumes with another. Restarts are "
     "those of the drills, on one host: what a new machine and a larger state add is replacement_seconds. A bad day is "
-    "deliberately bad, as if every day were one."
-)
-
-_RANGES = (
-    "In brackets is a campaign with as many interruptions as 5 and as 95 of 100 campaigns have at most; before them is "
-    "one with the median number. Shares of time are expected values. How reliable recovery is, the drills show."
+    "deliberately bad, as if every day were one. How reliable recovery is, the drills show."
 )
 
 
@@ -113,17 +108,15 @@ def _campaign(figures: CampaignFigures) -> tuple[Block, ...]:
     setting = figures.setting
     machines = f"{setting.nodes} × {setting.instance_type}"
     title = f"Campaign on spot machines (expected): {machines}, {setting.region}, {setting.days:g} days"
-    if figures.why:
+    if figures.course is None:
         return (Heading(title), Text(f"Not computed: {figures.why}."))
-    courses = [(_name(course), course) for course in figures.courses]
-    courses += [(f"Bad day, {_name(course).lower()}", course) for course in figures.bad_day]
+    courses = [("Expected", figures.course), *([("Bad day", figures.bad_day)] if figures.bad_day else [])]
     return (
         Heading(title),
         *_example(figures, machines),
         Text(_EXPECTED, quiet=True),
         Table(("Input", "Value", "From"), tuple(row for row in _inputs(figures) if row[1])),
         transposed(columns(courses, *_OUTCOMES)),
-        Text(_RANGES, quiet=True),
     )
 
 
@@ -170,33 +163,23 @@ def _time(seconds: float | None) -> str:
     return "" if seconds is None else formatting.long_duration(seconds)
 
 
-def _name(course: CampaignCourse) -> str:
-    if course.announced_share == 0:
-        return "None announced"
-    return f"{formatting.percent(course.announced_share)} announced" if course.announced_share < 1 else "All announced"
-
-
-def _range(figure: Range, form: formatting.Form = formatting.percent) -> str:
-    return f"{form(figure.median)} ({form(figure.low)} to {form(figure.high)})"
-
-
-def _savings(named: tuple[str, CampaignCourse]) -> str | None:
-    _, course = named
-    savings = course.savings
-    return None if savings is None else f"{_range(savings)[:-1]}, over zones and numbers of interruptions)"
+def _savings(savings: Savings) -> str:
+    low, high = formatting.percent(savings.low), formatting.percent(savings.high)
+    return f"{formatting.percent(savings.median)} ({low} to {high}, over zones)"
 
 
 _OUTCOMES: tuple[Column[tuple[str, CampaignCourse]], ...] = (
     Column("", lambda named: named[0]),
+    Column("Announced in time to save", lambda named: named[1].announced_share, formatting.percent),
     Column("Work between two saves", lambda named: named[1].interval_seconds, formatting.duration),
-    Column("Interruptions in a campaign", lambda named: _range(named[1].interruptions, formatting.significant)),
+    Column("Interruptions in a campaign", lambda named: named[1].interruptions, formatting.significant),
     Column("Mean time between them", lambda named: named[1].mtbf_seconds, formatting.long_duration),
-    Column("Resumed before the next one", lambda named: named[1].recovered.estimate, formatting.percent),
-    Column("Overhead", lambda named: named[1].overhead, _range),
+    Column("Resumed before the next one", lambda named: named[1].recovered, formatting.percent),
+    Column("Overhead", lambda named: named[1].overhead, formatting.percent),
     Column("Share of time: saves", lambda named: named[1].stalled, formatting.percent),
     Column("Share of time: recomputed work", lambda named: named[1].recomputed, formatting.percent),
     Column("Share of time: restarts", lambda named: named[1].restarting, formatting.percent),
-    Column("Cheaper than on-demand", _savings, missing="a price is not known"),
+    Column("Cheaper than on-demand", lambda named: named[1].savings, _savings, missing="a price is not known"),
 )
 
 SUITE = Suite(
