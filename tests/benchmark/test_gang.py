@@ -34,7 +34,7 @@ def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
         VariantSpec(name="baseline", kind="baseline", changes=PLAIN),
         VariantSpec(name="micro batch 1", changes={"train": {"micro_batch": 1}}),
         VariantSpec(name="bf16", changes={"train": {"param_dtype": "bf16"}}),
-        VariantSpec(name="CPU offload", changes={"parallel": {"cpu_offload": True}}, needs="gpu"),
+        VariantSpec(name="CPU offload", changes={"parallel": {"cpu_offload": True}}, needs_gpu=True),
     )
     root = str(tmp_path_factory.mktemp("root"))
     (found,) = ran(a_group(root, *variants, nodes=2, suite="memory"), nodes=2)  # which weighs its cases, too

@@ -1,69 +1,142 @@
-"""The results of a gang, as the cases that its first rank writes."""
+"""The cases of a gang: its variants take turns, then each is measured by itself; rank 0 writes what came of it."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import torch
 
+from convoy import script
 from convoy.benchmark.groups import Group, VariantSpec
-from convoy.benchmark.measure.memory_footprint import Footprint
-from convoy.benchmark.measure.observer import Observation
+from convoy.benchmark.measure import collectives
+from convoy.benchmark.measure.memory_footprint import footprint
+from convoy.benchmark.measure.observer import Observer, keep_to, observe, observer_of
+from convoy.benchmark.measure.predictions import measured_machines, predictions
 from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
-from convoy.benchmark.results.case import Block, Case, Hardware, Predicted
+from convoy.benchmark.results.case import Block, Case, Hardware
 from convoy.benchmark.results.figures import exposed_seconds
 from convoy.benchmark.results.values import COMMUNICATION_SECONDS, NETWORK_BYTES, STATE_BYTES, WEAK
-from convoy.benchmark.rounds import Measured
+from convoy.benchmark.rounds import Measured, host_sent_bytes, measure
 from convoy.benchmark.suites import peers
-from convoy.benchmark.variants import convoy_saving
+from convoy.benchmark.variants.convoy_saving import Saving
 from convoy.benchmark.variants.variant import Variant
 from convoy.training.build import model_built
-from convoy.training.measure.machine import environment
+from convoy.training.measure.machine import environment, measure_matmul
 from convoy.training.process_groups import Ranks
 
-
-@dataclass(frozen=True)
-class Results:
-    """Results of a group's variants, by their names."""
-
-    began: datetime
-    """UTC, when the first block began."""
-    cores: int
-    """Cores of a host that its processes may use."""
-    measured: Mapping[str, Measured]
-    observations: Mapping[str, Observation]
-    saves: Mapping[str, convoy_saving.Measured]
-    footprints: Mapping[str, Footprint | None]
-    collectives: Mapping[str, Mapping[str, float]]
-    matmul_tflops: Mapping[str, float]
-    """Rates by the type that a case computes in."""
-    left_out: Mapping[str, str]
-    """Variants that this machine cannot measure, with the reasons."""
-    predicted: Mapping[str, Predicted]
-    """Made before the first block."""
+MATMUL_SECONDS = 0.5
+"""Time to measure matrix products, for each type that a case computes in."""
 
 
-def cases_of(group: Group, variants: Sequence[Variant], results: Results, ranks: Ranks) -> Iterator[Case]:
-    """A case for each variant; called by rank 0, whose losses they have."""
-    for spec, variant in zip(group.variants, variants, strict=True):
-        yield _case(group, spec, variant, results, ranks)
+def measured_cases(
+    group: Group, variants: Sequence[Variant], ranks: Ranks, cores: Sequence[int], own: Sequence[int]
+) -> list[Case]:
+    """The group's cases on rank 0, whose losses they have; on others none. All ranks call it alike.
+
+    cores: of this host. own: of these, this rank's.
+    """
+    observer, steps = observer_of(group, cores, own, ranks), iter(range(1, 10**9))
+    began, on_gpus = datetime.now(UTC), ranks.device.type == "cuda"
+
+    def progress() -> None:
+        script.progress(next(steps))
+
+    machines = measured_machines(group, ranks, progress)
+    predicted = predictions(group, ranks.place, machines, on_gpus=on_gpus)
+    measured = _in_turns(group, variants, ranks, observer, progress)
+    if observer is not None:
+        observe(observer, variants, measured, ranks, len(cores))
+        keep_to(own if group.measure.pin else cores)
+    least_bytes = 1e6 * group.predict.least_mb_per_writer if group.predict is not None else 0.0
+    for variant in variants:
+        if isinstance(variant, Saving):
+            variant.measure_at_rest(least_bytes, progress)
+            measured[variant.name].samples = variant.samples
+            measured[variant.name].values |= variant.values
+    for variant in variants if on_gpus or "memory" in group.measures else []:
+        if taken := footprint(variant, ranks, progress):
+            measured[variant.name].memory_peak_bytes = taken.peak
+            measured[variant.name].values |= taken.values()
+    types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
+    rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted({*types.values()})}
+    for name, values in collectives.of_cases(group, ranks).items():
+        measured[name].values |= values
+    for name, each in measured.items():
+        each.matmul_tflops, each.predicted = rates[types[name]], predicted[name]
+    if not ranks.first:
+        return []
+    pairs = zip(group.variants, variants, strict=True)
+    return [_case(group, spec, variant, measured, ranks, began, len(cores)) for spec, variant in pairs]
 
 
-def _case(group: Group, spec: VariantSpec, variant: Variant, results: Results, ranks: Ranks) -> Case:
-    config, measured, saved = spec.config(group.run), results.measured[spec.name], results.saves.get(spec.name)
-    _, not_measured = results.observations.get(spec.name, ({}, {}))
-    baseline, footprint = group.baseline_of(spec), results.footprints.get(spec.name)
-    machine = environment(ranks, config.train.param_dtype, results.matmul_tflops[config.train.param_dtype])
+def _in_turns(
+    group: Group,
+    variants: Sequence[Variant],
+    ranks: Ranks,
+    observer: Observer | None,
+    progress: Callable[[], None],
+) -> dict[str, Measured]:
+    """The blocks of all variants. All ranks call it alike."""
+    saving = [variant for variant in variants if isinstance(variant, Saving)]
+
+    def before_turn(variant: Variant) -> None:
+        if observer is not None:
+            keep_to(observer.cores[variant.name])
+        for each in saving:  # no save of the block before is under way any more
+            each.settle()
+        if isinstance(variant, Saving):
+            variant.begin_block()
+
+    def watch(variant: Variant, steps: int) -> AbstractContextManager[None]:
+        return nullcontext() if observer is None else observer.watch(variant.name, steps)
+
+    return measure(
+        variants,
+        group.measure,
+        ranks,
+        progress=progress,
+        report=lambda line: print(line, flush=True) if ranks.first else None,
+        sent_bytes=_sent_bytes(ranks),
+        before_turn=before_turn,
+        watch=watch,
+    )
+
+
+def _sent_bytes(ranks: Ranks) -> Callable[[], float] | None:
+    """One rank counts for all of its host. GPUs bypass the kernel, so its counters do not include their traffic."""
+    if ranks.device.type == "cuda":
+        return None
+    return host_sent_bytes if ranks.place.host_rank == 0 else lambda: 0.0
+
+
+def _case(
+    group: Group,
+    spec: VariantSpec,
+    variant: Variant,
+    measured: Mapping[str, Measured],
+    ranks: Ranks,
+    began: datetime,
+    cores: int,
+) -> Case:
+    """measured: of all variants. began: UTC. cores: of this host."""
+    config, own = spec.config(group.run), measured[spec.name]
+    machine = environment(ranks, config.train.param_dtype, own.matmul_tflops)
     together = spec.ranks or ranks.place.world_size
     jobs = ranks.place.world_size // together if spec.at_once else 1
+    values = dict(spec.values)
+    if "communication" in group.measures:
+        blocks = {name: each.blocks for name, each in measured.items()}
+        values = communication_values(blocks, spec, group.variants, ranks.place.world_size)
+    if "state" in group.measures:
+        values[STATE_BYTES] = float(variant.held_bytes)
     versions = machine.versions | {name: version(name) for name in peers.packages(spec)}
     return Case(
         suite=group.suite,
         group=group.name,
         name=spec.name,
-        baseline=baseline,
+        baseline=group.baseline_of(spec),
         model=config.model.name,
         parameters=variant.parameters,
         tokens_per_step=variant.tokens_per_step * jobs,
@@ -75,38 +148,24 @@ def _case(group: Group, spec: VariantSpec, variant: Variant, results: Results, r
             ranks=together * jobs,
             jobs=jobs,
             threads=machine.threads,
-            cores=results.cores,
+            cores=cores,
             pinned=spec.pinned(group.measure),
             memory_bytes=host_memory_bytes(),
             instance_type=config.cluster.instance_type,
             peak_tflops=machine.peak_tflops,
             matmul_tflops=machine.matmul_tflops,
         ),
-        provenance=provenance(group, results.began, versions),
-        warm_up_steps=measured.warm_up_steps,
-        steady=measured.steady,
-        blocks=tuple(measured.blocks),
-        memory_peak_bytes=footprint.peak if footprint else None,
+        provenance=provenance(group, began, versions),
+        warm_up_steps=own.warm_up_steps,
+        steady=own.steady,
+        blocks=tuple(own.blocks),
+        memory_peak_bytes=own.memory_peak_bytes,
         losses=tuple(variant.losses[:10]),
-        values=_values(group, spec, variant, results, ranks),
-        samples={name: tuple(each) for name, each in saved.samples.items()} if saved else {},
-        not_measured={**spec.not_measured, **not_measured, **(results.left_out if baseline is None else {})},
-        predicted=results.predicted[spec.name],
+        values=values | own.values,
+        samples={name: tuple(each) for name, each in own.samples.items()},
+        not_measured=spec.not_measured | own.not_measured,
+        predicted=own.predicted,
     )
-
-
-def _values(group: Group, spec: VariantSpec, variant: Variant, results: Results, ranks: Ranks) -> dict[str, float]:
-    """All figures of a case besides its blocks."""
-    values = dict(spec.values)
-    if "communication" in group.measures:
-        blocks = {name: each.blocks for name, each in results.measured.items()}
-        values = communication_values(blocks, spec, group.variants, ranks.place.world_size)
-    if "state" in group.measures:
-        values[STATE_BYTES] = float(variant.held_bytes)
-    observation, _ = results.observations.get(spec.name, ({}, {}))
-    footprint, saved = results.footprints.get(spec.name), results.saves.get(spec.name)
-    values |= observation | dict(results.collectives.get(spec.name, {}))
-    return values | (footprint.values() if footprint else {}) | (saved.values if saved else {})
 
 
 def communication_values(

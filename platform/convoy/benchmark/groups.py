@@ -37,15 +37,6 @@ the bytes that training sends with the rate of its links, or each collective by 
 PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
 """Ways of other libraries to distribute our model; `benchmark/suites/peers.py` has what each needs."""
 
-Need = Literal["gpu", "fa3"]
-"""What only some machines have, and a variant may need."""
-
-GPU: Need = "gpu"
-FA3: Need = "fa3"
-
-HOPPER = (9, 0)
-"""Compute capability of the GPUs that FlashAttention-3 is written for."""
-
 Kind = Literal["ours", "baseline", "saving"] | PeerKind
 
 
@@ -80,8 +71,8 @@ class VariantSpec(Frozen):
     """Values of its case that are not measured, by documented names."""
     not_measured: dict[str, str] = {}
     """What cannot be measured of its case, and why."""
-    needs: Need | None = None
-    """On machines without it the variant is left out, and the group's baseline has the reason."""
+    needs_gpu: bool = False
+    """On machines without one the variant is left out, and the group's baseline has the reason."""
     at_once: bool = False
     """All ranks work, in as many independent trainings of `ranks` each as possible; else there is one training, and the
     other ranks wait."""
@@ -194,15 +185,3 @@ class Suite:
         variants = tuple(variants)
         fields = {"name": f"{self.name}-{model}", "baseline": variants[0].name, **others}
         return Group(suite=self.name, run=run, measure=measure, variants=variants, **fields)
-
-
-def lack(needs: Need | None, capability: tuple[int, int] | None) -> str:
-    """Why a variant cannot be measured; empty: it can. capability: of the GPU, by CUDA; None: there is none."""
-    match needs:
-        case "gpu" if capability is None:
-            return "there is no GPU: everything is in host memory already"
-        case "fa3" if capability != HOPPER:
-            return "there is no Hopper GPU, which it is written for"
-        case "fa3":
-            return "torch takes it for a whole process, where it cannot take turns with what it is compared with"
-    return ""

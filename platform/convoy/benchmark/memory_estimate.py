@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from convoy.benchmark.groups import GPU, Group, PeerKind, Ranks, VariantSpec
+from convoy.benchmark.groups import Group, PeerKind, Ranks, VariantSpec
 from convoy.benchmark.results.values import (
     LARGEST_MODEL_LAYERS,
     LARGEST_MODEL_PARAMETERS,
@@ -73,7 +73,7 @@ def memories(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Memories | None
 
 def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> Memories:
     """config: the case's own. model: that it trains."""
-    if spec.needs == GPU and not ranks.on_gpus:
+    if spec.needs_gpu and not ranks.on_gpus:
         return NOTHING  # it is left out there
     n = spec.ranks or ranks.all
     on_node = min(n, ranks.per_node)

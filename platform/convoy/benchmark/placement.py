@@ -37,7 +37,7 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
     alone = {name: _lack([name], sizes, ranks) for name in sizes}
     large = {name: lack.reason for name, lack in alone.items() if lack}
     left = [spec for spec in group.variants if spec.name not in large]
-    if not any(spec.needs is None for spec in left):
+    if all(spec.needs_gpu for spec in left):
         least = min((lack for lack in alone.values() if lack), key=lambda lack: lack.needed)
         raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {least.reason}")
     baseline = group.baseline if group.baseline not in large else left[0].name

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from convoy.benchmark.results.case import Block
+from convoy.benchmark.results.case import Block, Predicted
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
 from convoy.stats.changepoint import WINDOW, is_steady
@@ -28,11 +28,21 @@ LONGEST_BLOCK_SECONDS = 120.0
 
 @dataclass
 class Measured:
-    """Results of one variant, the same on all ranks."""
+    """Figures of one variant, the same on all ranks. `measure` fills in the first three."""
 
     warm_up_steps: int = 0
     steady: bool = True
     blocks: list[Block] = field(default_factory=list)
+    memory_peak_bytes: int | None = None
+    values: dict[str, float] = field(default_factory=dict)
+    """By the names of `Case.values`."""
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    not_measured: dict[str, str] = field(default_factory=dict)
+    """What could not be measured, and why."""
+    matmul_tflops: float | None = None
+    """Rate of a plain matmul in its type of number, on this rank."""
+    predicted: Predicted | None = None
+    """Made before the first block."""
 
 
 def measure(

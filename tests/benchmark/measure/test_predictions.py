@@ -65,7 +65,7 @@ def test_tensors_are_predicted_of_a_machine_of_which_nothing_is_known() -> None:
     [
         (VariantSpec(name="AdamW", changes={"optimizer": {"fused": False}}), "AdamW that is not fused"),
         (VariantSpec(name="none ahead", changes={"train": {"prefetch_steps": 0}}), "batches that are not made ahead"),
-        (VariantSpec(name="fa3", needs="fa3"), "an attention of which nothing is known"),
+        (VariantSpec(name="offloaded", changes={"parallel": {"cpu_offload": True}}), "cpu_offload: its time is not"),
         (VariantSpec(name="alone", ranks=1), "1 of the 2 ranks that measured the machine at once"),
         (VariantSpec(name="free", pin=False), "ranks on other cores"),
         (VariantSpec(name="saving", kind="saving"), "a save is in each block"),

@@ -12,11 +12,10 @@ import torch.distributed as dist
 from convoy.benchmark.groups import Ranks
 from convoy.benchmark.measure.observer import (
     GpuUtilisation,
-    Host,
     Observer,
     host_values,
     keep_to,
-    observations_of,
+    observe,
     threads,
 )
 from convoy.benchmark.measure.trace import profiled
@@ -50,7 +49,7 @@ def test_where_a_host_has_one_rank_there_is_nothing_to_pin() -> None:
 
 def test_host_figures_are_of_one_rank_and_step() -> None:
     """Two ranks on four cores made ten steps in five seconds."""
-    found = host_values(Host(8.0, 2.0, 400.0, 60.0), steps=10, seconds=5.0, ranks=2, cores=4)
+    found = host_values((8.0, 2.0, 400.0, 60.0), steps=10, seconds=5.0, ranks=2, cores=4)
     assert found == {
         "user_cpu_seconds": 0.4,
         "system_cpu_seconds": 0.1,
@@ -124,7 +123,8 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
     )
     timed = {each.name: len(each.losses) for each in variants}
     blocks = {name: len(each.blocks) for name, each in found.items()}
-    told = observations_of(observer, variants, ranks, len(CORES))
+    observe(observer, variants, found, ranks, len(CORES))
+    told = {name: (each.values, each.not_measured) for name, each in found.items()}
     threads_then = len(threads())
     losses = {each.name: list(each.losses) for each in variants}
     spoiled = spoiled_on_one(rank, observer, variants[0], ranks)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.trace import UnreadableTraceError, profiled, shares, timeline
 from convoy.benchmark.results import values
+from convoy.benchmark.rounds import Measured
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.variant import Variant
 from convoy.training.process_groups import Ranks
@@ -120,7 +120,7 @@ class Observer:
         samples = own.gpu_utilisation
         mean = sum(samples) / len(samples) if samples else math.nan
         *host, seconds, gpu_utilisation = _sums([*own.counts, own.seconds, mean], ranks)
-        used = host_values(Host(*host), own.steps, seconds / n, n, cores)
+        used = host_values(host, own.steps, seconds / n, n, cores)
         if math.isnan(gpu_utilisation):
             not_reported = "another rank's GPU does not report it" if samples else "the GPU does not report it"
             return used, {"GPU utilisation": self._why or not_reported}
@@ -137,42 +137,32 @@ def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: R
     return Observer({spec.name: own if spec.pinned(group.measure) else cores for spec in group.variants}, gpu, why)
 
 
-def observations_of(
-    observer: Observer, variants: Sequence[Variant], ranks: Ranks, cores: int
-) -> dict[str, Observation]:
-    """For each variant by name: what its blocks used, and the parts of some steps that are profiled after all blocks.
-
-    All ranks call it alike. cores: of a host.
-    """
-    observations: dict[str, Observation] = {}
+def observe(
+    observer: Observer, variants: Sequence[Variant], measured: Mapping[str, Measured], ranks: Ranks, cores: int
+) -> None:
+    """Add to each variant's figures what its blocks used, and the parts of some steps that are profiled after all
+    blocks. All ranks call it alike. cores: of a host."""
     hosts = ranks.place.world_size // ranks.place.host_ranks
     for variant in variants:
-        used, missing = observer.values(variant.name, cores * hosts, ranks)
-        parts, missing_parts = observer.profile(variant, ranks) if isinstance(variant, Ours) else ({}, {})
-        observations[variant.name] = used | parts, missing | missing_parts
-    return observations
+        for used, missing in (
+            observer.values(variant.name, cores * hosts, ranks),
+            observer.profile(variant, ranks) if isinstance(variant, Ours) else ({}, {}),
+        ):
+            measured[variant.name].values |= used
+            measured[variant.name].not_measured |= missing
 
 
-class Host(NamedTuple):
-    """What the processes of all ranks used together, over all blocks of a case."""
-
-    user_seconds: float
-    system_seconds: float
-    voluntary: float
-    """Context switches, as `involuntary`."""
-    involuntary: float
-
-
-def host_values(host: Host, steps: int, seconds: float, ranks: int, cores: int) -> dict[str, float]:
-    """A rank's part of a step, and the share of the cores' time. seconds: of wall time, in which the steps were made.
-    cores: of all hosts."""
+def host_values(counts: Sequence[float], steps: int, seconds: float, ranks: int, cores: int) -> dict[str, float]:
+    """A rank's part of a step, and the share of the cores' time. counts: as `_counts`, of all ranks together. seconds:
+    of wall time, in which the steps were made. cores: of all hosts."""
+    user, system, voluntary, involuntary = counts
     each = steps * ranks
     return {
-        values.USER_CPU_SECONDS: host.user_seconds / each,
-        values.SYSTEM_CPU_SECONDS: host.system_seconds / each,
-        values.VOLUNTARY_SWITCHES: host.voluntary / each,
-        values.INVOLUNTARY_SWITCHES: host.involuntary / each,
-        values.CPU_UTILISATION: (host.user_seconds + host.system_seconds) / (seconds * cores),
+        values.USER_CPU_SECONDS: user / each,
+        values.SYSTEM_CPU_SECONDS: system / each,
+        values.VOLUNTARY_SWITCHES: voluntary / each,
+        values.INVOLUNTARY_SWITCHES: involuntary / each,
+        values.CPU_UTILISATION: (user + system) / (seconds * cores),
     }
 
 

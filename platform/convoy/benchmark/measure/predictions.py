@@ -136,8 +136,6 @@ def _unplanned_step(spec: VariantSpec, group: Group, config: RunConfig, gang: _G
     the gang at once, each on the cores that `measure.pin` gives it."""
     if spec.kind != "ours":
         return "a save is in each block" if spec.kind == "saving" else "not Convoy's own step"
-    if spec.needs is not None:
-        return "an attention of which nothing is known"
     if group.environment is not None:
         return "its environment is not planned"
     if why := unmodelled(config):
@@ -153,8 +151,6 @@ def _unplanned_peak(spec: VariantSpec, config: RunConfig) -> str:
     """Why the planner has no formula for its tensors at the peak; empty: it has."""
     if spec.kind not in ("ours", "saving"):
         return "not Convoy's own tensors"
-    if spec.needs is not None:
-        return "an attention of which nothing is known"
     if config.train.compile:
         return "compiled blocks keep less, and how much less is not planned"
     return ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from convoy.benchmark.groups import GPU, Group, Ranks, Suite, VariantSpec
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
 from convoy.stats.interval import FEWEST
@@ -42,11 +42,11 @@ def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
     yield VariantSpec(name=name, changes={"train": {"loss_chunk_tokens": chunk}})
     offloads = parallel.shared_by == 1  # the configuration has no offload of a model that is cut
     if offloads:
-        yield VariantSpec(name="CPU offload", changes={"parallel": _OFFLOADED}, needs=GPU)
+        yield VariantSpec(name="CPU offload", changes={"parallel": _OFFLOADED}, needs_gpu=True)
     yield VariantSpec(name="all savers", changes=all_savers(run))
     if offloads:
         together = {**all_savers(run), "parallel": {"wrap": "linear", **_OFFLOADED}}
-        yield VariantSpec(name="all savers and CPU offload", changes=together, needs=GPU)
+        yield VariantSpec(name="all savers and CPU offload", changes=together, needs_gpu=True)
 
 
 def all_savers(run: RunConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from convoy.benchmark.groups import FA3, Group, Ranks, Suite, VariantSpec
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.config.benchmark import BenchConfig
 from convoy.config.data import names_ends
 from convoy.config.model import TransformerConfig
@@ -34,7 +34,6 @@ def techniques(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
         fused = train.attention == "fused"
         name = "attention not fused" if fused else "fused attention"
         yield _train(name, attention="plain" if fused else "fused")
-        yield VariantSpec(name="FlashAttention-3", needs=FA3)
     other = "fp32" if train.param_dtype == "bf16" else "bf16"
     yield _train(other, param_dtype=other)
     if run.parallel.shared_by == 1:

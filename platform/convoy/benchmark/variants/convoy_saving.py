@@ -10,8 +10,7 @@ import math
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -30,14 +29,12 @@ from convoy.benchmark.results.values import (
     STALL,
 )
 from convoy.benchmark.variants.convoy import Ours
-from convoy.benchmark.variants.variant import Variant
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, Progress
 from convoy.checkpoint.restore.load import restore
 from convoy.checkpoint.save.driver import Save
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.checkpoint.state.tensors import TensorsOf
-from convoy.config.benchmark import PredictConfig
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
@@ -55,21 +52,14 @@ SAVES_AT_REST = FEWEST
 """After a first one, which starts what writes."""
 
 
-@dataclass
-class Measured:
-    """The same on all ranks."""
-
-    samples: dict[str, list[float]] = field(default_factory=lambda: {STALL: [], DURABLE: [], SAVE: [], RESTORE: []})
-    values: dict[str, float] = field(default_factory=dict)
-
-
 class Saving(Ours):
     """Its second step begins a save, of the state after its first, and so does the first step after each
     `begin_block`."""
 
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
         super().__init__(name, config, ranks, data)
-        self.measured = Measured()
+        self.samples: dict[str, list[float]] = {STALL: [], DURABLE: [], SAVE: [], RESTORE: []}
+        self.values: dict[str, float] = {}
         self._ranks = ranks
         self._data = data
         box = [uuid.uuid4().hex[:12]]
@@ -105,13 +95,13 @@ class Saving(Ours):
         commit = self._finished(save, self._saver, len(self.losses))
         stall = self._largest(save.timing.call + save.timing.joined)
         durable = self._largest(commit.created - self._began_at if commit is not None else 0.0)
-        if FIRST_STALL_SECONDS not in self.measured.values:
+        if FIRST_STALL_SECONDS not in self.values:
             saved_bytes = self._largest(float(commit.bytes) if commit is not None else 0.0)
             first = stall + self._largest(self._start_seconds)
-            self.measured.values |= {FIRST_STALL_SECONDS: first, SAVED_BYTES: saved_bytes}
+            self.values |= {FIRST_STALL_SECONDS: first, SAVED_BYTES: saved_bytes}
         else:
-            self.measured.samples[STALL].append(stall)
-            self.measured.samples[DURABLE].append(durable)
+            self.samples[STALL].append(stall)
+            self.samples[DURABLE].append(durable)
         self._forget(commit)
 
     def measure_at_rest(self, least_bytes: float, passed: Callable[[], None]) -> None:
@@ -126,10 +116,10 @@ class Saving(Ours):
         for number in range(1 + SAVES_AT_REST):
             saved, restored = self._save_and_restore(number + 1, state, passed)
             if number == 0:
-                self.measured.values[FIRST_SAVE_SECONDS] = saved
+                self.values[FIRST_SAVE_SECONDS] = saved
             else:
-                self.measured.samples[SAVE].append(saved)
-                self.measured.samples[RESTORE].append(restored)
+                self.samples[SAVE].append(saved)
+                self.samples[RESTORE].append(restored)
 
     def close(self) -> None:
         self._close_saver()
@@ -161,7 +151,7 @@ class Saving(Ours):
 
         saved = self._timed(save)
         (commit,) = commits
-        self.measured.values[REST_BYTES] = self._largest(float(commit.bytes) if commit is not None else 0.0)
+        self.values[REST_BYTES] = self._largest(float(commit.bytes) if commit is not None else 0.0)
         passed()
         self._drop_caches()
         candidates = [(commit.ref, [0])] if commit is not None else None
@@ -219,7 +209,7 @@ class Saving(Ours):
         They have rows as long as a large weight's: as one dimension of single bytes they were restored 30 times slower.
         """
         size = self._ranks.place.world_size
-        lacking = math.ceil(least_bytes - self.measured.values[SAVED_BYTES] / size)
+        lacking = math.ceil(least_bytes - self.values[SAVED_BYTES] / size)
         if lacking <= 0:
             return self._state()
         device = self._ranks.device
@@ -253,32 +243,6 @@ class Saving(Ours):
             for name in (commit.ref.name, *self._store.sizes(commit.shards)):
                 self._store.delete(name)
         dist.barrier(group=self._ranks.control)
-
-
-def before_block(variants: Sequence[Variant]) -> Callable[[Variant], None]:
-    """To be called with a variant before each of its blocks: no save of the block before is under way any more."""
-    saving = [variant for variant in variants if isinstance(variant, Saving)]
-
-    def begin(variant: Variant) -> None:
-        for each in saving:
-            each.settle()
-        if isinstance(variant, Saving):
-            variant.begin_block()
-
-    return begin
-
-
-def measured_at_rest(
-    variants: Sequence[Variant], predict: PredictConfig | None, passed: Callable[[], None]
-) -> dict[str, Measured]:
-    """When all blocks are over: the measurements of saves and restores, by the variant's name. All ranks call it."""
-    least = 1e6 * predict.least_mb_per_writer if predict is not None else 0.0
-    measured = {}
-    for variant in variants:
-        if isinstance(variant, Saving):
-            variant.measure_at_rest(least, passed)
-            measured[variant.name] = variant.measured
-    return measured
 
 
 def _remove(place: str, config: StoreConfig) -> None:

@@ -105,7 +105,7 @@ def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
 
 def _names(group: "Group") -> set[tuple[str, str]]:
     """Group and name of the cases that any machine can measure."""
-    return {(group.name, spec.name) for spec in group.cases if spec.needs is None}
+    return {(group.name, spec.name) for spec in group.cases if not spec.needs_gpu}
 
 
 def _gang(current: Any) -> "Any":
