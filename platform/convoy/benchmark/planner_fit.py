@@ -101,22 +101,16 @@ def _has(constants: Constants, name: str) -> bool:
 
 def _alike(rows: Sequence[MeasuredRun]) -> list[list[int]]:
     """Numbers of the rows of each training: the same one is in several suites, whose gangs all measured the machine."""
-    jobs = [_timed(row.workload) for row in rows]
-    alike: list[list[int]] = []
-    for number, job in enumerate(jobs):
-        for numbers in alike:
-            if jobs[numbers[0]] == job:
-                numbers.append(number)
-                break
-        else:
-            alike.append([number])
-    return alike
+    alike: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        alike.setdefault(_timed(row.workload), []).append(number)
+    return [*alike.values()]
 
 
-def _timed(job: Workload) -> tuple[object, ...]:
+def _timed(job: Workload) -> str:
     """What the time of a step depends on, whoever measured the machine."""
     model, train = job.model.model_dump(exclude=set(MODEL_UNTIMED)), job.train.model_dump(include=set(TRAIN))
-    return model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes
+    return repr((model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes))
 
 
 def left_out(rows: Sequence[MeasuredRun], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:

@@ -27,13 +27,8 @@ DRILL = "node-kill"
 """What is nearest to the loss of a machine."""
 
 
-@dataclass(frozen=True)
-class MeasuredCosts:
-    """In place of assumptions, each with its source; None: the results do not include it."""
-
-    saving: tuple[Saving, str] | None
-    restart: tuple[Restart, str] | None
-    node_bytes_per_second: tuple[float, str] | None
+Sourced = tuple[Any, str]
+"""A measured cost, and its source."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +84,16 @@ def results_of(cases: Sequence[Case], name: str) -> Results:
     return Results(named, saved, lost, case.hardware if case else None)
 
 
-def measured_costs(results: Results, planned: PlannedState) -> MeasuredCosts:
-    """The costs of what is planned. The source of each is the same for all numbers of machines of a type."""
+def measured_costs(results: Results, planned: PlannedState) -> dict[str, Sourced]:
+    """The costs of what is planned, by their names in `Measurements`, as far as the results include them. The source of
+    each is the same for all numbers of machines of a type."""
     saved, where = results.saved, f"{results.name}{_machines(results.hardware, planned)}"
-    return MeasuredCosts(
-        saving=_saving(saved, planned, where) if saved else None,
-        restart=_restart(saved, results.lost, planned, results.name),
-        node_bytes_per_second=_node_rate(saved, planned, where) if saved else None,
-    )
+    costs = {
+        "saving": _saving(saved, planned, where) if saved else None,
+        "restart": _restart(saved, results.lost, planned, results.name),
+        "node_bytes_per_second": _node_rate(saved, planned, where) if saved else None,
+    }
+    return {name: cost for name, cost in costs.items() if cost is not None}
 
 
 def with_measured_saves(
@@ -106,17 +103,12 @@ def with_measured_saves(
     if not isinstance(config.model, TransformerConfig):
         return measurements
     costs = measured_costs(results, PlannedState(config, machine, saved_bytes(config.model)))
-    new = {
-        key: value
-        for key in ("saving", "restart", "node_bytes_per_second")
-        if (value := getattr(costs, key)) is not None and getattr(measurements, key) is None
-    }
-    sources = (source for _, source in new.values())
-    changes: dict[str, Any] = {key: value for key, (value, _) in new.items()}
-    return replace(measurements, sources=(*measurements.sources, *sources), **changes)
+    new = {name: cost for name, cost in costs.items() if getattr(measurements, name) is None}
+    sources = (*measurements.sources, *(source for _, source in new.values()))
+    return replace(measurements, sources=sources, **{name: cost for name, (cost, _) in new.items()})
 
 
-def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> tuple[Saving, str] | None:
+def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> Sourced | None:
     """Stall: of what training waited for and what a save cost it in all, where that is surely more, the larger."""
     if figures.stall is None or figures.save_rate is None:
         return None
@@ -133,19 +125,16 @@ def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> tu
 
 def _restart(
     figures: CheckpointFigures | None, lost: SampleMedian | None, planned: PlannedState, name: str
-) -> tuple[Restart, str] | None:
+) -> Sourced | None:
     """The loss of a node, and the state that is read; either may be assumed, but not both."""
     rate = figures.restore_rate if figures else None
     if lost is None and rate is None:
         return None
-    before, first = (
-        (lost.median, f"the loss of a node as measured: {name}, {DRILL}, n = {lost.n}")
-        if lost
-        else (
-            RESTART_SECONDS.value,
-            f"the loss of a node assumed: {RESTART_SECONDS.date}, {RESTART_SECONDS.source}",
-        )
-    )
+    if lost is not None:
+        before, first = lost.median, f"the loss of a node as measured: {name}, {DRILL}, n = {lost.n}"
+    else:
+        before, date, source = RESTART_SECONDS
+        first = f"the loss of a node assumed: {date}, {source}"
     if figures is not None and rate is not None:
         reading = planned.seconds(figures, rate, load=True)
         second = f"reading the state scaled from what was measured: {name}, {formatting.size(rate.median)}/s of a rank"
@@ -155,18 +144,15 @@ def _restart(
     return Restart(before + reading), f"a restart: {first}; {second}"
 
 
-def _node_rate(figures: CheckpointFigures, planned: PlannedState, where: str) -> tuple[float, str] | None:
+def _node_rate(figures: CheckpointFigures, planned: PlannedState, where: str) -> Sourced | None:
     """Of all its ranks, as far as the storage and the network take it."""
     if figures.save_rate is None:
         return None
     nodes, bought = planned.config.cluster.nodes, figures.storage_bytes_per_second
-    limits = [
-        planned.machine.ranks * figures.save_rate.median,
-        *([bought / nodes] if bought else []),
-        *([planned.machine.network_bytes_per_second] if planned.machine.network_bytes_per_second else []),
-    ]
+    limits = [planned.machine.ranks * figures.save_rate.median, planned.machine.network_bytes_per_second]
+    limits += [bought / nodes] if bought else []
     rate = f"{formatting.size(figures.save_rate.median)}/s of each rank, as far as storage and network take it"
-    return min(limits), f"what a machine writes to the root, from what was measured: {where}, {rate}"
+    return min(filter(None, limits)), f"what a machine writes to the root, from what was measured: {where}, {rate}"
 
 
 def _machines(hardware: Hardware | None, planned: PlannedState) -> str:

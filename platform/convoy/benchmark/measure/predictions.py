@@ -1,7 +1,7 @@
 """What the planner predicts of a gang's cases before their first block, and what it needs to know of the machine."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import torch.distributed as dist
 
@@ -86,16 +86,6 @@ def predictions(
     return {spec.name: _predicted(spec, group, place, machines, on_gpus) for spec in group.variants}
 
 
-class _Gang(NamedTuple):
-    """The ranks of a case, and their machine."""
-
-    ranks: int
-    """Number of ranks that train together."""
-    all_ranks: int
-    machine: MeasuredMachine | None
-    """None: the catalog has it, or nothing is known of it."""
-
-
 def _predicted(
     spec: VariantSpec, group: Group, place: Place, machines: Mapping[str, MeasuredMachine], on_gpus: bool
 ) -> Predicted:
@@ -104,18 +94,22 @@ def _predicted(
     machine = machines.get(config.train.param_dtype) if spec.kind == "ours" else None
 
     def step_seconds() -> float:
+        _check_step_is_planned(spec, group, config, place.world_size, machine)
         job = workload_of(config, ranks // per_node, per_node, machine, on_gpus=on_gpus)
         if rented_gpu(gpu := job.machine.gpu) is not None and not on_gpus:
             raise ValueError(f"{gpu} is configured, and its ranks compute on CPUs")
         return step_time(job).total
 
     def peak_bytes() -> int:
+        if spec.kind not in ("ours", "saving"):
+            raise ValueError("not Convoy's own tensors")
+        if config.train.compile:
+            raise ValueError("compiled blocks keep less, and how much less is not planned")
         job = workload_of(config, ranks // per_node, per_node, machine, on_gpus=on_gpus)
         return sum(peak(job, fused=config.optimizer.fused).values())
 
-    why_no_step = _unplanned_step(spec, group, config, _Gang(ranks, place.world_size, machine))
-    seconds, why_no_step = _attempt(why_no_step, step_seconds)
-    n_bytes, why_no_peak = _attempt(_unplanned_peak(spec, config), peak_bytes)
+    seconds, why_no_step = _attempt(step_seconds)
+    n_bytes, why_no_peak = _attempt(peak_bytes)
     calibration = shipped() if machine is None else shipped_for(machine.kind)
     model, saves = config.model, spec.kind == "saving"
     return Predicted(
@@ -131,35 +125,25 @@ def _predicted(
     )
 
 
-def _unplanned_step(spec: VariantSpec, group: Group, config: RunConfig, gang: _Gang) -> str:
-    """Why the planner has no formula for its step; empty: it has. What was measured of a machine holds for all ranks of
-    the gang at once, each on the cores that `measure.pin` gives it."""
+def _check_step_is_planned(
+    spec: VariantSpec, group: Group, config: RunConfig, all_ranks: int, machine: MeasuredMachine | None
+) -> None:
+    """Raise ValueError where the planner has no formula for its step. What was measured of a machine holds for all
+    ranks of the gang at once, each on the cores that `measure.pin` gives it."""
     if spec.kind != "ours":
-        return "a save is in each block" if spec.kind == "saving" else "not Convoy's own step"
+        raise ValueError("a save is in each block" if spec.kind == "saving" else "not Convoy's own step")
     if group.environment is not None:
-        return "its environment is not planned"
+        raise ValueError("its environment is not planned")
     if why := unmodelled(config):
-        return why
-    if gang.machine is not None and gang.ranks < gang.all_ranks and not spec.at_once:
-        return f"{gang.ranks} of the {gang.all_ranks} ranks that measured the machine at once are at work"
-    if gang.machine is not None and spec.pinned(group.measure) != group.measure.pin:
-        return "the machine was measured by ranks on other cores"
-    return ""
+        raise ValueError(why)
+    if machine is not None and (spec.ranks or all_ranks) < all_ranks and not spec.at_once:
+        raise ValueError(f"{spec.ranks} of the {all_ranks} ranks that measured the machine at once are at work")
+    if machine is not None and spec.pinned(group.measure) != group.measure.pin:
+        raise ValueError("the machine was measured by ranks on other cores")
 
 
-def _unplanned_peak(spec: VariantSpec, config: RunConfig) -> str:
-    """Why the planner has no formula for its tensors at the peak; empty: it has."""
-    if spec.kind not in ("ours", "saving"):
-        return "not Convoy's own tensors"
-    if config.train.compile:
-        return "compiled blocks keep less, and how much less is not planned"
-    return ""
-
-
-def _attempt(why_not: str, predict: Callable[[], T]) -> tuple[T | None, str]:
+def _attempt(predict: Callable[[], T]) -> tuple[T | None, str]:
     """A prediction, or why there is none: it must not fail a gang that is paid for."""
-    if why_not:
-        return None, why_not
     try:
         return predict(), ""
     except ValueError as error:

@@ -12,9 +12,8 @@ from convoy.display.page import Block, Code, Column, Heading, Table, Text, colum
 IN_OTHER_SECTIONS = {
     values.WEAK, values.INDEPENDENT, values.COMMUNICATION_SECONDS, values.NETWORK_BYTES, values.LINK_BYTES_PER_SECOND,
     values.STATE_BYTES, *values.OF_LARGEST, *values.MEMORY_PARTS.values(), values.MEMORY_HOST_BYTES,
-    values.MEMORY_FRAGMENTATION, *values.SHARES.values(), values.COMMUNICATION_HIDDEN, values.USER_CPU_SECONDS,
-    values.SYSTEM_CPU_SECONDS, values.VOLUNTARY_SWITCHES, values.INVOLUNTARY_SWITCHES, values.CPU_UTILISATION,
-    values.GPU_UTILISATION, values.RDMA_CLAIMED, *values.OF_CHECKPOINTS, *values.OF_RECOVERY,
+    values.MEMORY_FRAGMENTATION, values.RDMA_CLAIMED, *values.OF_UTILISATION, *values.OF_CHECKPOINTS,
+    *values.OF_RECOVERY,
 }  # fmt: skip
 
 

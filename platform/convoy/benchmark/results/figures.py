@@ -36,11 +36,6 @@ def step_seconds(case: Case) -> Interval | None:
     return _over_blocks(case, lambda block: block.seconds)
 
 
-def cpu_seconds(case: Case) -> Interval | None:
-    """CPU time of the whole gang for a step."""
-    return _over_blocks(case, lambda block: block.cpu_seconds)
-
-
 def mfu(case: Case) -> float | None:
     """Share of the dense peak, by the median rate; None where that is not known."""
     return _share_of(case.hardware.peak_tflops, case)

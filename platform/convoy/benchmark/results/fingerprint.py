@@ -1,10 +1,9 @@
 """Which runs may be compared with each other: those of the same hardware, versions and configuration."""
 
-import hashlib
 from collections.abc import Mapping
 
 from convoy.benchmark.results.case import Case
-from convoy.config.json_text import canonical_json
+from convoy.config.json_text import short_hash
 
 MAJOR_VERSIONS = ("python", "torch", "cuda", "nccl")
 """Software of which another version may have another speed; Convoy's own is what a history shows."""
@@ -15,24 +14,16 @@ MEASURED = ("accelerate", "deepspeed", "transformers")
 
 def fingerprint(case: Case) -> str:
     """16 hex digits, equal for cases that may be compared: what is measured, where, and with which software."""
-    hardware = case.hardware
     compared = {
         "suite": case.suite,
         "name": case.name,
         "model": case.model,
         "config": _compared(case.config),
-        "device": hardware.device,
-        "nodes": hardware.nodes,
-        "ranks": hardware.ranks,
-        "jobs": hardware.jobs,
-        "threads": hardware.threads,
-        "cores": hardware.cores,
-        "pinned": hardware.pinned,
-        "instance_type": hardware.instance_type,
+        **{key: getattr(case.hardware, key) for key in _HARDWARE},
         "versions": _versions(case),
         "environment": case.provenance.environment,
     }
-    return hashlib.sha256(canonical_json(compared).encode()).hexdigest()[:16]
+    return short_hash(compared)
 
 
 def differences(first: Case, second: Case) -> list[str]:

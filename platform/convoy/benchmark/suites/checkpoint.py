@@ -7,7 +7,7 @@ Two trainings of the same model take turns; one of them begins a save in each of
 from collections.abc import Iterator
 
 from convoy.benchmark.analysis import checkpoints
-from convoy.benchmark.analysis.checkpoints import CheckpointFigures, Limit, Prediction
+from convoy.benchmark.analysis.checkpoints import CheckpointFigures, Prediction
 from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
@@ -136,15 +136,13 @@ def _predictions(figures: CheckpointFigures) -> Table:
         Column(f"State, {figures.model}'s rates", lambda p: p.state_bytes, formatting.size),
         Column("What", lambda p: p.what),
         Column("Predicted", _seconds),
-        Column("Limited by", lambda p: f"{_LIMITS[p.limit]}, {formatting.bandwidth(p.bytes_per_second)}"),
+        Column("Limited by", _limit),
     )
 
 
-_LIMITS: dict[Limit, str] = {
-    "the writers": "the measured rate of a writer",
-    "the storage that was bought": "the storage that was bought",
-    "the network of the machines": "the network of the machines",
-}
+def _limit(prediction: Prediction) -> str:
+    limit = "the measured rate of a writer" if prediction.limit == "the writers" else prediction.limit
+    return f"{limit}, {formatting.bandwidth(prediction.bytes_per_second)}"
 
 
 def _seconds(prediction: Prediction) -> str:
