@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import with_largest_models
+from convoy.benchmark.memory_estimate import with_largest_model
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup, tokens_per_second
 from convoy.benchmark.results.values import LARGEST_MODEL_PARAMETERS, RANK_MEMORY_BYTES
@@ -173,7 +173,9 @@ def test_only_ranks_that_train_together_talk(scaling: dict[str, Case]) -> None:
 @pytest.mark.sampled(2)
 def test_strategies_compute_the_same(tmp_path: Path) -> None:
     ranks = Ranks(2, 2, 2**30)
-    group = with_largest_models(a_group(str(tmp_path / "root"), *strategies(2), suite="strategies"), ranks)
+    run = a_group(str(tmp_path / "root"), VariantSpec(name="any")).run
+    variants = [with_largest_model(spec, run, ranks) for spec in strategies(2)]
+    group = a_group(str(tmp_path / "root"), *variants, suite="strategies")
     (found,) = ran(group)
     assert found.failure == ""
     cases = {case.name: case for case in found.cases}
@@ -208,7 +210,7 @@ def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
     assert found is not None
     found = found.model_copy(update={"measures": SUITE.measures})
-    (outcome,) = ran(with_largest_models(found, Ranks(2, 1)), nodes=2)
+    (outcome,) = ran(found, nodes=2)
     assert outcome.failure == ""
     cases = {case.name: case for case in outcome.cases}
     assert set(cases) == {"fsdp 2", "tensor 2", "pipeline 2"}

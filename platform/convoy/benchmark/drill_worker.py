@@ -113,13 +113,11 @@ def values_of(trials: Sequence[TrialResult]) -> dict[str, float]:
         values.STATES_COMPARED: len(compared),
         values.STATES_EQUAL: sum(compared),
     }
-    for name, targets in (
-        (values.TARGET_DETECTED_SECONDS, _present(trial.target_detected_s for trial in trials)),
-        (values.TARGET_RECOVERED_SECONDS, _present(trial.target_recovered_s for trial in trials)),
-    ):
-        if any(targets):
-            counts[name] = max(targets)
-    return {name: float(value) for name, value in counts.items()}
+    targets = {
+        values.TARGET_DETECTED_SECONDS: max((trial.target_detected_s or 0.0 for trial in trials), default=0.0),
+        values.TARGET_RECOVERED_SECONDS: max((trial.target_recovered_s or 0.0 for trial in trials), default=0.0),
+    }
+    return {name: float(value) for name, value in counts.items()} | {name: s for name, s in targets.items() if s}
 
 
 def _present(figures: Iterable[float | None]) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from convoy.benchmark.groups import Group, PeerKind, Ranks, VariantSpec
+from convoy.benchmark.groups import PeerKind, Ranks, VariantSpec
 from convoy.benchmark.results.values import (
     LARGEST_MODEL_LAYERS,
     LARGEST_MODEL_PARAMETERS,
@@ -129,25 +129,19 @@ def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Transforme
     return layered(counts[fitting - 1]) if fitting else f"a model of {counts[0]} of its layers has no room"
 
 
-def with_largest_models(group: Group, ranks: Ranks) -> Group:
-    """The group, whose cases have their largest model and the memory that it was computed for, or why they have not."""
-    variants = tuple(_with_largest_model(spec, group, ranks) for spec in group.variants)
-    return group.model_copy(update={"variants": variants})
-
-
-def _with_largest_model(spec: VariantSpec, group: Group, ranks: Ranks) -> VariantSpec:
-    model = largest_model(spec, group.run, ranks)
+def with_largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> VariantSpec:
+    """The case with its largest model and the memory that it was computed for, or why there is none."""
+    model = largest_model(spec, run, ranks)
     if isinstance(model, str):
         return spec.model_copy(update={"not_measured": {**spec.not_measured, LARGEST_MODEL: model}})
-    assert ranks.memory_bytes is not None
     values = {
-        LARGEST_MODEL_PARAMETERS: float(parameter_count(model)),
-        LARGEST_MODEL_LAYERS: float(model.n_layers),
-        RANK_MEMORY_BYTES: float(ranks.memory_bytes),
+        LARGEST_MODEL_PARAMETERS: parameter_count(model),
+        LARGEST_MODEL_LAYERS: model.n_layers,
+        RANK_MEMORY_BYTES: ranks.memory_bytes,
+        RANK_HOST_BYTES: ranks.host_bytes,
     }
-    if ranks.host_bytes is not None:
-        values[RANK_HOST_BYTES] = float(ranks.host_bytes)
-    return spec.model_copy(update={"values": {**spec.values, **values}})
+    known = {name: float(value) for name, value in values.items() if value is not None}
+    return spec.model_copy(update={"values": {**spec.values, **known}})
 
 
 def _ours(job: Workload, *, fused: bool) -> Memories:

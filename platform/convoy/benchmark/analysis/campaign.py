@@ -12,7 +12,7 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
 from convoy.benchmark.results.case import Case, Fact
 from convoy.catalog.instances import instance_names, interruptions
-from convoy.catalog.prices import Market, Price, PriceBook
+from convoy.catalog.prices import Price, PriceBook
 from convoy.config.benchmark import CampaignConfig
 from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, best_save_interval, never_taken
 from convoy.planner.cost.spot import expected_campaign
@@ -165,14 +165,14 @@ def campaign(
         saved_state_bytes=saving.state_bytes,
         saved_on=saved.hardware.machines,
         drilled_nodes=lost.nodes,
-        prices=tuple(_source(price) for price in own_prices),
+        prices=tuple(_source(price) for price in own_prices or ()),
         course=course,
         bad_day=bad_day,
     )
 
 
 def _course(
-    rate: Rate, seconds: float, failures: Failures, saving: Saving, restart: Restart, prices: tuple[Price, ...]
+    rate: Rate, seconds: float, failures: Failures, saving: Saving, restart: Restart, prices: tuple[Price, Price] | None
 ) -> CampaignCourse:
     """rate: how often the gang is interrupted. seconds: of the campaign. prices: as `_prices` returns them."""
     interval = best_save_interval(failures, saving)
@@ -246,13 +246,13 @@ def _failures(setting: Setting, share: float, drain: Drain | None) -> Failures:
     )
 
 
-def _prices(setting: Setting, saved: Case, prices: PriceBook) -> tuple[Price, ...]:
-    """On spot and on demand; empty where either is not known. saved: whose saves were measured; a price of its own
+def _prices(setting: Setting, saved: Case, prices: PriceBook) -> tuple[Price, Price] | None:
+    """On spot and on demand; None: one of them is not known. saved: whose saves were measured; a price of its own
     counts, where it is of these machines."""
     book = replace(prices, own=saved.own_prices)
-    markets: tuple[Market, ...] = ("spot", "on_demand")
-    found = [book.price(setting.instance_type, market, setting.region) for market in markets]
-    return tuple(price for price in found if price is not None) if all(found) else ()
+    spot = book.price(setting.instance_type, "spot", setting.region)
+    on_demand = book.price(setting.instance_type, "on_demand", setting.region)
+    return (spot, on_demand) if spot and on_demand else None
 
 
 def _source(price: Price) -> str:

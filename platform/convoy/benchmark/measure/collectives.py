@@ -21,7 +21,7 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.parallel.fsdp import DTYPES
 from convoy.stats.interval import interval
-from convoy.training.measure.machine import slowest, synchronize
+from convoy.training.measure.machine import slowest, slowest_seconds
 from convoy.training.process_groups import Ranks
 
 MIB = 2**20
@@ -124,13 +124,11 @@ def _timed(call: Callable[[], object], ranks: Ranks) -> list[float]:
 
 
 def _block(call: Callable[[], object], operations: int, ranks: Ranks) -> float:
-    synchronize(ranks.device)
-    dist.barrier(group=ranks.control)
-    began = time.perf_counter()
-    for _ in range(operations):
-        call()
-    synchronize(ranks.device)
-    return slowest((time.perf_counter() - began) / operations, ranks)
+    def repeat() -> None:
+        for _ in range(operations):
+            call()
+
+    return slowest_seconds(repeat, ranks) / operations
 
 
 def _has_room(ranks: Ranks, size: int) -> bool:

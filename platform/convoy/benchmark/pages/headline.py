@@ -14,7 +14,6 @@ from convoy.benchmark.analysis.model import (
 )
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Tone, Value, Values
-from convoy.stats.interval import Interval
 
 OURS, FROZEN = "ours", "baseline"
 """Cases of the throughput suite: Convoy as it is configured, and what it is compared with."""
@@ -90,8 +89,8 @@ def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
     """The speedup over the frozen baseline, if there is one, else over the case's own baseline."""
     frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
     speedup, base = case.speedup, case.baseline
-    if frozen:
-        speedup, base = _inverse(frozen[0].speedup), f"{baseline_of(group)} (the {FROZEN})"
+    if frozen and frozen[0].speedup and frozen[0].speedup.low > 0:
+        speedup, base = frozen[0].speedup.inverse(), f"{baseline_of(group)} (the {FROZEN})"
     if speedup is None:
         return None
     result = verdict(speedup)
@@ -106,12 +105,6 @@ def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
 def baseline_of(group: GroupFigures) -> str:
     """What the frozen baseline of a group runs."""
     return f"transformers in fp32{' with DDP' if group.hardware.ranks > 1 else ''}"
-
-
-def _inverse(ratio: Interval | None) -> Interval | None:
-    if ratio is None or ratio.low <= 0:
-        return None
-    return Interval(estimate=1 / ratio.estimate, low=1 / ratio.high, high=1 / ratio.low, n=ratio.n)
 
 
 def _share(case: CaseFigures) -> Value:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.memory_estimate import with_largest_models
+from convoy.benchmark.memory_estimate import with_largest_model
 from convoy.benchmark.results.case import CHANGED
 from convoy.benchmark.suites import peers
 from convoy.config.benchmark import BenchConfig, MeasureConfig
@@ -27,10 +27,9 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     for model, run in runs.items():
         ours = variants_of(ranks.all, by_linear=run.train.activation_checkpointing != "selective")
         variants = (*ours, *peers.variants_of(config.peers))
-        yield with_largest_models(SUITE.group(model, run, config.measure, variants), ranks)
-        cut = model_parallel(model, run, ranks, config.measure)
-        if cut is not None:
-            yield with_largest_models(cut, ranks)
+        yield SUITE.group(model, run, config.measure, (with_largest_model(spec, run, ranks) for spec in variants))
+        if cut := model_parallel(model, run, ranks, config.measure):
+            yield cut
 
 
 def variants_of(ranks: int, *, by_linear: bool = True) -> Iterator[VariantSpec]:
@@ -60,7 +59,8 @@ def model_parallel(model: str, run: RunConfig, ranks: Ranks, measure: MeasureCon
     changes: Tree = {"model": named, "train": {"compile": False}, "evaluation": {"sample_tokens": 0}}
     cuttable = RunConfig.model_validate(merged(run.model_dump(mode="json"), changes))
     in_node = run.cluster.backend == "local" or ranks.per_node % CUT == 0
-    variants = model_parallel_variants(cuttable, ranks.all, in_node=in_node)
+    specs = model_parallel_variants(cuttable, ranks.all, in_node=in_node)
+    variants = (with_largest_model(spec, cuttable, ranks) for spec in specs)
     return SUITE.group(f"{model}-model-parallel", cuttable, measure, variants)
 
 

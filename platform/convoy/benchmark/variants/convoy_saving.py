@@ -44,6 +44,7 @@ from convoy.stats.interval import FEWEST
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import Data
 from convoy.training.checkpointing.saver import Saver
+from convoy.training.measure.machine import slowest, slowest_seconds
 from convoy.training.process_groups import Ranks
 
 ROW_BYTES = 2**14
@@ -80,7 +81,7 @@ class Saving(Ours):
         if self._due and self.losses:
             self._due = False
             self._began_at = time.time()
-            self._save = self._saver.save(self._progress())
+            self._save = self._saver.save(Progress(step=len(self.losses)))
         super().step()
         if len(self.losses) == 1:  # not before has the optimizer all its state
             began = time.perf_counter()
@@ -93,11 +94,11 @@ class Saving(Ours):
         if save is None:
             return
         commit = self._finished(save, self._saver, len(self.losses))
-        stall = self._largest(save.timing.call + save.timing.joined)
-        durable = self._largest(commit.created - self._began_at if commit is not None else 0.0)
+        stall = slowest(save.timing.call + save.timing.joined, self._ranks)
+        durable = slowest(commit.created - self._began_at if commit is not None else 0.0, self._ranks)
         if FIRST_STALL_SECONDS not in self.values:
-            saved_bytes = self._largest(float(commit.bytes) if commit is not None else 0.0)
-            first = stall + self._largest(self._start_seconds)
+            saved_bytes = slowest(float(commit.bytes) if commit is not None else 0.0, self._ranks)
+            first = stall + slowest(self._start_seconds, self._ranks)
             self.values |= {FIRST_STALL_SECONDS: first, SAVED_BYTES: saved_bytes}
         else:
             self.samples[STALL].append(stall)
@@ -134,9 +135,6 @@ class Saving(Ours):
     def _settle(self, sums: SaveStatus) -> None:
         self._saver.settle(sums, len(self.losses))
 
-    def _progress(self) -> Progress:
-        return Progress(step=len(self.losses))
-
     def _close_saver(self) -> None:
         self._saver.close(self._config.checkpoint.deadline_seconds)
 
@@ -149,13 +147,15 @@ class Saving(Ours):
             assert begun is not None
             commits.append(self._finished(begun, self._saver, step))
 
-        saved = self._timed(save)
+        saved = slowest_seconds(save, self._ranks)
         (commit,) = commits
-        self.values[REST_BYTES] = self._largest(float(commit.bytes) if commit is not None else 0.0)
+        self.values[REST_BYTES] = slowest(float(commit.bytes) if commit is not None else 0.0, self._ranks)
         passed()
         self._drop_caches()
         candidates = [(commit.ref, [0])] if commit is not None else None
-        restored = self._timed(lambda: restore([self._store], candidates, state, group=self._ranks.saving))
+        restored = slowest_seconds(
+            lambda: restore([self._store], candidates, state, group=self._ranks.saving), self._ranks
+        )
         passed()
         self._forget(commit)
         return saved, restored
@@ -216,19 +216,6 @@ class Saving(Ours):
         own = torch.randint(256, (math.ceil(lacking / ROW_BYTES), ROW_BYTES), dtype=torch.uint8, device=device)
         mesh = init_device_mesh(device.type, (size,))
         return {**self._state(), "filling": DTensor.from_local(own, mesh, [Shard(0)])}
-
-    def _timed(self, work: Callable[[], object]) -> float:
-        """Seconds that the slowest rank takes, with all beginning together."""
-        dist.barrier(group=self._ranks.control)
-        began = time.perf_counter()
-        work()
-        return self._largest(time.perf_counter() - began)
-
-    def _largest(self, own: float) -> float:
-        """The largest value of all ranks."""
-        largest = torch.tensor(own, dtype=torch.float64)
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self._ranks.control)
-        return float(largest)
 
     def _drop_caches(self) -> None:
         """One rank of each host, for all of it: what is read next comes from the storage."""
