@@ -50,7 +50,6 @@ def test_every_case_has_its_blocks_and_its_losses(throughput: dict[str, Case]) -
         assert case.tokens_per_step == case.config["train"]["global_batch"] * case.config["data"]["sequence_length"]
         assert losses_agree(case, throughput["ours"], 1e-2 if case.name == "bf16" else 1e-3)
         rate = tokens_per_second(case)
-        assert rate is not None
         assert rate.low <= rate.estimate <= rate.high
     assert throughput["baseline"].parameters == throughput["ours"].parameters > 0
     assert throughput["micro batch 1"].config["train"]["micro_batch"] == 1
@@ -75,19 +74,14 @@ def test_what_a_step_takes_was_predicted_before_from_what_ranks_measured(through
     for name in ("ours", "micro batch 1", "bf16"):
         case = throughput[name]
         told = case.predicted
-        assert told is not None
-        assert told.machine is not None
         assert (told.machine.kind, told.machine.ranks, told.machine.dtype) == (
             "cpu", 2, case.config["train"]["param_dtype"],
         )  # fmt: skip
-        assert told.step_seconds is not None
         assert told.step_seconds > 0
-        assert told.peak_bytes is not None
         # The record lacks what threads of gloo freed meanwhile: it may be too high, never too low.
         recorded = case.memory_peak_bytes or 0
         assert 0.5 < told.peak_bytes / recorded < 1.02, (name, told.peak_bytes, recorded)
     baseline = throughput["baseline"].predicted
-    assert baseline is not None
     assert (baseline.step_seconds, baseline.peak_bytes) == (None, None)
 
 
@@ -96,7 +90,6 @@ def test_parts_make_up_a_step_and_two_ranks_send_gradients(throughput: dict[str,
     for block in ours.blocks:
         assert set(block.parts) == {"data", "forward", "exchange", "backward", "optimizer"}
         assert sum(block.parts.values()) > 0
-        assert block.network_bytes is not None
         assert block.network_bytes > 4 * ours.parameters  # each rank sends half of the gradient, and half the weights
 
 
@@ -105,7 +98,6 @@ def test_where_it_was_measured_is_in_it(throughput: dict[str, Case]) -> None:
     assert (case.hardware.nodes, case.hardware.ranks, case.hardware.jobs) == (1, 2, 1)  # on one host
     assert case.hardware.pinned
     assert case.hardware.cores == len(os.sched_getaffinity(0))
-    assert case.hardware.matmul_tflops is not None
     assert case.hardware.matmul_tflops == throughput["baseline"].hardware.matmul_tflops
     assert case.hardware.matmul_tflops != throughput["bf16"].hardware.matmul_tflops  # a type has a rate of its own
     assert case.hardware.peak_tflops is None
@@ -208,7 +200,6 @@ def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> 
 def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
     found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
-    assert found is not None
     found = found.model_copy(update={"measures": SUITE.measures})
     (outcome,) = ran(found, nodes=2)
     assert outcome.failure == ""

@@ -34,7 +34,6 @@ def weights(run: RunConfig) -> int:
 
 def taken(run: RunConfig, ranks: Ranks, **spec: object) -> Memory:
     case = memories(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
-    assert case is not None
     return case.device
 
 
@@ -70,15 +69,12 @@ def test_on_gpus_deepspeed_has_buckets_and_flattens_weights_where_there_is_room(
     kinds = {stage: VariantSpec(name="zero", kind=f"DeepSpeed ZeRO-{stage}") for stage in (1, 2, 3)}
     for stage, bucket_bytes in ((1, 4 * 10**9), (2, 4 * 10**9), (3, 2 * 10**9)):
         on_cpus, on_gpus = memories(kinds[stage], run, Ranks(8, 8)), memories(kinds[stage], run, large)
-        assert on_cpus is not None
-        assert on_gpus is not None
         assert on_gpus.device.states == on_cpus.device.states + bucket_bytes
         assert on_gpus.host == Memory()
     assert taken(run, large, kind="DeepSpeed ZeRO-3").weights == weights(run) // 8 + 2 * 10**9
     for stage in (1, 2):
         assert taken(run, large, kind=f"DeepSpeed ZeRO-{stage}").built == 2 * weights(run)
         without_room = memories(kinds[stage], run, small)
-        assert without_room is not None
         assert without_room.device.built == weights(run)
         assert without_room.host == Memory(built=2 * weights(run))
 
@@ -118,14 +114,12 @@ def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> No
     run = a_run(model=DEEP, parallel={"cpu_offload": True}, train={"param_dtype": "fp32"})
     ranks = Ranks(8, 8, 80 * GIB, 100 * GIB)
     offloaded = memories(FSDP, run, ranks)
-    assert offloaded is not None
     assert offloaded.device.states < 0.2 * weights(run), "blocks that are gathered, one after the other"
     assert offloaded.device.rest == 0
     assert offloaded.host.states == pytest.approx(4 * weights(run) / 8, rel=0.01)
     for kind, copies in (("baseline", 5), ("torch DDP", 4)):
         assert taken(run, ranks, kind=kind).states == copies * weights(run)
     on_cpu = memories(FSDP, run, Ranks(8, 8, 80 * GIB))
-    assert on_cpu is not None
     assert on_cpu.device.states >= 4 * weights(run) // 8, "there the host's memory is what computes"
 
 

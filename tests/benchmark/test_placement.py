@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import Memories, Memory, memories, taking_turns
+from convoy.benchmark.memory_estimate import Memories, memories, taking_turns
 from convoy.benchmark.placement import SHARE_OF_STATES, fitted
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.suites.scaling import fewest_ranks
@@ -36,29 +36,6 @@ def gangs(suite: str, ranks: Ranks, model: str = "tiny", **run: object) -> list[
     config = BenchConfig.model_validate({"suites": [suite], "models": [model], "run": run})
     found = plan(config, {model: run_of(config, model)}, ranks)
     return [group for group in found if "model-parallel" not in group.name]
-
-
-def test_the_state_of_a_case_is_what_a_rank_holds_of_it() -> None:
-    run = RunConfig.model_validate({"train": {"param_dtype": "bf16"}})
-    ranks = Ranks(8, 4)
-
-    def of_case(**spec: object) -> Memory:
-        case = memories(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
-        assert case is not None
-        return case.device
-
-    between_steps = once(run) * 3 // 4
-    assert of_case().rest == between_steps // 8
-    assert of_case(changes={"parallel": {"strategy": "hsdp"}}).rest == between_steps // 4
-    assert of_case(changes={"parallel": {"strategy": "hsdp"}}, ranks=2).rest == between_steps // 2
-    assert of_case(changes={"parallel": {"strategy": "ddp"}}).rest == between_steps
-    assert of_case(kind="baseline").states == once(run) * 5 // 4
-    assert of_case(kind="baseline", ranks=1).states == once(run)
-    zero = {f"ZeRO-{stage}": of_case(kind=f"DeepSpeed ZeRO-{stage}").states for stage in (1, 2, 3)}
-    bf16 = {"ZeRO-1": once(run) * 11 // 32, "ZeRO-2": once(run) * 15 // 64, "ZeRO-3": once(run) // 8}
-    assert zero == bf16
-    assert of_case(ranks=1) == of_case(ranks=1, at_once=True)
-    assert of_case(ranks=1).rest == between_steps
 
 
 def test_where_there_is_room_for_all_nothing_changes() -> None:
@@ -107,14 +84,6 @@ def test_a_case_with_a_reference_of_its_own_has_that_in_its_gang() -> None:
         names = [spec.name for spec in gang.variants]
         assert gang.baseline in names
         assert all(gang.baseline_of(spec) in [*names, None] for spec in gang.variants)
-
-
-def test_what_has_no_room_beside_its_reference_is_refused_with_both() -> None:
-    (whole,) = gangs("throughput", Ranks(1, 1))
-    (alone,) = fitted(whole, Ranks(1, 1, int(turns(2) * once(whole.run)) - 1))
-    assert [spec.name for spec in alone.variants] == ["ours"]
-    assert {each.spec.name for each in alone.refused} == {spec.name for spec in whole.variants} - {"ours"}
-    assert alone.refused[0].reason.startswith("needs, next to ours, at least ")
 
 
 def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None:

@@ -45,7 +45,6 @@ def turns(rank: int, folder: str, amount: MeasureConfig) -> tuple[dict[str, Meas
     log: list[str] = []
     variants = [Sleeper("a", 0.002, log), Sleeper("b", 0.004 + 0.004 * rank, log, first_steps=0.05)]
     group = dist.group.WORLD
-    assert group is not None
     mesh: Any = None
     ranks = Ranks(place(rank, 2), torch.device("cpu"), mesh, group, group)
     return measure(variants, amount, ranks), log

@@ -28,7 +28,6 @@ def test_a_wrong_step_time_is_told() -> None:
     report = fold_cases(whole())
     group, *others = report.groups
     case, *rest = group.cases
-    assert case.step_seconds is not None
     wrong = case.model_copy(update={"step_seconds": _times(case.step_seconds, 1.2)})
     told = report.model_copy(update={"groups": (group.model_copy(update={"cases": (wrong, *rest)}), *others)})
     assert not audited(told).consistent

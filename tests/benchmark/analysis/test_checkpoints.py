@@ -16,15 +16,12 @@ assert RATE is not None
 
 def test_rates_are_those_of_one_writer() -> None:
     (found,) = checkpoints(saves())
-    assert found.save_rate is not None
-    assert found.restore_rate is not None
     assert (found.save_rate.median, found.restore_rate.median) == (pytest.approx(1e9), pytest.approx(2e9))
     assert (found.writers, found.state_bytes) == (2, 1.2e9)
 
 
 def test_what_a_save_costs_is_its_block_less_the_block_beside_it() -> None:
     (found,) = checkpoints(saves())
-    assert found.extra is not None
     assert found.extra.estimate == pytest.approx(5 * (0.52 - 0.5), rel=0.3)  # five steps in a block
     assert found.extra.low <= 5 * 0.02 <= found.extra.high
 
@@ -42,7 +39,6 @@ def test_what_a_save_costs_is_its_block_less_the_block_beside_it() -> None:
 def test_the_slowest_decides(
     state: float, writers: int, storage: float | None, network: float | None, seconds: float, limit: str
 ) -> None:
-    assert RATE is not None
     found = predict("save", state, writers, RATE, storage, network)
     assert (found.seconds, found.limit) == (pytest.approx(seconds), limit)
     assert found.low <= found.seconds <= found.high

@@ -29,7 +29,6 @@ def cases() -> list[Case]:
 
 def test_errors_are_of_the_prediction_over_what_was_measured() -> None:
     found = predicted(cases())
-    assert found is not None
     errors = {(pair.what, pair.case): round(pair.error, 2) for pair in found.pairs}
     assert errors == {
         ("step time", "ours"): 0.1, ("step time", "bf16"): -0.05, ("memory peak", "ours"): 0.0,
@@ -43,7 +42,6 @@ def test_errors_are_of_the_prediction_over_what_was_measured() -> None:
 
 def test_what_was_not_predicted_is_told_once_with_the_reason() -> None:
     found = predicted(cases())
-    assert found is not None
     told = {(each.what, each.why): each.cases for each in found.not_predicted}
     assert told["step time", "not Convoy's own step"] == ("baseline (throughput)",)
     assert told["memory peak", "compiled"] == ("bf16 (throughput)",)
@@ -58,7 +56,6 @@ def test_results_that_predicted_nothing_have_no_such_section() -> None:
 
 def test_constants_are_told_of_times_alone() -> None:
     found = predicted([said(a_case("ours"), why_no_step="nobody knows", peak_bytes=800_000_000)])
-    assert found is not None
     assert (found.calibrations, found.machines) == ((), ())
 
 

@@ -29,7 +29,6 @@ def two(rank: int, folder: str) -> Ranks:
     own = {"rank": rank, "host_rank": rank, "local_rank": rank, "node": 0, "nodes": 1}
     place = Place(**own, nproc_per_node=2, host_ranks=2, threads=1)
     group = dist.group.WORLD
-    assert group is not None
     return Ranks(place, torch.device("cpu"), build_mesh(ParallelConfig(), "cpu", 2, 2), group, group)
 
 

@@ -137,15 +137,6 @@ def _at(found: list[Span], time: float) -> bool:
 
 
 @given(timelines())
-def test_shares_are_of_the_whole_and_none_is_negative(timeline: Timeline) -> None:
-    found = shares(timeline)
-    assert list(found.parts) == list(SHARES)
-    assert sum(found.parts.values()) == pytest.approx(1.0)
-    assert all(0 <= share <= 1 for share in found.parts.values())
-    assert 0 <= found.hidden <= 1
-
-
-@given(timelines())
 def test_each_moment_is_counted_for_the_first_that_claims_it(timeline: Timeline) -> None:
     """Beside a count of quarters, into which all spans fall."""
     counted = dict.fromkeys(SHARES, 0)
@@ -162,21 +153,6 @@ def test_each_moment_is_counted_for_the_first_that_claims_it(timeline: Timeline)
     assert found.hidden == pytest.approx(hidden / quarters, abs=1e-9)
 
 
-@given(timelines(), st.randoms(use_true_random=False))
-def test_the_order_of_the_spans_does_not_matter(timeline: Timeline, order: random.Random) -> None:
-    def shuffled(found: list[Span]) -> list[Span]:
-        return order.sample(found, len(found))
-
-    other = Timeline(
-        timeline.begin,
-        timeline.end,
-        {part: shuffled(list(timeline.work[part])) for part in order.sample(PARTS, len(PARTS))},
-        shuffled(list(timeline.collectives)),
-        shuffled(list(timeline.waits)),
-    )
-    assert shares(other) == shares(timeline)
-
-
 @given(spans, spans)
 def test_what_is_left_and_what_was_taken_are_all_there_is(first: list[Span], second: list[Span]) -> None:
     one, other = merged(first), merged(second)
@@ -184,24 +160,6 @@ def test_what_is_left_and_what_was_taken_are_all_there_is(first: list[Span], sec
     assert length(without(one, other)) == pytest.approx(length(both) - length(other))
     assert without(one, one) == []
     assert without(one, []) == one
-
-
-def test_a_step_reckoned_by_hand() -> None:
-    """Of ten seconds: a wait of one, forward of three, one second in which nothing happens, backward of three while a
-    collective of four began, the optimizer."""
-    found = shares(
-        Timeline(
-            begin=0,
-            end=10,
-            work={"forward": [Span(1, 3), Span(2, 4)], "backward": [Span(5, 8)], "optimizer": [Span(9, 12)]},
-            collectives=[Span(5, 9)],
-            waits=[Span(-1, 1)],
-        )
-    )
-    assert found.parts == pytest.approx(
-        {"forward": 0.3, "backward": 0.3, "optimizer": 0.1, "communication": 0.1, "data": 0.1, "idle": 0.1}
-    )
-    assert found.hidden == pytest.approx(0.3)
 
 
 def test_no_time_has_no_shares() -> None:

@@ -53,14 +53,6 @@ def test_time_and_cost_on_all_machines_are_in_one_table() -> None:
     assert hours["4 × p4d.24xlarge (p4d)"] != hours["4 × p5.48xlarge (p5)"]
 
 
-def test_of_gpus_without_a_price_the_time_is_told_and_of_a_cpu_nothing() -> None:
-    nowhere = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
-    unpriced = [case.model_copy(update={"config": nowhere}) for case in on_p5()]
-    page = page_of_several(reports({"p4d": whole(), "p5": unpriced}))
-    _, training = (b for b in blocks_below(page, COST) if isinstance(b, Table))
-    assert {row[1] for row in training.rows} == {"4 × p4d.24xlarge (p4d)", "4 × p5.48xlarge (p5)"}
-
-
 def test_models_stand_together_and_the_same_machines_of_two_folders_are_two_rows() -> None:
     small: dict[str, Any] = {"baseline": None, "hardware": GPUS, "config": GPU_CONFIG}
     monday = [*strategies(), a_case(model="a", group="a", **small)]

@@ -44,11 +44,6 @@ def test_losses_that_are_not_finite_come_back_too(tmp_path: Path) -> None:
     assert case.losses[2] == math.inf
 
 
-def test_the_same_case_is_the_same_bytes(tmp_path: Path) -> None:
-    first = write_case(tmp_path / "a", a_case()).read_bytes()
-    assert write_case(tmp_path / "b", a_case()).read_bytes() == first
-
-
 def test_names_that_are_no_file_names_are_made_ones(tmp_path: Path) -> None:
     path = write_case(tmp_path, a_case("fsdp + tensor / 2"))
     assert path.name == "throughput-a1-fsdp-tensor-2.json"

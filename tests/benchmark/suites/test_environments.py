@@ -41,7 +41,6 @@ def gang_case(turn: Turn, seconds: float, **changed: Any) -> Case:
     """Of one gang, which ran later than those before it; its blocks spread around `seconds`."""
     blocks = tuple(Block(number=i, steps=2, seconds=seconds * x, cpu_seconds=1) for i, x in enumerate((0.9, 1, 1.3)))
     environment = turn.group.environment
-    assert environment is not None
     provenance = PROVENANCE.model_copy(
         update={
             "measured": PROVENANCE.measured + timedelta(minutes=int(turn.group.name.rpartition("-")[2])),
@@ -100,7 +99,6 @@ def test_an_environment_that_fails_ends_its_group_with_its_name(tmp_path: Path) 
     def run_gang(group: Group, script: Script) -> None:
         started.append(group.name)
         given = Group.model_validate_json(Path(script.args[0]).read_text())
-        assert given.environment is not None
         if given.environment.name == "EFA":
             raise GangFailedError("rank 1: no such provider")
         write_case(Path(script.args[1]), gang_case(Turn(0, "TCP", given), 1.0))

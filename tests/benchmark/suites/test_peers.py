@@ -76,7 +76,6 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
     found = {}
     for variant in variants:
         taken = footprint(variant, ranks)
-        assert taken is not None
         found[variant.name] = Trained(losses[variant.name], variant.held_bytes, taken, built[variant.name])
     assert before == (F.linear, torch.get_num_threads(), dict(os.environ))
     for variant in variants:
@@ -117,7 +116,6 @@ def _as_reckoned(config: RunConfig, found: dict[str, Trained]) -> None:
     """What was told to be taken at least, is."""
     for kind in PEERS:
         reckoned = memories(VariantSpec(name=kind, kind=kind), config, GangRanks(2, 2))
-        assert reckoned is not None
         assert found[kind].taken.peak >= reckoned.device.states, kind
         assert found[kind].built >= reckoned.device.built, kind
         if kind == "accelerate FSDP2":
@@ -142,7 +140,6 @@ def test_a_gang_measures_them_beside_our_own(tmp_path: Path) -> None:
     for case in cases.values():
         assert losses_agree(case, cases["ddp"], 1e-4)
         assert case.values[STATE_BYTES] >= 12 * case.parameters / 2
-        assert case.memory_peak_bytes is not None
         assert case.memory_peak_bytes == sum(case.values[name] for name in MEMORY_PARTS.values())
     assert speedup(cases["DeepSpeed ZeRO-3"], cases["fsdp"]).n == 6
     assert "accelerate" in cases["accelerate FSDP2"].provenance.versions
@@ -178,7 +175,6 @@ def told_apart(rank: int, path: str, group: Group) -> str:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
     control = dist.group.WORLD
-    assert control is not None
     mesh: Any = None
     ranks = Ranks(place(rank, 2), torch.device("cpu"), mesh, control, control)
     check_same_cases(group, ranks)
