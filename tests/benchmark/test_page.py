@@ -9,7 +9,7 @@ from convoy.benchmark.analysis.history import earlier_runs
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
 from convoy.display.markdown import to_markdown
-from convoy.display.page import Callout, Chart, Heading, Page, Table, Text, Value, Values
+from convoy.display.page import Callout, Chart, Page, Table, Text, Value, Values
 from tests.benchmark.cases import (
     GPU_CONFIG,
     HARDWARE,
@@ -21,47 +21,28 @@ from tests.benchmark.cases import (
     throughput,
     whole,
 )
-
-
-def _of(page: Page, kind: type) -> list[Any]:
-    return [block for block in page.blocks if isinstance(block, kind)]
+from tests.benchmark.reading import below, headings, of, row
 
 
 def _value(page: Page, title: str) -> Value:
-    items: list[Value] = [v for values in _of(page, Values) for v in values.items]
+    items: list[Value] = [v for values in of(page, Values) for v in values.items]
     return next(v for v in items if v.title == title)
 
 
-def _headings(page: Page) -> list[str]:
-    return [heading.text for heading in _of(page, Heading)]
-
-
-def _below(page: Page, heading: str, kind: type) -> list[Any]:
-    blocks = list(page.blocks)
-    start = next(i for i, block in enumerate(blocks) if isinstance(block, Heading) and block.text == heading)
-    end = next((i for i in range(start + 1, len(blocks)) if isinstance(blocks[i], Heading)), len(blocks))
-    return [block for block in blocks[start:end] if isinstance(block, kind)]
-
-
-def _row(table: Table, first: str) -> dict[str, str]:
-    (row,) = [row for row in table.rows if row[0] == first]
-    return dict(zip(table.headers, row, strict=True))
-
-
 def test_a_whole_benchmark_has_every_section_in_order() -> None:
-    assert _headings(benchmark_page(whole())) == SECTIONS
+    assert headings(benchmark_page(whole())) == SECTIONS
 
 
 def test_sections_with_nothing_to_tell_do_not_appear() -> None:
     page = benchmark_page([a_case(baseline=None)])
-    assert _headings(page) == [
+    assert headings(page) == [
         "Benchmark",
         "Throughput",
         "Cost and time to train (computed)",
         "Audit of these figures",
         "Provenance",
     ]
-    assert not _of(page, Chart)
+    assert not of(page, Chart)
 
 
 def test_the_headline_is_of_ours_with_its_interval() -> None:
@@ -85,22 +66,22 @@ def test_a_machine_without_a_price_has_no_cost_and_the_page_says_why() -> None:
     page = benchmark_page(throughput())
     assert _value(page, "Cost").value == "—"
     assert _value(page, "Cost").subtitle.startswith("not known: AMD EPYC 7R13 has no price because")
-    assert not _below(page, "Cost and time to train (computed)", Table)
+    assert not below(page, "Cost and time to train (computed)", Table)
     why = _value(page, "Cost").subtitle.removeprefix("not known: ")
-    (told,) = _below(page, "Cost and time to train (computed)", Text)
+    (told,) = below(page, "Cost and time to train (computed)", Text)
     assert told == Text(f"No cost of tiny on AMD EPYC 7R13: {why}.")
 
 
 def test_models_without_a_price_share_a_sentence() -> None:
     page = benchmark_page([a_case(), a_case(group="b2", model="gpt-1b")])
-    (told,) = _below(page, "Cost and time to train (computed)", Text)
+    (told,) = below(page, "Cost and time to train (computed)", Text)
     assert told.text.startswith("No cost of tiny, gpt-1b on AMD EPYC 7R13: ")
 
 
 def test_of_gpus_without_a_price_the_time_is_told() -> None:
     nowhere = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
     page = benchmark_page([case.model_copy(update={"config": nowhere}) for case in strategies()])
-    (table,) = _below(page, "Cost and time to train (computed)", Table)
+    (table,) = below(page, "Cost and time to train (computed)", Table)
     assert table.headers == ("Model", "Machines", "Case", "Tokens", "Time")
     assert [row[3] for row in table.rows] == ["100 B", "500 B", "1.00 T"]
     assert all(row[4].endswith(("h", " days")) for row in table.rows)
@@ -115,10 +96,10 @@ def test_on_spot_the_headline_is_the_price_of_spot_and_says_what_is_not_in_it() 
 
 
 def test_a_table_has_a_row_for_each_case_and_says_where_no_difference_was_seen() -> None:
-    (table,) = _below(benchmark_page(throughput()), "Throughput", Table)
-    assert _row(table, "ours")["Speedup"] == "reference"
-    assert _row(table, "fused AdamW")["Speedup"].startswith("no difference detected: ")
-    slow = _row(table, "baseline")
+    (table,) = below(benchmark_page(throughput()), "Throughput", Table)
+    assert row(table, "ours")["Speedup"] == "reference"
+    assert row(table, "fused AdamW")["Speedup"].startswith("no difference detected: ")
+    slow = row(table, "baseline")
     assert slow["Speedup"].startswith("0.50")
     assert float(slow["CPU time per token"].partition("×")[0]) == pytest.approx(2.0, rel=0.02)
     assert slow["Memory peak"] == "1.60 GB"
@@ -136,13 +117,13 @@ def test_cases_that_are_compared_with_different_ones_say_with_which() -> None:
         a_case("accelerate FSDP2", 1.25, seed=3, baseline="fsdp", values={"state_bytes": 4.2e6}, **shared),
     ]
     page = benchmark_page(cases)
-    (table,) = _below(page, "Strategies side by side", Table)
-    assert _row(table, "accelerate FSDP2")["Speedup"].startswith("0.80")
-    assert _row(table, "accelerate FSDP2")["Speedup"].endswith(", over fsdp")
-    assert _row(table, "fsdp")["Speedup"].endswith(", over ddp")
-    assert _row(table, "accelerate FSDP2")["State of a rank"] == "4.20 MB"
+    (table,) = below(page, "Strategies side by side", Table)
+    assert row(table, "accelerate FSDP2")["Speedup"].startswith("0.80")
+    assert row(table, "accelerate FSDP2")["Speedup"].endswith(", over fsdp")
+    assert row(table, "fsdp")["Speedup"].endswith(", over ddp")
+    assert row(table, "accelerate FSDP2")["State of a rank"] == "4.20 MB"
     assert "Largest model" not in table.headers
-    charts = {chart.title: chart for chart in _below(page, "Strategies side by side", Chart)}
+    charts = {chart.title: chart for chart in below(page, "Strategies side by side", Chart)}
     assert set(charts) == {"Throughput", "Speedup over ddp", "Speedup over fsdp"}
     assert list(charts["Speedup over fsdp"].series) == ["accelerate FSDP2"]
 
@@ -157,10 +138,10 @@ def test_the_largest_model_is_told_as_computed_with_what_it_was_computed_of_also
         a_case("ddp", baseline="fsdp", status="refused", reason="no room", blocks=(), values=of_ddp, **shared),
     ]
     page = benchmark_page(cases)
-    (table,) = _below(page, "Strategies side by side", Table)
-    assert _row(table, "fsdp")["Largest model"] == "40.0 B, 241 layers"
-    assert _row(table, "ddp")["Largest model"] == "5.00 B, 30 layers"
-    meant = next(text.text for text in _below(page, "Strategies side by side", Text) if "Largest" in text.text)
+    (table,) = below(page, "Strategies side by side", Table)
+    assert row(table, "fsdp")["Largest model"] == "40.0 B, 241 layers"
+    assert row(table, "ddp")["Largest model"] == "5.00 B, 30 layers"
+    meant = next(text.text for text in below(page, "Strategies side by side", Text) if "Largest" in text.text)
     assert meant.startswith("Largest model: computed, not measured.")
     assert "80.0 GB of memory of a rank, and 100 GB of its host's" in meant
     assert "Largest model: computed, not measured." in to_markdown(page)
@@ -169,8 +150,8 @@ def test_the_largest_model_is_told_as_computed_with_what_it_was_computed_of_also
 
 def test_a_known_peak_gives_mfu() -> None:
     """1,048,576 tokens in 1.4 s at 7.2 GFLOP each on 32 ranks of 312 TFLOP/s: 54 %."""
-    (table,) = _below(benchmark_page(strategies()), "Strategies side by side", Table)
-    assert float(_row(table, "ddp")["MFU"].removesuffix(" %")) == pytest.approx(54.0, rel=0.02)
+    (table,) = below(benchmark_page(strategies()), "Strategies side by side", Table)
+    assert float(row(table, "ddp")["MFU"].removesuffix(" %")) == pytest.approx(54.0, rel=0.02)
     assert "Share of matmul rate" not in table.headers
 
 
@@ -182,47 +163,47 @@ def test_losses_that_differ_are_told_before_any_number() -> None:
     assert callout.title == "zero-3 (strategies, gpt-1b): losses differ from those of ddp"
     assert "up to 6.33 % off" in callout.text
     assert callout.tone == "bad"
-    (table,) = _below(page, "Strategies side by side", Table)
-    assert _row(table, "zero-3")["Losses"] == "DIFFER BY 6.33 %"
+    (table,) = below(page, "Strategies side by side", Table)
+    assert row(table, "zero-3")["Losses"] == "DIFFER BY 6.33 %"
 
 
 def test_drifting_step_times_are_told() -> None:
     page = benchmark_page([a_case(baseline=None, steady=False)])
-    (callout,) = _of(page, Callout)
+    (callout,) = of(page, Callout)
     assert callout.tone == "warning"
     assert callout.text.startswith("ours (throughput): warm-up ended after 16 steps")
     assert "measure.warm_up_most" in callout.text
-    (table,) = _below(page, "Throughput", Table)
+    (table,) = below(page, "Throughput", Table)
     assert table.rows[0][-1] == "16 steps, still drifting"
 
 
 def test_charts_have_every_case_with_its_interval_and_a_line_at_one() -> None:
-    rates, speedups = _below(benchmark_page(throughput()), "Throughput", Chart)
+    rates, speedups = below(benchmark_page(throughput()), "Throughput", Chart)
     assert list(rates.series) == ["ours", "fused AdamW", "eager", "baseline"]
     values = rates.spec["data"]["values"]
     assert all(v["low"] < v["value"] < v["high"] for v in values)
     assert [layer["data"]["values"] for layer in speedups.spec["layer"] if "data" in layer] == [[{"at": 1}]]
     assert {v["name"] for v in speedups.spec["data"]["values"]} == {"baseline", "eager", "fused AdamW"}
     assert "no difference detected" in {v["told"] for v in speedups.spec["data"]["values"]}
-    for chart in _of(benchmark_page(whole()), Chart):
+    for chart in of(benchmark_page(whole()), Chart):
         json.dumps(chart.spec, allow_nan=False)
 
 
 def test_parts_of_a_step_have_their_time_and_their_share() -> None:
     page = benchmark_page(throughput())
-    (chart,) = _below(page, "Step time", Chart)
+    (chart,) = below(page, "Step time", Chart)
     assert chart.title == "Step time, throughput"
     assert list(chart.series) == ["ours"]
-    (table,) = _below(page, "Step time", Table)
+    (table,) = below(page, "Step time", Table)
     assert table.headers == ("Case", "data", "forward", "backward", "optimizer", "exchange")
     assert table.rows[0][:3] == ("ours", "10.0 ms (2.08 %)", "150 ms (31.2 %)")
 
 
 def test_memory_is_beside_the_baseline_s() -> None:
-    (chart,) = _below(benchmark_page(strategies()[:2]), "Memory", Chart)
+    (chart,) = below(benchmark_page(strategies()[:2]), "Memory", Chart)
     assert chart.series == {"ddp": (28.0,), "fsdp": (9.0,)}
     assert [v["told"] for v in chart.spec["data"]["values"]] == ["28.0 GB", "9.00 GB, 32.1 %"]
-    assert "Memory" not in _headings(benchmark_page(strategies()[:1]))
+    assert "Memory" not in headings(benchmark_page(strategies()[:1]))
 
 
 def test_the_memory_suite_tells_what_each_saves_and_what_that_costs() -> None:
@@ -237,29 +218,29 @@ def test_the_memory_suite_tells_what_each_saves_and_what_that_costs() -> None:
                values={**parts, "memory_step_bytes": 98e6}),
     ]  # fmt: skip
     page = benchmark_page(cases)
-    (chart,) = _below(page, "Memory", Chart)
+    (chart,) = below(page, "Memory", Chart)
     assert chart.series == {name: (pytest.approx(peak),) for name, peak in
                             {"plain": 100e6, "recomputed": 60e6, "loss at once": 110e6}.items()}  # fmt: skip
     assert {v["part"] for v in chart.spec["data"]["values"]} == {"parameters", "optimizer", "step"}
     assert sum(v["value"] for v in chart.spec["data"]["values"] if v["name"] == "recomputed") == pytest.approx(60)
-    (table,) = _below(page, "Memory", Table)
-    told = {name: _row(table, name)["Saved"] for name in chart.series}
+    (table,) = below(page, "Memory", Table)
+    told = {name: row(table, name)["Saved"] for name in chart.series}
     assert told == {"plain": "", "recomputed": "40.0 %", "loss at once": "10.0 % more"}
-    assert _row(table, "recomputed")["Throughput"].startswith("0.8")
-    assert _row(table, "recomputed")["Fragmentation"] == "10.0 %"
+    assert row(table, "recomputed")["Throughput"].startswith("0.8")
+    assert row(table, "recomputed")["Fragmentation"] == "10.0 %"
     assert "Gradients" not in table.headers
-    assert "Further figures" not in _headings(page)
+    assert "Further figures" not in headings(page)
 
 
 def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> None:
     page = benchmark_page(scaling())
-    throughput_chart, efficiency = _below(page, "Scaling", Chart)
+    throughput_chart, efficiency = below(page, "Scaling", Chart)
     assert set(efficiency.series) == {"weak", "strong", "independent jobs"}
     assert efficiency.series["weak"][0] == 1.0
     assert efficiency.series["strong"][1] == pytest.approx(0.8, rel=0.03)
     ideal = throughput_chart.spec["layer"][0]["data"]["values"]
     assert ideal[1]["value"] == 2 * ideal[0]["value"]
-    (table,) = _below(page, "Scaling", Table)
+    (table,) = below(page, "Scaling", Table)
     weak = dict(zip(table.headers, table.rows[1], strict=True))
     assert [row[:2] for row in table.rows] == [
         ("reference", "1"), ("weak", "2"), ("strong", "2"), ("independent jobs", "2"),
@@ -276,12 +257,12 @@ def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
     silent = [
         case.model_copy(update={"values": {"weak": 1.0}}) if case.name == "weak" else case for case in scaling()[:2]
     ]
-    texts = [text.text for text in _of(benchmark_page(silent), Text)]
+    texts = [text.text for text in of(benchmark_page(silent), Text)]
     assert any(text.startswith("Communication was not measured") for text in texts)
 
 
 def test_prices_stand_with_their_day_and_source() -> None:
-    offers, training = _below(benchmark_page(strategies()), "Cost and time to train (computed)", Table)
+    offers, training = below(benchmark_page(strategies()), "Cost and time to train (computed)", Table)
     demand, spot = offers.rows
     assert demand[:4] == ("gpt-1b", "4 × p4d.24xlarge, us-east-1", "on-demand", "87.83")
     assert spot[3] == "39.60 (26.12 to 55.96 by zone)"
@@ -294,23 +275,23 @@ def test_prices_stand_with_their_day_and_source() -> None:
 
 def test_what_did_not_run_is_told_with_its_reason() -> None:
     page = benchmark_page(whole())
-    (table,) = _below(page, "Refused and failed", Table)
+    (table,) = below(page, "Refused and failed", Table)
     assert set(table.rows) == {
         ("strategies", "pipeline", "refused", "needs 80 GB, has 40 GB"),
         ("strategies", "tensor", "failed", "rank 3: CUDA error"),
     }
-    (missing,) = _below(page, "Not measured here", Table)
+    (missing,) = below(page, "Not measured here", Table)
     assert missing.rows[0][:2] == ("GPU utilisation", "no GPU: NVML has nothing to tell")
 
 
 def test_a_benchmark_of_which_nothing_ran_still_tells_why() -> None:
     page = benchmark_page([a_case(status="failed", reason="no room", blocks=())])
-    assert _headings(page) == ["Benchmark", "Refused and failed", "Provenance"]
+    assert headings(page) == ["Benchmark", "Refused and failed", "Provenance"]
     assert _value(page, "Throughput") == Value("Throughput", "—", "no case was measured", "warning")
 
 
 def test_no_case_at_all_is_a_page_too() -> None:
-    (callout,) = _of(benchmark_page([]), Callout)
+    (callout,) = of(benchmark_page([]), Callout)
     assert callout.title == "Nothing was measured"
 
 
@@ -318,30 +299,30 @@ def test_a_regression_is_marked_in_the_history() -> None:
     case = a_case(baseline=None)
     rates = [4600.0 + 10 * (-1) ** i for i in range(12)] + [4100.0 + 10 * (-1) ** i for i in range(4)]
     page = benchmark_page([case], earlier_runs(runs_of(case, rates)))
-    (table,) = _below(page, "History", Table)
+    (table,) = below(page, "History", Table)
     assert "REGRESSION by 10" in table.rows[0][3]
     assert "since 2026-11-18" in table.rows[0][3]
     assert table.rows[0][4] == "none yet: too few runs since the last change"
-    (chart,) = _below(page, "History", Chart)
+    (chart,) = below(page, "History", Chart)
     assert chart.spec["layer"][0]["data"]["values"] == [{"run": 12.5}]
 
 
 def test_a_history_that_is_too_short_says_so() -> None:
     case = a_case(baseline=None)
     page = benchmark_page([case], earlier_runs(runs_of(case, [4000.0, 4100.0])))
-    assert _below(page, "History", Table)[0].rows[0][3] == "too few runs: 11 more runs needed"
-    (text,) = _below(benchmark_page([case], {}), "History", Text)
+    assert below(page, "History", Table)[0].rows[0][3] == "too few runs: 11 more runs needed"
+    (text,) = below(benchmark_page([case], {}), "History", Text)
     assert text.text.startswith("No earlier run has the same fingerprint")
 
 
 def test_figures_of_a_suite_that_the_page_does_not_know_are_shown() -> None:
     page = benchmark_page([a_case(baseline=None, values={"gaps_per_token": 0.0123})])
-    (table,) = _below(page, "Further figures", Table)
+    (table,) = below(page, "Further figures", Table)
     assert table.rows == (("throughput", "ours", "gaps_per_token", "0.0123"),)
 
 
 @pytest.mark.parametrize(
-    ("groups", "headings"),
+    ("groups", "expected"),
     [
         ({"a1": "tiny", "b2": "gpt-1b"}, ["Throughput: a1", "Throughput: b2"]),
         ({"throughput-gpt-1b": "gpt-1b", "throughput-tiny": "tiny"}, ["Throughput: gpt-1b", "Throughput: tiny"]),
@@ -352,16 +333,16 @@ def test_figures_of_a_suite_that_the_page_does_not_know_are_shown() -> None:
          ["Throughput: a", "Throughput: b, tensor and pipeline parallel, gang 2"]),
     ],
 )  # fmt: skip
-def test_groups_of_a_suite_are_told_apart_in_words(groups: dict[str, str], headings: list[str]) -> None:
+def test_groups_of_a_suite_are_told_apart_in_words(groups: dict[str, str], expected: list[str]) -> None:
     cases: list[Case] = [a_case(baseline=None, group=group, model=model) for group, model in groups.items()]
-    assert _headings(benchmark_page(cases))[1:3] == headings
+    assert headings(benchmark_page(cases))[1:3] == expected
 
 
 def test_the_baseline_is_told_who_it_is_and_charts_tell_over_what_they_are() -> None:
     page = benchmark_page(throughput())
-    about, *_ = _below(page, "Throughput", Text)
+    about, *_ = below(page, "Throughput", Text)
     assert "baseline: transformers in fp32 with DDP, eager, a model of the same shape." in about.text
-    _, speedups = _below(page, "Throughput", Chart)
+    _, speedups = below(page, "Throughput", Chart)
     assert "times as fast as ours" in json.dumps(speedups.spec)
     level = [a_case("ours", seed=1, baseline=None), a_case("baseline", seed=2, baseline="ours")]
     words = "no difference detected between ours and transformers in fp32 with DDP (the baseline); "
@@ -373,11 +354,11 @@ def test_the_baseline_is_told_who_it_is_and_charts_tell_over_what_they_are() -> 
 
 def test_provenance_tells_commit_versions_environment_and_hardware() -> None:
     page = benchmark_page(throughput())
-    hardware, origin = _below(page, "Provenance", Table)
+    hardware, origin = below(page, "Provenance", Table)
     assert hardware.rows[0][2:7] == ("AMD EPYC 7R13", "1", "2", "1", "2")
     assert {("Commit", "0123456789abcdef"), ("torch", "2.13.0+cpu"), ("OMP_NUM_THREADS", "1")} <= set(origin.rows)
     unknown = benchmark_page([a_case(hardware=HARDWARE.model_copy(update={"memory_bytes": 0, "matmul_tflops": None}))])
-    assert _below(unknown, "Provenance", Table)[0].rows[0][-2:] == ("not known", "not measured")
+    assert below(unknown, "Provenance", Table)[0].rows[0][-2:] == ("not known", "not measured")
 
 
 def test_origins_of_one_commit_that_contradict_each_other_in_nothing_are_told_together() -> None:
@@ -386,7 +367,7 @@ def test_origins_of_one_commit_that_contradict_each_other_in_nothing_are_told_to
     bare = first.provenance.model_copy(update={"environment": {}})
     other = first.provenance.model_copy(update={"versions": {"torch": "2.14.0"}})
     told = [first, *(a_case(str(i), provenance=each) for i, each in enumerate((packages, bare, other)))]
-    _, *origins = _below(benchmark_page(told), "Provenance", Table)
+    _, *origins = below(benchmark_page(told), "Provenance", Table)
     together, unset, apart = (set(origin.rows) for origin in origins)
     assert {("torch", "2.13.0+cpu"), ("transformers", "5.23.0"), ("OMP_NUM_THREADS", "1")} <= together
     assert not [row for row in unset if row[0] == "OMP_NUM_THREADS"]
@@ -396,7 +377,7 @@ def test_origins_of_one_commit_that_contradict_each_other_in_nothing_are_told_to
 def test_the_rate_of_a_matmul_is_told_for_each_type_of_number() -> None:
     slow = HARDWARE.model_copy(update={"matmul_tflops": 0.05})
     cases = [a_case(), a_case("fp32", hardware=slow, config={"train": {"param_dtype": "fp32"}})]
-    (hardware, *_) = _below(benchmark_page(cases), "Provenance", Table)
+    (hardware, *_) = below(benchmark_page(cases), "Provenance", Table)
     assert hardware.rows[0][-1] == "0.0500 (fp32), 0.100 (bf16)"
 
 

@@ -169,28 +169,12 @@ def test_neighbours_on_two_nodes_share_no_products() -> None:
     assert [spec.name for spec in model_parallel_variants(run, 2, in_node=False)] == ["fsdp 2", "pipeline 2"]
 
 
-@pytest.mark.parametrize(
-    ("tree", "told"),
-    [
-        ({"rounds": 3}, "rounds"),
-        ({"peers": ["megatron"]}, "peers"),
-        ({"measure": {"rounds": 3}}, "measure.rounds = 3"),
-        ({"models": []}, "models"),
-    ],
-)
-def test_a_bad_key_is_one_line(tree: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        resolve_bench(tree, {})
-    assert told in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("run", "told"), [({"trains": {}}, "trains"), ({"train": {"seed": "x"}}, "^run.train.seed = x")]
-)
-def test_a_bad_key_of_the_run_is_one_line(run: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        run_of(BenchConfig(run=run), "tiny")
+def test_a_bad_key_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"^measure.rounds = 3.*$"):
+        resolve_bench({"measure": {"rounds": 3}}, {})
+    for run, told in (({"trains": {}}, "trains"), ({"train": {"seed": "x"}}, "^run.train.seed = x")):
+        with pytest.raises(ConfigError, match=told):
+            run_of(BenchConfig(run=run), "tiny")
 
 
 def test_a_model_that_is_no_preset_is_refused() -> None:
@@ -266,13 +250,11 @@ def test_the_memory_suite_offloads_nothing_of_a_model_that_is_cut(cut: str) -> N
     assert {spec.name for spec in everything} - names == {"CPU offload", "all savers and CPU offload"}
 
 
-def test_the_memory_suite_takes_half_as_many_rounds() -> None:
-    config = BenchConfig.model_validate({"suites": ["memory"], "measure": {"rounds": 20}})
+@pytest.mark.parametrize(("rounds", "taken"), [(20, 10), (6, 6)])
+def test_the_memory_suite_takes_half_as_many_rounds(rounds: int, taken: int) -> None:
+    config = BenchConfig.model_validate({"suites": ["memory"], "measure": {"rounds": rounds}})
     (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(1, 1))
-    assert (group.measure.rounds, group.baseline) == (10, "as configured")
-    config = BenchConfig.model_validate({"suites": ["memory"], "measure": {"rounds": 6}})
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(1, 1))
-    assert group.measure.rounds == 6
+    assert (group.measure.rounds, group.baseline) == (taken, "as configured")
 
 
 def test_what_is_kept_in_host_memory_takes_none_of_the_devices() -> None:
@@ -300,10 +282,7 @@ def test_weak_scaling_grows_with_the_ranks_and_strong_does_not() -> None:
     ("ranks", "found"),
     [
         (Ranks(6, 1), [2, 6]),
-        (Ranks(3, 1), [3]),
-        (Ranks(8, 1), [2, 4, 8]),
         (Ranks(12, 3), [12]),  # 2 and 4 ranks are neither parts of a node of three nor whole nodes
-        (Ranks(24, 6), [2, 24]),
         (Ranks(16, 8), [2, 4, 8, 16]),
     ],
 )

@@ -7,12 +7,13 @@ import pytest
 
 from convoy.benchmark.analysis.sync import environments, levels, parts, significant, sync
 from convoy.benchmark.page import benchmark_page
-from convoy.benchmark.results.case import Case, Status
+from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.collectives import as_values
 from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
-from convoy.display.page import Callout, Heading, Page, Table, Text
+from convoy.display.page import Callout, Table, Text
 from convoy.stats.interval import Interval
 from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case, throughput
+from tests.benchmark.reading import headings, of
 from tests.benchmark.results.test_collectives import a_collective
 
 
@@ -46,19 +47,12 @@ def pair(faster: float, **changed: Any) -> list[Case]:
     return [first, a_case("EFA", 0.5 / faster, seed=4, baseline="TCP", provenance=on, **(shared | changed))]
 
 
-def callouts(page: Page) -> list[Callout]:
-    return [block for block in page.blocks if isinstance(block, Callout)]
-
-
 @pytest.mark.parametrize(
     ("share", "found"),
     [
-        (between(-0.05, 0.1), ("low",)),
-        (between(0.1, 0.199), ("low",)),
+        (between(-0.05, 0.199), ("low",)),
         (between(0.2, 0.3), ("middle",)),
         (between(0.4, 0.9), ("high",)),
-        (between(0.15, 0.25), ("low", "middle")),
-        (between(0.35, 0.45), ("middle", "high")),
         (between(0.1, 0.5), ("low", "middle", "high")),
     ],
 )
@@ -98,26 +92,18 @@ def test_too_few_blocks_tell_why_there_is_no_share() -> None:
     assert "5 pairs of blocks" in found.why
 
 
-@pytest.mark.parametrize("status", ["refused", "failed"])
-def test_without_the_ranks_alone_the_collectives_are_told_and_why_there_is_no_share(status: Status) -> None:
+def test_without_the_ranks_alone_the_collectives_are_told_and_why_there_is_no_share() -> None:
     alone, together = two(0.8)
-    missing: dict[str, Any] = {
-        "status": status,
-        "reason": "needs at least 89.4 GiB on a rank",
-        "blocks": (),
-        "values": {},
-    }
-    told = {"measured": PROVENANCE.measured + timedelta(seconds=9)}
-    missing["provenance"] = PROVENANCE.model_copy(update=told)
+    later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=9)})
+    reason = "needs at least 89.4 GiB on a rank"
+    missing = {"status": "refused", "reason": reason, "blocks": (), "values": {}, "provenance": later}
     page = benchmark_page([alone.model_copy(update=missing), together.model_copy(update={"baseline": None})])
-    tables = {block.headers[0]: block for block in page.blocks if isinstance(block, Table)}
+    tables = {table.headers[0]: table for table in of(page, Table)}
     assert [row[0] for row in tables["Collective"].rows] == ["all_reduce"]
     assert "Part" not in tables
-    (why,) = (
-        block.text for block in page.blocks if isinstance(block, Text) and "share of synchronisation" in block.text
-    )
+    (why,) = (text.text for text in of(page, Text) if "share of synchronisation" in text.text)
     assert why.startswith("The share of synchronisation is not known: ")
-    assert why.endswith(f"{status}: needs at least 89.4 GiB on a rank.")
+    assert why.endswith(f"refused: {reason}.")
 
 
 def test_results_without_the_ranks_alone_say_so() -> None:
@@ -135,14 +121,14 @@ def test_results_without_the_ranks_alone_say_so() -> None:
     ],
 )
 def test_each_level_has_its_words_and_what_to_do(seconds: float, title: str, action: str, tone: str) -> None:
-    (told,) = callouts(benchmark_page(two(seconds)))
+    (told,) = of(benchmark_page(two(seconds)), Callout)
     assert told.title.endswith(title)
     assert action in told.text
     assert told.tone == tone
 
 
 def test_an_interval_over_a_limit_says_so() -> None:
-    (told,) = callouts(benchmark_page(two(0.49 / 0.8)))
+    (told,) = of(benchmark_page(two(0.49 / 0.8)), Callout)
     assert "The interval crosses a limit" in told.text
     assert "below 20 %" in told.text
     assert "20 % to 40 %" in told.text
@@ -150,7 +136,7 @@ def test_an_interval_over_a_limit_says_so() -> None:
 
 
 def test_nothing_seen_is_no_share_below_zero() -> None:
-    (told,) = callouts(benchmark_page(two(0.5, update=0.0)))
+    (told,) = of(benchmark_page(two(0.5, update=0.0)), Callout)
     assert told.title.startswith("tiny: ")
     assert "(none to " in told.title
     assert "-" not in told.title
@@ -158,10 +144,9 @@ def test_nothing_seen_is_no_share_below_zero() -> None:
 
 def test_the_section_has_parts_and_bandwidths_and_they_are_no_further_figures() -> None:
     page = benchmark_page([*throughput(), *two(0.8), *pair(1.1)])
-    headings = [block.text for block in page.blocks if isinstance(block, Heading)]
-    assert headings[1:4] == ["Throughput", "Gradient synchronisation", "Environments compared"]
-    assert "Further figures" not in headings
-    tables = {block.headers[0]: block for block in page.blocks if isinstance(block, Table)}
+    assert headings(page)[1:4] == ["Throughput", "Gradient synchronisation", "Environments compared"]
+    assert "Further figures" not in headings(page)
+    tables = {table.headers[0]: table for table in of(page, Table)}
     assert ("sync in backward", "200 ms", "25.0 %") in tables["Part"].rows
     (row,) = tables["Collective"].rows  # 2 ** 20 bytes in 10 ms, of which two ranks send as many
     assert (row[1], row[3], row[4]) == ("1.05 MB", "105 MB/s", "105 MB/s")
@@ -172,14 +157,13 @@ def test_the_section_has_parts_and_bandwidths_and_they_are_no_further_figures() 
     [
         (2.0, True, "a significant speedup", "good"),
         (1.3, True, "not a significant speedup", "bad"),
-        (1.0, True, "not a significant speedup", "bad"),
         (1.3, False, "EFA over TCP: faster, 1.2", "plain"),
         (1.0, False, "no difference detected", "plain"),
         (0.5, False, "SLOWER", "warning"),
     ],
 )
 def test_a_pair_of_environments_has_a_verdict(faster: float, claimed: bool, told: str, tone: str) -> None:
-    (found,) = callouts(benchmark_page(pair(faster, values={RDMA_CLAIMED: 1.0} if claimed else {})))
+    (found,) = of(benchmark_page(pair(faster, values={RDMA_CLAIMED: 1.0} if claimed else {})), Callout)
     assert told in found.title
     assert ("not a significant" in found.title) == (claimed and faster < 1.5)
     assert "They differ only in NCCL_IB_DISABLE." in found.text

@@ -5,8 +5,9 @@ from typing import Any
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
-from convoy.display.page import Chart, Heading, Table
+from convoy.display.page import Chart, Table
 from tests.benchmark.cases import a_case
+from tests.benchmark.reading import below, headings, row
 
 SHARES = (0.3, 0.4, 0.1, 0.05, 0.02, 0.13)
 SEEN = {
@@ -28,53 +29,47 @@ def utilisation(**more: float) -> list[Case]:
     ]
 
 
-def below(cases: list[Case], heading: str, kind: type) -> list[Any]:
-    blocks = list(benchmark_page(cases).blocks)
-    start = next(i for i, block in enumerate(blocks) if isinstance(block, Heading) and block.text == heading)
-    end = next(i for i in range(start + 1, len(blocks)) if isinstance(blocks[i], Heading))
-    return [block for block in blocks[start:end] if isinstance(block, kind)]
-
-
-def row(table: Table, first: str) -> dict[str, str]:
-    (found,) = [each for each in table.rows if each[0] == first]
-    return dict(zip(table.headers, found, strict=True))
+def shown(cases: list[Case], kind: type) -> list[Any]:
+    return below(benchmark_page(cases), "Utilisation", kind)
 
 
 def test_the_effect_of_pinning_stands_with_its_interval() -> None:
-    told = row(below(utilisation(), "Utilisation", Table)[0], "pinned")
+    told = row(shown(utilisation(), Table)[0], "pinned")
     assert told["Speedup"].startswith("1.1")
     assert " to " in told["Speedup"]
 
 
 def test_parts_of_the_step_make_a_bar_of_all_of_it() -> None:
-    (chart,) = [chart for chart in below(utilisation(), "Utilisation", Chart) if chart.title == "Shares of the step"]
+    (chart,) = [chart for chart in shown(utilisation(), Chart) if chart.title == "Shares of the step"]
     assert {name: round(total, 9) for name, (total,) in chart.series.items()} == {"not pinned": 1.0, "pinned": 1.0}
     drawn = chart.spec["data"]["values"]
     assert {each["part"]: round(each["value"], 6) for each in drawn if each["name"] == "pinned"} == {
         "forward": 30, "backward": 40, "optimizer": 10, "communication": 5, "data": 2, "idle": 13,
     }  # fmt: skip
     assert chart.spec["encoding"]["x"]["title"] == "%"
-    assert row(below(utilisation(), "Utilisation", Table)[1], "pinned") == {
+    assert row(shown(utilisation(), Table)[1], "pinned") == {
         "Case": "pinned", "forward": "30.0 %", "backward": "40.0 %", "optimizer": "10.0 %", "communication": "5.00 %",
         "data": "2.00 %", "idle": "13.0 %", "Communication hidden": "20.0 %",
     }  # fmt: skip
 
 
 def test_the_host_s_figures_stand_without_those_of_a_gpu_that_is_not_there() -> None:
-    assert row(below(utilisation(), "Utilisation", Table)[2], "pinned") == {
+    assert row(shown(utilisation(), Table)[2], "pinned") == {
         "Case": "pinned", "User CPU": "250 ms", "System CPU": "31.0 ms", "Voluntary switches": "120",
         "Involuntary switches": "3.50", "CPU utilisation": "71.0 %",
     }  # fmt: skip
-    told = row(below(utilisation(**{values.GPU_UTILISATION: 0.93}), "Utilisation", Table)[2], "pinned")
+    told = row(shown(utilisation(**{values.GPU_UTILISATION: 0.93}), Table)[2], "pinned")
     assert told["GPU utilisation"] == "93.0 %"
 
 
 def test_none_of_them_is_shown_a_second_time() -> None:
-    headings = [block.text for block in benchmark_page(utilisation()).blocks if isinstance(block, Heading)]
-    assert "Further figures" not in headings
+    assert "Further figures" not in headings(benchmark_page(utilisation()))
 
 
 def test_a_case_without_a_trace_has_no_bar() -> None:
     cases = [case.model_copy(update={"values": {values.CPU_UTILISATION: 0.5}}) for case in utilisation()]
-    assert "Shares of the step" not in [chart.title for chart in below(cases, "Utilisation", Chart)]
-    assert row(below(cases, "Utilisation", Table)[1], "pinned") == {"Case": "pinned", "CPU utilisation": "50.0 %"}
+    assert "Shares of the step" not in [chart.title for chart in shown(cases, Chart)]
+    assert row(shown(cases, Table)[1], "pinned") == {
+        "Case": "pinned",
+        "CPU utilisation": "50.0 %",
+    }

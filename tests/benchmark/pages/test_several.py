@@ -9,8 +9,9 @@ from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.page import BenchReports, benchmark_page, page_of_several, together
 from convoy.benchmark.pages.cost import costs
 from convoy.benchmark.results.case import Case
-from convoy.display.page import Callout, Chart, Heading, Page, Table, Text, Values
+from convoy.display.page import Callout, Chart, Table, Text, Values
 from tests.benchmark.cases import GPU_CONFIG, GPUS, a_case, strategies, whole
+from tests.benchmark.reading import below, headings, of
 
 COST = "Cost and time to train (computed)"
 
@@ -30,22 +31,10 @@ def reports(folders: Mapping[str, list[Case]]) -> BenchReports:
     return BenchReports(folders={name: fold_cases(cases) for name, cases in folders.items()})
 
 
-def blocks_below(page: Page, heading: str) -> list[Any]:
-    found: list[Any] = []
-    inside = False
-    for block in page.blocks:
-        if isinstance(block, Heading):
-            inside = block.text == heading
-        elif inside:
-            found.append(block)
-    assert found, heading
-    return found
-
-
 def test_time_and_cost_on_all_machines_are_in_one_table() -> None:
     page = page_of_several(reports({"p4d": strategies(), "p5": on_p5()}))
-    assert [b.text for b in page.blocks if isinstance(b, Heading) and "Cost" in b.text] == [COST]
-    offers, training = (b for b in blocks_below(page, COST) if isinstance(b, Table))
+    assert [text for text in headings(page) if "Cost" in text] == [COST]
+    offers, training = below(page, COST, Table)
     machines = {row[1] for row in offers.rows}
     assert machines == {"4 × p4d.24xlarge (p4d), us-east-1", "4 × p5.48xlarge (p5), us-east-1"}
     hours = {row[1]: row[4] for row in training.rows if row[3] == "100 B"}
@@ -71,19 +60,17 @@ def test_cases_of_one_key_keep_to_their_own_folder() -> None:
     page = page_of_several(reports(folders))
     for name, cases in folders.items():
         alone = benchmark_page(cases)
-        headings = [b.text for b in alone.blocks if isinstance(b, Heading) and b.level == 2]
-        assert f"{name}: Provenance" in [b.text for b in page.blocks if isinstance(b, Heading)]
-        for heading in headings:
+        assert f"{name}: Provenance" in headings(page)
+        for heading in headings(alone)[1:]:
             if heading != COST:
-                assert blocks_below(page, f"{name}: {heading}") == blocks_below(alone, heading)
+                assert below(page, f"{name}: {heading}") == below(alone, heading)
         (i,) = [i for i, b in enumerate(alone.blocks) if isinstance(b, Values)]
-        assert blocks_below(page, name) == list(alone.blocks[i - 1 : i + 1])  # its conclusions, its numbers
+        assert below(page, name) == list(alone.blocks[i - 1 : i + 1])  # its conclusions, its numbers
 
 
 def test_no_curve_or_chart_has_cases_of_two_folders() -> None:
     page = page_of_several(reports({"a": whole(), "b": whole()}))
-    twice = [b for b in page.blocks if isinstance(b, Chart)]
-    assert len(twice) == 2 * len([b for b in benchmark_page(whole()).blocks if isinstance(b, Chart)])
+    assert len(of(page, Chart)) == 2 * len(of(benchmark_page(whole()), Chart))
 
 
 def test_warnings_of_every_folder_stand_above_all_numbers_with_its_name() -> None:
@@ -107,5 +94,5 @@ def test_a_folder_without_a_rate_has_its_place_and_no_cost() -> None:
     both = reports({"p4d": strategies(), "p5": failed})
     assert costs(together(both)) != ()
     page = page_of_several(both)
-    (table,) = (b for b in blocks_below(page, "p5: Refused and failed") if isinstance(b, Table))
+    (table,) = below(page, "p5: Refused and failed", Table)
     assert table.rows[0][-1] == "no room"
