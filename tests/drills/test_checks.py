@@ -1,17 +1,15 @@
-"""What some drills must show beyond what all must: each check tells what is wrong, and of a right trial nothing."""
+"""What some drills must show beyond what all must: each check reports what is wrong, and nothing of a right trial."""
 
 import math
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from convoy.checkpoint.format import shards_prefix
-from convoy.config.run import RunConfig
 from convoy.drills import checks
 from convoy.drills.checks import (
     all_logged,
@@ -27,270 +25,170 @@ from convoy.drills.checks import (
     stood_still,
     stopped_late,
 )
-from convoy.drills.fault import GangSize
-from convoy.drills.faults.node import NodeKill
 from convoy.drills.observe import Observation
 from convoy.job.events.types import (
     CheckpointAlert,
     CheckpointSaved,
     Event,
     EventsDropped,
-    FailureDetected,
     GangStopped,
-    GenerationStarted,
     NoticeReceived,
     Restored,
     StepDone,
     Stopping,
 )
-from convoy.job.lineage import CommitRef, Generation, History
 from convoy.storage import open_store
+from tests.drills.trials import STEPS, TOKENS, at, failed, generation, history, killed_worker, started
 
 BEGAN = 1000.0
-STEPS = 8
+"""Wall time of the injection; events are given in seconds from it on."""
 
 
-def a_trial(
-    events: Sequence[Event], injected: Sequence[float] = (BEGAN,), history: History | None = None
-) -> Observation:
-    fault = NodeKill(GangSize(3, 1), Random(0), Path("/nowhere"))
-    config = RunConfig()
-    config = config.model_copy(update={"train": config.train.model_copy(update={"steps": STEPS})})
-    return Observation(
-        fault=fault,
-        config=config,
-        injected=injected,
-        events=sorted(events, key=lambda e: e.t),
-        history=history or History({}, frozenset()),
-        results=(),
-    )
+def trial(*events: Event, **changed: Any) -> Observation:
+    """A trial of nothing but these events."""
+    return killed_worker(**{"injected": [BEGAN], "history": history(), "results": (), "commit": None, **changed},
+                         events=sorted(events, key=lambda e: e.t))  # fmt: skip
 
 
-def a_step(step: int, t: float, generation: int = 1) -> StepDone:
-    return StepDone(
-        step=step, t=t, generation=generation, rank=0, loss=1.0, grad_norm=1.0, lr=1.0, tokens=8, seconds=1.0
-    )
+def formed(number: int, t: float, parent: tuple[int, int] | None = None) -> Event:
+    return started(BEGAN + t, number, parent)[0]
 
 
-def started(generation: int, t: float, parent: tuple[int, int] | None = None) -> GenerationStarted:
-    number, step = parent or (None, None)
-    return GenerationStarted(generation=generation, t=t, parent_generation=number, parent_step=step)
+def step(number: int, t: float, generation: int = 1) -> Event:
+    return at(BEGAN + t, StepDone(step=number, loss=1.0, grad_norm=1.0, lr=1.0, tokens=TOKENS, seconds=1.0), generation)
 
 
-def stopped(node: int, t: float, generation: int = 1) -> GangStopped:
-    return GangStopped(node=node, t=t, generation=generation, seconds=0.1)
+def stopped(node: int, t: float, generation: int = 1) -> Event:
+    return at(BEGAN + t, GangStopped(seconds=0.1), generation, node)
 
 
-def saved(step: int, t: float, tier: str = "/root/job") -> CheckpointSaved:
-    return CheckpointSaved(step=step, t=t, generation=1, attempt="a", bytes=1, tier=tier, seconds=0.1)
+def saved(number: int, t: float, tier: str = "/root/job") -> Event:
+    return at(BEGAN + t, CheckpointSaved(step=number, attempt="a", bytes=1, tier=tier, seconds=0.1))
 
 
-def a_notice(node: int, source: str = "spot", action: str = "save_and_end", t: float = BEGAN + 1) -> NoticeReceived:
-    told: Any = {"node": node, "t": t, "generation": 1, "source": source, "notice": "end", "action": action}
-    return NoticeReceived.model_validate(told)
+def notice(node: int, source: str = "spot", action: Any = "save_and_end") -> Event:
+    return at(BEGAN + 1, NoticeReceived(source=source, notice="end", action=action), node=node)
 
 
-def agreed(step: int, t: float = BEGAN + 2, reason: str = "preempted") -> Stopping:
-    return Stopping.model_validate({"step": step, "t": t, "generation": 1, "reason": reason})
+def agreed(number: int, reason: Any = "preempted") -> Event:
+    return at(BEGAN + 2, Stopping(step=number, reason=reason))
 
 
-# Workers that are stopped in time.
+def restored(number: int, maker: int) -> Event:
+    return at(BEGAN + 3, Restored(from_generation=maker, step=number, seconds=0.1), 2)
 
 
-def test_nodes_that_tell_in_time_are_fine() -> None:
-    trial = a_trial([started(1, BEGAN - 9), stopped(0, BEGAN + 1), stopped(2, BEGAN + 2)])
-    assert stopped_late(trial, {0, 2}) == []
-
-
-def test_a_node_that_never_tells_is_named() -> None:
-    trial = a_trial([started(1, BEGAN - 9), stopped(0, BEGAN + 1)])
-    assert stopped_late(trial, {0, 2}) == ["node 2 never reported that its workers had stopped"]
-
-
-def test_a_node_that_is_late_is_named() -> None:
-    trial = a_trial([started(1, BEGAN - 9), stopped(0, BEGAN + 9.5)])
-    assert stopped_late(trial, {0}) == ["the workers of node 0 were stopped after 9.50 s, more than 3 times 3 s"]
-
-
-def test_what_the_next_attempt_tells_does_not_count() -> None:
-    trial = a_trial([started(1, BEGAN - 9), started(2, BEGAN + 1), stopped(0, BEGAN + 2, generation=2)])
-    assert stopped_late(trial, {0}) != []
-
-
-# What is read.
-
-
-def a_history(parent: CommitRef | None, commits: set[CommitRef]) -> History:
-    def formed(number: int, parent: CommitRef | None) -> Generation:
-        return Generation(
-            generation=number, parent=parent, formation="f", nodes=3, world_size=3, config_hash="", created=0.0
-        )
-
-    return History({1: formed(1, None), 2: formed(2, parent)}, frozenset(commits))
-
-
-def restored(step: int, maker: int, generation: int = 2) -> Restored:
-    return Restored(from_generation=maker, step=step, seconds=0.1, generation=generation, t=BEGAN + 3)
-
-
-def test_a_generation_that_goes_on_from_its_parent_is_fine() -> None:
-    ref = CommitRef(generation=1, step=4)
-    assert read_otherwise(a_trial([restored(4, 1)], history=a_history(ref, {ref}))) == []
-
-
-def test_a_generation_that_reads_another_commit_is_told() -> None:
-    ref = CommitRef(generation=1, step=4)
-    (line,) = read_otherwise(a_trial([restored(6, 1)], history=a_history(ref, {ref})))
-    assert line.startswith("generation 2 read step 6 of 1, not ")
-
-
-def test_two_commits_of_one_step_that_are_both_read_are_told() -> None:
-    ref = CommitRef(generation=1, step=4)
-    trial = a_trial([restored(4, 1), restored(4, 2)], history=a_history(ref, {ref}))
-    assert "two commits of step 4 were read" in read_otherwise(trial)
-
-
-# Notices.
-
-
-def test_a_notice_that_one_node_sees_is_fine() -> None:
-    assert notice_problems(a_trial([a_notice(1)]), 1, "spot", "save_and_end") == []
+FORMED = formed(1, -9)
+RESUMED = history(None, (1, 4))
+SIX_STEPS = [FORMED, *(step(number, number - 7) for number in range(1, 7))]
+DONE_AGAIN = [formed(2, 5, (1, 4)), step(5, 6, 2), step(6, 7, 2), step(7, 8, 2)]
+ALL_STEPS = [FORMED, *(step(number, number) for number in range(1, STEPS + 1))]
+ALERT = at(BEGAN + 2, CheckpointAlert(step=4, failures=3, newest=None, error="full"))
 
 
 @pytest.mark.parametrize(
-    "notices",
-    [[], [a_notice(0)], [a_notice(1), a_notice(0)], [a_notice(1, source="rebalance")], [a_notice(1, action="end")]],
+    ("found", "expected"),
+    [
+        # Workers that are stopped in time.
+        (stopped_late(trial(FORMED, stopped(0, 1), stopped(2, 2)), {0, 2}), []),
+        (
+            stopped_late(trial(FORMED, stopped(0, 1)), {0, 2}),
+            ["node 2 never told that its workers had been stopped"],
+        ),
+        (
+            stopped_late(trial(FORMED, stopped(0, 9.5)), {0}),
+            ["the workers of node 0 were stopped after 9.50 s, more than 3 times 3 s"],
+        ),
+        (
+            stopped_late(trial(FORMED, formed(2, 1), stopped(0, 2, generation=2)), {0}),
+            ["node 0 never told that its workers had been stopped"],
+        ),
+        # Commits that are read.
+        (read_otherwise(trial(restored(4, 1), history=RESUMED)), []),
+        (
+            read_otherwise(trial(restored(6, 1), history=RESUMED)),
+            ["generation 2 read step 6 of 1, not generation=1 step=4"],
+        ),
+        (
+            read_otherwise(trial(restored(4, 1), restored(4, 2), history=RESUMED)),
+            ["generation 2 read step 4 of 2, not generation=1 step=4", "two commits of step 4 were read"],
+        ),
+        # Saves for a notice.
+        (saved_late(trial(agreed(6), saved(6, 3)), ends=True), []),
+        (saved_late(trial(agreed(6), saved(4, 1)), ends=True), ["nothing was saved after the notice"]),
+        (
+            saved_late(trial(agreed(6), saved(6, 31)), ends=True),
+            ["the save was committed 31.00 s after the notice, more than 3 times 10 s"],
+        ),
+        (
+            saved_late(trial(agreed(6, "preempted_unsaved"), saved(6, 3)), ends=True),
+            ["the gang did not agree to save and end"],
+        ),
+        (saved_late(trial(agreed(6), saved(6, 3)), ends=False), ["the gang agreed to end at steps [6]"]),
+        (saved_late(trial(saved(6, 3)), ends=False), []),
+        # Steps that are done again.
+        (lost_steps(trial(*SIX_STEPS, failed(BEGAN + 1, 1, step=6), *DONE_AGAIN)), ["2 steps were done again"]),
+        (lost_steps(trial(*SIX_STEPS)), []),
+        # Storage that fails; a save that was under way then may still come.
+        (saved_elsewhere(trial(saved(2, 1.5), saved(4, 5, "/next/job"), saved(6, 9)), "/next", BEGAN + 1), []),
+        (
+            saved_elsewhere(trial(saved(4, 5)), "/next", BEGAN + 1),
+            ["the next save, of step 4, is on /root/job, not below /next"],
+        ),
+        (
+            saved_elsewhere(trial(ALERT), "/next", BEGAN + 1),
+            ["3 saves in a row were given up", "nothing was saved after the root had failed"],
+        ),
+        (stood_still(trial(*(step(n, n - 3) for n in range(1, 9))), 4.0), []),
+        (
+            stood_still(trial(step(1, -1), step(2, 1), step(3, 7)), 4.0),
+            ["training stood still for 6.00 s after step 2"],
+        ),
+        # After the fault is over nothing is reported of it.
+        (stood_still(trial(step(1, -1), step(2, 2), step(3, 3), step(4, 9)), 2.5), []),
+        (stood_still(trial(step(1, -1)), 4.0), ["no step was done after the injection"]),
+        (all_logged(trial(*ALL_STEPS)), []),
+        (all_logged(trial(*ALL_STEPS[:3], *ALL_STEPS[5:])), ["the log lacks steps [3, 4]"]),
+        (all_logged(trial(*ALL_STEPS, at(BEGAN, EventsDropped(events=7)))), ["7 events were lost"]),
+    ],
 )
-def test_a_notice_that_is_not_seen_as_it_should_be_is_told(notices: list[NoticeReceived]) -> None:
-    assert len(notice_problems(a_trial(notices), 1, "spot", "save_and_end")) == 1
+def test_a_check_reports_what_is_wrong(found: list[str], expected: list[str]) -> None:
+    assert found == expected
 
 
-def test_where_all_nodes_have_the_notice_any_may_see_it() -> None:
-    assert notice_problems(a_trial([a_notice(0), a_notice(2)]), None, "spot", "save_and_end") == []
-    assert notice_problems(a_trial([]), None, "spot", "save_and_end") == ["no notice was received"]
+@pytest.mark.parametrize(
+    "notices", [[], [notice(0)], [notice(1), notice(0)], [notice(1, "rebalance")], [notice(1, action="end")]]
+)
+def test_a_notice_is_to_be_seen_once_by_its_node_and_to_lead_to_its_action(notices: list[Event]) -> None:
+    assert notice_problems(trial(notice(1)), 1, "spot", "save_and_end") == []
+    assert len(notice_problems(trial(*notices), 1, "spot", "save_and_end")) == 1
 
 
-def test_a_save_that_is_committed_in_time_is_fine() -> None:
-    assert saved_late(a_trial([agreed(6), saved(6, BEGAN + 3)]), ends=True) == []
-
-
-def test_a_save_of_another_step_is_not_the_one_that_was_agreed() -> None:
-    trial = a_trial([agreed(6), saved(4, BEGAN + 1)])
-    assert saved_late(trial, ends=True) == ["nothing was saved after the notice"]
-
-
-def test_a_late_save_is_told() -> None:
-    (line,) = saved_late(a_trial([agreed(6), saved(6, BEGAN + 31)]), ends=True)
-    assert line == "the save was committed 31.00 s after the notice, more than 3 times 10 s"
-
-
-def test_a_gang_that_ends_without_the_save_is_told() -> None:
-    trial = a_trial([agreed(6, reason="preempted_unsaved"), saved(6, BEGAN + 3)])
-    assert saved_late(trial, ends=True) == ["the gang did not agree to save and end"]
-
-
-def test_a_gang_that_ends_though_it_was_to_go_on_is_told() -> None:
-    trial = a_trial([agreed(6), saved(6, BEGAN + 3)])
-    assert saved_late(trial, ends=False) == ["the gang agreed to end at steps [6]"]
-    assert saved_late(a_trial([saved(6, BEGAN + 3)]), ends=False) == []
-
-
-def test_steps_that_are_done_again_are_told() -> None:
-    failed = FailureDetected(t=BEGAN + 1, generation=1, cause="node_gone", failed_node=1, step=6)
-    lost = [started(1, BEGAN - 9), *(a_step(step, BEGAN - 7 + step) for step in range(1, 7)), failed]
-    on = [started(2, BEGAN + 5, (1, 4)), a_step(5, BEGAN + 6, 2), a_step(6, BEGAN + 7, 2), a_step(7, BEGAN + 8, 2)]
-    assert lost_steps(a_trial([*lost, *on])) == ["2 steps were done again"]
-    assert lost_steps(a_trial(lost[:5])) == []
-
-
-# Storage.
-
-
-def test_a_save_on_the_next_tier_is_fine_and_so_is_one_that_was_under_way() -> None:
-    trial = a_trial([saved(2, BEGAN + 1.5), saved(4, BEGAN + 5, tier="/next/job"), saved(6, BEGAN + 9)])
-    assert saved_elsewhere(trial, "/next", BEGAN + 1) == []
-
-
-def test_a_save_on_the_root_that_failed_is_told() -> None:
-    assert saved_elsewhere(a_trial([saved(4, BEGAN + 5)]), "/next", BEGAN + 1) == [
-        "the next save, of step 4, is on /root/job, not below /next"
-    ]
-
-
-def test_saves_that_were_given_up_are_told() -> None:
-    alert = CheckpointAlert(step=4, failures=3, newest=None, error="full", t=BEGAN + 2)
-    assert saved_elsewhere(a_trial([alert]), "/next", BEGAN + 1) == [
-        "3 saves in a row were abandoned",
-        "nothing was saved after the root had failed",
-    ]
-
-
-def test_training_that_goes_on_is_fine() -> None:
-    assert stood_still(a_trial([a_step(step, BEGAN - 3 + step) for step in range(1, 9)]), 4.0) == []
-
-
-def test_training_that_stands_still_is_told() -> None:
-    trial = a_trial([a_step(1, BEGAN - 1), a_step(2, BEGAN + 1), a_step(3, BEGAN + 7)])
-    assert stood_still(trial, 4.0) == ["training stood still for 6.00 s after step 2"]
-
-
-def test_what_happens_when_the_fault_is_over_is_not_told_of_it() -> None:
-    trial = a_trial([a_step(1, BEGAN - 1), a_step(2, BEGAN + 2), a_step(3, BEGAN + 3), a_step(4, BEGAN + 9)])
-    assert stood_still(trial, 2.5) == []
-
-
-def test_training_that_does_nothing_more_is_told() -> None:
-    assert stood_still(a_trial([a_step(1, BEGAN - 1)]), 4.0) == ["no step was done after the injection"]
-
-
-def test_a_log_with_every_step_is_fine_and_a_gap_is_told() -> None:
-    steps = [started(1, BEGAN - 9), *(a_step(step, BEGAN + step) for step in range(1, STEPS + 1))]
-    assert all_logged(a_trial(steps)) == []
-    assert all_logged(a_trial([*steps[:3], *steps[5:]])) == ["the log lacks steps [3, 4]"]
-    assert all_logged(a_trial([*steps, EventsDropped(events=7, t=BEGAN)])) == ["7 events were lost"]
-
-
-# What stays.
-
-
-def job_with(root: Path, *names: str) -> Path:
-    store = open_store(str(root))
-    made = a_history(None, set())
-    for generation in made.generations.values():
-        store.create(generation.name, generation.model_dump_json().encode())
-    for name in names:
-        store.write(name, b"bytes")
-    return root
-
-
-def test_what_a_save_that_was_cut_short_has_left_is_removed_and_nothing_stays(tmp_path: Path) -> None:
-    cut_short = shards_prefix(1, 20, "attempt") + "00001.000.bin"
-    store = open_store(str(job_with(tmp_path, cut_short)))
-    assert left_behind(store) == []
-    assert store.sizes("shards/") == {}
-
-
-def test_what_nothing_would_remove_is_told(tmp_path: Path) -> None:
-    """Files of a generation that was never formed: not even one that comes later knows them to be over."""
-    stray = shards_prefix(7, 20, "attempt") + "00001.000.bin"
-    store = open_store(str(job_with(tmp_path, stray)))
-    assert left_behind(store) == ["5 bytes of a save of step 20 stay, which has no commit"]
-
-
-# A trial in which the fault was never put in.
-
-
-@pytest.mark.parametrize("events", [[], [started(1, BEGAN), a_step(1, BEGAN + 1)]])
-def test_without_an_injection_every_check_still_says_something_or_nothing(events: list[Event]) -> None:
-    trial = a_trial(events, injected=())
+@pytest.mark.parametrize("events", [[], [formed(1, 0), step(1, 1)]])
+def test_without_an_injection_every_check_still_reports(events: Sequence[Event]) -> None:
+    uninjected = trial(*events, injected=())
     for lines in (
-        stopped_late(trial, {0}),
-        notice_problems(trial, 1, "spot", "save"),
-        saved_late(trial, ends=True),
-        saved_elsewhere(trial, "/next", math.inf),
-        stood_still(trial, 4.0),
+        stopped_late(uninjected, {0}),
+        notice_problems(uninjected, 1, "spot", "save"),
+        saved_late(uninjected, ends=True),
+        saved_elsewhere(uninjected, "/next", math.inf),
+        stood_still(uninjected, 4.0),
     ):
         assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("generation_of_save", "lines"), [(1, []), (7, ["5 bytes of a save of step 20 stay, which has no commit"])]
+)
+def test_only_files_of_a_generation_that_was_never_formed_stay(
+    generation_of_save: int, lines: list[str], tmp_path: Path
+) -> None:
+    store = open_store(str(tmp_path))
+    for made in (generation(1, None), generation(2, None)):
+        store.create(made.name, made.model_dump_json().encode())
+    store.write(shards_prefix(generation_of_save, 20, "attempt") + "00001.000.bin", b"bytes")
+    assert left_behind(store) == lines
+    assert bool(store.sizes("shards/")) == bool(lines)
 
 
 def test_a_process_that_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,8 @@ def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Campaigns:
     """One trial of each drill, with so many nodes; what they are compared with is made once."""
     states: dict[str, State] = {}
 
-    def campaign(nodes: int, *words: str, flow: bool = False) -> DrillRunner:
-        plan = DrillPlan(size=GangSize(nodes, 1), trials=1, slack=SLACK, flow=flow, words=(SMALL, *words))
+    def campaign(nodes: int, *words: str) -> DrillRunner:
+        plan = DrillPlan(size=GangSize(nodes, 1), trials=1, slack=SLACK, words=(SMALL, *words))
         return DrillRunner(plan, tmp_path_factory.mktemp("drills"), print, states)
 
     return campaign
@@ -92,13 +92,6 @@ def test_a_drill_of_a_notice(name: str, campaigns: Campaigns) -> None:
 def test_a_drill_that_only_root_can_do(name: str, campaigns: Campaigns) -> None:
     assert os.geteuid() == 0, "needs root"
     passes(campaigns(3), name)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.sampled(2)
-def test_a_drill_through_metaflow(campaigns: Campaigns) -> None:
-    passes(campaigns(2, flow=True), "node0-kill")
 
 
 @pytest.mark.slow

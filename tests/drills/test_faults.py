@@ -11,10 +11,9 @@ import pytest
 
 from convoy.checkpoint.format import part_name, shards_prefix
 from convoy.config.loader import read_overrides, resolve
-from convoy.drills.fault import STEPS, DrillPlan, Fault, GangProgress, GangSize
-from convoy.drills.faults import DRILLS
+from convoy.drills.fault import DrillPlan, Fault, GangProgress, GangSize
 from convoy.drills.faults.node import Node0Kill, NodeKill, Partition
-from convoy.drills.faults.notice import NoticeThenNothing, RebalanceNotice, SpotNotice
+from convoy.drills.faults.notice import RebalanceNotice, SpotNotice
 from convoy.drills.faults.save import KillDuringRestore, board_of, is_writing
 from convoy.drills.faults.storage import StorageFull
 from convoy.drills.faults.worker import RandomFaults
@@ -28,8 +27,8 @@ from convoy.storage import open_store
 SIZE = GangSize(nodes=3, nproc=2)
 
 
-def made(kind: type[Fault], folder: Path, seed: int = 0, flow: bool = False) -> Fault:
-    return kind(SIZE, Random(seed), folder, flow)
+def made(kind: type[Fault], folder: Path, seed: int = 0) -> Fault:
+    return kind(SIZE, Random(seed), folder)
 
 
 def progress(
@@ -39,28 +38,13 @@ def progress(
     return GangProgress([done] * bool(step), 0, generation, committed, injected)
 
 
-def test_every_drill_has_a_name_of_its_own_and_a_summary() -> None:
-    names = [drill.name for drill in DRILLS]
-    assert len(set(names)) == len(names)
-    assert all(drill.summary for drill in DRILLS)
-
-
-@pytest.mark.parametrize("kind", DRILLS)
-def test_what_a_drill_lays_on_the_configuration_is_one(kind: type[Fault], tmp_path: Path) -> None:
-    fault = made(kind, tmp_path)
-    resolve({}, read_overrides(" ".join(fault.overrides())))
-
-
-@pytest.mark.parametrize("kind", [NodeKill, Partition, SpotNotice])
+@pytest.mark.parametrize("kind", [NodeKill, Node0Kill, Partition, SpotNotice])
 def test_victims_differ_from_trial_to_trial_and_are_the_same_within_one(kind: type[Fault], tmp_path: Path) -> None:
     faults = [made(kind, tmp_path, seed) for seed in range(50)]
     victims = [fault.victim for fault in faults]  # type: ignore[attr-defined]
     assert victims == [fault.victim for fault in faults]  # type: ignore[attr-defined]
-    assert set(victims) == ({1, 2} if kind is NodeKill else {0, 1, 2})
-
-
-def test_the_node_that_leads_has_a_drill_of_its_own(tmp_path: Path) -> None:
-    assert {made(Node0Kill, tmp_path, seed).victim for seed in range(9)} == {0}  # type: ignore[attr-defined]
+    expected = {NodeKill: {1, 2}, Node0Kill: {0}}
+    assert set(victims) == expected.get(kind, {0, 1, 2})  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("kind", [NodeKill, Node0Kill, Partition])
@@ -87,13 +71,6 @@ def test_only_the_victim_s_machine_has_notice_and_the_one_after_it_has_none(tmp_
         assert told == [fault.victim]
         fault.mend(None)  # type: ignore[arg-type]
         assert asks(fault, fault.victim).get(path) is None
-
-
-def test_where_one_process_starts_all_nodes_they_have_one_service(tmp_path: Path) -> None:
-    fault = made(NoticeThenNothing, tmp_path, flow=True)
-    with ExitStack() as stack:
-        fault.setup(stack)
-        assert fault.environment(0) == fault.environment(2)
 
 
 def test_a_rebalance_comes_without_any_commit_before_it(tmp_path: Path) -> None:
@@ -166,12 +143,8 @@ def test_the_root_fails_soon_after_a_save_or_just_before_the_next_one(tmp_path: 
     assert not any(fault.when(progress(19)) for fault in faults)
 
 
-def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts_but_where_metaflow_would_try_it_again(
-    tmp_path: Path,
-) -> None:
-    here = config_of(made(StorageFull, tmp_path), DrillPlan(), str(tmp_path))
-    through_metaflow = config_of(made(StorageFull, tmp_path, flow=True), DrillPlan(), str(tmp_path))
-    assert (here.train.steps, through_metaflow.train.steps) == (1_000_000, STEPS)
+def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts(tmp_path: Path) -> None:
+    assert config_of(made(StorageFull, tmp_path), DrillPlan(), str(tmp_path)).train.steps == 1_000_000
 
 
 def test_faults_at_random_times_wait_until_all_nodes_of_an_attempt_are_there(tmp_path: Path) -> None:

@@ -47,13 +47,9 @@ def test_its_figures_count_from_the_injection() -> None:
     assert trial.samples() == (0, 0)
 
 
-def test_what_was_seen_before_the_injection_is_no_detection_of_it() -> None:
+def test_a_failure_before_the_injection_is_a_false_alarm_and_no_detection() -> None:
     trial = killed_worker(injected=[103.85])
     assert trial.detected_s is None
-
-
-def test_a_failure_before_the_injection_is_a_false_alarm() -> None:
-    trial = killed_worker(injected=[103.85])
     assert any(line.startswith("a false alarm: failure_detected") for line in problems(trial))
 
 
@@ -102,40 +98,30 @@ def test_an_end_that_is_not_the_expected_one_is_wrong(changed: dict[str, Any], s
     assert any(line.startswith(says) for line in problems(killed_worker(**changed)))
 
 
-def test_a_node_that_told_an_error_is_wrong() -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_node_without_an_outcome_at_the_last_attempt_is_wrong(killed: bool) -> None:
     outcome = [NodeResult(outcome=GangOutcome(outcome="finished"))] * 2
-    trial = killed_worker(results=[[*outcome, NodeResult(error="OSError: no space")]])
+    trial = killed_worker(results=[[*outcome, NodeResult(error="OSError: no space", was_killed=killed)]])
     assert problems(trial) == ["node 2 of attempt 0: OSError: no space, not finished"]
 
 
-def test_a_node_that_is_gone_at_the_last_attempt_is_wrong() -> None:
-    outcome = [NodeResult(outcome=GangOutcome(outcome="finished"))] * 2
-    assert len(problems(killed_worker(results=[[*outcome, NodeResult(error="killed", was_killed=True)]]))) == 1
-
-
-def test_consumed_tokens_tell_of_lost_samples() -> None:
-    trial = killed_worker(commit=commit(2, tokens=(STEPS - 1) * TOKENS))
-    assert trial.samples() == (BATCH, 0)
-    assert problems(trial) == [f"{BATCH} samples lost"]
-
-
-def test_consumed_tokens_tell_of_repeated_samples() -> None:
-    assert killed_worker(commit=commit(2, tokens=(STEPS + 2) * TOKENS)).samples() == (0, 2 * BATCH)
-
-
-def test_a_step_that_the_final_state_stands_on_and_that_was_skipped_is_lost() -> None:
-    assert killed_worker(commit=commit(2, skipped=1)).samples() == (BATCH, 0)
+@pytest.mark.parametrize(
+    ("commit", "lost_and_repeated"),
+    [
+        (commit(2, tokens=(STEPS - 1) * TOKENS), (BATCH, 0)),
+        (commit(2, tokens=(STEPS + 2) * TOKENS), (0, 2 * BATCH)),
+        (commit(2, skipped=1), (BATCH, 0)),
+    ],
+)
+def test_the_commit_says_which_samples_are_lost_or_repeated(commit: Any, lost_and_repeated: tuple[int, int]) -> None:
+    trial = killed_worker(commit=commit)
+    assert trial.samples() == lost_and_repeated
+    assert len(problems(trial)) == 1
 
 
 def test_a_step_twice_on_the_branch_is_repeated() -> None:
     again = at(106.0, StepDone(step=20, loss=1, grad_norm=1, lr=1, tokens=TOKENS, seconds=0.1), generation=2)
     assert with_event(killed_worker(), again).samples() == (0, BATCH)
-
-
-def test_steps_that_were_done_again_after_the_commit_are_not_repeated() -> None:
-    trial = killed_worker()
-    assert trial.steps_recomputed == 5
-    assert trial.samples() == (0, 0)
 
 
 def test_a_trial_that_takes_three_times_the_target_is_wrong() -> None:

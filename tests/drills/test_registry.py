@@ -53,14 +53,8 @@ def test_it_is_listed() -> None:
 
 def test_it_runs_by_its_name_and_its_row_is_told() -> None:
     done = convoy_drill("coffee-spill", "--trials", "1", "--seconds", "5")
-    assert (done.exit_code, done.exception) == (0, None) or done.exit_code == 0
+    assert done.exit_code == 0
     assert "coffee-spill: this machine lacks a cup of coffee" in done.stdout
-
-
-def test_a_name_that_is_nearly_its_own_is_answered_with_it() -> None:
-    result = convoy_drill("coffee-spil")
-    assert isinstance(result.exception, ConfigError)
-    assert str(result.exception) == "drill coffee-spil: no such drill; did you mean coffee-spill?"
 
 
 def test_drills_that_go_on_for_a_time_are_named_by_the_error_for_one_that_does_not() -> None:

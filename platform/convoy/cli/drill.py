@@ -34,7 +34,6 @@ def _lasting(quote: str = "") -> str:
 @click.option("--seconds", type=click.FloatRange(1), default=None, help=f"Duration of {_lasting('`')}.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random ranks, nodes and times.")
 @click.option("--set", "words", default="", help="key=value overrides of the drills' job.")
-@click.option("--flow", is_flag=True, help="Through Metaflow, whose @retry makes the next attempt.")
 @click.option("--keep", type=click.Path(file_okay=False), default=None, help="Keep the jobs in this new folder.")
 @JSON
 def drill(
@@ -46,7 +45,6 @@ def drill(
     seconds: float | None,
     seed: int,
     words: str,
-    flow: bool,
     keep: str | None,
     as_json: bool,
 ) -> None:
@@ -70,7 +68,6 @@ def drill(
         size=GangSize(nodes, nproc),
         trials=trials or (1 if every else 3),
         seconds=seconds,
-        flow=flow,
         seed=seed,
         keep=keep is not None,
         words=(words,) if words else (),

@@ -74,18 +74,11 @@ def read_otherwise(trial: Observation) -> list[str]:
     return found
 
 
-def notice_problems(trial: Observation, node: int | None, source: str, action: str) -> list[str]:
-    """Whether the node that has the notice noticed it once, and it led to the right action. node: None: any."""
-    notices = [e for e in trial.events if isinstance(e, NoticeReceived)]
-    if node is not None and len(notices) != 1:
-        return [f"{len(notices)} notices were received, not 1: {[(e.node, e.source) for e in notices]}"]
-    if not notices:
-        return ["no notice was received"]
-    return [
-        f"node {e.node} saw a notice of {e.source} and chose {e.action}; expected {source} on node {node} and {action}"
-        for e in notices
-        if (e.source, e.action) != (source, action) or node not in (None, e.node)
-    ]
+def notice_problems(trial: Observation, node: int, source: str, action: str) -> list[str]:
+    """Whether the node that has the notice noticed it once, and it led to the right action."""
+    notices = [(e.node, e.source, e.action) for e in trial.events if isinstance(e, NoticeReceived)]
+    expected = [(node, source, action)]
+    return [] if notices == expected else [f"notices (node, source, action) are {notices}, not {expected}"]
 
 
 def saved_late(trial: Observation, *, ends: bool) -> list[str]:

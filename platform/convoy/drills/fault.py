@@ -94,7 +94,7 @@ class Fault(ABC):
     """`when` is asked again after an injection."""
     endless: ClassVar[bool] = False
     """The gang trains until the fault has come and gone, and is then told to save and end: however fast it is, it is at
-    work meanwhile. Not through Metaflow, which would try again what was told to end."""
+    work meanwhile."""
     lasting: ClassVar[bool] = False
     """It may go on for a given time."""
     default_seconds: ClassVar[float | None] = None
@@ -109,8 +109,6 @@ class Fault(ABC):
     """Of this trial alone: draws from nothing else."""
     folder: Path
     """Of this trial alone, on this machine; removed after it."""
-    flow: bool = False
-    """The gang is started by Metaflow."""
     seconds: float | None = None
     """The gang trains for so long, and is then told to save and end; None: to its last step."""
 
@@ -198,7 +196,6 @@ class DrillPlan:
     trials: int = 3
     seconds: float | None = None
     """For drills that may go on for a time; None: each drill's own."""
-    flow: bool = False
     seed: int = 0
     keep: bool = False
     """Jobs and what their agents printed are kept for a look."""

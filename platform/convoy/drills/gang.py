@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -50,10 +49,10 @@ class DrillError(RuntimeError):
     """The drill itself went wrong, or its gang did something that no drill expects."""
 
 
-class DrillGang(ABC):
+class DrillGang:
     """What a drill can see of its gang, and do to it. Use as a context: leaving it leaves no process behind."""
 
-    def __init__(self, fault: Fault, config: RunConfig, job: str, root: str) -> None:
+    def __init__(self, fault: Fault, config: RunConfig, job: str, root: str, data_id: str, fingerprint: str) -> None:
         self.fault = fault
         self.size: GangSize = fault.size
         self.folder: Path = fault.folder
@@ -70,6 +69,9 @@ class DrillGang(ABC):
         self._events: list[Event] = []
         self._reader = EventReader(self.store)
         self._orders = self.folder / "orders"
+        self._task = Task(config, job, root, data_id, fingerprint, has_record=True)
+        self._agents: list[LocalNode] = []
+        self._before: list[Sequence[NodeResult]] = []
 
     def __enter__(self) -> "DrillGang":
         return self
@@ -127,9 +129,9 @@ class DrillGang(ABC):
         agent = self.agent(node)
         return {agent, *descendants(living(), agent)}
 
-    @abstractmethod
     def agent(self, node: int) -> int:
         """Process id of a node's agent."""
+        return self._agents[node].process.pid
 
     def temporary_folder(self, node: int) -> Path:
         """Where the node's processes make theirs."""
@@ -170,21 +172,24 @@ class DrillGang(ABC):
 
     # For the harness.
 
-    @abstractmethod
     def start(self) -> None:
-        """The first attempt, or the next one."""
+        """Start the first attempt, or the next one: each agent in a process of its own."""
+        if self._agents:
+            self._before.append(self._newest())
+        self.attempt += 1
+        self._agents = [self._start(node) for node in range(self.size.nodes)]
 
-    @abstractmethod
     def over(self) -> bool:
-        """The newest attempt has ended on all nodes."""
+        """Whether the newest attempt has ended on all nodes."""
+        return all(agent.process.poll() is not None for agent in self._agents)
 
-    @abstractmethod
     def ended(self) -> bool:
-        """The same, on one node at least."""
+        """Whether it has on one node at least."""
+        return any(agent.process.poll() is not None for agent in self._agents)
 
-    @abstractmethod
     def results(self) -> Sequence[Sequence[NodeResult]]:
         """How each attempt ended, by node; for a node without a result, how its agent ended."""
+        return [*self._before, self._newest()]
 
     def failed_nodes(self) -> Sequence[int]:
         """Nodes of any attempt whose agents ended without a word, as a machine does that is gone."""
@@ -205,59 +210,25 @@ class DrillGang(ABC):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)
             time.sleep(LOOK_SECONDS)
+        for agent in self._agents:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                agent.process.wait(SOON_SECONDS)
 
-    def _environment(self, node: int | None) -> dict[str, str]:
-        """Of a node's agent. node: None where all are started by one process."""
+    def _environment(self, node: int) -> dict[str, str]:
         environment = {**os.environ, MARK: self.token}
         if self.fault.hooks:
             self._orders.mkdir(exist_ok=True)
             path = [str(Path(__file__).with_name("inside")), *filter(None, [os.environ.get("PYTHONPATH")])]
             environment |= {ORDERS: str(self._orders), "PYTHONPATH": os.pathsep.join(path)}
-        return {**environment, **self.fault.environment(node or 0)}
-
-
-class LocalGang(DrillGang):
-    """Its agents are started by the drill, each in a process of its own; so is each further attempt."""
-
-    def __init__(self, fault: Fault, config: RunConfig, job: str, root: str, data_id: str, fingerprint: str) -> None:
-        super().__init__(fault, config, job, root)
-        self._data = data_id, fingerprint
-        self._agents: list[LocalNode] = []
-        self._before: list[Sequence[NodeResult]] = []
-
-    def agent(self, node: int) -> int:
-        return self._agents[node].process.pid
-
-    def start(self) -> None:
-        if self._agents:
-            self._before.append(self._newest())
-        self.attempt += 1
-        self._agents = [self._start(node) for node in range(self.size.nodes)]
-
-    def over(self) -> bool:
-        return all(agent.process.poll() is not None for agent in self._agents)
-
-    def ended(self) -> bool:
-        return any(agent.process.poll() is not None for agent in self._agents)
-
-    def results(self) -> Sequence[Sequence[NodeResult]]:
-        return [*self._before, self._newest()]
-
-    def kill(self) -> None:
-        super().kill()
-        for agent in self._agents:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                agent.process.wait(SOON_SECONDS)
+        return {**environment, **self.fault.environment(node)}
 
     def _newest(self) -> Sequence[NodeResult]:
         return [agent.result() for agent in self._agents]
 
     def _start(self, node: int) -> LocalNode:
-        data_id, fingerprint = self._data
-        task = Task(self.config, self.job, self.root, data_id, fingerprint, has_record=True)
         main_host, notice_file = self.fault.main_host(), self.folder / f"notice-{node}"
         position = local_position(node, self.size.nodes, self.size.nproc, RUN, self.attempt, main_host, notice_file)
-        spec = NodeSpec(task=task, node=position)
+        spec = NodeSpec(task=self._task, node=position)
         temporary = self.temporary_folder(node)
         temporary.mkdir(exist_ok=True)
         environment = {**self._environment(node), "TMPDIR": str(temporary)}

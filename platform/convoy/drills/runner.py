@@ -53,7 +53,7 @@ class DrillRunner:
         so_far = course(self._done, self._trials, time.monotonic() - self._began)
         self._tell(f"{kind.name} {number + 1}/{self._plan.trials} begins (trials: {so_far})")
         seconds = self._plan.seconds if self._plan.seconds is not None else kind.default_seconds
-        fault = self._fault(kind, job, flow=self._plan.flow, seconds=seconds if kind.lasting else None)
+        fault = self._fault(kind, job, seconds if kind.lasting else None)
         result, observed = run_trial(fault, self._plan, job, self._jobs, self._undisturbed)
         if observed is not None and observed.step_seconds is not None:
             self.step_seconds.append(observed.step_seconds)
@@ -62,11 +62,11 @@ class DrillRunner:
         self._done += 1
         return result
 
-    def _fault(self, kind: type[Fault], job: str, *, flow: bool, seconds: float | None) -> Fault:
+    def _fault(self, kind: type[Fault], job: str, seconds: float | None = None) -> Fault:
         folder = self._folder / "trials" / job
         folder.mkdir(parents=True)
         random = Random(f"{self._plan.seed}/{job}")
-        return kind(size=self._plan.size, random=random, folder=folder, flow=flow, seconds=seconds)
+        return kind(size=self._plan.size, random=random, folder=folder, seconds=seconds)
 
     def _undisturbed(self, config: RunConfig, size: GangSize) -> State:
         """Made once for each configuration that computes otherwise."""
@@ -75,8 +75,7 @@ class DrillRunner:
         if key not in self._states:
             job = f"undisturbed-{next(self._numbers)}"
             self._tell(f"the undisturbed run of {config.train.steps:,} steps, with which the final state is compared")
-            # Not by Metaflow: what a step computes does not depend on who started the gang.
-            fault = self._fault(Undisturbed, job, flow=False, seconds=None)
+            fault = self._fault(Undisturbed, job)
             here = config.model_copy(update={"root": str(self._jobs)})
             self._states[key] = run_undisturbed(fault, self._plan, here, self._jobs, job)
             self._clear(fault, job)

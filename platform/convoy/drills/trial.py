@@ -15,10 +15,9 @@ from convoy.checkpoint.commits import describe
 from convoy.checkpoint.format import Commit, DamagedCommitError, PartRecord
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
-from convoy.drills import flow_gang
 from convoy.drills.checks import files_left, memory_left, processes_left
 from convoy.drills.fault import SAVE_EVERY, STEPS, DrillPlan, Fault, GangSize
-from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang, LocalGang
+from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang
 from convoy.drills.observe import Observation, problems
 from convoy.drills.result import TrialResult
 from convoy.job.lineage import newest_commit, places, read_history
@@ -94,8 +93,7 @@ def run_trial(
     fault: Fault, plan: DrillPlan, job: str, jobs: Path, undisturbed: Undisturbed
 ) -> tuple[TrialResult, Observation | None]:
     """fault: made for this trial. jobs: folder of the jobs' roots, where the fault wants none of its own."""
-    lacking = fault.missing() or (flow_gang.lacking(fault) if fault.flow else None)
-    if lacking is not None:
+    if (lacking := fault.missing()) is not None:
         return TrialResult(ok=False, not_run=lacking), None
     with ExitStack() as stack:
         try:
@@ -169,20 +167,18 @@ def run_undisturbed(fault: Fault, plan: DrillPlan, config: RunConfig, jobs: Path
 
 def new_gang(fault: Fault, config: RunConfig, job: str, root: str) -> DrillGang:
     """The gang, whose data are there; no process of it is started yet."""
-    if fault.flow:
-        return flow_gang.FlowGang(fault, config, job, root)
     from convoy.data.manifest import fingerprint
     from convoy.data.prepare import prepare
 
     manifest = prepare(config.data, open_store(root))
     found = fingerprint(manifest, config.data)
     ensure_record(job_store(root, job, config), job, config, found)
-    return LocalGang(fault, config, job, root, manifest.id, found)
+    return DrillGang(fault, config, job, root, manifest.id, found)
 
 
 def _must_be_ended(fault: Fault) -> bool:
     """The gang trains until the drill has it save and end."""
-    return fault.seconds is not None or (fault.endless and not fault.flow)
+    return fault.seconds is not None or fault.endless
 
 
 class _TrialRun:
@@ -205,7 +201,7 @@ class _TrialRun:
             self._attempt()
             finished = all(each.outcome and each.outcome.outcome == "finished" for each in gang.results()[-1])
             most = 10**6 if fault.repeated else MOST_ATTEMPTS
-            if finished or self.drained or fault.flow or gang.attempt + 1 >= most:
+            if finished or self.drained or gang.attempt + 1 >= most:
                 return
             fault.mend(gang)
             gang.start()

@@ -42,7 +42,7 @@ def get(imds: ImdsStandIn, path: str) -> tuple[int, str]:
     return status, text
 
 
-@pytest.mark.parametrize("ttl", ["0", "21601", "-1", "1.5", "ten", "", "²"])
+@pytest.mark.parametrize("ttl", ["0", "21601", "", "²"])
 def test_a_token_s_time_must_be_1_to_21600_seconds(imds: ImdsStandIn, ttl: str) -> None:
     headers = {"X_aws_ec2_metadata_token_ttl_seconds": ttl} if ttl else {}
     assert ask(imds, "PUT", "/latest/api/token", **headers)[0] == 400
@@ -76,24 +76,14 @@ def test_a_token_ends_when_its_time_is_over(imds: ImdsStandIn) -> None:
     assert ask(imds, "GET", "/latest/meta-data/instance-id", X_aws_ec2_metadata_token=short)[0] == 401
 
 
-def test_a_token_may_be_forgotten(imds: ImdsStandIn) -> None:
-    given = token(imds)
-    imds.forget_tokens()
-    assert ask(imds, "GET", "/latest/meta-data/instance-id", X_aws_ec2_metadata_token=given)[0] == 401
-
-
 def test_other_methods_are_refused(imds: ImdsStandIn) -> None:
     given = token(imds)
     for method, path in (("POST", "meta-data/instance-id"), ("DELETE", TOKEN), ("GET", TOKEN), ("PUT", SPOT_ACTION)):
         assert ask(imds, method, f"/latest/{path}", X_aws_ec2_metadata_token=given)[0] == 405
 
 
-def test_there_is_nothing_at_the_notices_paths_before_a_notice(imds: ImdsStandIn) -> None:
-    for path in (SPOT_ACTION, TERMINATION_TIME, REBALANCE, "meta-data/nothing", "nothing"):
-        assert get(imds, path)[0] == 404
-
-
 def test_an_interruption_is_told_two_minutes_ahead_in_the_form_that_ec2_has(imds: ImdsStandIn) -> None:
+    assert get(imds, SPOT_ACTION)[0] == get(imds, TERMINATION_TIME)[0] == 404
     imds.interrupt()
     told = json.loads(get(imds, SPOT_ACTION)[1])
     at = calendar.timegm(time.strptime(told["time"], "%Y-%m-%dT%H:%M:%SZ"))
@@ -119,20 +109,10 @@ def test_a_recommendation_names_its_time(imds: ImdsStandIn) -> None:
 def test_a_path_answers_what_it_was_last_set_to(imds: ImdsStandIn) -> None:
     imds.set_reply(SPOT_ACTION, Reply(status=500))
     assert get(imds, SPOT_ACTION)[0] == 500
-    imds.set_reply(SPOT_ACTION, Reply("later"))
-    assert get(imds, SPOT_ACTION) == (200, "later")
-
-
-def test_an_answer_may_be_kept_back(imds: ImdsStandIn) -> None:
     imds.set_reply(SPOT_ACTION, Reply("late", delay_seconds=0.2))
     began = time.monotonic()
     assert get(imds, SPOT_ACTION) == (200, "late")
     assert time.monotonic() - began >= 0.2
-
-
-def test_every_request_is_noted(imds: ImdsStandIn) -> None:
-    get(imds, "meta-data/instance-type")
-    assert imds.requests == [Request("PUT", TOKEN, 200), Request("GET", "meta-data/instance-type", 200)]
 
 
 def test_boto_s_fetcher_gets_what_ours_gets(imds: ImdsStandIn) -> None:
@@ -147,13 +127,8 @@ def test_boto_s_fetcher_gets_what_ours_gets(imds: ImdsStandIn) -> None:
     with pytest.raises(boto._RETRIES_EXCEEDED_ERROR_CLS):
         boto._get_request("latest/meta-data/nothing", None, token=boto._fetch_metadata_token())
     assert ours.get("meta-data/nothing") is None
-
-
-def test_boto_asks_for_tokens_as_we_do(imds: ImdsStandIn) -> None:
-    boto = IMDSFetcher(config={"ec2_metadata_service_endpoint": imds.url}, env={})
-    boto._fetch_metadata_token()
-    Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}).get("meta-data/instance-id")
-    assert imds.requests[0] == imds.requests[1] == Request("PUT", TOKEN, 200)
+    # Ours asks for a token once, boto each time.
+    assert imds.requests[0] == imds.requests[2] == Request("PUT", TOKEN, 200)
 
 
 def test_boto_finds_the_region_and_a_role_s_credentials(imds: ImdsStandIn) -> None:

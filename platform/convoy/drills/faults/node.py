@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from convoy.drills.observe import Observation
 
 
-class NodeKill(Fault):
+class _NodeFault(Fault):
+    """A node is lost to the others."""
+
+    def missing(self) -> str | None:
+        return None if self.size.nodes > 1 else "a second node"
+
+
+class NodeKill(_NodeFault):
     """A node that leads nobody."""
 
     name = "node-kill"
@@ -32,9 +39,6 @@ class NodeKill(Fault):
     def victim(self) -> int:
         """Its node."""
         return self.random.randrange(1, self.size.nodes)
-
-    def missing(self) -> str | None:
-        return None if self.size.nodes > 1 else "a second node"
 
     def inject(self, gang: "DrillGang") -> float:
         return gang.kill_node(self.victim)
@@ -61,7 +65,7 @@ class Node0Kill(NodeKill):
         return 0
 
 
-class Partition(Fault):
+class Partition(_NodeFault):
     """One node is cut off, any of them; the next attempt has all nodes again."""
 
     name = "partition"
@@ -76,11 +80,6 @@ class Partition(Fault):
     @cached_property
     def network(self) -> Network:
         return Network(self.size.nodes)
-
-    def missing(self) -> str | None:
-        if self.flow:
-            return "nodes apart: Metaflow starts all of a local run in one network"
-        return None if self.size.nodes > 1 else "a second node"
 
     def setup(self, stack: ExitStack) -> None:
         stack.enter_context(self.network)

@@ -35,18 +35,13 @@ class _Notice(Fault):
 
     @cached_property
     def services(self) -> list[ImdsStandIn]:
-        """One for each node; one for all where Metaflow starts them, with one environment for all."""
-        return [ImdsStandIn() for _ in range(1 if self.flow else self.size.nodes)]
+        """One for each node."""
+        return [ImdsStandIn() for _ in range(self.size.nodes)]
 
     @property
     def service(self) -> ImdsStandIn:
         """The victim's."""
-        return self.services[self.victim % len(self.services)]
-
-    @property
-    def noticing_node(self) -> int | None:
-        """The node that notices it; None: any, since all do."""
-        return self.victim if len(self.services) == self.size.nodes else None
+        return self.services[self.victim]
 
     def setup(self, stack: ExitStack) -> None:
         for service in self.services:
@@ -54,7 +49,7 @@ class _Notice(Fault):
 
     def environment(self, node: int) -> Mapping[str, str]:
         return {
-            "AWS_EC2_METADATA_SERVICE_ENDPOINT": self.services[node % len(self.services)].url,
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": self.services[node].url,
             "AWS_EC2_METADATA_DISABLED": "false",
         }
 
@@ -66,7 +61,7 @@ class _Notice(Fault):
 
     def check(self, trial: "Observation") -> list[str]:
         return [
-            *notice_problems(trial, self.noticing_node, self.source, "save_and_end"),
+            *notice_problems(trial, self.victim, self.source, "save_and_end"),
             *saved_late(trial, ends=True),
             *lost_steps(trial),
         ]
@@ -80,11 +75,7 @@ class SpotNotice(_Notice):
 
     def inject(self, gang: "DrillGang") -> float:
         self.service.interrupt(lead_seconds=LEAD_SECONDS)
-        at = time.time()
-        if self.flow:  # whose next attempt nobody waits for
-            gang.wait_for_event("a node that sees the notice", self.shows)
-            self.service.calm()
-        return at
+        return time.time()
 
     def mend(self, gang: "DrillGang") -> None:
         """Another machine has no notice."""
@@ -126,10 +117,7 @@ class RebalanceNotice(_Notice):
         return Expectation(way="undisturbed")
 
     def check(self, trial: "Observation") -> list[str]:
-        return [
-            *notice_problems(trial, self.noticing_node, self.source, "save"),
-            *saved_late(trial, ends=False),
-        ]
+        return [*notice_problems(trial, self.victim, self.source, "save"), *saved_late(trial, ends=False)]
 
 
 class SigtermNotice(_Notice):
@@ -138,10 +126,6 @@ class SigtermNotice(_Notice):
     name = "sigterm"
     summary = "SIGTERM to one node's agent, as a platform ends a task"
     source = "sigterm"
-
-    @property
-    def noticing_node(self) -> int | None:
-        return self.victim
 
     def inject(self, gang: "DrillGang") -> float:
         at = time.time()

@@ -153,13 +153,9 @@ class NodeSlowdown(OrderedFault):
     order = "crawl"
     endless = True  # a node is slow when it is so for several times 5 s, however many steps that takes
 
-    def overrides(self) -> Sequence[str]:
-        return ["train.steps=100"] if self.flow else []
-
     def inject(self, gang: "DrillGang") -> float:
         began = super().inject(gang)
-        if not self.flow:
-            gang.wait_for_event("word of a slow node", self.shows, SLOW_SECONDS)
+        gang.wait_for_event("word of a slow node", self.shows, SLOW_SECONDS)
         return began
 
     def expected(self) -> Expectation:
@@ -254,7 +250,7 @@ class RandomFaults(Fault):
         pid = gang.find_worker(rank)
         if kind is None or pid is None:  # between two generations there is no worker, but always a node
             return gang.kill_node(self.size.node_of(rank))
-        fault: WorkerFault = kind(self.size, self.random, self.folder, self.flow)
+        fault: WorkerFault = kind(self.size, self.random, self.folder)
         fault.rank = rank
         try:
             return fault.inject(gang)
