@@ -70,27 +70,6 @@ def test_an_exception_in_the_consumer_leaves_no_thread() -> None:
     assert set(threading.enumerate()) == before
 
 
-def test_the_time_waited_for_a_result_is_known() -> None:
-    go, ahead = threading.Event(), threading.Event()
-    timer = threading.Timer(0.1, go.set)
-
-    def build(step: int) -> int:
-        if step == 0:
-            go.wait(DEADLINE)
-        if step == 2:
-            ahead.set()  # so the result of step 1 lies ready
-        return step
-
-    with Prefetcher(build, 0, 3) as results:
-        timer.start()
-        next(results)
-        waited = results.wait_seconds
-        assert 0.01 < waited < DEADLINE
-        assert ahead.wait(DEADLINE)
-        next(results)
-        assert results.wait_seconds < waited
-
-
 def test_of_depth_zero_each_is_built_when_it_is_asked_for() -> None:
     built: list[int] = []
     with Prefetcher(lambda step: built.append(step) or step, 3, 6, depth=0) as results:  # type: ignore[func-returns-value]

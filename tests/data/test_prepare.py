@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
+from convoy.data import local_cache
 from convoy.data import prepare as prepare_module
 from convoy.data.local_cache import open_data, open_token_bytes, open_tokenizer
 from convoy.data.manifest import TOKENIZER_FILE, PreparedData, check_vocabulary, fingerprint
@@ -187,7 +188,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkey
 
 def test_no_space_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(prepare_module.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
+    monkeypatch.setattr(local_cache.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
     with pytest.raises(ConfigError, match=rf"^root = {tmp_path}/root: no space for the token shards: "):
         _prepare(_config(_corpus(tmp_path / "corpus")), tmp_path / "root")
     assert not (tmp_path / "root").exists()

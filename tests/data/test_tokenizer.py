@@ -18,7 +18,6 @@ from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
     LONGEST_WORD,
     BytesTokenizer,
-    JsonTokenizer,
     TextTokenizer,
     _without_long_words,
     byte_characters,
@@ -37,7 +36,7 @@ UTF_8 = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
 
 
 @pytest.fixture(scope="module")
-def bpe() -> JsonTokenizer:
+def bpe() -> TextTokenizer:
     return train_bpe(BpeTokenizer(vocab_size=300), iter(TEXTS))
 
 
@@ -78,7 +77,7 @@ def test_no_text_encodes_to_the_end_of_a_document(name: str) -> None:
     assert (counts[np.arange(tokenizer.vocab_size) != tokenizer.eos_id] > 0).all()
 
 
-def test_the_vocabulary_is_of_the_size_asked_for_end_included(bpe: JsonTokenizer) -> None:
+def test_the_vocabulary_is_of_the_size_asked_for_end_included(bpe: TextTokenizer) -> None:
     assert bpe.vocab_size == 300
     assert 0 <= bpe.eos_id < 300
 
@@ -88,12 +87,12 @@ def test_too_few_texts_give_a_smaller_vocabulary() -> None:
     assert 257 < small.vocab_size < 300
 
 
-def test_training_makes_text_shorter(bpe: JsonTokenizer) -> None:
+def test_training_makes_text_shorter(bpe: TextTokenizer) -> None:
     text = TEXTS[0]
     assert len(bpe.encode_batch([text])[0]) < len(text) / 2
 
 
-def test_training_is_deterministic_over_processes(bpe: JsonTokenizer) -> None:
+def test_training_is_deterministic_over_processes(bpe: TextTokenizer) -> None:
     program = (
         "import sys; sys.path.insert(0, 'platform')\n"
         "from convoy.config.data import BpeTokenizer\nfrom convoy.data.tokenizer import train_bpe\n"
@@ -123,7 +122,7 @@ def test_only_words_beyond_the_limit_are_cut_for_the_training(runs: list[tuple[s
     assert max(cut, default=0) <= LONGEST_WORD
 
 
-def test_a_saved_tokenizer_encodes_as_before(bpe: JsonTokenizer) -> None:
+def test_a_saved_tokenizer_encodes_as_before(bpe: TextTokenizer) -> None:
     loaded = load_tokenizer(bpe.json(), END_OF_DOCUMENT, "x")
     assert (loaded.vocab_size, loaded.eos_id) == (bpe.vocab_size, bpe.eos_id)
     for before, after in zip(bpe.encode_batch(TEXTS), loaded.encode_batch(TEXTS), strict=True):
@@ -235,7 +234,7 @@ def test_what_the_library_cannot_load_is_refused() -> None:
         load_tokenizer('{"model": {"vocab": {"a": 0}}}', "a", "t.json")
 
 
-def test_bytes_are_unknown_where_text_can_be_lost_or_changed(bpe: JsonTokenizer) -> None:
+def test_bytes_are_unknown_where_text_can_be_lost_or_changed(bpe: TextTokenizer) -> None:
     assert token_bytes(json.loads(_words("</s>").to_str())) is None
     base = json.loads(bpe.json())
     assert token_bytes(base) is not None
@@ -254,13 +253,13 @@ def test_bytes_are_unknown_where_text_can_be_lost_or_changed(bpe: JsonTokenizer)
     assert token_bytes(without_a_byte) is None
 
 
-def test_bytes_are_known_for_a_split_before_the_byte_level(bpe: JsonTokenizer) -> None:
+def test_bytes_are_known_for_a_split_before_the_byte_level(bpe: TextTokenizer) -> None:
     changed = Tokenizer.from_str(bpe.json())
     changed.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(" ", "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     changed.add_tokens([AddedToken("größer", normalized=False)])
-    tokenizer = JsonTokenizer(changed, END_OF_DOCUMENT)
+    tokenizer = TextTokenizer(changed, END_OF_DOCUMENT)
     counts = tokenizer.token_bytes()
     assert counts is not None
     (ids,) = tokenizer.encode_batch(["a größer b"])

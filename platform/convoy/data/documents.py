@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from convoy.config.data import DatasetCorpus, FilesCorpus, StdlibCorpus
 from convoy.config.errors import ConfigError, PrerequisiteMissing
@@ -97,18 +97,13 @@ def _contents(files: list[SourceFile], remote: bool) -> Iterator[tuple[SourceFil
 
 def _lines(file: SourceFile, corpus: FilesCorpus) -> Iterator[str]:
     try:
-        with _opened(file, corpus) as stream:
+        remote = is_remote(corpus.path)
+        with remote_filesystem().open(file.location) if remote else open(file.location, "rb") as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield _text_of_line(line, corpus.field, f"{file.location}:{number}")
     except read_errors(is_remote(corpus.path)) as error:
         raise unreadable(file.location, error) from None
-
-
-def _opened(file: SourceFile, corpus: FilesCorpus) -> BinaryIO:
-    if is_remote(corpus.path):
-        return cast(BinaryIO, remote_filesystem().open(file.location))
-    return open(file.location, "rb")
 
 
 def _text_of_line(line: bytes, key: str, place: str) -> str:

@@ -37,7 +37,7 @@ def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
     folder = cache_folder(config) / f"{manifest.id}-{manifest.attempt}"
     missing = [file for file in manifest.files if _size(folder / file.name) != file.size]
     if missing:
-        _check_space(folder, missing)
+        check_space("data.cache", folder.parent, sum(file.size for file in missing))
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(lambda file: _download(store, manifest.prefix, file, folder), missing))
     return folder
@@ -91,13 +91,16 @@ def _check_present(folder: Path, manifest: PreparedData) -> None:
             raise DataDamaged(f"{folder / file.name}: {length}, should have {file.size} bytes; delete {folder.parent}")
 
 
-def _check_space(folder: Path, missing: list[DataFile]) -> None:
-    existing = next(p for p in [folder, *folder.parents] if p.exists())
-    needed, free = sum(file.size for file in missing), shutil.disk_usage(existing).free
+def check_space(key: str, folder: Path, needed: int) -> None:
+    """Raise ConfigError if the file system of a folder, which need not exist yet, lacks room for the token shards.
+
+    key: of the configuration, which names the folder. needed: bytes.
+    """
+    free = shutil.disk_usage(next(there for there in (folder, *folder.parents) if there.exists())).free
     if needed > free:
         raise ConfigError(
-            f"data.cache = {folder.parent}: no space for the token shards: they take {needed / 1e9:.2f} GB,"
-            f" {free / 1e9:.2f} GB are free"
+            f"{key} = {folder}: no space for the token shards: they take about {needed / 1e9:.2f} GB, "
+            f"{free / 1e9:.2f} GB are free"
         )
 
 

@@ -1,7 +1,6 @@
 """Builds the next steps' batches while the current one trains."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -18,8 +17,6 @@ class Prefetcher(Generic[T]):
     """
 
     def __init__(self, build: Callable[[int], T], first_step: int, end_step: int, depth: int = 2) -> None:
-        self.wait_seconds = 0.0
-        """Time the consumer waited for the result it got last."""
         self._build = build
         self._steps = range(first_step, end_step)
         self._depth = depth
@@ -43,14 +40,10 @@ class Prefetcher(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        began = time.perf_counter()
         if not self._depth:
-            result = self._build(self._next_step())
-            self.wait_seconds = time.perf_counter() - began
-            return result
+            return self._build(self._next_step())
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._done or self._closed)
-            self.wait_seconds = time.perf_counter() - began
             if self._ready and not self._closed:
                 self._changed.notify_all()
                 return self._ready.popleft()

@@ -2,7 +2,6 @@
 
 import importlib.util
 import io
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from convoy.config.data import (
 from convoy.config.errors import ConfigError, yaml_value
 from convoy.data.dataset_writer import DatasetWriter, Vocabulary, id_dtype
 from convoy.data.documents import Document, Documents, missing_datasets
+from convoy.data.local_cache import check_space
 from convoy.data.manifest import (
     DATA_PREFIX,
     FORMAT,
@@ -85,7 +85,8 @@ def prepare(config: DataConfig, store: Store) -> PreparedData:
     """
     files = list_files(config.corpus)
     file_tokenizer = _file_tokenizer(config)
-    index = _index_name(config, files, file_tokenizer)
+    stamps = [[file.location, file.size, file.stamp] for file in files]
+    index = f"{DATA_PREFIX}/by-stat/{digest_of([_recipe(config, file_tokenizer), stamps])}"
     manifest = _from_index(store, index)
     if manifest is None:
         data_id = _content_id(config, files, file_tokenizer)
@@ -99,11 +100,6 @@ def _file_tokenizer(config: DataConfig) -> TokenizerJson | None:
     if isinstance(config.corpus, ShardsCorpus | SyntheticCorpus) or not isinstance(config.tokenizer, FileTokenizer):
         return None
     return read_tokenizer_json(config.tokenizer)
-
-
-def _index_name(config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None) -> str:
-    stamps = [[file.location, file.size, file.stamp] for file in files]
-    return f"{DATA_PREFIX}/by-stat/{digest_of([_recipe(config, tokenizer), stamps])}"
 
 
 def _from_index(store: Store, index: str) -> PreparedData | None:
@@ -139,7 +135,8 @@ def _build(
     config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None, store: Store, data_id: str
 ) -> PreparedData:
     corpus = config.corpus
-    _check_space(config, files, store)
+    if not is_remote(store.uri):
+        check_space("root", Path(store.uri), shard_bytes_estimate(config, sum(file.size for file in files)))
     if isinstance(corpus, SyntheticCorpus):
         return _build_synthetic(config, corpus, store, data_id)
     if isinstance(corpus, ShardsCorpus):
@@ -232,20 +229,6 @@ def _check_unchanged(config: DataConfig, files: list[SourceFile]) -> None:
             raise ConfigError(f"data.corpus: {file.location} changed while it was being read")
     for location in before:
         raise ConfigError(f"data.corpus: {location} disappeared while the corpus was being read")
-
-
-def _check_space(config: DataConfig, files: list[SourceFile], store: Store) -> None:
-    """Raise ConfigError if a local store clearly has no room for the shards."""
-    if is_remote(store.uri):
-        return
-    needed = shard_bytes_estimate(config, sum(file.size for file in files))
-    folder = next(p for p in [Path(store.uri), *Path(store.uri).parents] if p.exists())
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise ConfigError(
-            f"root = {store.uri}: no space for the token shards: they take about {needed / 1e9:.2f} GB,"
-            f" {free / 1e9:.2f} GB are free"
-        )
 
 
 def shard_bytes_estimate(config: DataConfig, corpus_bytes: int) -> int:

@@ -120,6 +120,7 @@ def _check_space(config: RunConfig) -> None:
 
     A remote corpus is not listed only for this.
     """
+    from convoy.data.local_cache import check_space
     from convoy.data.manifest import DATA_PREFIX
     from convoy.data.prepare import shard_bytes_estimate
     from convoy.data.sources import is_remote, iterate_files
@@ -128,13 +129,8 @@ def _check_space(config: RunConfig) -> None:
     remote = is_remote(str(config.root)) or is_remote(getattr(config.data.corpus, "path", ""))
     if remote or (root / DATA_PREFIX).exists():
         return
-    needed = shard_bytes_estimate(config.data, sum(file.size for file in iterate_files(config.data.corpus)))
-    free = shutil.disk_usage(existing_folder(root)).free
-    if needed > free:
-        raise ConfigError(
-            f"root = {root}: no space for the token shards: they take about {needed / 1e9:.2f} GB, "
-            f"{free / 1e9:.2f} GB are free"
-        )
+    corpus_bytes = sum(file.size for file in iterate_files(config.data.corpus))
+    check_space("root", root, shard_bytes_estimate(config.data, corpus_bytes))
 
 
 def existing_folder(folder: Path) -> Path:
