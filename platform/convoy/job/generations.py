@@ -202,25 +202,13 @@ def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRe
     not keep what commits stand on, or as `full_history`.
     """
     history = full_history(store, others)
-    target = _target(history, to_step)
-    with _held((store, *others), history, target) as there:
-        if not there:
-            raise ConfigError(f"--to {to_step}: {target.name} was pruned just now; try again")
-        _create(store, _rewound(history, target, others), others)
-    return target
-
-
-def _target(history: History, to_step: int) -> CommitRef:
     counted = lineage(history)
     usable = [c for c in counted if c.step <= to_step]
     if not usable:
         have = ", ".join(str(c.step) for c in counted) or "none"
         raise ConfigError(f"--to {to_step}: must be at least the step of a commit; commits: {have}")
-    return usable[-1]
-
-
-def _rewound(history: History, target: CommitRef, others: Sequence[Store]) -> Generation:
-    return Generation(
+    target = usable[-1]
+    rewound = Generation(
         generation=history.newest + 1,
         parent=target,
         formation="rewind",
@@ -230,6 +218,11 @@ def _rewound(history: History, target: CommitRef, others: Sequence[Store]) -> Ge
         created=time.time(),
         tiers=tuple(tier.uri for tier in others),
     )
+    with _held((store, *others), history, target) as there:
+        if not there:
+            raise ConfigError(f"--to {to_step}: {target.name} was pruned just now; try again")
+        _create(store, rewound, others)
+    return target
 
 
 def _create(store: Store, generation: Generation, others: Sequence[Store]) -> None:

@@ -4,6 +4,7 @@ This is a courtesy to people. What keeps two gangs from harming each other is th
 commits count.
 """
 
+import contextlib
 import os
 import secrets
 import socket
@@ -105,7 +106,7 @@ class LiveMarker:
         # Of two runs started at once both may have seen no mark: only one creates it.
         if not self._store.create(LIVE, self._mark()):
             check_not_live(self._store, self._job, self._run)
-            self._put()
+            self._store.write(LIVE, self._mark())
         self._thread.start()
         return self
 
@@ -118,13 +119,8 @@ class LiveMarker:
 
     def _renew(self) -> None:
         while not self._done.wait(BEAT_SECONDS):
-            try:
-                self._put()
-            except StoreUnavailable:
-                continue  # the next beat tries again; the mark expires if the store stays away
-
-    def _put(self) -> None:
-        self._store.write(LIVE, self._mark())
+            with contextlib.suppress(StoreUnavailable):  # else the next beat tries again; meanwhile the mark expires
+                self._store.write(LIVE, self._mark())
 
     def _mark(self) -> bytes:
         mark = LiveMark(

@@ -101,28 +101,18 @@ def test_a_log_read_in_any_pieces_is_the_log(cuts: list[int], tmp_path_factory: 
         store.write(LOG, log[:cut])
         seen += steps(reader.poll())
     assert seen == list(range(15))
-    assert (reader.unknown, reader.damaged) == (0, 0)  # a line being written is read when it is whole
 
 
-def test_events_of_another_version_are_counted_and_passed_over(store: Store) -> None:
-    log = store.appender("events/000000/00000/rank00000")
-    for line in (encode(did(1)), b'{"kind":"from_the_future","t":5}', b'{"t":5}', encode(did(2))):
-        log.append(line)
-    log.close()
-    reader = EventReader(store)
-    assert steps(reader.poll()) == [1, 2]
-    assert (reader.unknown, reader.damaged) == (2, 0)
-
-
-@pytest.mark.parametrize("damage", [b'{"kind":"step","st', b"", b"\x00" * 64, b"\xff\xfe", b"[1, 2]", b"Traceback"])
-def test_a_damaged_line_is_counted_and_costs_no_other(store: Store, damage: bytes) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [b'{"kind":"from_the_future","t":5}', b'{"t":5}', b'{"kind":"step","st', b"", b"\x00" * 64, b"\xff\xfe", b"[1]"],
+)
+def test_a_damaged_line_or_one_of_another_version_costs_no_other(store: Store, damage: bytes) -> None:
     log = store.appender("events/000000/00000/rank00000")
     for line in (encode(did(1)), damage, encode(did(2))):
         log.append(line)
     log.close()
-    reader = EventReader(store)
-    assert steps(reader.poll()) == [1, 2]
-    assert (reader.unknown, reader.damaged) == (0, 1)
+    assert steps(EventReader(store).poll()) == [1, 2]
 
 
 def test_a_carriage_return_in_a_text_does_not_end_its_line(store: Store) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.gang.notices.sources import DrainRequest, request_drain
-from convoy.job.events.log import EventWriter
+from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.types import (
     Event,
     FailureDetected,
@@ -19,7 +19,7 @@ from convoy.job.events.types import (
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef
 from convoy.job.record import job_store
-from convoy.launch.restarts.policy import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts, read_log
+from convoy.launch.restarts.policy import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
 from convoy.storage import Store
 
 RUN = "SomeFlow/12"
@@ -199,7 +199,7 @@ def test_lines_that_are_no_event_are_passed_over(store: Store) -> None:
     log(store, 1, BUG, node=1)
     store.write("events/000001/00002/agent.jsonl", b'{"kind": "of a later version"}\n{"half')
     log(store, 1, step(1), rank=0)
-    assert [event.kind for event in read_log(store, 1, "agent")] == ["failure_detected"]
+    assert [event.kind for event in read_events(store, 1, "agent")] == ["failure_detected"]
 
 
 def finished(store: Store) -> float:

@@ -1,11 +1,11 @@
 """Writing and reading the log: one file per writer, merged by time."""
 
+import contextlib
+import re
 import time
-from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.config.json_text import parse_json
 from convoy.job.events.types import Event, EventsDropped, StoreRequests, decode, encode
 from convoy.storage import Store
 from convoy.storage.base import FLUSH_SECONDS
@@ -65,19 +65,18 @@ class EventWriter:
 class EventReader:
     """Reads a job's log piece by piece: `poll` gives what came since the last call."""
 
-    def __init__(self, job: Store, generation: int | None = None) -> None:
-        """generation: reads the log of this one alone."""
+    def __init__(self, job: Store, generation: int | None = None, writer: str = "") -> None:
+        """generation: reads the log of this one alone. writer: reads what writers of this name wrote, one on each node,
+        such as `agent` or `rank00000`."""
         self._job = job
+        # On S3 a log is a folder of pieces.
+        self._wanted = re.compile(rf"events/\d+/\d+/{writer}[./]" if writer else "")
         self._prefix = "events/" if generation is None else f"events/{generation:06d}/"
         self._offsets: dict[str, int] = {}
-        self.unknown = 0
-        """Events of a newer version of Convoy."""
-        self.damaged = 0
-        """Lines that are no event at all, such as half a line that a full disk left behind."""
 
     def poll(self) -> list[Event]:
         """New events of all writers, by time. After an outage (StoreUnavailable) the next call gives them all."""
-        sizes = self._job.sizes(self._prefix)
+        sizes = {name: size for name, size in self._job.sizes(self._prefix).items() if self._wanted.match(name)}
         read = {name: self._offsets.get(name, 0) for name in sizes}
         # All is read before anything counts as read: an outage half way must lose no event.
         grown = {name: self._job.read(name, read[name]) for name, size in sizes.items() if size > read[name]}
@@ -85,30 +84,13 @@ class EventReader:
         for name, data in grown.items():
             whole = data[: data.rfind(b"\n") + 1]  # a line being written is read next time
             self._offsets[name] = read[name] + len(whole)
-            events.extend(self._decode_lines(whole))
+            for line in whole.split(b"\n")[:-1]:
+                # Of a newer version, or half a line that a full disk left behind.
+                with contextlib.suppress(ValidationError):
+                    events.append(decode(line))
         return sorted(events, key=lambda e: e.t)
 
-    def _decode_lines(self, data: bytes) -> list[Event]:
-        events = []
-        for line in data.split(b"\n")[:-1]:
-            try:
-                events.append(decode(line))
-            except ValidationError:
-                if _is_json_object(line):
-                    self.unknown += 1
-                else:
-                    self.damaged += 1
-        return events
 
-
-def read_events(job: Store, generation: int | None = None) -> list[Event]:
-    """The whole log of a job, or that of one generation, by time."""
-    return EventReader(job, generation).poll()
-
-
-def _is_json_object(line: bytes) -> bool:
-    try:
-        value: Any = parse_json(line)
-    except ValueError:
-        return False
-    return isinstance(value, dict)
+def read_events(job: Store, generation: int | None = None, writer: str = "") -> list[Event]:
+    """The whole log of a job, or the part of it that `EventReader` describes, by time. Raises StoreUnavailable."""
+    return EventReader(job, generation, writer).poll()

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import ValidationError
-
 from convoy.gang.diagnosis.verdict import REPEATS, cause_message, repeats
 from convoy.gang.messages import INTERRUPTED, PREEMPTED
 from convoy.gang.notices.sources import DrainRequest, DrainUnreadableError, read_drain
-from convoy.job.events.types import Event, FailureDetected, GenerationEnded, decode
+from convoy.job.events.log import read_events
+from convoy.job.events.types import Event, FailureDetected, GenerationEnded
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
 from convoy.report.analysis.outcome import outcome_of
 from convoy.report.train_report import Outcome
@@ -186,13 +185,13 @@ def read_facts(store: Store, run: str) -> JobFacts:
     own = [g for g, generation in sorted(history.generations.items()) if generation.formation.startswith(f"{run_id}/")]
     step, outcome, causes, started = newest.step if newest else 0, None, list[FailureDetected](), False
     for generation in own[-LOOK_BACK:]:
-        events = read_log(store, generation, "agent")
+        events = read_events(store, generation, "agent")
         started = bool(events)
         if not events:
             continue
         outcome = outcome_of(events)
         if outcome.state == "stopped":  # of which rank 0 says why
-            outcome = outcome_of([*events, *read_log(store, generation, "rank00000")])
+            outcome = outcome_of([*events, *read_events(store, generation, "rank00000")])
         causes += _first_causes(events)
         step = max([step, *(event.step for event in events if isinstance(event, GenerationEnded))])
     return JobFacts(step, len(own), started, outcome, tuple(causes), _drain(store))
@@ -210,18 +209,9 @@ def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
         if not formation.startswith(own):
             return False  # of a run before
         if formation.startswith(f"{own}{step}/"):
-            events = read_log(store, number, "agent")
+            events = read_events(store, number, "agent")
             return bool(events) and outcome_of(events).state in ("finished", "stopped") and events[-1].t > failed
     return False
-
-
-def read_log(store: Store, generation: int, writer: str) -> list[Event]:
-    """What all writers of that name wrote of a generation, by time: one on each node. Raises StoreUnavailable."""
-    events: list[Event] = []
-    for name in store.sizes(f"events/{generation:06d}/"):
-        if re.match(rf"events/\d+/\d+/{writer}[./]", name):  # on S3 a log is a folder of pieces
-            events += _decoded(store.read(name))
-    return sorted(events, key=lambda event: event.t)
 
 
 def how_it_ended(
@@ -287,16 +277,6 @@ def _first_causes(events: Sequence[Event]) -> list[FailureDetected]:
     """Node 0's word or, where it was lost, the first of the others'."""
     failures = [event for event in events if isinstance(event, FailureDetected)]
     return ([event for event in failures if event.node == 0] or failures)[:1]
-
-
-def _decoded(data: bytes) -> list[Event]:
-    events = []
-    for line in data.splitlines():
-        try:
-            events.append(decode(line))
-        except ValidationError:  # another version's, or half a line
-            continue
-    return events
 
 
 def _drain(store: Store) -> DrainRequest | None:
