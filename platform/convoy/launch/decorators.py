@@ -43,14 +43,13 @@ def step_decorators(config: RunConfig) -> StepDecorators:
         return StepDecorators(gang=retry, ordinary=())
     machine = instance(rented)
     shared = shared_memory_mib(config, world(config), machine)
-    gang = _batch_gang if cluster.backend == "batch" else _kubernetes_gang
-    compute = gang(cluster, machine, shared)
-    ordinary = _batch_ordinary(cluster) if cluster.backend == "batch" else _kubernetes_ordinary(cluster)
+    compute, ordinary = (_batch if cluster.backend == "batch" else _kubernetes)(cluster, machine, shared)
     return StepDecorators(gang=(compute, _environment(), _timeout(cluster), *retry), ordinary=(ordinary,))
 
 
-def _batch_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> Decorator:
-    arguments = {
+def _batch(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[Decorator, Decorator]:
+    """Of the gang's step, and of the others."""
+    gang = {
         "cpu": machine.vcpus,
         "gpu": machine.gpus,
         "memory": memory_mib(machine),
@@ -59,21 +58,15 @@ def _batch_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> D
         # A single node has no peers to reach, and Metaflow would mount one adapter only.
         "efa": machine.efa_interfaces if cluster.nodes > 1 else 0,
     }
-    return Decorator("batch", _set_arguments(arguments | _batch_common(cluster)))
-
-
-def _batch_ordinary(cluster: ClusterConfig) -> Decorator:
     # Not cluster.queue: a CPU task there would start, and wait on, one of its GPU machines.
-    arguments = {"cpu": ORDINARY_CPU, "memory": ORDINARY_MEMORY_MIB}
-    return Decorator("batch", _set_arguments(arguments | _batch_common(cluster)))
+    ordinary = {"cpu": ORDINARY_CPU, "memory": ORDINARY_MEMORY_MIB}
+    common = {"image": cluster.image, "iam_role": cluster.iam_role, "host_volumes": list(cluster.host_volumes)}
+    return Decorator("batch", _set_arguments(gang | common)), Decorator("batch", _set_arguments(ordinary | common))
 
 
-def _batch_common(cluster: ClusterConfig) -> dict[str, Any]:
-    return {"image": cluster.image, "iam_role": cluster.iam_role, "host_volumes": list(cluster.host_volumes)}
-
-
-def _kubernetes_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> Decorator:
-    arguments = {
+def _kubernetes(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[Decorator, Decorator]:
+    """Of the gang's step, and of the others."""
+    gang = {
         # The kubelet and the daemons of a node need a little of it.
         "cpu": machine.vcpus - max(1, machine.vcpus // 16),
         "gpu": machine.gpus,
@@ -82,24 +75,22 @@ def _kubernetes_gang(cluster: ClusterConfig, machine: Instance, shared_mib: int)
         "node_selector": _node_selector(cluster, machine),
         "extended_resources": _efa_resources(machine),
     }
-    gpu_taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    return Decorator("kubernetes", _set_arguments(arguments | _kubernetes_common(cluster, gpu_taint)))
-
-
-def _kubernetes_ordinary(cluster: ClusterConfig) -> Decorator:
     # Without cluster.node_selector, whose labels are those of the GPU machines.
-    arguments = {"cpu": ORDINARY_CPU, "memory": int(ORDINARY_MEMORY_MIB * MIB_IN_MB)}
-    return Decorator("kubernetes", _set_arguments(arguments | _kubernetes_common(cluster)))
-
-
-def _kubernetes_common(cluster: ClusterConfig, *taints: dict[str, str]) -> dict[str, Any]:
-    return {
+    ordinary = {"cpu": ORDINARY_CPU, "memory": int(ORDINARY_MEMORY_MIB * MIB_IN_MB)}
+    tolerations = [dict(toleration) for toleration in cluster.tolerations]
+    common = {
         "image": cluster.image,
         "service_account": cluster.service_account,
         "namespace": cluster.namespace,
-        "tolerations": [*taints, *(dict(toleration) for toleration in cluster.tolerations)],
+        "tolerations": tolerations,
         "persistent_volume_claims": dict(cluster.persistent_volume_claims),
     }
+    gpu_taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    on_gpus = common | {"tolerations": [gpu_taint, *tolerations]}
+    return (
+        Decorator("kubernetes", _set_arguments(gang | on_gpus)),
+        Decorator("kubernetes", _set_arguments(ordinary | common)),
+    )
 
 
 def _node_selector(cluster: ClusterConfig, machine: Instance) -> dict[str, str]:

@@ -129,15 +129,11 @@ def _checkpoints(config: RunConfig) -> str:
         return text
     size = saved_bytes(config.model)
     # One more than are kept is there while the newest is read back, after which the oldest goes.
-    most = min(count, _retained_checkpoints(config) + 1)
+    retention = config.checkpoint.retention
+    retained = retention.keep_last + (steps // retention.keep_every_steps if retention.keep_every_steps else 0)
+    most = min(count, retained + 1)
     places = f" on each of {1 + len(config.checkpoint.tiers)} tiers" if config.checkpoint.tiers else ""
     return f"{text}, {sized(size)} each; at most {most:,} at a time: {sized(size * most)}{places}"
-
-
-def _retained_checkpoints(config: RunConfig) -> int:
-    """Checkpoints that retention leaves at the end."""
-    keep, every = config.checkpoint.retention.keep_last, config.checkpoint.retention.keep_every_steps
-    return keep + (config.train.steps // every if every else 0)
 
 
 def _budget(config: RunConfig) -> str:

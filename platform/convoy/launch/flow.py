@@ -79,7 +79,8 @@ class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
         command, configs = click.get_current_context(), dict(mutable_step.flow.configs)
         try:
             if self._config not in configs:
-                raise ConfigError(f"@convoy_machines: the flow has no Config {self._config}; {_config_names(configs)}")
+                names = ", ".join(sorted(configs)) or "none"
+                raise ConfigError(f"@convoy_machines: the flow has no Config {self._config}; it has {names}")
             config = resolve(plain(configs[self._config]), {})
             if command.info_name in LAUNCHES:
                 check_cluster(config, datastore_of(command))
@@ -175,10 +176,6 @@ def add_decorators(mutable_flow: Any, config: RunConfig) -> None:
         gang = any(name_of_decorator == GANG for name_of_decorator, *_ in step.decorator_specs)
         for decorator in wanted.gang if gang else wanted.ordinary:
             step.add_decorator(decorator.name, deco_kwargs=decorator.arguments, duplicates=step.IGNORE)
-
-
-def _config_names(configs: dict[str, Any]) -> str:
-    return f"it has {', '.join(sorted(configs))}" if configs else "it has none"
 
 
 def datastore_of(command: Any) -> str | None:

@@ -79,17 +79,12 @@ def model_built(config: RunConfig, model: nn.Module) -> ModelBuilt:
         name=shape.name,
         parameters=parameters_of(shape, model),
         flops_per_token=flops_per_token(shape, length) if isinstance(shape, TransformerConfig) else None,
-        sharded_bytes=sum(_own_bytes(p) for p in model.parameters()),
+        sharded_bytes=sum((p.to_local() if isinstance(p, DTensor) else p).nbytes for p in model.parameters()),
     )
 
 
 def parameters_of(shape: ModelConfig, model: nn.Module) -> int:
     """Of the whole model, of which this rank may have a stage alone."""
-    return (
-        parameter_count(shape) if isinstance(shape, TransformerConfig) else sum(p.numel() for p in model.parameters())
-    )
-
-
-def _own_bytes(parameter: torch.Tensor) -> int:
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    return local.numel() * local.element_size()
+    if isinstance(shape, TransformerConfig):
+        return parameter_count(shape)
+    return sum(p.numel() for p in model.parameters())

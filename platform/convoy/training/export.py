@@ -87,24 +87,21 @@ def gathered_bytes(trained: Trained, param_dtype: str) -> int:
 
 
 def export_last(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: Data) -> str | None:
-    """Export the newest commit unless it is; why that failed, in one line. The job is committed all the same."""
+    """Write the newest commit's weights as `model/<g>-<step>/…` of the job, unless they are there; why that failed, in
+    one line. The job is committed all the same."""
     try:
         # A generation that had nothing left to do made no commit; one before it may have died while it exported.
-        if not is_exported(tiers[0], ref):
-            put_model(tiers, ref, assignment, data)
+        if is_exported(tiers[0], ref):
+            return None
+        with tempfile.TemporaryDirectory(prefix="convoy-model-") as folder:
+            tokenizer = data.folder / TOKENIZER_FILE
+            export_commit(tiers, ref, assignment.config.model, Path(folder), tokenizer, data.manifest.eos_id)
+            # The marker last: a folder without it is not a model.
+            for path in sorted(Path(folder).iterdir(), key=lambda path: path.name == MODEL_MARKER):
+                tiers[0].write(f"{model_prefix(ref)}{path.name}", path.read_bytes())
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return None
-
-
-def put_model(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: Data) -> None:
-    """Write the commit's weights as `model/<g>-<step>/…` of the job."""
-    with tempfile.TemporaryDirectory(prefix="convoy-model-") as folder:
-        tokenizer = data.folder / TOKENIZER_FILE
-        export_commit(tiers, ref, assignment.config.model, Path(folder), tokenizer, data.manifest.eos_id)
-        # The marker last: a folder without it is not a model.
-        for path in sorted(Path(folder).iterdir(), key=lambda path: path.name == MODEL_MARKER):
-            tiers[0].write(f"{model_prefix(ref)}{path.name}", path.read_bytes())
 
 
 THREADS = 8

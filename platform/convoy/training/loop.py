@@ -234,14 +234,11 @@ def check_weights(t: Training) -> None:
     t.marker.enter("save")
     if not math.isfinite(loss := measured.loss):
         t.saver.finish(t.progress.step)
+        newest = t.saver.committed
+        remains = "there is no checkpoint" if newest is None else f"the newest checkpoint (step {newest}) remains valid"
         raise TrainingFailedError(
-            f"step {t.progress.step}: the last step was not finite, nor is the held-out loss ({loss}); "
-            f"{_newest_checkpoint(t.saver.committed)}"
+            f"step {t.progress.step}: the last step was not finite, nor is the held-out loss ({loss}); {remains}"
         )
-
-
-def _newest_checkpoint(committed: int | None) -> str:
-    return "there is no checkpoint" if committed is None else f"the newest checkpoint (step {committed}) remains valid"
 
 
 def evaluate(t: Training) -> None:

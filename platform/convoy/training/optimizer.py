@@ -21,7 +21,8 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
 def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW of whatever parameters the model has now, with decay on matrices only."""
     trained = [p for p in model.parameters() if p.requires_grad]
-    undecayed = set() if config.decay_embeddings else _embeddings(model)
+    embeddings = {p for each in model.modules() if isinstance(each, nn.Embedding) for p in each.parameters()}
+    undecayed = set() if config.decay_embeddings else embeddings
     decayed = [p for p in trained if p.ndim >= 2 and p not in undecayed]
     plain = [p for p in trained if p.ndim < 2 or p in undecayed]
     groups = [
@@ -64,7 +65,3 @@ def learning_rate(step: int, total_steps: int, config: OptimizerConfig, schedule
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
-
-
-def _embeddings(model: nn.Module) -> set[nn.Parameter]:
-    return {p for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}

@@ -65,8 +65,7 @@ class Exchange:
 
     def finish(self) -> Agreement:
         """The sums over all ranks, and what they agree on; waits for the slowest rank to begin."""
-        if self._work is None:
-            raise RuntimeError("Exchange.finish before begin")
+        assert self._work is not None
         self._work.wait()
         self._work = None
         tokens, save, *rest = self._values.tolist()
@@ -90,8 +89,7 @@ class UrgentStop:
 
     def finish(self) -> bool:
         """The same on all ranks; waits for the slowest one to begin."""
-        if self._work is None:
-            raise RuntimeError("UrgentStop.finish before begin")
+        assert self._work is not None
         self._work.wait()
         self._work = None
         return bool(self._votes)

@@ -23,7 +23,7 @@ from convoy.job.events.types import StepDone
 from convoy.job.generations import FormationRefusedError, refuse_formation
 from convoy.launch.gang import step
 from convoy.launch.gang import step as live_card
-from convoy.launch.gang.step import Hindrance, How, LiveCard, Watch, ended_sibling
+from convoy.launch.gang.step import Hindrance, How, LiveCard, ended_sibling
 from convoy.storage.posix import PosixStore
 from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
 from tests.gang.tasks import a_node, a_task, wait_for
@@ -50,7 +50,7 @@ def test_it_draws_again_and_again_and_says_where_the_job_stands(
         if len(pages) == 3:
             thrice.set()
 
-    with LiveCard(Watch.of(store, RunConfig()), draw, seconds=0.01):
+    with LiveCard(store, RunConfig(), draw, seconds=0.01):
         assert thrice.wait(20)
     assert "step 7 of 500, loss 3.50" in capsys.readouterr().out
 
@@ -62,7 +62,7 @@ def test_a_card_that_cannot_be_drawn_is_a_line_of_output(store: PosixStore, caps
         failed.set()
         raise ValueError("no chart today")
 
-    with LiveCard(Watch.of(store, RunConfig()), draw, seconds=0.01) as card:
+    with LiveCard(store, RunConfig(), draw, seconds=0.01) as card:
         assert failed.wait(20)
     card.finish(force=True)
     assert "the card was not drawn: ValueError: no chart today" in capsys.readouterr().err
@@ -70,7 +70,7 @@ def test_a_card_that_cannot_be_drawn_is_a_line_of_output(store: PosixStore, caps
 
 def test_the_last_drawing_is_forced_when_the_task_is_about_to_fail(store: PosixStore) -> None:
     drawn: list[How] = []
-    with LiveCard(Watch.of(store, RunConfig()), lambda page, how: drawn.append(how), seconds=1000) as card:
+    with LiveCard(store, RunConfig(), lambda page, how: drawn.append(how), seconds=1000) as card:
         assert drawn == []
     card.finish(force=True)
     assert drawn == ["write"]
@@ -89,7 +89,7 @@ def test_only_the_last_drawing_of_a_task_that_ends_well_waits_for_the_one_under_
             waits.wait(20)
         drawn.append(how)
 
-    with LiveCard(Watch.of(store, RunConfig()), draw, seconds=0.01) as card:
+    with LiveCard(store, RunConfig(), draw, seconds=0.01) as card:
         assert begun.wait(20)
     if not force:
         threading.Timer(0.2, waits.set).start()
@@ -101,8 +101,8 @@ def test_only_the_last_drawing_of_a_task_that_ends_well_waits_for_the_one_under_
 def test_a_root_that_hangs_does_not_hold_the_end_of_a_task(store: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_card, "LAST_SECONDS", 0.2)
     hangs = threading.Event()
-    card = LiveCard(Watch.of(store, RunConfig()), lambda page, how: None, 60.0)
-    monkeypatch.setattr(card._watch, "report", lambda: hangs.wait(30))
+    card = LiveCard(store, RunConfig(), lambda page, how: None, 60.0)
+    monkeypatch.setattr(card, "_report", lambda: hangs.wait(30))
     began = time.monotonic()
     card.finish(force=True)
     assert time.monotonic() - began < 5.0

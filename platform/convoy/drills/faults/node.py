@@ -8,16 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from convoy.drills.checks import read_otherwise, stopped_late
 from convoy.drills.fault import Expectation, Fault
+from convoy.drills.gang import DrillGang
+from convoy.drills.observe import Observation
 from convoy.drills.testbed.namespaces import Network
 from convoy.job.events.types import Event, PeerSuspected
-
-if TYPE_CHECKING:
-    from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observation
 
 
 class _NodeFault(Fault):
@@ -40,13 +38,13 @@ class NodeKill(_NodeFault):
         """Its node."""
         return self.random.randrange(1, self.size.nodes)
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         return gang.kill_node(self.victim)
 
     def expected(self) -> Expectation:
         return Expectation(way="next attempt", causes=frozenset({"node_gone"}), node=self.victim)
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         others = set(range(self.size.nodes)) - {self.victim}
         return stopped_late(trial, others)
 
@@ -94,12 +92,12 @@ class Partition(_NodeFault):
         # The machine's name stands for an address that no namespace has.
         return {"GLOO_SOCKET_IFNAME": "eth0"}
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         at = time.time()
         self.network.unplug(self.victim)
         return at
 
-    def mend(self, gang: "DrillGang") -> None:
+    def mend(self, gang: DrillGang) -> None:
         self.network.plug(self.victim)
 
     def expected(self) -> Expectation:
@@ -107,7 +105,7 @@ class Partition(_NodeFault):
         node = self.victim if self.size.nodes > 2 else None
         return Expectation(way="next attempt", causes=frozenset({"node_silent", "cut_off"}), node=node)
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         return [*stopped_late(trial, range(self.size.nodes)), *read_otherwise(trial)]
 
 
@@ -117,7 +115,7 @@ class PartitionHeal(Partition):
     name = "partition-heal"
     summary = "one node is cut off, and the network heals as soon as some agent suspects another"
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         at = super().inject(gang)
 
         def suspected(event: Event) -> bool:
@@ -127,7 +125,7 @@ class PartitionHeal(Partition):
         self.network.plug(self.victim)
         return at
 
-    def mend(self, gang: "DrillGang") -> None:
+    def mend(self, gang: DrillGang) -> None:
         """It is whole already."""
 
     def expected(self) -> Expectation:

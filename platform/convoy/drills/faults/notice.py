@@ -6,16 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from convoy.drills.checks import lost_steps, notice_problems, saved_late
 from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
+from convoy.drills.gang import DrillGang
+from convoy.drills.observe import Observation
 from convoy.drills.testbed.imds import SPOT_ACTION, ImdsStandIn
 from convoy.job.events.types import Event, NoticeReceived
-
-if TYPE_CHECKING:
-    from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observation
 
 LEAD_SECONDS = 120.0
 """Between EC2's notice and the interruption."""
@@ -59,7 +57,7 @@ class _Notice(Fault):
     def shows(self, event: Event) -> bool:
         return isinstance(event, NoticeReceived)
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         return [
             *notice_problems(trial, self.victim, self.source, "save_and_end"),
             *saved_late(trial, ends=True),
@@ -73,11 +71,11 @@ class SpotNotice(_Notice):
     name = "spot-notice"
     summary = "EC2 tells one node, two minutes ahead, that it takes the machine away"
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         self.service.interrupt(lead_seconds=LEAD_SECONDS)
         return time.time()
 
-    def mend(self, gang: "DrillGang") -> None:
+    def mend(self, gang: DrillGang) -> None:
         """Another machine has no notice."""
         self.service.calm()
 
@@ -88,7 +86,7 @@ class NoticeThenNothing(_Notice):
     name = "notice-then-nothing"
     summary = "a spot notice is taken back as soon as the node has read it, and the machine stays"
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         self.service.interrupt(lead_seconds=LEAD_SECONDS)
         at = time.time()
         gang.wait_for("the question for notices", lambda: _answered(self.service))
@@ -109,14 +107,14 @@ class RebalanceNotice(_Notice):
     def when(self, progress: GangProgress) -> bool:
         return progress.step >= INJECT_AFTER
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         self.service.recommend_rebalance()
         return time.time()
 
     def expected(self) -> Expectation:
         return Expectation(way="undisturbed")
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         return [*notice_problems(trial, self.victim, self.source, "save"), *saved_late(trial, ends=False)]
 
 
@@ -127,7 +125,7 @@ class SigtermNotice(_Notice):
     summary = "SIGTERM to one node's agent, as a platform ends a task"
     source = "sigterm"
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         at = time.time()
         os.kill(gang.agent(self.victim), signal.SIGTERM)
         return at

@@ -7,18 +7,14 @@ import time
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from convoy.checkpoint.format import file_name, part_name
 from convoy.drills.checks import left_behind
 from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
-from convoy.drills.gang import DrillError
+from convoy.drills.gang import DrillError, DrillGang
+from convoy.drills.observe import Observation
 from convoy.gang.workers.board import Board, Phase
 from convoy.storage import Store
-
-if TYPE_CHECKING:
-    from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observation
 
 MOST_DELAY_SECONDS = 0.6
 """From the begin of a part to the kill; writing it takes seconds."""
@@ -47,7 +43,7 @@ class _Killed(Fault):
         """Its rank."""
         return self.random.randrange(self.size.ranks)
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         return [] if self._store is None else left_behind(self._store)
 
 
@@ -61,7 +57,7 @@ class KillDuringSave(_Killed):
     def overrides(self) -> Sequence[str]:
         return ("checkpoint.write_mb_per_second=4",)  # so that a save takes seconds
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         self._store, worker = gang.store, gang.worker(self.victim)
         for delay in (0.0, self.random.uniform(0.0, MOST_DELAY_SECONDS)):
             time.sleep(delay)
@@ -76,7 +72,7 @@ class KillDuringSave(_Killed):
         node = self.size.node_of(self.victim)
         return Expectation(way="in place", causes=frozenset({"exited"}), node=node, rank=self.victim)
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         missed = "the worker was killed after it had written its part"
         return [*([] if self._cut_short else [missed]), *super().check(trial)]
 
@@ -109,7 +105,7 @@ class KillDuringRestore(_Killed):
         self._newest = progress.generation
         return True
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         if not gang.injected:
             self._store = gang.store
             at = time.time()
@@ -137,7 +133,7 @@ class KillDuringRestore(_Killed):
     def expected(self) -> Expectation:
         return Expectation(way="in place", causes=frozenset({"exited"}), generations=self._generations)
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         found = []
         if "restore" not in self._killed_in:
             found.append(f"workers were killed in their phases {self._killed_in}, and none while it restored")

@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from convoy.drills.checks import all_logged, saved_elsewhere, stood_still
 from convoy.drills.fault import SAVE_EVERY, Expectation, Fault, GangProgress
+from convoy.drills.gang import DrillGang
+from convoy.drills.observe import Observation
 from convoy.drills.testbed.mounts import Disk, hoarded, small_memory
 from convoy.job.events.types import Event, StorageBad
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
-
-if TYPE_CHECKING:
-    from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observation
 
 ROOM_MIB = 320
 """For ten checkpoints of the default model, and the data."""
@@ -67,7 +64,7 @@ class _RootRefuses(Fault):
     def when(self, progress: GangProgress) -> bool:
         return progress.after(SAVE_EVERY + self.steps_since_save)
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         at = time.time()
         with self.refusing():
             self.refused = time.time()
@@ -76,7 +73,7 @@ class _RootRefuses(Fault):
             self.lasted = time.time() - at
         return at
 
-    def alone_there(self, gang: "DrillGang") -> bool:
+    def alone_there(self, gang: DrillGang) -> bool:
         """Whether the next tier has a commit that the root lacks."""
         there = parse_commits(open_store(str(self.next_tier / gang.job)).sizes("commits/"))
         return bool(set(there) - set(parse_commits(gang.store.sizes("commits/"))))
@@ -87,7 +84,7 @@ class _RootRefuses(Fault):
     def shows(self, event: Event) -> bool:
         return isinstance(event, StorageBad)
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         return [
             *saved_elsewhere(trial, str(self.next_tier), self.refused),
             *stood_still(trial, self.lasted),

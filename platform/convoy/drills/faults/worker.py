@@ -5,15 +5,12 @@ import signal
 import statistics
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from convoy.drills.fault import Expectation, Fault, GangProgress
-from convoy.drills.gang import DrillError, Order
+from convoy.drills.gang import DrillError, DrillGang, Order
+from convoy.drills.observe import Observation
 from convoy.job.events.types import Event, FailureKind, GenerationStarted, StepDone
-
-if TYPE_CHECKING:
-    from convoy.drills.gang import DrillGang
-    from convoy.drills.observe import Observation
 
 SLOW_SECONDS = 120.0
 """For a node that has become slow to be told: several times what that takes."""
@@ -33,7 +30,7 @@ class Undisturbed(Fault):
     def when(self, progress: GangProgress) -> bool:
         return False
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         raise AssertionError("there is nothing to do")
 
     def expected(self) -> Expectation:
@@ -59,7 +56,7 @@ class WorkerKill(WorkerFault):
     target_detected = 0.3
     target_recovered = 2.5
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         return signalled(gang.worker(self.rank), signal.SIGKILL)
 
 
@@ -70,7 +67,7 @@ class WorkerStop(WorkerFault):
     target_detected = 1.0
     target_recovered = 4.0
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         return signalled(gang.worker(self.rank), signal.SIGSTOP)
 
 
@@ -80,7 +77,7 @@ class OrderedFault(WorkerFault):
     hooks = True
     order: ClassVar[Order]
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         return gang.order(self.rank, self.order)
 
 
@@ -92,10 +89,10 @@ class WorkerHang(OrderedFault):
     target_detected = 3.0
     target_recovered = 7.0
 
-    def limit_detected(self, trial: "Observation") -> float:
+    def limit_detected(self, trial: Observation) -> float:
         return max(self.target_detected, 5 * p99_step(trial))
 
-    def limit_recovered(self, trial: "Observation") -> float:
+    def limit_recovered(self, trial: Observation) -> float:
         return self.limit_detected(trial) + self.target_recovered - self.target_detected
 
 
@@ -105,7 +102,7 @@ class WorkerError(OrderedFault):
     causes = frozenset({"exited"})
     order = "fail"
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         return _names(trial, "DrilledError")
 
 
@@ -122,7 +119,7 @@ class OutOfMemory(OrderedFault):
     causes = frozenset({"exited"})
     order = "allocate"
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         return _names(trial, "MemoryError")
 
 
@@ -138,7 +135,7 @@ class NotANumber(OrderedFault):
     def expected(self) -> Expectation:
         return Expectation(way="next attempt", causes=self.causes)  # all ranks find it in the same step
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         skipped = [e for e in trial.events if isinstance(e, StepDone) and e.skipped]
         found = [] if skipped else ["no step was skipped"]
         if trial.commit is not None and trial.commit.progress.skipped:
@@ -153,7 +150,7 @@ class NodeSlowdown(OrderedFault):
     order = "crawl"
     endless = True  # a node is slow when it is so for several times 5 s, however many steps that takes
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         began = super().inject(gang)
         gang.wait_for_event("word of a slow node", self.shows, SLOW_SECONDS)
         return began
@@ -164,7 +161,7 @@ class NodeSlowdown(OrderedFault):
     def shows(self, event: Event) -> bool:
         return event.kind == "slow_node" and getattr(event, "share", 0.0) > 0
 
-    def check(self, trial: "Observation") -> list[str]:
+    def check(self, trial: Observation) -> list[str]:
         reports = [e for e in trial.events if self.shows(e)]
         if not reports:
             return ["no node was reported as slow"]
@@ -180,7 +177,7 @@ class DoubleFault(WorkerFault):
     summary = "SIGKILL to a worker, and to another one as soon as the gang starts again"
     causes = frozenset({"exited"})
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         before = gang.progress().generation
         began = signalled(gang.worker(self.rank), signal.SIGKILL)
         gang.wait_for_event("the next generation", lambda e: isinstance(e, GenerationStarted) and e.generation > before)
@@ -242,7 +239,7 @@ class RandomFaults(Fault):
         there = {e.node for e in started if formed is not None and e.generation >= formed}
         return len(there) == self.size.nodes
 
-    def inject(self, gang: "DrillGang") -> float:
+    def inject(self, gang: DrillGang) -> float:
         kinds, weights = zip(*DRAWN, strict=True)
         kind = self.random.choices(kinds, weights)[0]
         rank = self.random.randrange(self.size.ranks)
@@ -271,14 +268,14 @@ def signalled(pid: int, number: signal.Signals) -> float:
     return now
 
 
-def p99_step(trial: "Observation") -> float:
+def p99_step(trial: Observation) -> float:
     """Seconds of the slowest step but one in a hundred before the fault, without each generation's first."""
     before = trial.injected[0] if trial.injected else float("inf")
     times = [e.seconds for e in trial.events if isinstance(e, StepDone) and e.t < before][1:]
     return statistics.quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else 0.0
 
 
-def _names(trial: "Observation", what: str) -> list[str]:
+def _names(trial: Observation, what: str) -> list[str]:
     """Whether the first cause says so."""
     texts = [e.reason + e.log_tail for e in trial.failures[:1]]
     return [] if texts and what in texts[0] else [f"the first cause does not tell of {what}: {texts}"]

@@ -53,7 +53,6 @@ class ImdsStandIn(ThreadingHTTPServer):
         self._replies = {path: Reply(text) for path, text in _INSTANCE.items()}
         self._tokens: dict[str, float] = {}
         """Until when each is good, by the monotonic clock."""
-        self._lock = threading.Lock()
         super().__init__((host, port), _Handler)
 
     @property
@@ -75,10 +74,10 @@ class ImdsStandIn(ThreadingHTTPServer):
 
     def set_reply(self, path: str, reply: Reply | None = None) -> None:
         """What `path` answers from now on; None: as if nothing had been set."""
-        with self._lock:
+        if reply is None:
             self._replies.pop(path, None)
-            if reply is not None:
-                self._replies[path] = reply
+        else:
+            self._replies[path] = reply
 
     def interrupt(self, action: str = "terminate", lead_seconds: float = 120.0) -> None:
         """Give the notice of a spot interruption, `lead_seconds` ahead of it."""
@@ -98,8 +97,7 @@ class ImdsStandIn(ThreadingHTTPServer):
 
     def forget_tokens(self) -> None:
         """Every token given so far is refused from now on."""
-        with self._lock:
-            self._tokens.clear()
+        self._tokens.clear()
 
     def answer(self, method: str, path: str, headers: Any) -> tuple[Reply, dict[str, str]]:
         """The reply to a request and its headers, by the rules of IMDSv2."""
@@ -112,11 +110,9 @@ class ImdsStandIn(ThreadingHTTPServer):
             return self._token(headers)
         if method != "GET" or path == TOKEN:
             return Reply(status=405), {}
-        with self._lock:
-            good_until = self._tokens.get(headers.get(TOKEN_HEADER, ""), 0.0)
-        if time.monotonic() >= good_until:
+        if time.monotonic() >= self._tokens.get(headers.get(TOKEN_HEADER, ""), 0.0):
             return Reply(status=401), {}
-        return self._reply(path) or Reply(status=404), {}
+        return self._replies.get(path, Reply(status=404)), {}
 
     def _token(self, headers: Any) -> tuple[Reply, dict[str, str]]:
         lifetime = headers.get(TTL_HEADER, "")
@@ -124,17 +120,12 @@ class ImdsStandIn(ThreadingHTTPServer):
             return Reply(status=400), {}
         if "X-Forwarded-For" in headers:  # a proxy that is open to the world must not give the instance's role away
             return Reply(status=403), {}
-        reply = self._reply(TOKEN) or Reply()
+        reply = self._replies.get(TOKEN, Reply())
         if reply.status != 200:
             return reply, {}
         token = secrets.token_urlsafe(40)
-        with self._lock:
-            self._tokens[token] = time.monotonic() + int(lifetime)
+        self._tokens[token] = time.monotonic() + int(lifetime)
         return Reply(token, delay_seconds=reply.delay_seconds), {TTL_HEADER: lifetime}
-
-    def _reply(self, path: str) -> Reply | None:
-        with self._lock:
-            return self._replies.get(path)
 
 
 _INSTANCE = {

@@ -142,10 +142,6 @@ def _instance_type(config: RunConfig) -> str:
     return name
 
 
-def _backend_takes_it(config: RunConfig) -> None:
-    check_backend(config.cluster)
-
-
 def _ranks_have_gpus(config: RunConfig) -> None:
     name = _instance_type(config)
     gpus, ranks = instance(name).gpus, config.cluster.nproc_per_node
@@ -180,7 +176,7 @@ def _time_limit_is_long_enough(config: RunConfig) -> None:
 
 
 _OF_MACHINES: tuple[Callable[[RunConfig], None], ...] = (
-    _backend_takes_it,
+    lambda config: check_backend(config.cluster),
     _ranks_have_gpus,
     _keys_belong_to_backend,
     _time_limit_is_long_enough,

@@ -118,12 +118,9 @@ def workers_per_node(requested: int | None, config: RunConfig, nodes: int, gpus:
     if wanted is None:
         wanted = max(1, gpus // on_machine)
     if 0 < gpus < wanted * on_machine:
-        raise ConfigError(_too_many(wanted, on_machine, gpus))
+        machine = "this machine" if on_machine == 1 else f"the host of all {nodes} nodes"
+        raise ConfigError(
+            f"nproc_per_node = {wanted}: {machine} has {gpus} GPU{'s' if gpus > 1 else ''}, and each worker needs one "
+            "of its own; set CUDA_VISIBLE_DEVICES= for the CPU"
+        )
     return wanted
-
-
-def _too_many(wanted: int, nodes: int, gpus: int) -> str:
-    has = f"has {gpus} GPU{'s' if gpus > 1 else ''}, and each worker needs one of its own"
-    if nodes == 1:
-        return f"nproc_per_node = {wanted}: this machine {has}; set CUDA_VISIBLE_DEVICES= for the CPU"
-    return f"nproc_per_node = {wanted}: the host of all {nodes} nodes {has}; set CUDA_VISIBLE_DEVICES= for the CPU"

@@ -9,9 +9,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from convoy.config.run import RunConfig
 from convoy.display.page import Callout, Heading, Page, Text
@@ -45,45 +44,28 @@ LAST_SECONDS = 60.0
 """And so long the last one: Metaflow makes a card in a process of its own."""
 
 
-@dataclass
-class Watch:
-    """The job's log, read as it grows. Used by several threads, one at a time."""
-
-    reader: EventReader
-    config: RunConfig
-    script: Script | None = None
-    events: list[Event] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @classmethod
-    def of(cls, store: Store, config: RunConfig, script: Script | None = None) -> "Watch":
-        """script: what the workers run; None: Convoy's training."""
-        return cls(EventReader(store), config, script)
-
-    def poll(self) -> list[Event]:
-        """Everything known now, by time. Raises StoreUnavailable."""
-        with self._lock:
-            new = self.reader.poll()
-            if new:
-                self.events = sorted([*self.events, *new], key=lambda e: e.t)
-            return self.events
-
-    def report(self) -> TrainReport:
-        """What is known now. Raises StoreUnavailable."""
-        return fold(self.poll(), self.config.train.steps if self.script is None else None)
-
-
 class LiveCard:
     """Draws every `seconds` while a `with` block runs; `finish` draws the last time."""
 
-    def __init__(self, watch: Watch, draw: Draw, seconds: float, plan: JobPlan | None = None) -> None:
-        """plan: of the job, to be shown next to what is measured."""
-        self._plan = plan
-        self._watch = watch
+    def __init__(
+        self,
+        store: Store,
+        config: RunConfig,
+        draw: Draw,
+        seconds: float,
+        script: Script | None = None,
+        plan: JobPlan | None = None,
+    ) -> None:
+        """store: the job's. script: what the workers run; None: Convoy's training. plan: of the job, to be shown next
+        to what is measured."""
+        self._reader = EventReader(store)
+        self._events: list[Event] = []
+        self._reading = threading.Lock()  # the last drawing has a thread of its own
+        self._config = config
         self._draw = draw
         self._seconds = seconds
-        self._config: dict[str, Any] = watch.config.model_dump(mode="json")
-        self._script = watch.script
+        self._script = script
+        self._plan = plan
         self._last_line = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="live card", daemon=True)
@@ -112,9 +94,15 @@ class LiveCard:
         while not self._done.wait(self._seconds):
             self._safely("refresh")
 
+    def _report(self) -> TrainReport:
+        """What the log has now. Raises StoreUnavailable."""
+        with self._reading:
+            self._events = sorted([*self._events, *self._reader.poll()], key=lambda e: e.t)
+            return fold(self._events, self._config.train.steps if self._script is None else None)
+
     def _safely(self, how: How) -> None:
         try:
-            report = self._watch.report()
+            report = self._report()
             self._say(progress_line(report))
             page = self._page(report)
             # While one drawing is under way Metaflow drops the next one, which would be the last.
@@ -126,7 +114,8 @@ class LiveCard:
     def _page(self, report: TrainReport) -> Page:
         if self._script is not None:
             return script_page(report, self._script.name)
-        return live_page(report, self._config, self._plan.at(report) if self._plan else None)
+        plan = self._plan.at(report) if self._plan else None
+        return live_page(report, self._config.model_dump(mode="json"), plan)
 
     def _say(self, line: str) -> None:
         if line != self._last_line:
@@ -225,20 +214,17 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | No
 
 def _run_lead_node(task: Task, node: Node, draw: Draw, settled_plan: Json | None) -> None:
     with Gang(task, node, Hindrance(job_store(task.root, task.job, task.config), node)) as gang:
-        watch = Watch.of(gang.store, gang.config, task.script)
-        plan = JobPlan(gang.store, _with_ranks(gang.config, node), settled_plan) if task.script is None else None
-        with LiveCard(watch, draw, task.config.report.card_refresh_seconds, plan) as card:
+        # With as many workers as there are, which `@convoy_gang` may have set.
+        cluster = gang.config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
+        planned_config = gang.config.model_copy(update={"cluster": cluster})
+        plan = JobPlan(gang.store, planned_config, settled_plan) if task.script is None else None
+        seconds = task.config.report.card_refresh_seconds
+        with LiveCard(gang.store, gang.config, draw, seconds, task.script, plan) as card:
             outcome = _until_the_end(gang)
         if outcome.outcome in ("failed", "preempted"):
             card.finish(force=True)
             raise _error(outcome)
     card.finish(force=False)
-
-
-def _with_ranks(config: RunConfig, node: Node) -> RunConfig:
-    """The configuration with as many workers as there are, which `@convoy_gang` may have set."""
-    cluster = config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
-    return config.model_copy(update={"cluster": cluster})
 
 
 def _run_other_node(task: Task, node: Node, draw: Draw, live_task: str) -> None:
@@ -255,10 +241,9 @@ def _run_other_node(task: Task, node: Node, draw: Draw, live_task: str) -> None:
 
 
 def _until_the_end(gang: Gang) -> GangOutcome:
-    while True:
-        outcome = gang.wait(FOREVER)
-        if outcome is not None:
-            return outcome
+    while (outcome := gang.wait(FOREVER)) is None:
+        pass
+    return outcome
 
 
 def _how(ended: GangOutcome) -> str:

@@ -1,6 +1,7 @@
 """Events of saves: from what the writer processes report, and what the gang settled."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Copied, PartVerified, Pruned, Report
@@ -91,26 +92,15 @@ class SaveEvents:
             self._events.append(CheckpointFailed(step=attempt.step, error=error, tier=tier, retried_on=retried_on))
 
     def _verified(self, report: PartVerified) -> None:
-        ref, error = report.ref, report.error
+        at: dict[str, Any] = {"from_generation": report.ref.generation, "step": report.ref.step, "tier": report.tier}
+        part, error = report.part, report.error
         if report.damaged:
-            damaged = CheckpointDamaged(
-                from_generation=ref.generation, step=ref.step, tier=report.tier, error=error or "not as written"
-            )
-            self._events.append(damaged)
-            return
-        if report.misread_by:
-            wrong = CheckpointMisread(
-                from_generation=ref.generation, step=ref.step, tier=report.tier, part=report.part,
-                host=report.misread_by, error=error or "",
-            )  # fmt: skip
-            self._events.append(wrong)
-            return
-        self._events.append(
-            CheckpointVerified(
-                from_generation=ref.generation, step=ref.step, tier=report.tier, part=report.part, parts=self._parts,
-                seconds=report.seconds, error=error,
-            )
-        )  # fmt: skip
+            self._events.append(CheckpointDamaged(**at, error=error or "not as written"))
+        elif report.misread_by:
+            self._events.append(CheckpointMisread(**at, part=part, host=report.misread_by, error=error or ""))
+        else:
+            verified = CheckpointVerified(**at, part=part, parts=self._parts, seconds=report.seconds, error=error)
+            self._events.append(verified)
 
     def _copied(self, report: Copied) -> None:
         # Every writer reports when its own part did not come through; rank 0's report is that of the whole commit.

@@ -12,15 +12,11 @@ import torch
 StepPhase = Literal["data", "exchange", "forward", "backward", "optimizer"]
 
 
-def _ignore() -> None:
-    """Marks are not reported."""
-
-
 @dataclass
 class HostClock:
     """Seconds of wall time per phase since the last `start`."""
 
-    passed: Callable[[], None] = _ignore
+    passed: Callable[[], None] = lambda: None
     """Called at each mark."""
     seconds: dict[str, float] = field(default_factory=dict)
     _last: float = 0.0
@@ -44,7 +40,7 @@ class HostClock:
 class CudaClock:
     """Seconds of the GPU's stream per phase since the last `start`; host-only phases count the stream's idle time."""
 
-    passed: Callable[[], None] = _ignore
+    passed: Callable[[], None] = lambda: None
     _marks: list[tuple[StepPhase | None, torch.cuda.Event]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -78,7 +74,7 @@ class Clock(Protocol):
     def read(self) -> dict[str, float]: ...
 
 
-def clock_for(device: torch.device, passed: Callable[[], None] = _ignore) -> Clock:
+def clock_for(device: torch.device, passed: Callable[[], None] = lambda: None) -> Clock:
     """passed: called at each mark."""
     return CudaClock(passed) if device.type == "cuda" else HostClock(passed)
 

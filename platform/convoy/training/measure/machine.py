@@ -25,13 +25,15 @@ def environment(
     ranks: Ranks, param_dtype: str, matmul_tflops: float | None = None, machine: MeasuredMachine | None = None
 ) -> Environment:
     """Versions and hardware of this rank."""
-    name = device_name(ranks.device)
+    name, gpu_versions = device_name(ranks.device), {}
+    if ranks.device.type == "cuda":
+        gpu_versions = {"cuda": str(torch.version.cuda), "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
     return Environment(
         versions={
             "convoy": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
-            **(_gpu_versions() if ranks.device.type == "cuda" else {}),
+            **gpu_versions,
         },
         device=name,
         threads=torch.get_num_threads(),
@@ -39,10 +41,6 @@ def environment(
         peak_tflops=peak_tflops(name, param_dtype) if ranks.device.type == "cuda" else None,
         machine=machine,
     )
-
-
-def _gpu_versions() -> dict[str, str]:
-    return {"cuda": str(torch.version.cuda), "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
 
 
 def measure_matmul(ranks: Ranks, param_dtype: str, seconds: float) -> float:

@@ -101,7 +101,10 @@ def work(text: bytes, listener: int | None) -> int:
     assert script is not None
     if listener is not None:
         _host_store(assignment, listener)
-    _set_environment(assignment)
+    os.environ.update(script_environment(assignment, visible_devices(os.environ)))
+    if assignment.master_host.startswith("127.") or assignment.master_host == "localhost":
+        # The host's own name may resolve to an address that peers on it cannot use.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     channel = ScriptChannel(assignment, began)
     script_interface.attach(channel)
     code = _run(script, reason)
@@ -112,13 +115,6 @@ def work(text: bytes, listener: int | None) -> int:
     _finish()
     channel.close()
     return code
-
-
-def _set_environment(assignment: Assignment) -> None:
-    os.environ.update(script_environment(assignment, visible_devices(os.environ)))
-    if assignment.master_host.startswith("127.") or assignment.master_host == "localhost":
-        # The host's own name may resolve to an address that peers on it cannot use.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def _run_file(path: str, main: ModuleType) -> None:
