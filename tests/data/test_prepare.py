@@ -1,7 +1,6 @@
 """Preparing datasets."""
 
 import json
-import threading
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from convoy.config.errors import ConfigError
 from convoy.data import local_cache
 from convoy.data import prepare as prepare_module
 from convoy.data.local_cache import open_data, open_token_bytes, open_tokenizer
-from convoy.data.manifest import TOKENIZER_FILE, PreparedData, check_vocabulary, fingerprint
+from convoy.data.manifest import TOKENIZER_FILE, PreparedData, fingerprint
 from convoy.data.prepare import prepare, shard_bytes_estimate
 from convoy.data.sequences import TokenSequences
 from convoy.storage import open_store
@@ -144,34 +143,6 @@ def test_a_changed_renamed_or_added_file_makes_another_dataset(tmp_path: Path) -
     assert len(set(ids)) == 4
 
 
-def test_deleted_shards_are_made_again(tmp_path: Path) -> None:
-    config = _config(_corpus(tmp_path / "corpus"))
-    before = _prepare(config, tmp_path / "root")
-    (tmp_path / "root" / before.prefix / "train-00000.bin").unlink()
-    after = _prepare(config, tmp_path / "root")
-    assert after.id == before.id
-    assert (tmp_path / "root" / after.prefix / "train-00000.bin").exists()
-
-
-def test_two_preparers_at_once_give_one_dataset(tmp_path: Path) -> None:
-    config = _config(_corpus(tmp_path / "corpus"))
-    barrier = threading.Barrier(3)
-    found: list[PreparedData] = []
-
-    def one() -> None:
-        barrier.wait()
-        found.append(_prepare(config, tmp_path / "root"))
-
-    threads = [threading.Thread(target=one) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3
-    assert found[0] == found[1] == found[2]
-    assert len(list((tmp_path / "root" / "_data" / found[0].id).glob("*/train-00000.bin"))) == 1
-
-
 def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = _corpus(tmp_path / "corpus")
     batches = prepare_module._batches
@@ -202,17 +173,14 @@ def test_the_estimate_of_space_is_enough(tmp_path: Path) -> None:
         assert shards <= 1.02 * shard_bytes_estimate(config, sum(manifest.text_bytes.values()))
 
 
-def test_files_without_text_are_refused(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / f"{name}.txt").write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match=r"^data.corpus: its 2 files hold no UTF-8 text$"):
-        _prepare(_config(tmp_path), tmp_path / "root")
-
-
-def test_a_split_shorter_than_a_sequence_is_refused(tmp_path: Path) -> None:
+def test_files_without_text_and_splits_shorter_than_a_sequence_are_refused(tmp_path: Path) -> None:
     config = _config(_corpus(tmp_path / "corpus"), sequence_length=100_000)
     with pytest.raises(ConfigError, match=r"^data.sequence_length = 100000: must be less than the tokens of the train"):
         _prepare(config, tmp_path / "root")
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"^data.corpus: its 2 files hold no UTF-8 text$"):
+        _prepare(_config(f"{tmp_path}/*.txt"), tmp_path / "root")
 
 
 def test_a_dataset_on_disk_is_prepared(tmp_path: Path) -> None:
@@ -322,12 +290,3 @@ def test_the_fingerprint_changes_with_what_a_job_may_not_change(tmp_path: Path) 
     }
     assert len(prints) == 4
     assert fingerprint(manifest, config.model_copy(update={"cache": "/x"})) == fingerprint(manifest, config)
-
-
-def test_a_model_smaller_than_the_vocabulary_is_refused(tmp_path: Path) -> None:
-    manifest = _prepare(_config(_corpus(tmp_path / "corpus")), tmp_path / "root")
-    check_vocabulary(manifest.vocab_size, 300)
-    with pytest.raises(
-        ConfigError, match=r"^model.vocab_size = 100: must be at least the tokenizer's vocabulary, 300$"
-    ):
-        check_vocabulary(manifest.vocab_size, 100)

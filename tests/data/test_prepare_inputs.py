@@ -97,11 +97,6 @@ def test_the_same_seed_gives_the_same_tokens_and_another_does_not() -> None:
     assert not np.array_equal(_tokens(5000, stream=0), _tokens(5000, stream=1))
 
 
-def test_blocks_differ() -> None:
-    first, second = list(markov_tokens(2**21, 50, 0, 0))
-    assert not np.array_equal(first, second)
-
-
 def test_both_streams_follow_one_chain_that_can_be_learned() -> None:
     def pairs(tokens: np.ndarray) -> np.ndarray:
         counts = np.zeros((50, 50))
@@ -136,28 +131,40 @@ def test_the_default_is_fine_and_cheap() -> None:
     assert min(took) < 0.05
 
 
-def test_a_missing_folder_is_found(tmp_path: Path) -> None:
-    assert _refused(_config(kind="files", path=f"{tmp_path}/none")).endswith("does not exist")
-
-
-def test_an_empty_folder_is_found(tmp_path: Path) -> None:
-    for corpus in ({"kind": "files"}, {"kind": "shards", "vocab_size": 9}, {"kind": "hf"}):
-        assert _refused(_config(**corpus, path=str(tmp_path))).startswith(f"data.corpus.path = {tmp_path}: no files")
-
-
 def test_an_empty_prefix_is_found(bucket: str) -> None:
     assert "no files match" in _refused(_config(kind="files", path=f"s3://{bucket}/in"))
     boto3.client("s3").put_object(Bucket=bucket, Key="in/a.txt", Body=b"x")
     precheck(_config(kind="files", path=f"s3://{bucket}/in"))
 
 
-def test_synthetic_tokens_need_nothing() -> None:
-    precheck(_config({"kind": "file", "path": "/nowhere"}, kind="synthetic"))
+NOWHERE = {"kind": "file", "path": "/nowhere/t.json"}
 
 
-def test_a_missing_tokenizer_is_found(tmp_path: Path) -> None:
-    line = _refused(_config({"kind": "file", "path": f"{tmp_path}/t.json"}, kind="stdlib"))
-    assert line == f"data.tokenizer.path = {tmp_path}/t.json: cannot read it: No such file or directory"
+@pytest.mark.parametrize(
+    ("tokenizer", "corpus", "reason"),
+    [
+        (None, {"kind": "files", "path": "{here}/none"}, "data.corpus.path = {here}/none: does not exist"),
+        (None, {"kind": "files"}, "data.corpus.path = {here}: no files"),
+        (None, {"kind": "shards", "vocab_size": 9}, "data.corpus.path = {here}: no files"),
+        (None, {"kind": "hf"}, "data.corpus.path = {here}: no files"),
+        (
+            NOWHERE,
+            {"kind": "stdlib"},
+            "data.tokenizer.path = /nowhere/t.json: cannot read it: No such file",
+        ),
+    ],
+)
+def test_what_is_missing_is_found(
+    tokenizer: dict[str, Any] | None, corpus: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    place = {} if corpus["kind"] == "stdlib" else {"path": str(corpus.get("path", "{here}")).format(here=tmp_path)}
+    assert _refused(_config(tokenizer, **corpus | place)).startswith(reason.format(here=tmp_path))
+    precheck(_config(tokenizer, kind="synthetic"))  # which needs nothing
+
+
+def test_a_missing_extra_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert _refused(_config(kind="hf", path=str(tmp_path))).startswith("data.corpus.kind = hf: needs the extra")
 
 
 def test_a_tokenizer_larger_than_the_model_is_found(tmp_path: Path) -> None:
@@ -167,11 +174,6 @@ def test_a_tokenizer_larger_than_the_model_is_found(tmp_path: Path) -> None:
     precheck(config)
     precheck(config, 3)
     assert _refused(config, 2) == "model.vocab_size = 2: must be at least the tokenizer's vocabulary, 3"
-
-
-def test_a_missing_extra_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert _refused(_config(kind="hf", path=str(tmp_path))).startswith("data.corpus.kind = hf: needs the extra")
 
 
 def test_the_room_imports_neither_torch_nor_what_is_slow() -> None:

@@ -131,11 +131,6 @@ def test_shares_differ_by_at_most_one_and_cover_everything(world: int, count: in
     assert sorted(int(i) for s in shares for i in s.ravel() if i != PADDING) == list(range(count))
 
 
-def test_micro_batches_are_evened_out() -> None:
-    plan = plan_step(0, rank=0, world_size=2, global_batch=20, micro_batch=8, n_samples=100, seed=0)
-    assert [m.samples.size for m in plan] == [5, 5]
-
-
 @given(WORLDS, st.integers(16, 64), st.integers(1, 9))
 @examples(50)
 def test_micro_batch_indices_are_unique_over_all_ranks(world: int, batch: int, micro: int) -> None:
@@ -180,15 +175,10 @@ def _whole(n: int, key: int) -> np.ndarray:
     return permute(n, key, np.arange(n))
 
 
-@given(st.integers(1, 5000), KEYS)
+@given(st.integers(1, 5000) | st.sampled_from([255, 256, 257, 4095, 4096, 4097, 65535, 65536, 65537]), KEYS)
 @examples(150)
 def test_every_length_and_key_gives_a_bijection(n: int, key: int) -> None:
     assert np.array_equal(np.sort(_whole(n, key)), np.arange(n))
-
-
-@pytest.mark.parametrize("n", [*range(1, 70), 255, 256, 257, 4095, 4096, 4097, 65535, 65536, 65537])
-def test_lengths_around_powers_of_four_are_bijections(n: int) -> None:
-    assert np.array_equal(np.sort(_whole(n, 12345)), np.arange(n))
 
 
 @given(st.integers(1, MAX_LENGTH), KEYS, st.data())
@@ -208,21 +198,10 @@ def test_an_index_is_sent_to_one_place_whatever_it_is_asked_with(n: int, key: in
     assert np.array_equal(permute(n, key, some), _whole(n, key)[some])
 
 
-def test_the_shape_of_the_indices_is_kept() -> None:
-    assert permute(100, 1, np.arange(12).reshape(3, 4)).shape == (3, 4)
-    assert permute(100, 1, np.empty(0, dtype=np.int64)).shape == (0,)
-
-
 def test_the_order_is_the_same_on_every_machine() -> None:
     # Written down once: a change here makes every running job repeat and lose samples on resume.
     assert _whole(10, epoch_key(0, 0)).tolist() == [9, 8, 3, 5, 2, 7, 4, 6, 0, 1]
     assert permute(MAX_LENGTH, epoch_key(7, 3), np.array([0, 1])).tolist() == [468991648978241737, 3801020441080072659]
-
-
-def test_keys_of_seeds_and_epochs_differ() -> None:
-    keys = {epoch_key(seed, epoch) for seed in range(40) for epoch in range(40)}
-    assert len(keys) == 1600
-    assert epoch_key(1, 12) != epoch_key(11, 2)
 
 
 def test_two_epochs_agree_in_about_as_many_places_as_chance_gives() -> None:
@@ -250,13 +229,10 @@ def test_neighbours_are_sent_far_apart() -> None:
     assert abs(np.corrcoef(order, np.arange(n))[0, 1]) < 0.02
 
 
-@pytest.mark.parametrize("n", [0, -1, MAX_LENGTH + 1])
-def test_a_length_out_of_range_is_refused(n: int) -> None:
-    with pytest.raises(ValueError, match=f"n = {n}"):
-        permute(n, 0, np.array([0]))
-
-
-@pytest.mark.parametrize("index", [-1, 10])
-def test_an_index_out_of_range_is_refused(index: int) -> None:
-    with pytest.raises(ValueError, match=r"range\(10\)"):
-        permute(10, 0, np.array([index]))
+@pytest.mark.parametrize(
+    ("n", "index", "reason"),
+    [(0, 0, "n = 0"), (MAX_LENGTH + 1, 0, f"n = {MAX_LENGTH + 1}"), (10, -1, r"range\(10\)"), (10, 10, r"range\(10\)")],
+)
+def test_a_length_or_an_index_out_of_range_is_refused(n: int, index: int, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        permute(n, 0, np.array([index]))

@@ -106,9 +106,10 @@ def test_tokens_share_a_document_number_exactly_if_no_end_lies_between(
     assert ((batch.targets_bs[0] == IGNORED) == (tokens == EOS)).all()
 
 
-def test_respecting_documents_needs_their_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [{"respect_documents": True}, {"packing": False}])
+def test_respecting_documents_needs_their_end(how: dict[str, bool], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no end of documents"):
-        TokenSequences(_manifest([], eos_id=None), tmp_path, "train", 8, respect_documents=True)
+        TokenSequences(_manifest([], eos_id=None), tmp_path, "train", 8, **how)
 
 
 def test_a_shard_can_be_a_part_of_a_file_anywhere(tmp_path: Path) -> None:
@@ -167,8 +168,3 @@ def test_without_packing_each_pair_of_a_document_is_trained_once(
     assert counted[:, 0].all()  # none is of padding alone
     assert all((np.diff(row.astype(int)) <= 0).all() for row in counted)  # padding comes last
     assert batch.documents_bs is None
-
-
-def test_without_packing_the_data_must_tell_where_documents_end(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no end of documents"):
-        TokenSequences(_manifest([], eos_id=None), tmp_path, "train", 8, packing=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus, StdlibCorpus, SyntheticCorpus
+from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus, StdlibCorpus
 from convoy.config.errors import ConfigError
 from convoy.data.sources import content_digests, held_out, iterate_files, list_files
 from tests.campaign import examples
@@ -80,14 +80,10 @@ def tree_of_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _tree(tmp_path_factory.mktemp("tree"), "a/a/a.txt", "a/b.txt", "b/.h/a.txt", "b/a", "c.txt", "b/ab/.h/b.txt")
 
 
-def test_one_file_is_a_corpus(tmp_path: Path) -> None:
-    _tree(tmp_path, "book.rst")
-    assert _names(tmp_path / "book.rst") == ["book.rst"]
-
-
 def test_names_do_not_depend_on_where_the_corpus_lies(tmp_path: Path) -> None:
     one, other = _tree(tmp_path / "one", "a/b.txt"), _tree(tmp_path / "other" / "deep", "a/b.txt")
     assert _names(one) == _names(other)
+    assert _names(one / "a" / "b.txt") == ["b.txt"]
     assert _names(one / "*" / "*.txt") == _names(other / "*" / "*.txt")
 
 
@@ -115,45 +111,35 @@ def test_content_digests_depend_on_the_content_alone(tmp_path: Path) -> None:
     assert one == two != three
 
 
-def test_a_synthetic_corpus_has_no_files() -> None:
-    assert list_files(SyntheticCorpus(kind="synthetic")) == []
-
-
 def _refused(corpus: FilesCorpus | ShardsCorpus | DatasetCorpus) -> str:
     with pytest.raises(ConfigError) as refusal:
         list_files(corpus)
     return str(refusal.value)
 
 
-def test_no_match_names_the_path_and_what_was_looked_for(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("x")
-    line = _refused(FilesCorpus(kind="files", path=str(tmp_path)))
-    assert line == f"data.corpus.path = {tmp_path}: no files match (data.corpus.suffixes: .txt .md .py)"
-    line = _refused(FilesCorpus(kind="files", path=f"{tmp_path}/*.txt"))
-    assert line == f"data.corpus.path = {tmp_path}/*.txt: no files match"
+def _text(path: str) -> FilesCorpus:
+    return FilesCorpus(kind="files", path=path)
 
 
-def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    line = _refused(FilesCorpus(kind="files", path=f"{tmp_path}/none"))
-    assert line == f"data.corpus.path = {tmp_path}/none: does not exist"
-
-
-def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
-    line = _refused(FilesCorpus(kind="files", path=str(tmp_path)))
-    assert line == f"data.corpus: cannot read {tmp_path}/gone.txt: No such file or directory"
-
-
-def test_a_pipe_is_not_read_from(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.txt")
-    assert "not a regular file" in _refused(FilesCorpus(kind="files", path=str(tmp_path)))
-
-
-def test_a_dataset_must_be_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    assert _refused(DatasetCorpus(kind="hf", path=f"{tmp_path}/file")) == (
-        f"data.corpus.path = {tmp_path}/file: not a folder"
-    )
+@pytest.mark.parametrize(
+    ("corpus", "line"),
+    [
+        (_text("other"), "data.corpus.path = {here}/other: no files match (data.corpus.suffixes: .txt .md .py)"),
+        (_text("*.txt"), "data.corpus.path = {here}/*.txt: no files match"),
+        (_text("none"), "data.corpus.path = {here}/none: does not exist"),
+        (_text("broken"), "data.corpus: cannot read {here}/broken/gone.txt: No such file or directory"),
+        (_text("pipes"), "data.corpus: cannot read {here}/pipes/pipe.txt: not a regular file"),
+        (DatasetCorpus(kind="hf", path="other/a.json"), "data.corpus.path = {here}/other/a.json: not a folder"),
+    ],
+)
+def test_a_corpus_that_cannot_be_read_is_named(corpus: FilesCorpus | DatasetCorpus, line: str, tmp_path: Path) -> None:
+    _tree(tmp_path, "other/a.json")
+    for name in ("broken", "pipes"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "broken" / "gone.txt").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipes" / "pipe.txt")
+    here = corpus.model_copy(update={"path": f"{tmp_path}/{corpus.path}"})
+    assert _refused(here) == line.format(here=tmp_path)
 
 
 def test_ready_made_shards_must_be_local() -> None:

@@ -80,16 +80,7 @@ def test_no_text_encodes_to_the_end_of_a_document(name: str) -> None:
 def test_the_vocabulary_is_of_the_size_asked_for_end_included(bpe: TextTokenizer) -> None:
     assert bpe.vocab_size == 300
     assert 0 <= bpe.eos_id < 300
-
-
-def test_too_few_texts_give_a_smaller_vocabulary() -> None:
-    small = train_bpe(BpeTokenizer(vocab_size=4096), iter(["ab ab"]))
-    assert 257 < small.vocab_size < 300
-
-
-def test_training_makes_text_shorter(bpe: TextTokenizer) -> None:
-    text = TEXTS[0]
-    assert len(bpe.encode_batch([text])[0]) < len(text) / 2
+    assert 257 < train_bpe(BpeTokenizer(vocab_size=4096), iter(["ab ab"])).vocab_size < 300  # of too few texts
 
 
 def test_training_is_deterministic_over_processes(bpe: TextTokenizer) -> None:
@@ -221,11 +212,6 @@ def test_a_unigram_vocabulary_is_counted(tmp_path: Path) -> None:
 def test_what_is_no_tokenizer_json_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(ConfigError, match=rf"^data.tokenizer.path = {tmp_path}/t.json: not a tokenizer.json"):
-        read_tokenizer_json(FileTokenizer(kind="file", path=f"{tmp_path}/t.json"))
-
-
-def test_a_missing_tokenizer_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"^data.tokenizer.path = {tmp_path}/t.json: cannot read it: No such file"):
         read_tokenizer_json(FileTokenizer(kind="file", path=f"{tmp_path}/t.json"))
 
 

@@ -93,7 +93,7 @@ ALERT = at(BEGAN + 2, CheckpointAlert(step=4, failures=3, newest=None, error="fu
         (stopped_late(trial(FORMED, stopped(0, 1), stopped(2, 2)), {0, 2}), []),
         (
             stopped_late(trial(FORMED, stopped(0, 1)), {0, 2}),
-            ["node 2 never told that its workers had been stopped"],
+            ["node 2 never reported that its workers had stopped"],
         ),
         (
             stopped_late(trial(FORMED, stopped(0, 9.5)), {0}),
@@ -101,7 +101,7 @@ ALERT = at(BEGAN + 2, CheckpointAlert(step=4, failures=3, newest=None, error="fu
         ),
         (
             stopped_late(trial(FORMED, formed(2, 1), stopped(0, 2, generation=2)), {0}),
-            ["node 0 never told that its workers had been stopped"],
+            ["node 0 never reported that its workers had stopped"],
         ),
         # Commits that are read.
         (read_otherwise(trial(restored(4, 1), history=RESUMED)), []),
@@ -137,7 +137,7 @@ ALERT = at(BEGAN + 2, CheckpointAlert(step=4, failures=3, newest=None, error="fu
         ),
         (
             saved_elsewhere(trial(ALERT), "/next", BEGAN + 1),
-            ["3 saves in a row were given up", "nothing was saved after the root had failed"],
+            ["3 saves in a row were abandoned", "nothing was saved after the root had failed"],
         ),
         (stood_still(trial(*(step(n, n - 3) for n in range(1, 9))), 4.0), []),
         (

@@ -1,8 +1,11 @@
 """Runs that the tests of this folder share."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.flows.completed import Completed, completed_job
+from tests.flows.forked import Forked, forking
 from tests.flows.runs import (
     Interrupted,
     Restarted,
@@ -14,6 +17,12 @@ from tests.flows.runs import (
     resumed_run,
     smoke_run,
 )
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forked]:
+    with forking() as processes:
+        yield processes
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from convoy.config.loader import read_run, resolve
 from convoy.job.events.log import read_events
 from convoy.job.events.types import Event
-from convoy.job.record import job_store
+from convoy.job.generations import form_generation
+from convoy.job.lineage import CommitRef
+from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.storage import Store
 from tests.flows.places import FLOW, SMOKE, Place, agent_pid, flow_command, wait_for, with_all_below, worker_pid
 
@@ -89,6 +92,17 @@ def smoke_run(folder: Path) -> Run:
     """A run of 20 steps with a job of its own name, that measures its machine."""
     place = Place(folder)
     return newest(place, place.flow("run", overrides="train.matmul_peak_seconds=0.1"))
+
+
+def job_of_20_steps(folder: Path) -> tuple[Place, str]:
+    """A job of the smoke configuration as a preflight sees it, with a commit of 20 steps that nobody trained."""
+    place, job = Place(folder), "trained"
+    store, config = job_store(str(place.root), job), resolve(read_run(SMOKE.read_text()), {})
+    ensure_record(store, job, config, "fingerprint")
+    digest = keep_config(store, config)
+    form_generation(store, formation="f", nodes=2, world_size=2, config_hash=digest, rendezvous="")
+    store.create(CommitRef(generation=1, step=20).name, b"{}")
+    return place, job
 
 
 def continued_run(run: Run, folder: Path, steps: int) -> Run:

@@ -7,51 +7,46 @@ import pytest
 
 from convoy.job.events.types import GenerationStarted, Restored, StepDone
 from convoy.job.lineage import CommitRef, read_history
-from tests.flows.places import CONVOY, Place, flow_command, own_lines
-from tests.flows.runs import CARD_AT_THE_END, NO_EXPORT, Run
+from tests.flows.forked import Forked
+from tests.flows.places import CONVOY, FLOW, Place, flow_command, own_lines
+from tests.flows.runs import CARD_AT_THE_END, NO_EXPORT, Run, job_of_20_steps
 
 
-def test_a_second_run_with_more_steps_goes_on_from_the_commit(continued: Run) -> None:
+def test_a_second_run_by_metaflow_s_runner_goes_on_from_the_commit(continued: Run) -> None:
+    assert continued.done.stdout.split() == ["successful", continued.pathspec]
     generations = read_history(continued.store).generations
     assert generations[2].parent == CommitRef(generation=1, step=20)
     events = [e for e in continued.events() if e.generation == 2]
     assert [e.step for e in events if isinstance(e, StepDone)] == list(range(21, 31))
     (restored,) = [e for e in events if isinstance(e, Restored)]
     assert (restored.from_generation, restored.step) == (1, 20)
+    started = [e for e in events if isinstance(e, GenerationStarted)]
+    assert {(e.run, e.parent_step) for e in started} == {(continued.pathspec, 20)}
 
 
-def test_metaflow_s_runner_runs_the_flow_with_overrides_as_a_dictionary(continued: Run) -> None:
-    assert continued.done.stdout.split() == ["successful", continued.pathspec]
+def test_the_second_run_s_data_and_tags_are_of_the_whole_job(continued: Run) -> None:
+    reading = "answer = [run.data.job, run.data.metrics['step'], run.data.checkpoint_uri, sorted(run.tags)]"
+    job, step, checkpoint, tags = continued.place.client(f"run = Run({continued.pathspec!r})\n{reading}")
+    assert job == continued.job != f"TrainFlow-{continued.id}"
+    assert step == 30
+    assert checkpoint.endswith("commits/000002-000000030.json")
+    assert f"job:{job}" in tags
 
 
-def test_the_second_run_s_data_are_of_the_whole_job(continued: Run) -> None:
-    data = continued.data("job", "metrics", "checkpoint_uri")
-    assert data["job"] == continued.job != f"TrainFlow-{continued.id}"
-    assert data["metrics"]["step"] == 30
-    assert data["checkpoint_uri"].endswith("commits/000002-000000030.json")
-
-
-def test_the_run_that_continues_a_job_is_tagged_with_it(continued: Run) -> None:
-    assert f"job:{continued.job}" in continued.place.client(f"answer = sorted(Run({continued.pathspec!r}).tags)")
-
-
-def test_a_finished_job_says_so_and_starts_no_run(smoke: Run, tmp_path: Path) -> None:
-    place = smoke.copied(tmp_path)
-    for words in (
-        ("--job", smoke.job),
-        ("--tag", f"job:{smoke.job}"),
-        ("--job", smoke.job, "--tag", f"job:{smoke.job}"),
-    ):
-        done = place.flow("run", *words)
+def test_a_finished_job_says_so_and_starts_no_run(forked: Forked, tmp_path: Path) -> None:
+    place, job = job_of_20_steps(tmp_path)
+    option, tag = ("--job", job), ("--tag", f"job:{job}")
+    for words in (option, tag, (*option, *tag)):
+        done = forked.run(place, FLOW, *flow_command("run", *words)[2:])
         assert done.returncode == 0
-        told = f"job {smoke.job} is finished: 20 steps are done; set train.steps above 20 to go on"
+        told = f"job {job} is finished: 20 steps are done; set train.steps above 20 to go on"
         assert done.stdout.strip() == told
         assert own_lines(done.stderr) == []
     assert place.runs() == []
 
 
 def test_a_job_that_was_copied_from_a_tier_continues_with_its_configuration_or_without(
-    smoke: Run, tmp_path: Path
+    smoke: Run, forked: Forked, tmp_path: Path
 ) -> None:
     """A tier of an older version has no configuration; then it is not known, and nothing is damaged."""
     place = Place(tmp_path)
@@ -60,7 +55,7 @@ def test_a_job_that_was_copied_from_a_tier_continues_with_its_configuration_or_w
     configs = place.root / smoke.job / "configs"
     assert [file.name for file in configs.iterdir()] == [file.name for file in (smoke.folder / "configs").iterdir()]
     for _ in range(2):
-        done = place.flow("run", "--job", smoke.job)
+        done = forked.run(place, FLOW, *flow_command("run", "--job", smoke.job)[2:])
         assert (done.returncode, own_lines(done.stderr)) == (0, [])
         assert "is finished: 20 steps are done" in done.stdout
         listed = place.run(CONVOY, "list").stdout.splitlines()
@@ -68,23 +63,13 @@ def test_a_job_that_was_copied_from_a_tier_continues_with_its_configuration_or_w
         shutil.rmtree(configs, ignore_errors=True)
 
 
-def test_a_job_whose_data_changed_under_the_same_configuration_is_refused_when_they_are_read(
-    smoke: Run, tmp_path: Path
-) -> None:
-    place = smoke.copied(tmp_path)
-    record = place.root / smoke.job / "JOB.json"
-    record.write_text(record.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
-    done = place.flow("run", "--job", smoke.job, overrides="train.steps=30")
+def test_a_job_whose_data_changed_under_the_same_configuration_is_refused_when_they_are_read(tmp_path: Path) -> None:
+    place, job = job_of_20_steps(tmp_path)
+    done = place.flow("run", "--job", job, overrides="train.steps=30")
     assert done.returncode == 1
-    assert f"job {smoke.job} was started with 0" in done.stdout
+    assert f"job {job} was started with fingerprint" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert "train/" not in done.stdout
-
-
-def test_both_ranks_of_both_generations_started_from_the_same_run(continued: Run) -> None:
-    started = [e for e in continued.events() if isinstance(e, GenerationStarted) and e.generation == 2]
-    assert {e.run for e in started} == {continued.pathspec}
-    assert {e.parent_step for e in started} == {20}
 
 
 @pytest.mark.slow

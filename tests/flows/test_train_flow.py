@@ -42,8 +42,11 @@ def test_a_run_ends_with_exit_code_0_and_says_where_its_results_are(smoke: Run) 
     assert not [line for line in smoke.done.stdout.splitlines() if any(words in line for words in quiet)]
 
 
-def test_the_run_s_data_give_job_config_checkpoint_model_metrics_and_incidents(smoke: Run) -> None:
-    data = smoke.data("job", "checkpoint_uri", "model_uri", "metrics", "incidents", "config")
+def test_the_run_s_data_and_tags_give_job_config_checkpoint_model_metrics_and_incidents(smoke: Run) -> None:
+    names = ("job", "checkpoint_uri", "model_uri", "metrics", "incidents", "config")
+    reading = ", ".join(f"{name!r}: run.data.{name}" for name in names)
+    data, tags = smoke.place.client(f"run = Run({smoke.pathspec!r})\nanswer = [{{{reading}}}, sorted(run.tags)]")
+    assert [tag for tag in tags if tag.startswith("job:")] == [f"job:{smoke.job}"]
     assert data["job"] == f"TrainFlow-{smoke.id}"
     assert data["checkpoint_uri"] == f"{smoke.folder}/commits/000001-000000020.json"
     assert data["model_uri"] == f"{smoke.folder}/model/000001-000000020"
@@ -78,19 +81,10 @@ def test_the_time_of_a_step_is_planned_once_the_machine_is_measured_and_from_not
     assert planned(config, kept.measured).step == kept.step
 
 
-def test_the_run_is_tagged_with_its_job(smoke: Run) -> None:
-    tags = smoke.place.client(f"answer = sorted(Run({smoke.pathspec!r}).tags)")
-    assert [tag for tag in tags if tag.startswith("job:")] == [f"job:{smoke.job}"]
-
-
-def test_the_final_card_tells_the_outcome(smoke: Run) -> None:
+def test_the_final_card_tells_the_outcome_and_has_the_plan_next_to_what_was_measured(smoke: Run) -> None:
     ((_, text),) = smoke.cards("join")
     for words in ("Finished", "parameters", "2 ranks on 2 nodes", "Validation loss", "commits/000001-000000020.json"):
         assert words in text, words
-
-
-def test_the_final_card_has_the_plan_beside_what_was_measured(smoke: Run) -> None:
-    ((_, text),) = smoke.cards("join")
     shown = json.dumps(json.loads(text), ensure_ascii=False)
     section = shown[shown.index("Predicted and measured") :]
     assert "no step's time is in it" in section
@@ -126,10 +120,7 @@ def test_the_event_log_tells_the_whole_run(smoke: Run) -> None:
     phases = ["imported", "connected", "built", "restored", "first_step"]
     for rank in (0, 1):
         assert [e.phase for e in events if isinstance(e, WorkerReady) and e.rank == rank] == phases
-
-
-def test_its_goodput_is_that_of_a_naive_fold(smoke: Run) -> None:
-    assert_as_naive(smoke.events(), seconds=0.01)
+    assert_as_naive(events, seconds=0.01)
 
 
 def test_the_job_s_files_are_where_the_design_puts_them(smoke: Run) -> None:
@@ -145,9 +136,6 @@ def test_the_job_s_files_are_where_the_design_puts_them(smoke: Run) -> None:
     assert "events/000001/00001/rank00001.jsonl" in names
     assert "LIVE.json" not in names
     assert any(name.startswith("shards/000001-000000020/") for name in names)
-
-
-def test_the_exported_model_is_a_hugging_face_folder(smoke: Run) -> None:
-    folder = smoke.folder / "model" / "000001-000000020"
-    assert json.loads((folder / "config.json").read_text())["model_type"] == "gpt2"
-    assert (folder / "model.safetensors").stat().st_size > 0
+    model = smoke.folder / "model" / "000001-000000020"
+    assert json.loads((model / "config.json").read_text())["model_type"] == "gpt2"
+    assert (model / "model.safetensors").stat().st_size > 0

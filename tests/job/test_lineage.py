@@ -108,11 +108,6 @@ def test_a_commit_counts_as_long_as_one_tier_has_it_whole():
     assert places(again, CommitRef(generation=1, step=20)) == []
 
 
-def test_a_commit_that_only_a_further_tier_took_counts():
-    h = history({1: None}, [(1, 10)], others=(Holding(refs((1, 20))),))
-    assert steps(h) == [(1, 10), (1, 20)]
-
-
 def test_a_parent_that_turns_up_whole_after_its_child_went_on_from_an_older_commit_stays_out():
     """Generation 2 found (1, 30) damaged and went on from (1, 20); then a copy of (1, 30) was completed elsewhere."""
     parents: dict[int, tuple[int, int] | None] = {1: None, 2: (1, 30)}

@@ -49,16 +49,18 @@ def initialised(decorator: Decorator) -> Any:
     return made
 
 
-def test_locally_nothing_is_added() -> None:
-    added = step_decorators(RunConfig())
-    assert added.gang == ()
-    assert added.ordinary == ()
-
-
-def test_retries_are_added_locally_too() -> None:
+def test_locally_nothing_but_retries_is_added() -> None:
+    assert step_decorators(RunConfig()) == ((), ())
     added = step_decorators(resolve({}, {"cluster": {"retries": 3, "minutes_between_retries": 0}}))
-    assert added.gang == (Decorator("retry", {"times": 3, "minutes_between_retries": 0}),)
-    assert added.ordinary == ()
+    assert added == ((Decorator("retry", {"times": 3, "minutes_between_retries": 0}),), ())
+
+
+def test_a_gang_has_retries_a_time_limit_and_leaves_the_network_to_its_plugin() -> None:
+    found = gang("kubernetes", retries=2, time_limit_hours=1.5)
+    assert found["retry"] == {"times": 2, "minutes_between_retries": 2}
+    assert "retry" not in gang("kubernetes", retries=0)
+    assert found["environment"]["vars"] == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert initialised(Decorator("timeout", found["timeout"])).secs == 5400
 
 
 @pytest.mark.parametrize("backend", ["batch", "kubernetes"])
@@ -98,22 +100,6 @@ def test_batch_asks_for_the_whole_machine(name: str, efa: int) -> None:
     assert asked["shared_memory"] == facts.memory_gib * 1024 // 8
 
 
-def test_a_machine_without_adapters_asks_for_none() -> None:
-    assert "efa" not in gang("batch", instance_type="g5.xlarge")["batch"]
-    assert "extended_resources" not in gang("kubernetes", instance_type="g5.xlarge")["kubernetes"]
-
-
-def test_a_single_node_on_batch_asks_for_no_adapter() -> None:
-    assert "efa" not in gang("batch", nodes=1)["batch"]
-
-
-def test_kubernetes_asks_for_adapters_and_huge_pages() -> None:
-    assert gang("kubernetes", instance_type="p5.48xlarge")["kubernetes"]["extended_resources"] == {
-        "vpc.amazonaws.com/efa": "32",
-        "hugepages-2Mi": "5120Mi",
-    }
-
-
 @pytest.mark.parametrize("name", instance_names())
 def test_kubernetes_leaves_room_for_the_system(name: str) -> None:
     asked, facts = gang("kubernetes", instance_type=name)["kubernetes"], instance(name)
@@ -124,20 +110,30 @@ def test_kubernetes_leaves_room_for_the_system(name: str) -> None:
     assert facts.vcpus * 0.75 <= asked["cpu"] < facts.vcpus
 
 
-def test_the_pods_go_to_the_instance_type() -> None:
-    assert gang("kubernetes")["kubernetes"]["node_selector"] == {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+INSTANCE = {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+MANAGED = {"eks.amazonaws.com/capacityType": "SPOT"}
 
 
-def test_spot_pods_go_to_spot_nodes() -> None:
-    selector = gang("kubernetes", market="spot", node_selector={"pool": "a"})["kubernetes"]["node_selector"]
-    assert selector["karpenter.sh/capacity-type"] == "spot"
-    assert selector["pool"] == "a"
+@pytest.mark.parametrize(
+    ("cluster", "selector"),
+    [
+        ({}, INSTANCE),
+        ({"market": "spot", "node_selector": {"p": "a"}}, INSTANCE | {"karpenter.sh/capacity-type": "spot", "p": "a"}),
+        ({"market": "spot", "node_selector": MANAGED}, INSTANCE | MANAGED),
+    ],
+)
+def test_pods_go_to_nodes_of_the_instance_type_and_market(cluster: dict[str, Any], selector: dict[str, str]) -> None:
+    assert gang("kubernetes", **cluster)["kubernetes"]["node_selector"] == selector
 
 
-def test_a_managed_node_group_is_selected_by_its_own_label() -> None:
-    label = {"eks.amazonaws.com/capacityType": "SPOT"}
-    selector = gang("kubernetes", market="spot", node_selector=label)["kubernetes"]["node_selector"]
-    assert selector == {"node.kubernetes.io/instance-type": "p4d.24xlarge"} | label
+def test_adapters_are_asked_for_where_there_are_any_and_peers_to_reach() -> None:
+    assert gang("kubernetes", instance_type="p5.48xlarge")["kubernetes"]["extended_resources"] == {
+        "vpc.amazonaws.com/efa": "32",
+        "hugepages-2Mi": "5120Mi",
+    }
+    assert "extended_resources" not in gang("kubernetes", instance_type="g5.xlarge")["kubernetes"]
+    assert "efa" not in gang("batch", instance_type="g5.xlarge")["batch"]
+    assert "efa" not in gang("batch", nodes=1)["batch"]
 
 
 def test_the_taint_of_gpu_nodes_is_tolerated_besides_the_users() -> None:
@@ -158,9 +154,7 @@ def test_ordinary_steps_are_small_and_see_the_same_volumes(backend: str, mount: 
     assert asked["image"] == "registry/convoy:1"
     assert asked.items() >= mount.items()
     assert not {"gpu", "efa", "extended_resources", "node_selector"} & asked.keys()
-
-
-def test_an_ordinary_step_does_not_go_to_the_queue_of_gpu_machines() -> None:
+    # Nor does it go to the queue of GPU machines.
     assert gang("batch", queue="p4d")["batch"]["queue"] == "p4d"
     assert "queue" not in ordinary("batch", queue="p4d")
 
@@ -170,20 +164,3 @@ def test_what_is_not_set_is_left_to_metaflow(backend: str) -> None:
     for decorator in (*step_decorators(config(backend)).gang, *step_decorators(config(backend)).ordinary):
         assert None not in decorator.arguments.values()
         assert not {"image", "queue", "iam_role", "namespace", "service_account"} & decorator.arguments.keys()
-
-
-@pytest.mark.parametrize("backend", ["batch", "kubernetes"])
-def test_the_network_is_left_to_its_plugin(backend: str) -> None:
-    variables = gang(backend)["environment"]["vars"]
-    assert variables == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-
-
-def test_one_attempt_ends_at_the_time_limit() -> None:
-    assert gang("batch", time_limit_hours=1.5)["timeout"] == {"seconds": 5400}
-    (timeout,) = (one for one in step_decorators(config("batch", time_limit_hours=1.5)).gang if one.name == "timeout")
-    assert initialised(timeout).secs == 5400
-
-
-def test_without_retries_there_is_no_retry() -> None:
-    assert "retry" not in gang("kubernetes", retries=0)
-    assert gang("kubernetes", retries=2)["retry"] == {"times": 2, "minutes_between_retries": 2}

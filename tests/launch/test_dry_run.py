@@ -19,67 +19,50 @@ def spot(**cluster: Any) -> RunConfig:
     return resolve({"root": "s3://bucket/convoy", "train": {"global_batch": 512}}, {"cluster": base | cluster})
 
 
-def test_a_cluster_run_names_backend_machines_and_ranks() -> None:
-    said = lines(spot())
-    assert said["backend"] == "Kubernetes, a JobSet of 4 pods"
-    assert said["ranks"] == "32 (4 nodes \N{MULTIPLICATION SIGN} 8)"
-    assert "4 \N{MULTIPLICATION SIGN} p4d.24xlarge: 8 \N{MULTIPLICATION SIGN} A100 of 40 GiB" in said["machine"]
-    assert said["machine"].endswith("400 Gbit/s, 4 EFA")
-    assert said["root"] == "s3://bucket/convoy"
-
-
-def test_a_price_is_shown_with_its_range_region_date_and_source() -> None:
-    said = lines(spot())["price"]
-    assert said.startswith("39.60 USD/h in all; 9.90 (median; zones 6.53 to 13.99)")
-    assert "spot in us-east-1, 2026-07-09 (skypilot-catalog" in said
-
-
-def test_an_on_demand_price_is_one_figure() -> None:
-    said = lines(spot(market="on_demand"))["price"]
-    assert said.startswith("87.83 USD/h in all; 21.96 a machine and hour, on_demand in us-east-1, 2026-11-09")
-
-
-def test_an_unknown_price_is_said_to_be_unknown() -> None:
-    assert lines(spot(region="eu-north-1"))["price"] == "unknown, spot in eu-north-1"
-    assert lines(RunConfig())["price"] == "unknown"
-
-
-def test_a_machine_without_an_adapter_has_no_efa() -> None:
-    assert lines(spot(instance_type="g5.xlarge"))["machine"].endswith("2.5 Gbit/s, no EFA")
-
-
-def test_a_local_run_is_on_this_host() -> None:
-    said = lines(RunConfig(), local_gpus=8)
-    assert said["backend"] == "local, 2 processes on this host"
-    assert said["machine"] == "this host"
-    assert said["ranks"].startswith("8 (2 nodes")
-
-
-def test_a_local_trial_of_a_cluster_preset_is_on_this_host() -> None:
-    said = lines(spot(backend="local"))
-    assert (said["machine"], said["price"]) == ("this host", "unknown")
-
-
-def test_the_work_of_a_step_is_counted_in_tokens() -> None:
-    assert lines(spot())["batch"] == "512 sequences of 256 = 131,072 tokens a step, 500 steps"
+OWN_MODEL = {"build": "my.models:make", "name": "mine", "vocab_size": 5000, "max_sequence_length": 512}
 
 
 @pytest.mark.parametrize(
-    ("budget", "said"),
+    ("config", "key", "begins", "ends"),
     [
-        ({}, "no limit"),
-        ({"max_hours": 2.5}, "2.5 h"),
-        ({"max_cost_usd": 12000}, "12000 USD"),
-        ({"max_hours": 2, "max_cost_usd": 10.5}, "2 h or 10.5 USD"),
+        (spot(), "backend", "Kubernetes, a JobSet of 4 pods", ""),
+        (spot(), "ranks", "32 (4 nodes \N{MULTIPLICATION SIGN} 8)", ""),
+        (
+            spot(),
+            "machine",
+            "4 \N{MULTIPLICATION SIGN} p4d.24xlarge: 8 \N{MULTIPLICATION SIGN} A100 of 40 GiB",
+            "400 Gbit/s, 4 EFA",
+        ),
+        (spot(instance_type="g5.xlarge"), "machine", "4 ", "2.5 Gbit/s, no EFA"),
+        (
+            spot(),
+            "price",
+            "39.60 USD/h in all; 9.90 (median; zones 6.53 to 13.99) a machine and hour, spot in us-east-1, 2026-07-09",
+            ")",
+        ),
+        (
+            spot(market="on_demand"),
+            "price",
+            "87.83 USD/h in all; 21.96 a machine and hour, on_demand in us-east-1, 2026-11-09",
+            ")",
+        ),
+        (spot(region="eu-north-1"), "price", "unknown, spot in eu-north-1", ""),
+        (spot(), "root", "s3://bucket/convoy", ""),
+        (spot(), "batch", "512 sequences of 256 = 131,072 tokens a step, 500 steps", ""),
+        (RunConfig(), "backend", "local, 2 processes on this host", ""),
+        (RunConfig(), "ranks", "8 (2 nodes", ""),
+        (RunConfig(), "machine", "this host", ""),
+        (spot(backend="local"), "machine", "this host", ""),
+        (spot(backend="local"), "price", "unknown", "unknown"),
+        (resolve({"model": OWN_MODEL}, {}), "model", "mine, built by my.models:make", ""),
+        (RunConfig(), "budget", "no limit", ""),
+        (resolve({}, {"budget": {"max_hours": 2, "max_cost_usd": 10.5}}), "budget", "2 h or 10.5 USD", ""),
     ],
 )
-def test_limits_are_listed(budget: dict[str, float], said: str) -> None:
-    assert lines(resolve({}, {"budget": budget}))["budget"] == said
-
-
-def test_a_users_own_model_is_named_with_its_builder() -> None:
-    own = {"build": "my.models:make", "name": "mine", "vocab_size": 5000, "max_sequence_length": 512}
-    assert lines(resolve({"model": own}, {}))["model"] == "mine, built by my.models:make"
+def test_each_thing_that_would_be_launched_has_a_line(config: RunConfig, key: str, begins: str, ends: str) -> None:
+    said = lines(config, local_gpus=8)[key]
+    assert said.startswith(begins)
+    assert said.endswith(ends)
 
 
 def test_the_space_that_checkpoints_will_take_is_said_beforehand() -> None:

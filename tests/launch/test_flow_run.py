@@ -56,9 +56,9 @@ def until(condition: Callable[[], object], seconds: float = 30) -> None:
 
 
 def test_the_words_stand_around_the_command_run(flow: Callable[[str], Path], tmp_path: Path) -> None:
-    with FlowProcess(flow("sys.exit(3)"), ["--quiet"], ["--tag", "a"]) as process:
+    with FlowProcess(flow("attributes.write_text('{'); sys.exit(3)"), ["--quiet"], ["--tag", "a"]) as process:
         assert process.wait(30) == 3
-        assert process.identity is None
+        assert process.identity is None  # half of it is written
     words = (tmp_path / "words").read_text()
     assert words.startswith("--quiet run --tag a --runner-attribute-file ")
     assert not Path(words.split()[-1]).parent.exists()
@@ -73,25 +73,15 @@ def test_it_tells_which_run_it_made(flow: Callable[[str], Path]) -> None:
         assert process.wait(30) == -signal.SIGINT
 
 
-def test_what_is_half_written_is_not_known_yet(flow: Callable[[str], Path]) -> None:
-    with FlowProcess(flow("attributes.write_text('{'); sys.exit(0)"), [], []) as process:
-        process.wait(30)
-        assert process.identity is None
-
-
-def test_a_run_that_heeds_no_interrupt_is_ended_with_all_its_children(
-    flow: Callable[[str], Path], tmp_path: Path
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_run_that_heeds_no_interrupt_is_ended_with_all_its_children_at_the_latest_on_leaving(
+    asked: bool, flow: Callable[[str], Path], tmp_path: Path
 ) -> None:
     pid = tmp_path / "child"
     with FlowProcess(flow(STUBBORN), [], []) as process:
         until(lambda: pid.exists() and pid.read_text())
-        assert process.end(patience_seconds=0.2) == -signal.SIGKILL
+        if asked:
+            assert process.end(patience_seconds=0.2) == -signal.SIGKILL
+    assert process.wait(0) == -signal.SIGKILL
     child = Path(f"/proc/{pid.read_text()}/stat")
     until(lambda: not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z")
-
-
-def test_leaving_ends_the_run(flow: Callable[[str], Path], tmp_path: Path) -> None:
-    pid = tmp_path / "child"
-    with FlowProcess(flow(STUBBORN), [], []) as process:
-        until(lambda: pid.exists() and pid.read_text())
-    assert process.wait(0) == -signal.SIGKILL

@@ -50,15 +50,6 @@ def test_embeddings_may_be_left_undecayed(shape: dict[str, object], embeddings: 
 
 
 @alone
-def test_the_embeddings_of_a_users_own_module_are_found_too() -> None:
-    config = tiny(model={"build": "tests.gang.models:Tiny", "args": {"vocabulary": 257, "width": 16},
-                         "vocab_size": 257, "max_sequence_length": 32})  # fmt: skip
-    optimizer = build_optimizer(sharded_model(config), OptimizerConfig(decay_embeddings=False))
-
-    assert [tuple(p.shape) for p in optimizer.param_groups[1]["params"] if p.ndim == 2] == [(257, 16)]
-
-
-@alone
 def test_frozen_parameters_are_left_out() -> None:
     model = sharded_model(tiny(model=GPT))
     next(model.parameters()).requires_grad_(False)

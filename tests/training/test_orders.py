@@ -109,15 +109,6 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
     return fault
 
 
-def test_an_end_is_on_the_last_commit(boards: list[Board], tmp_path: Path) -> None:
-    job = a_job(tmp_path)
-
-    assert job.run(2, ordered(4, [(boards[0], "end")]), boards=boards) == [True] * 2
-
-    assert [(e.step, e.reason) for e in job.events(Stopping)] == [(6, "preempted_unsaved")]
-    assert job.steps_committed() == [4]
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kinds", [("end", "save_and_end"), ("save", "end")])
 def test_of_several_orders_the_one_with_the_least_time_counts(
@@ -150,25 +141,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", ["save_and_end", "end"])
-def test_a_preempted_job_goes_on_to_the_same_bits(
-    kind: OrderKind, undisturbed: Job, boards: list[Board], tmp_path: Path
+@pytest.mark.parametrize("kind", ["save_and_end", "end", "a signal"])
+def test_a_job_that_was_stopped_goes_on_to_the_same_bits(
+    kind: Any, undisturbed: Job, boards: list[Board], tmp_path: Path
 ) -> None:
-    preempted = a_job(tmp_path)
+    stopped = a_job(tmp_path)
 
-    preempted.run(2, ordered(2, [(boards[0], kind)]), boards=boards)
-    assert preempted.run(2) == [False] * 2
+    stopped.run(2, signalled(2, 1) if kind == "a signal" else ordered(2, [(boards[0], kind)]), boards=boards)
+    assert stopped.run(2) == [False] * 2
 
-    assert differing(preempted.state(), undisturbed.state()) == []
-
-
-def test_a_save_is_made_at_once_and_training_goes_on(boards: list[Board], tmp_path: Path) -> None:
-    job = a_job(tmp_path)
-
-    assert job.run(2, ordered(4, [(boards[0], "save")]), boards=boards) == [False] * 2
-
-    assert [e.step for e in job.events(CheckpointSaved)] == [4, 6, 8]
-    assert job.events(Stopping) == []
+    assert differing(stopped.state(), undisturbed.state()) == []
 
 
 def test_a_save_that_some_rank_sees_ordered_a_step_later_is_made_once(tmp_path: Path) -> None:
@@ -200,6 +182,29 @@ def seen_late(board: Board, ranks: Sequence[int]) -> Fault:
     return fault
 
 
+@pytest.mark.parametrize(
+    ("at", "kind", "stops", "committed"),
+    [
+        (4, "save", [], [4, 6, 8]),
+        (4, "end", [(6, "preempted_unsaved")], [4]),
+        (6, "save_and_end", [], [4, 8]),  # in the last step it is no early end
+        (6, "end", [(8, "preempted_unsaved")], [4]),
+    ],
+)
+def test_an_order_is_carried_out_after_the_next_step(
+    at: int, kind: OrderKind, stops: list[tuple[int, str]], committed: list[int], boards: list[Board], tmp_path: Path
+) -> None:
+    job = a_job(tmp_path)
+
+    assert job.run(2, ordered(at, [(boards[0], kind)]), boards=boards) == [bool(stops)] * 2
+
+    assert [(e.step, e.reason) for e in job.events(Stopping)] == stops
+    assert [e.step for e in job.events(CheckpointSaved)] == job.steps_committed() == committed
+    if stops:  # the next attempt does what was left
+        assert job.run(2) == [False] * 2
+        assert job.steps_committed() == [4, 8]
+
+
 def test_each_order_to_save_makes_a_save(boards: list[Board], tmp_path: Path) -> None:
     job = a_job(tmp_path)
 
@@ -212,63 +217,26 @@ def test_each_order_to_save_makes_a_save(boards: list[Board], tmp_path: Path) ->
     assert [e.step for e in job.events(CheckpointSaved)] == [3, 4, 6, 8]
 
 
-def test_an_order_to_save_and_end_in_the_last_step_is_no_early_end(boards: list[Board], tmp_path: Path) -> None:
-    job = a_job(tmp_path)
-
-    assert job.run(2, ordered(6, [(boards[0], "save_and_end")]), boards=boards) == [False] * 2
-
-    assert job.events(Stopping) == []
-    assert job.steps_committed() == [4, 8]
-
-
-def test_an_order_to_end_in_the_last_step_leaves_it_to_the_next_attempt(boards: list[Board], tmp_path: Path) -> None:
-    job = a_job(tmp_path)
-
-    assert job.run(2, ordered(6, [(boards[0], "end")]), boards=boards) == [True] * 2
-    assert job.steps_committed() == [4]
-
-    assert job.run(2) == [False] * 2
-    assert job.steps_committed() == [4, 8]
-
-
-def a_job_to_stop(root: Path) -> Job:
-    return Job(str(root), tiny(train={"steps": 8}, checkpoint={"every_steps": 4}))
-
-
-def asked_at(step: int, rank: int) -> Fault:
+def signalled(step: int, rank: int) -> Fault:
     return signalled_at(step, [rank], signal.SIGTERM)
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_signal_to_one_rank_stops_all_at_the_same_step(rank: int, tmp_path: Path) -> None:
-    job = a_job_to_stop(tmp_path)
+@pytest.mark.parametrize(
+    ("at", "rank", "stops", "committed"),
+    [(4, 0, [(6, "requested")], [4, 6]), (4, 2, [(6, "requested")], [4, 6]), (7, 0, [], [4, 8])],
+)
+def test_a_signal_to_one_rank_stops_all_at_the_same_step_unless_it_is_the_last(
+    at: int, rank: int, stops: list[tuple[int, str]], committed: list[int], tmp_path: Path
+) -> None:
+    job = a_job(tmp_path)
 
-    assert job.run(3, asked_at(4, rank)) == [True] * 3
+    assert job.run(3, signalled(at, rank)) == [bool(stops)] * 3
 
     # The vote for the step under way was cast already when the signal came.
-    assert [(e.step, e.reason) for e in job.events(Stopping)] == [(6, "requested")]
-    assert job.steps_committed() == [4, 6]
-    assert [e.step for e in job.events(StepDone)] == [1, 2, 3, 4, 5, 6]
-
-
-def test_a_stopped_job_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    stopped, undisturbed = a_job_to_stop(tmp_path / "stopped"), a_job(tmp_path / "undisturbed")
-    undisturbed.run(2)
-
-    stopped.run(2, asked_at(2, rank=1))
-    assert stopped.run(2) == [False, False]
-
-    assert differing(stopped.state(), undisturbed.state()) == []
-
-
-def test_a_signal_in_the_last_step_is_no_early_stop(tmp_path: Path) -> None:
-    job = a_job_to_stop(tmp_path)
-
-    assert job.run(2, asked_at(7, rank=0)) == [False, False]
-
-    assert job.events(Stopping) == []
-    assert job.steps_committed() == [4, 8]
+    assert [(e.step, e.reason) for e in job.events(Stopping)] == stops
+    assert job.steps_committed() == committed
+    assert [e.step for e in job.events(StepDone)] == list(range(1, committed[-1] + 1))
 
 
 @pytest.mark.sampled(2)
@@ -278,7 +246,7 @@ def test_a_signal_in_the_last_step_is_no_early_stop(tmp_path: Path) -> None:
 def test_a_spent_budget_stops_after_the_step_and_saves_it(
     budget: dict[str, float], reason: str, tmp_path: Path
 ) -> None:
-    job = a_job_to_stop(tmp_path)
+    job = a_job(tmp_path)
 
     assert job.run(2, budget=budget) == [True, True]
 
@@ -287,7 +255,7 @@ def test_a_spent_budget_stops_after_the_step_and_saves_it(
 
 
 def test_budgets_count_what_earlier_generations_took(tmp_path: Path) -> None:
-    job = a_job_to_stop(tmp_path)
+    job = a_job(tmp_path)
     job.run(2, train={"steps": 4})
     spent = job.commit().progress.seconds
 
@@ -305,7 +273,7 @@ def test_who_asked_for_the_end_waits_for_no_sample_text(tmp_path: Path) -> None:
     wanted = {"prompts": ["a is"], "sample_tokens": 4, "sequences": 3}
     job = Job(str(tmp_path / "root"), tiny(train={"steps": 5}, data=text, evaluation=wanted))
 
-    job.run(2, asked_at(1, rank=0))
+    job.run(2, signalled(1, rank=0))
     assert job.events(SampleText) == []
     job.run(2)
 

@@ -191,13 +191,6 @@ def test_every_commit_is_read_back_by_another_rank_where_there_is_one(world: int
     assert verified(job.store) == {CommitRef(generation=1, step=4)}
 
 
-def test_reading_back_can_be_switched_off(tmp_path: Path) -> None:
-    job = Job(str(tmp_path), tiny(train={"steps": 2}, checkpoint={"verify": False}))
-    job.run(2)
-    assert job.events(CheckpointVerified) == []
-    assert verified(job.store) == frozenset()
-
-
 def test_old_checkpoints_go_once_newer_ones_were_read_back(tmp_path: Path) -> None:
     job = Job(str(tmp_path), tiny(train={"steps": 12}, checkpoint={"every_steps": 2, "retention": {"keep_last": 1}}))
 

@@ -101,16 +101,6 @@ def test_where_there_is_no_time_to_save_nothing_else_counts(other: Vote, tmp_pat
     assert [agreed.stop for agreed in told[0] + told[1]] == ["preempted_unsaved"] * 2
 
 
-def test_finishing_what_was_not_begun_is_an_error(tmp_path: Path) -> None:
-    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        assert dist.group.WORLD is not None
-        with pytest.raises(RuntimeError, match="before begin"):
-            Exchange(dist.group.WORLD).finish()
-    finally:
-        dist.destroy_process_group()
-
-
 LATE_SECONDS = 0.2
 
 

@@ -73,15 +73,6 @@ def test_a_reader_gets_each_event_of_a_growing_log_exactly_once(store: Store) ->
     assert seen == steps(read_events(store))
 
 
-def test_a_reader_sees_the_writers_that_come_later(store: Store) -> None:
-    reader = EventReader(store)
-    for generation in range(3):
-        writer = EventWriter(store, generation, 0, rank=0)
-        writer.append(did(generation))
-        writer.close()
-        assert steps(reader.poll()) == [generation]
-
-
 def test_writers_are_merged_by_time(store: Store) -> None:
     for rank in range(3):
         log = store.appender(f"events/000000/00000/rank{rank:05d}")

@@ -80,7 +80,7 @@ def test_each_kind_has_a_name_of_its_own() -> None:
 def test_every_kind_of_every_file_is_read_and_can_be_imported_from_here() -> None:
     made = {kind for kind in Event.__subclasses__() if kind.__module__.startswith("convoy.job.events.")}
     assert made == set(EVENTS)
-    assert {kind.__name__ for kind in made} <= set(types.__all__)
+    assert all(hasattr(types, kind.__name__) for kind in made)
 
 
 def test_a_log_line_names_its_kind_its_time_and_its_writer() -> None:

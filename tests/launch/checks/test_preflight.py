@@ -83,20 +83,36 @@ names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
 @given(names)
 def test_a_job_is_named_by_the_option_the_tag_or_both(name: str) -> None:
     assert named_job(name, []) == named_job("", ["x", f"job:{name}"]) == named_job(name, [f"job:{name}"]) == name
+    assert named_job(None, []) is named_job("", [f"jobs:{name}", name]) is None
+    for option, tags in ((f"{name}b", [f"job:{name}"]), (None, [f"job:{name}", f"job:{name}b"])):
+        assert refusal(lambda: named_job(option, tags)).startswith(f"job = {name}, {name}b: must be one name")  # noqa: B023
 
 
-def test_without_option_or_tag_the_job_has_no_name_yet() -> None:
-    assert named_job(None, []) is named_job("", ["jobs:a", "other"]) is None
-
-
-def test_two_names_are_refused() -> None:
-    assert refusal(lambda: named_job("b", ["job:a"])).startswith("job = a, b: must be one name")
-    assert refusal(lambda: named_job(None, ["job:a", "job:b"])).startswith("job = a, b: must be one name")
-
-
-def test_without_a_gpu_nothing_can_be_offloaded(tmp_path: Path) -> None:
-    offloaded = config(tmp_path, parallel={"cpu_offload": True})
-    assert refusal(lambda: preflight(offloaded, None, None)).startswith("parallel.cpu_offload = true: there is no GPU")
+@pytest.mark.parametrize(
+    ("over", "reason"),
+    [
+        ({"parallel": {"cpu_offload": True}}, "parallel.cpu_offload = true: there is no GPU"),
+        (
+            {"cluster": {"backend": "batch", "instance_type": "p4d.24xlarge", "market": "spot"}},
+            "cluster.market = spot: ",
+        ),
+        ({"root": "{here}/file/x"}, "root = {here}/file/x: {here}/file is not a folder that can be written to"),
+        ({"root": "s3://no-such-bucket/jobs"}, "root = s3://no-such-bucket/jobs: "),
+        (
+            {"checkpoint": {"tiers": ["{here}/file/x"]}},
+            "checkpoint.tiers = {here}/file/x: {here}/file is not a folder that can be written to",
+        ),
+        ({"checkpoint": {"tiers": ["s3://no-such-bucket/x"]}}, "checkpoint.tiers = s3://no-such-bucket/x: "),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_run(
+    over: dict[str, Any], reason: str, tmp_path: Path, s3_environment: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    here = json.loads(json.dumps(over).replace("{here}", str(tmp_path)))
+    root = here.pop("root", tmp_path)
+    told = refusal(lambda: preflight(config(root, **here), None, "s3" if "cluster" in over else "local"))
+    assert told.startswith(reason.replace("{here}", str(tmp_path)))
 
 
 def test_the_root_is_filled_in_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,15 +126,9 @@ def test_a_new_job_may_start_and_leaves_no_trace(store_uri: str) -> None:
     assert job_store(store_uri, "new").sizes("") == {}
 
 
-def test_a_job_with_steps_left_may_go_on(store_uri: str) -> None:
-    started(store_uri, "a", step=10)
-    assert preflight(config(store_uri), "a", "local") is None
-
-
-def test_a_job_with_no_steps_left_is_finished(store_uri: str) -> None:
+def test_a_job_with_no_steps_left_is_finished_and_one_with_steps_left_may_go_on(store_uri: str) -> None:
     started(store_uri, "a", step=20)
-    finished = preflight(config(store_uri), "a", "local")
-    assert finished == Finished("a", 20, 20)
+    assert preflight(config(store_uri), "a", "local") == Finished("a", 20, 20)
     assert preflight(config(store_uri, train={"steps": 21}), "a", "local") is None
 
 
@@ -195,29 +205,11 @@ def test_a_job_that_lost_its_checkpoints_does_not_start_again_from_the_beginning
     assert told == "job = a: it had checkpoints, and every one is damaged or gone; name a new job"
 
 
-def test_a_tier_that_cannot_be_used_is_refused_before_the_run(tmp_path: Path, s3_environment: str) -> None:
-    (tmp_path / "file").write_text("")
-    told = refusal(lambda: preflight(config(tmp_path, checkpoint={"tiers": [f"{tmp_path}/file/x"]}), None, "local"))
-    assert told == f"checkpoint.tiers = {tmp_path}/file/x: {tmp_path}/file is not a folder that can be written to"
-    told = refusal(lambda: preflight(config(tmp_path, checkpoint={"tiers": ["s3://no-such-bucket/x"]}), None, "local"))
-    assert told.startswith("checkpoint.tiers = s3://no-such-bucket/x: ")
-
-
-def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    told = refusal(lambda: preflight(config(tmp_path / "file" / "jobs"), None, "local"))
-    assert told == f"root = {tmp_path}/file/jobs: {tmp_path}/file is not a folder that can be written to"
-
-
-def test_a_bucket_out_of_reach_is_refused_with_the_root(s3_environment: str) -> None:
-    told = refusal(lambda: preflight(config("s3://no-such-bucket/jobs"), None, "local"))
-    assert told.startswith("root = s3://no-such-bucket/jobs: ")
-    assert "NoSuchBucket" in told
-
-
-def test_a_root_that_only_the_cluster_sees_is_not_looked_at() -> None:
+def test_what_only_the_cluster_sees_is_not_looked_at() -> None:
     remote = config(
         "/fsx/jobs",
+        data={"corpus": {"kind": "files", "path": "/fsx/corpus"}},
+        model={"vocab_size": 300},
         train={"global_batch": 64},
         checkpoint={"root_is_shared": True},
         cluster={"backend": "kubernetes", "instance_type": "p4d.24xlarge", "persistent_volume_claims": {"fsx": "/fsx"}},
@@ -262,17 +254,6 @@ def test_a_limit_on_money_needs_a_price_which_a_refresh_may_bring(s3_uri: str) -
     assert preflight(limited, None, "s3") is None
 
 
-def test_a_remote_run_does_not_need_its_corpus_on_this_host(s3_uri: str) -> None:
-    remote = config(
-        s3_uri,
-        data={"corpus": {"kind": "files", "path": "/fsx/corpus"}, "tokenizer": {"vocab_size": 256 + 1}},
-        model={"vocab_size": 300},
-        train={"global_batch": 64},
-        cluster={"backend": "kubernetes", "instance_type": "p4d.24xlarge"},
-    )
-    assert preflight(remote, "a", "s3") is None
-
-
 def test_a_gang_that_nothing_here_can_start_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     remote = config("s3://a-bucket/jobs", **ON_SPOT)
     check_extra(remote)
@@ -290,11 +271,6 @@ def test_all_that_is_to_be_set_up_before_a_first_run_is_told_at_once(monkeypatch
     assert datastore == "METAFLOW_DEFAULT_DATASTORE = local: must be s3 with cluster.backend = kubernetes"
     assert bucket.startswith("root = s3://YOUR-BUCKET/jobs: YOUR-BUCKET is no bucket")
     assert extra.startswith("cluster.backend = kubernetes: needs the extra")
-
-
-def test_what_the_support_matrix_refuses_is_refused_first(tmp_path: Path) -> None:
-    spot = {"backend": "batch", "instance_type": "p4d.24xlarge", "market": "spot"}
-    assert "no multi-node jobs on spot" in refusal(lambda: preflight(config(tmp_path, cluster=spot), None, "s3"))
 
 
 def test_the_default_gang_fits_a_host_with_one_gpu_and_a_chosen_one_is_left_alone() -> None:

@@ -69,13 +69,6 @@ def test_workers_that_do_not_fit_are_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_metaflow_tells_whether_all_nodes_are_on_this_host() -> None:
-    assert on_one_host({})
-    assert on_one_host({"METAFLOW_RUNTIME_ENVIRONMENT": "local"})
-    assert not on_one_host({"METAFLOW_RUNTIME_ENVIRONMENT": "kubernetes"})
-    assert not on_one_host({"METAFLOW_RUNTIME_ENVIRONMENT": "aws-batch"})
-
-
 def test_a_node_is_who_metaflow_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METAFLOW_RUNTIME_ENVIRONMENT", "kubernetes")
     gang = SimpleNamespace(main_ip="10.0.0.7", num_nodes=4, node_index=2, control_task_id="5")
@@ -83,12 +76,9 @@ def test_a_node_is_who_metaflow_says(monkeypatch: pytest.MonkeyPatch) -> None:
     node = this_node(RunConfig(), current, 1, 2, gpus=0)
     assert (node.index, node.nodes, node.nproc_per_node, node.main_host) == (2, 4, 2, "10.0.0.7")
     assert (node.formation, node.attempt, node.shares_host) == ("9/train/5/1", 1, False)
+    assert len({formation(current, call) for call in (1, 2, 3)}) == 3  # one for each gang of a step
+    assert [on_one_host(env) for env in ({}, {"METAFLOW_RUNTIME_ENVIRONMENT": "local"})] == [True, True]
     assert (formation(current, 1), live_task(current)) == (node.formation, "F/9/train/5")
-
-
-def test_each_gang_of_a_step_has_a_formation_of_its_own() -> None:
-    current = SimpleNamespace(parallel=SimpleNamespace(control_task_id="5"), run_id="9", step_name="s", retry_count=0)
-    assert len({formation(current, call) for call in (1, 2, 3)}) == 3
 
 
 def decorator(name: str, parallel: bool = False, **attributes: Any) -> Any:
@@ -98,46 +88,43 @@ def decorator(name: str, parallel: bool = False, **attributes: Any) -> Any:
 GANG = decorator("convoy_gang", parallel=True, nproc_per_node=None)
 
 
-@pytest.mark.parametrize("asked", [0, -1, 1.5, "two", True, [2]])
-def test_what_is_no_number_of_workers_is_refused(asked: Any) -> None:
-    with pytest.raises(ConfigError, match=r"nproc_per_node = .* of @convoy_gang: must be a whole number from 1 on"):
-        check_step("train", asked, [GANG])
+@pytest.mark.parametrize(
+    ("asked", "others"),
+    [
+        (None, [decorator("parallel", parallel=True), decorator("retry", times=3), decorator("catch")]),
+        (8, []),
+        (8, [decorator("kubernetes", gpu=None)]),  # on the CPU
+        (8, [decorator("kubernetes", gpu="0")]),
+        (8, [decorator("resources", gpu=8), decorator("batch", gpu=1)]),  # the larger one, as Metaflow merges them
+        (4, [decorator("batch", gpu="4")]),
+    ],
+)
+def test_a_step_that_can_work_is_let_through(asked: int | None, others: list[Any]) -> None:
+    check_step("train", asked, [GANG, *others])
 
 
-@pytest.mark.parametrize("asked", [None, 1, 8])
-def test_any_number_from_one_on_will_do_where_nothing_limits_it(asked: int | None) -> None:
-    check_step("train", asked, [GANG, decorator("parallel", parallel=True), decorator("retry", times=3)])
+NO_NUMBER = "nproc_per_node = .* of @convoy_gang: must be a whole number from 1 on"
+
+
+@pytest.mark.parametrize(
+    ("asked", "others", "reason"),
+    [
+        *((asked, [], NO_NUMBER) for asked in (0, 1.5, "two", True)),
+        (None, [decorator("torchrun", parallel=True)], "@torchrun beside @convoy_gang"),
+        (None, [decorator("catch"), decorator("kubernetes", gpu=None)], "@catch beside @convoy_gang"),
+    ],
+)
+def test_a_step_that_cannot_work_is_refused(asked: Any, others: list[Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        check_step("train", asked, [GANG, *others])
 
 
 @pytest.mark.parametrize("name", ["batch", "kubernetes", "resources"])
-@pytest.mark.parametrize("gpu", [4, "4"])
-def test_more_workers_than_the_step_s_gpus_are_refused(name: str, gpu: Any) -> None:
+def test_more_workers_than_the_step_s_gpus_are_refused(name: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        check_step("train", 8, [GANG, decorator(name, gpu=gpu)])
+        check_step("train", 8, [GANG, decorator(name, gpu="4")])
     told = f"step train: nproc_per_node = 8 of @convoy_gang: @{name} asks for 4 GPUs, and each worker needs one"
     assert str(refused.value).startswith(told)
-    check_step("train", 4, [GANG, decorator(name, gpu=gpu)])
-
-
-@pytest.mark.parametrize("gpu", [None, 0, "0"])
-def test_a_step_without_gpus_trains_on_the_cpu_with_any_number(gpu: Any) -> None:
-    check_step("train", 8, [GANG, decorator("kubernetes", gpu=gpu)])
-
-
-def test_the_larger_of_two_requests_counts() -> None:
-    """As Metaflow merges them."""
-    check_step("train", 8, [GANG, decorator("resources", gpu=8), decorator("batch", gpu=1)])
-
-
-def test_another_decorator_that_starts_the_workers_is_refused() -> None:
-    with pytest.raises(ConfigError, match="@torchrun beside @convoy_gang"):
-        check_step("train", None, [GANG, decorator("torchrun", parallel=True)])
-
-
-def test_catch_is_refused_on_kubernetes_as_metaflow_does_beside_parallel() -> None:
-    with pytest.raises(ConfigError, match="@catch beside @convoy_gang"):
-        check_step("train", None, [GANG, decorator("catch"), decorator("kubernetes", gpu=None)])
-    check_step("train", None, [GANG, decorator("catch")])
 
 
 def test_the_command_ends_with_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,82 +44,57 @@ def lost(step: int = 7) -> FailureDetected:
     return FailureDetected(cause="node_gone", failed_node=1, step=step)
 
 
-def test_a_job_that_is_done_is_not_started_again() -> None:
-    assert decide([ended("preempted", 3), ended("finished", 20)], LIMITS) == Over(DONE)
+REFUSED = Ended(how="refused", code=2)
+BUG, LOST, PREEMPTED = ended(step=7, causes=(bug(),)), ended(step=100, causes=(lost(),)), ended("preempted", 5)
+OUTSIDE, OUTSIDE_TOO = (ended(failed_step="prepare", message=f"no such bucket (request {n})") for n in (17, 18))
+NO_FURTHER = Over(FAILED, f"{FRUITLESS_RUNS} failed runs in a row brought the job no further")
+SAME = Over(FAILED, "the same failure, 3 times, is not tried again")
 
 
-@pytest.mark.parametrize("how", ["stopped", "drained"])
-def test_a_job_that_was_stopped_or_drained_is_not_started_again(how: How) -> None:
-    assert decide([ended(how, 5)], LIMITS) == Over(STOPPED)
-
-
-def test_any_number_of_preemptions_is_followed_by_another_run() -> None:
-    assert all(isinstance(decide([ended("preempted", 5)] * count, LIMITS), Again) for count in (1, 6, 60))
-
-
-def test_what_is_refused_at_once_is_bad_input() -> None:
-    refused = Ended(how="refused", code=2)
-    assert decide([refused], LIMITS) == Over(2)
-
-
-def test_a_later_run_that_is_refused_may_not_be_so_in_a_while() -> None:
-    refused = Ended(how="refused", code=2)
-    assert isinstance(decide([ended("preempted", 5), refused, refused, refused], LIMITS), Again)
-
-
-def test_a_failure_that_lasts_is_not_tried_again() -> None:
-    assert decide([ended(lasting=True, causes=(bug(),))], LIMITS).code == FAILED  # type: ignore[union-attr]
-
-
-def test_a_bug_that_comes_three_times_at_the_same_step_stops() -> None:
-    runs = [ended(step=7, causes=(bug(),)), ended("preempted", 7), ended(step=7, causes=(bug(),))]
-    assert isinstance(decide(runs, LIMITS), Again)
-    assert decide([*runs, ended(step=7, causes=(bug(),))], LIMITS) == Over(
-        FAILED, "the same failure, 3 times, is not tried again"
-    )
-
-
-def test_restarts_in_place_count_too() -> None:
-    assert isinstance(decide([ended(causes=(bug(), bug(), bug()))], LIMITS), Over)
-
-
-def test_the_same_bug_at_another_step_is_another_try() -> None:
-    assert isinstance(decide([ended(step=s, causes=(bug(step=s),)) for s in (7, 8, 9)], LIMITS), Again)
-
-
-def test_numbers_in_a_message_do_not_make_another_bug() -> None:
-    runs = [ended(causes=(bug(reason=f"KeyError: {number}, at 0x{number:x}a"),)) for number in (11, 122, 3)]
-    assert isinstance(decide(runs, LIMITS), Over)
-
-
-def test_lost_machines_are_no_bug() -> None:
-    assert isinstance(decide([ended(step=7, causes=(lost(),))] * 4, LIMITS), Again)
-
-
-def test_a_failure_outside_the_gang_that_comes_three_times_in_a_row_stops() -> None:
-    failing = ended(failed_step="prepare", message="no such bucket (request 17)")
-    again = ended(failed_step="prepare", message="no such bucket (request 18)")
-    assert isinstance(decide([failing, again], LIMITS), Again)
-    assert isinstance(decide([failing, ended("outage"), again, failing], LIMITS), Again)
-    assert isinstance(decide([failing, again, failing], LIMITS), Over)
-
-
-def test_many_failures_that_bring_the_job_no_further_stop() -> None:
-    runs = [ended(step=100, causes=(lost(),))] * (FRUITLESS_RUNS + 1)
-    assert isinstance(decide(runs[:-1], LIMITS), Again)  # the first one brought it to step 100
-    assert isinstance(decide(runs, LIMITS), Over)
-
-
-def test_preemptions_between_failures_do_not_hide_that_nothing_comes_of_them() -> None:
-    runs = [ended("preempted", 100), *[ended(step=100, causes=(lost(),)), ended("preempted", 100)] * FRUITLESS_RUNS]
-    assert fruitless(runs) == FRUITLESS_RUNS
-    assert fruitless([*runs, ended("preempted", 101)]) == 0
+@pytest.mark.parametrize(
+    ("history", "over"),
+    [
+        ([ended("preempted", 3), ended("finished", 20)], Over(DONE)),
+        ([ended("stopped", 5)], Over(STOPPED)),
+        ([ended("drained", 5)], Over(STOPPED)),
+        ([PREEMPTED] * 60, None),
+        ([REFUSED], Over(2)),
+        ([PREEMPTED, REFUSED, REFUSED, REFUSED], None),  # a later run may not be refused in a while
+        ([ended(lasting=True, causes=(bug(),))], Over(FAILED, "another run would fail in the same way")),
+        # A bug that comes three times at the same step, restarts in place included, whatever its numbers are.
+        ([BUG, ended("preempted", 7), BUG], None),
+        ([BUG, ended("preempted", 7), BUG, BUG], SAME),
+        ([ended(causes=(bug(), bug(), bug()))], SAME),
+        ([ended(causes=(bug(reason=f"KeyError: {n}, at 0x{n:x}a"),)) for n in (11, 122, 3)], SAME),
+        ([ended(step=step, causes=(bug(step=step),)) for step in (7, 8, 9)], None),
+        # Lost machines are no bug, but many in a row that bring the job no further; the first one brought it to 100.
+        ([LOST] * 4, None),
+        ([LOST] * FRUITLESS_RUNS, None),
+        (
+            [LOST] * (FRUITLESS_RUNS + 1),
+            NO_FURTHER,
+        ),
+        # What fails outside the gang counts while it comes in a row.
+        ([OUTSIDE, OUTSIDE_TOO], None),
+        ([OUTSIDE, ended("outage"), OUTSIDE_TOO, OUTSIDE], None),
+        ([OUTSIDE, OUTSIDE_TOO, OUTSIDE], SAME),
+    ],
+)
+def test_what_follows_from_how_the_runs_ended(history: list[Ended], over: Over | None) -> None:
+    decision = decide(history, LIMITS)
+    assert isinstance(decision, Again) if over is None else decision == over
 
 
 def test_it_ends_after_the_most_runs() -> None:
     once = Limits(most_runs=2)
     assert isinstance(decide([ended("preempted", 1)], once), Again)
     assert decide([ended("preempted", 1)] * 2, once) == Over(FAILED, "the job has had 2 runs")
+
+
+def test_preemptions_between_failures_do_not_hide_that_nothing_comes_of_them() -> None:
+    runs = [ended("preempted", 100), *[ended(step=100, causes=(lost(),)), ended("preempted", 100)] * FRUITLESS_RUNS]
+    assert fruitless(runs) == FRUITLESS_RUNS
+    assert fruitless([*runs, ended("preempted", 101)]) == 0
 
 
 def test_the_pause_doubles_while_the_job_comes_no_further_and_then_begins_anew() -> None:

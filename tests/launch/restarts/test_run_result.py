@@ -69,11 +69,6 @@ def how(store: Store, code: int = 1, task: FailedTask = FailedTask(), **facts: A
     return how_it_ended(code, RUN, read_facts(store, RUN), task, **facts).how
 
 
-def test_nothing_is_known_of_a_job_that_is_not_there(store: Store) -> None:
-    assert read_facts(store, RUN) == JobFacts()
-    assert how(store) == "failed"
-
-
 def test_a_run_that_ends_well_has_finished_whatever_was_before(store: Store) -> None:
     failed(store)
     log(store, formed(store), GenerationStarted(run=RUN), GenerationEnded(outcome="finished", step=20))
@@ -101,11 +96,6 @@ def test_a_preemption_is_told_by_the_log(store: Store) -> None:
     preempted(store)
     ended = how_it_ended(1, RUN, read_facts(store, RUN), FailedTask("train", "whatever"))
     assert (ended.how, ended.step, ended.message) == ("preempted", 9, "node 0 had a notice (spot): terminate")
-
-
-def test_a_preemption_before_the_gang_was_formed_is_told_by_its_message(store: Store) -> None:
-    assert how(store, task=FailedTask("train", "preempted: node 0 had a notice (spot): terminate")) == "preempted"
-    assert how(store, task=FailedTask("train", "interrupted: the terminal was closed")) == "preempted"
 
 
 def test_a_preemption_of_another_run_is_not_this_one_s(store: Store) -> None:
@@ -141,9 +131,6 @@ def test_where_node_0_was_lost_the_others_word_counts(store: Store) -> None:
     assert ended.how == "failed"
     assert [cause.cause for cause in ended.causes] == ["node_gone"]
     assert ended.message == "node 0 was lost, its agent ended without a word"
-
-
-def test_a_failure_that_lasts_is_told(store: Store) -> None:
     failed(store, BUG.model_copy(update={"retryable": False}))
     assert how_it_ended(1, RUN, read_facts(store, RUN), FailedTask()).lasting
 
@@ -160,9 +147,27 @@ def test_a_gang_whose_nodes_did_not_come_together_waited(store: Store) -> None:
     assert how(store, task=FailedTask("train", "node 1 of 2 did not come within 600 s")) == "waited"
 
 
-def test_a_run_that_was_ended_for_its_gang_got_no_nodes_waited(store: Store) -> None:
-    ended = how_it_ended(-9, RUN, read_facts(store, RUN), FailedTask(), late="no node 0 within 1 h")
-    assert (ended.how, ended.message) == ("waited", "no node 0 within 1 h")
+NOTICE_MESSAGE = "preempted: node 0 had a notice (spot): terminate"
+
+
+@pytest.mark.parametrize(
+    ("code", "run", "task", "more", "how", "message"),
+    [
+        (1, RUN, "", {}, "failed", ""),
+        (1, RUN, NOTICE_MESSAGE, {}, "preempted", NOTICE_MESSAGE),  # before the gang was formed
+        (1, RUN, "interrupted: the terminal was closed", {}, "preempted", "interrupted: the terminal was closed"),
+        (-9, RUN, "", {"late": "no node 0 within 1 h"}, "waited", "no node 0 within 1 h"),
+        (1, RUN, "", {"outage": "no answer"}, "outage", "no answer"),
+        (2, None, "", {}, "refused", ""),
+        (0, None, "", {}, "finished", ""),  # it had nothing left to do
+    ],
+)
+def test_of_a_job_of_which_nothing_is_known_code_and_message_tell(
+    code: int, run: str | None, task: str, more: dict[str, str], how: str, message: str, store: Store
+) -> None:
+    assert read_facts(store, RUN) == JobFacts()
+    ended = how_it_ended(code, run, JobFacts(), FailedTask("train", task), **more)
+    assert (ended.how, ended.code, ended.message) == (how, code, message)
 
 
 def test_a_drained_run_is_told_from_a_preempted_one(store: Store) -> None:
@@ -174,20 +179,6 @@ def test_a_drained_run_is_told_from_a_preempted_one(store: Store) -> None:
     assert (ended.how, ended.message) == ("drained", "asked for on desk")
     store.write("drain.json", b"{")
     assert how(store) == "preempted"
-
-
-def test_an_outage_of_the_root_is_no_failure_of_the_job() -> None:
-    ended = how_it_ended(1, RUN, JobFacts(), FailedTask(), outage="no answer")
-    assert (ended.how, ended.message) == ("outage", "no answer")
-
-
-def test_without_a_run_the_flow_was_refused() -> None:
-    ended = how_it_ended(2, None, JobFacts(), FailedTask())
-    assert (ended.how, ended.code) == ("refused", 2)
-
-
-def test_a_flow_that_has_nothing_left_to_do_makes_no_run_and_has_finished() -> None:
-    assert how_it_ended(0, None, JobFacts(), FailedTask()).how == "finished"
 
 
 def test_the_newest_checkpoint_counts_where_no_generation_told_its_end(store: Store) -> None:
@@ -210,24 +201,16 @@ def finished(store: Store) -> float:
 
 def test_the_gang_of_a_step_is_over_when_its_newest_one_has_finished(store: Store) -> None:
     assert not gang_is_over(store, RUN, "train", 0)
-    finished(store)
-    assert gang_is_over(store, RUN, "train", 0)
+    failed(store)
+    preempted(store)
+    assert not gang_is_over(store, RUN, "train", 0)  # there may be another attempt
+    before, after = time.time() - 1, finished(store)
+    assert gang_is_over(store, RUN, "train", before)
+    assert not gang_is_over(store, RUN, "train", after)  # the step failed after its gang
     assert not gang_is_over(store, RUN, "evaluate", 0)
     assert not gang_is_over(store, "SomeFlow/1", "train", 0)
     formed(store)  # by a second gang of the step
     assert not gang_is_over(store, RUN, "train", 0)
-
-
-def test_a_gang_that_failed_is_not_over_for_there_may_be_another_attempt(store: Store) -> None:
-    failed(store)
-    preempted(store)
-    assert not gang_is_over(store, RUN, "train", 0)
-
-
-def test_where_the_step_failed_after_its_gang_another_gang_is_awaited(store: Store) -> None:
-    before, after = time.time() - 1, finished(store)
-    assert gang_is_over(store, RUN, "train", before)
-    assert not gang_is_over(store, RUN, "train", after)
 
 
 def test_a_gang_of_the_run_before_is_none_of_this_one_s(store: Store) -> None:

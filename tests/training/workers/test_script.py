@@ -9,9 +9,9 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.gang.task import EXPECTED, STOPPED, Assignment, Node, Script
+from convoy.gang.task import RESERVED, Assignment, Node, Script
 from convoy.gang.workers.board import Board, Mark
-from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT
+from convoy.job.events.types import PEER_LOST
 from convoy.training.workers.script import script_environment, visible_devices, work
 from tests.gang.tasks import a_node
 
@@ -89,7 +89,7 @@ def test_how_it_ended_is_told_without_a_word_of_ours(
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("code", [EXPECTED, STOPPED, PEER_LOST, OUTAGE, UNFIT])
+@pytest.mark.parametrize("code", RESERVED)
 def test_codes_that_tell_an_agent_something_are_not_taken_from_a_script(code: int, tmp_path: Path) -> None:
     ended = run(tmp_path, f"import sys\nsys.exit({code})")
     assert (ended.code, ended.reason) == (1, f"sys.exit({code})")
@@ -100,15 +100,21 @@ def test_a_rank_that_lost_its_peer_is_no_cause(tmp_path: Path) -> None:
     assert ended.code == PEER_LOST
 
 
-def test_what_a_script_registered_for_its_end_is_done_and_its_threads_are_awaited(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "code", "reason"), [("", 0, ""), ("raise OSError('x')", 1, "OSError: x")])
+def test_what_a_script_registered_for_its_end_is_done_and_its_threads_are_awaited(
+    end: str, code: int, reason: str, tmp_path: Path
+) -> None:
     text = """
 import atexit, threading, time
 atexit.register(lambda: print("at exit", flush=True))
 threading.Thread(target=lambda: (time.sleep(0.3), print("thread", flush=True))).start()
 print("end of script", flush=True)
 """
-    ended = run(tmp_path, text)
-    assert (ended.code, ended.printed.splitlines()[:3]) == (0, ["end of script", "thread", "at exit"])
+    ended = run(tmp_path, text + end)
+    assert (ended.code, ended.reason) == (code, reason)
+    assert [line for line in ended.printed.splitlines() if line in ("end of script", "thread", "at exit")] == [
+        "end of script", "thread", "at exit",
+    ]  # fmt: skip
 
 
 def test_what_a_script_defined_is_there_for_its_exit_handlers(tmp_path: Path) -> None:
@@ -157,12 +163,6 @@ def main():
 main()
 """
     assert "destroyed" not in run(tmp_path, text).printed
-
-
-def test_a_failed_script_does_the_same(tmp_path: Path) -> None:
-    ended = run(tmp_path, "import atexit\natexit.register(lambda: print('at exit', flush=True))\nraise OSError('x')")
-    assert (ended.code, ended.reason) == (1, "OSError: x")
-    assert "at exit" in ended.printed
 
 
 def test_its_mark_says_that_a_script_runs_until_it_tells_of_a_step(tmp_path: Path) -> None:
@@ -240,9 +240,7 @@ def test_nodes_on_one_host_have_gpus_of_their_own() -> None:
     devices = ["4", "5", "6", "7"]
     seen = [environment(node_of(i, 2, 2, True), r, devices)["CUDA_VISIBLE_DEVICES"] for i in (0, 1) for r in (0, 1)]
     assert seen == ["4,5", "4,5", "6,7", "6,7"]
-
-
-def test_a_node_with_a_host_of_its_own_sees_all_of_its_gpus() -> None:
+    # A node with a host of its own sees all of its GPUs.
     assert "CUDA_VISIBLE_DEVICES" not in environment(node_of(1, 2, 2, False), 0, ["0", "1"])
 
 

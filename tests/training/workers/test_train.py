@@ -4,11 +4,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch.distributed as dist
-from pydantic import ValidationError
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.config.errors import ConfigError
@@ -18,74 +16,44 @@ from convoy.job.events.types import OUTAGE, PEER_LOST
 from convoy.storage import StoreUnavailable
 from convoy.training.checkpointing.saver import SupersededError
 from convoy.training.loop import LastSaveFailedError, TrainingFailedError
-from convoy.training.workers.train import _failure, _fault, work
+from convoy.training.workers.train import _failure, work
 from tests.gang.light import assignment
 
 pytestmark = pytest.mark.campaign
 
-PLAIN = (ConfigError, TrainingFailedError, SupersededError, CheckpointError, DataDamaged)
-
-
-@pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
-def test_what_a_line_tells_in_full_gets_no_traceback(
-    kind: type[Exception], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    code = _raise_and(_failure, kind("a = 1: must be 2\nmore"), tmp_path)
-
-    line = "a = 1: must be 2\\nmore" if kind is ConfigError else "a = 1: must be 2"  # which keeps to a line by itself
-    assert code == EXPECTED
-    assert (tmp_path / "reason").read_text() == line
-    assert capfd.readouterr().err == f"{line}\n"
-
-
-def test_an_outage_is_told_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code = _raise_and(_failure, StoreUnavailable(28, "No space left on device", "/fsx/job"), tmp_path)
-
-    assert code == OUTAGE
-    told = "the store is out of reach: [Errno 28] No space left on device: '/fsx/job'"
-    assert (tmp_path / "reason").read_text() == told
-    assert capfd.readouterr().err == f"{told}\n"
-
-
-def test_a_last_save_that_the_store_did_not_take_is_an_outage_that_another_attempt_may_mend(tmp_path: Path) -> None:
-    assert (
-        _raise_and(_failure, LastSaveFailedError("the last checkpoint, of step 4, was not saved"), tmp_path) == OUTAGE
-    )
-    assert (tmp_path / "reason").read_text() == "the last checkpoint, of step 4, was not saved"
-
-
-def test_a_bug_gets_a_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert _raise_and(_failure, KeyError("x"), tmp_path) == 1
-    assert (tmp_path / "reason").read_text() == "KeyError: 'x'"
-    assert "Traceback" in capfd.readouterr().err
-
-
-def test_an_error_without_words_is_told_by_its_kind(tmp_path: Path) -> None:
-    assert _raise_and(_failure, AssertionError(), tmp_path) == 1
-    assert (tmp_path / "reason").read_text() == "AssertionError: "
+LOST_TO_A_STAGE = RuntimeError("[Stage 0] failed to run forward: args: ...")
+LOST_TO_A_STAGE.__cause__ = RuntimeError("[gloo/transport/tcp/pair.cc:554] Connection closed by peer [127.0.0.1]:41")
 
 
 @pytest.mark.parametrize(
-    "error", [dist.DistNetworkError("gone"), dist.DistStoreError("late"), RuntimeError("Connection closed by peer")]
+    ("error", "code", "reason", "is_bug"),
+    [
+        (ConfigError("a = 1: must be 2\nmore"), EXPECTED, "a = 1: must be 2\\nmore", False),  # in a line by itself
+        (TrainingFailedError("step 7\nmore"), EXPECTED, "step 7", False),
+        (SupersededError("step 7\nmore"), EXPECTED, "step 7", False),
+        (CheckpointError("step 7\nmore"), EXPECTED, "step 7", False),
+        (DataDamaged("a file is gone"), EXPECTED, "a file is gone", False),
+        (
+            StoreUnavailable(28, "No space left on device", "/fsx/job"),
+            OUTAGE,
+            "the store is out of reach: [Errno 28] No space left on device: '/fsx/job'",
+            False,
+        ),
+        (LastSaveFailedError("the last checkpoint was not saved"), OUTAGE, "the last checkpoint was not saved", False),
+        (KeyError("x"), 1, "KeyError: 'x'", True),
+        (AssertionError(), 1, "AssertionError: ", True),
+        (dist.DistNetworkError("gone"), PEER_LOST, "DistNetworkError: gone", True),
+        (RuntimeError("Connection closed by peer"), PEER_LOST, "RuntimeError: Connection closed by peer", True),
+        (LOST_TO_A_STAGE, PEER_LOST, "RuntimeError: [Stage 0] failed to run forward: args: ...", True),
+    ],
 )
-def test_a_lost_peer_has_its_own_exit_code(error: Exception, tmp_path: Path) -> None:
-    assert _raise_and(_failure, error, tmp_path) == PEER_LOST
-
-
-def test_a_peer_that_is_lost_to_a_stage_of_a_pipeline_is_one_too(tmp_path: Path) -> None:
-    wrapped = RuntimeError("[Stage 0] failed to run forward: args: ...")
-    wrapped.__cause__ = RuntimeError("[gloo/transport/tcp/pair.cc:554] Connection closed by peer [127.0.0.1]:41")
-    assert _raise_and(_failure, wrapped, tmp_path) == PEER_LOST
-
-
-def test_a_broken_installation_is_told_too(tmp_path: Path) -> None:
-    assert _raise_and(_fault, ImportError("libtorch.so: cannot open shared object file"), tmp_path) == 1
-    assert (tmp_path / "reason").read_text().startswith("ImportError: libtorch.so")
-
-
-def test_an_assignment_that_is_none_is_a_bug() -> None:
-    with pytest.raises(ValidationError, match="validation errors for Assignment"):
-        work(b"{}", None)
+def test_an_error_has_its_exit_code_and_line_and_only_a_bug_a_traceback(
+    error: Exception, code: int, reason: str, is_bug: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert _failure(error, tmp_path / "reason") == code
+    assert (tmp_path / "reason").read_text() == reason
+    printed = capfd.readouterr().err
+    assert type(error).__name__ in printed if is_bug else printed == f"{reason}\n"
 
 
 def test_a_worker_that_cannot_import_training_tells_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -95,16 +63,6 @@ def test_a_worker_that_cannot_import_training_tells_why(tmp_path: Path, capfd: p
 
     assert (tmp_path / "0.reason").read_text() == "OSError: libtorch.so: cannot open shared object file"
     assert "libtorch.so" in capfd.readouterr().err
-
-
-def _raise_and(tell: object, error: Exception, folder: Path) -> int:
-    assert callable(tell)
-    try:
-        raise error
-    except Exception as caught:
-        code = tell(caught, folder / "reason")
-    assert isinstance(code, int)
-    return code
 
 
 SCRIPT = """
@@ -129,23 +87,10 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def prepared() -> Any:
-    """A process that is ready to be forked, as it sees itself, on a host of several cores."""
+def test_what_workers_are_forked_from_has_imported_all_and_has_one_thread_no_device_and_no_file() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], env={"OMP_NUM_THREADS": "4"}, capture_output=True, check=True)
-    return json.loads(done.stdout)
-
-
-def test_nothing_heavy_is_imported_before_it_is_asked_for(prepared: Any) -> None:
-    assert not prepared["before"]
-
-
-def test_all_is_imported(prepared: Any) -> None:
-    assert prepared["failed"] == "None"
+    prepared = json.loads(done.stdout)
+    assert (prepared["before"], prepared["failed"]) == (False, "None")
     assert all(prepared["imported"])
-
-
-def test_it_has_one_thread_and_no_device_and_holds_no_file(prepared: Any) -> None:
-    assert prepared["threads"] == 1
-    assert (prepared["cuda"], prepared["group"]) == (False, False)
+    assert (prepared["threads"], prepared["cuda"], prepared["group"]) == (1, False, False)
     assert (prepared["files"], prepared["children"]) == ([], [])
