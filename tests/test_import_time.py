@@ -91,7 +91,7 @@ def test_no_module_of_a_light_room_imports_torch_or_metaflow(room: str) -> None:
 def test_a_task_of_the_train_flow_imports_neither_numpy_nor_what_only_benchmarks_need() -> None:
     """Nor does each refresh of its card, which is a process that imports the flow anew."""
     flow = Path(__file__).parents[1] / "flows" / "train_flow.py"
-    modules = ("numpy", "convoy.benchmark", "convoy.config.benchmark", "convoy.job.events.types")
+    modules = ("numpy", "convoy.benchmark", "convoy.config.benchmark", "convoy.job.events.registry")
     unwanted = f"[n for n in {modules} if n in sys.modules]"
     assert python("-c", f"import runpy, sys; runpy.run_path({str(flow)!r}); print({unwanted})") == "[]"
 

@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from convoy.display.formatting import duration, rate, significant
-from convoy.job.events.types import Event
+from convoy.job.events.registry import Event
 from convoy.report.fold import fold
 from convoy.storage import open_store
 from tests.flows.places import REPOSITORY, Place

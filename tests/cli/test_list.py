@@ -10,7 +10,7 @@ import click.testing
 import pytest
 
 from convoy.cli.main import main
-from convoy.job.events.types import Event, ScriptStep
+from convoy.job.events.registry import Event, ScriptStep
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.lineage import CommitRef, Generation, generation_name
 from convoy.job.record import SCRIPT_DATA, JobRecord

@@ -18,7 +18,7 @@ from convoy.cli.plan import plan
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.loader import resolve
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.lineage import CommitRef, newest_commit, read_history

@@ -26,7 +26,7 @@ from convoy.drills.checks import (
     stopped_late,
 )
 from convoy.drills.observe import Observation
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointAlert,
     CheckpointSaved,
     Event,

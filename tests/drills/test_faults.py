@@ -21,7 +21,7 @@ from convoy.drills.gang import DrillError
 from convoy.drills.trial import config_of
 from convoy.gang.notices.imds import Imds
 from convoy.gang.workers.board import Board, Marker
-from convoy.job.events.types import GenerationStarted, StepDone
+from convoy.job.events.registry import GenerationStarted, StepDone
 from convoy.storage import open_store
 
 SIZE = GangSize(nodes=3, nproc=2)

@@ -8,7 +8,7 @@ from convoy.drills.faults.worker import RandomFaults, Undisturbed, WorkerHang
 from convoy.drills.observe import Observation, problems
 from convoy.gang.local_node import NodeResult
 from convoy.gang.messages import GangOutcome
-from convoy.job.events.types import NoticeReceived, PeerSuspected, StepDone
+from convoy.job.events.registry import NoticeReceived, PeerSuspected, StepDone
 from tests.drills.trials import (
     BATCH,
     STEPS,

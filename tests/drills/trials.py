@@ -11,7 +11,7 @@ from convoy.drills.faults.worker import WorkerKill
 from convoy.drills.observe import Observation
 from convoy.gang.local_node import NodeResult
 from convoy.gang.messages import GangOutcome
-from convoy.job.events.types import Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
+from convoy.job.events.registry import Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.lineage import CommitRef, Generation, History
 
 BATCH = 8

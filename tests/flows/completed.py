@@ -10,7 +10,7 @@ from pathlib import Path
 
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.job.events.log import EventReader, read_events
-from convoy.job.events.types import Event, GenerationEnded, StepDone
+from convoy.job.events.registry import Event, GenerationEnded, StepDone
 from convoy.job.record import job_store
 from convoy.storage import Store
 from tests.flows.places import CONVOY, FLOW, SMOKE, Place, wait_for

@@ -38,7 +38,7 @@ class IdleFlow(FlowSpec):
 def finish_a_gang():
     from convoy.config.loader import default_root
     from convoy.job.events.log import EventWriter
-    from convoy.job.events.types import GenerationEnded, GenerationStarted
+    from convoy.job.events.registry import GenerationEnded, GenerationStarted
     from convoy.job.generations import form_generation
     from convoy.job.record import job_store
     from convoy.launch.gang.node import formation

@@ -16,7 +16,7 @@ from typing import Any
 
 from convoy.config.loader import read_run, resolve
 from convoy.job.events.log import read_events
-from convoy.job.events.types import Event
+from convoy.job.events.registry import Event
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef
 from convoy.job.record import ensure_record, job_store, keep_config

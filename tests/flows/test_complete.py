@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy.job.events.log import read_events
-from convoy.job.events.types import Event, GenerationStarted, NoticeReceived, StepDone, Stopping
+from convoy.job.events.registry import Event, GenerationStarted, NoticeReceived, StepDone, Stopping
 from convoy.job.lineage import newest_commit, read_history
 from convoy.report.fold import fold
 from tests.flows.completed import STEPS, Completed, command, ends, preempted_in_a_row

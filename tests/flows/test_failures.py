@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from convoy.job.events.types import FailureDetected, GenerationStarted, Restored, StepDone
+from convoy.job.events.registry import FailureDetected, GenerationStarted, Restored, StepDone
 from convoy.job.lineage import read_history
 from tests.flows.places import own_lines
 from tests.flows.runs import RESTARTED_STEPS, Interrupted, Restarted, Run

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from convoy.job.events.log import read_events
-from convoy.job.events.types import FailureDetected, GenerationStarted
+from convoy.job.events.registry import FailureDetected, GenerationStarted
 from convoy.job.record import job_store
 from convoy.launch.plans import read_plan
 from tests.flows.places import REPOSITORY, Place, own_lines, wait_for, worker_pid

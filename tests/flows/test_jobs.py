@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.job.events.types import GenerationStarted, Restored, StepDone
+from convoy.job.events.registry import GenerationStarted, Restored, StepDone
 from convoy.job.lineage import CommitRef, read_history
 from tests.flows.forked import Forked
 from tests.flows.places import CONVOY, FLOW, Place, flow_command, own_lines

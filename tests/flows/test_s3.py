@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convoy.job.events.log import read_events
-from convoy.job.events.types import CheckpointSaved, GenerationEnded, StepDone
+from convoy.job.events.registry import CheckpointSaved, GenerationEnded, StepDone
 from convoy.job.lineage import CommitRef, read_history
 from convoy.job.record import job_store
 from convoy.storage import Store

@@ -6,7 +6,7 @@ import shlex
 
 from convoy.config.run import RunConfig
 from convoy.display.formatting import duration
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointSaved,
     Environment,
     Evaluated,

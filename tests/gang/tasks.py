@@ -24,7 +24,7 @@ from convoy.gang.messages import GangOutcome
 from convoy.gang.task import Node, Script, Task
 from convoy.gang.workers import processes
 from convoy.job.events.log import read_events
-from convoy.job.events.types import Event
+from convoy.job.events.registry import Event
 from convoy.job.record import job_store
 from convoy.report.fold import fold
 from convoy.report.train_report import Incident

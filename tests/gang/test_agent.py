@@ -18,7 +18,7 @@ from convoy.gang import agent
 from convoy.gang.agent import Gang, with_settled_dtype
 from convoy.gang.task import EXPECTED, Task
 from convoy.gang.workers.processes import living
-from convoy.job.events.types import FailureDetected, GenerationStarted, Restored, StepDone, Stopping, WorkerExited
+from convoy.job.events.registry import FailureDetected, GenerationStarted, Restored, StepDone, Stopping, WorkerExited
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LIVE
 from convoy.job.lineage import CommitRef, lineage, read_history

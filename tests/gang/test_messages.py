@@ -20,7 +20,7 @@ from convoy.gang.messages import (
     Stopped,
 )
 from convoy.gang.workers.board import Mark
-from convoy.job.events.types import FailureDetected
+from convoy.job.events.registry import FailureDetected
 from convoy.job.lineage import CommitRef, Generation
 
 OURS, THEIRS = 1000.0, 50.0

@@ -16,7 +16,7 @@ import pytest
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.agent import Gang
 from convoy.gang.task import Task
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     FailureDetected,
     GenerationEnded,
     NoticeReceived,

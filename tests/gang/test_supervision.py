@@ -10,7 +10,7 @@ import pytest
 
 from convoy.drills.testbed.imds import ImdsStandIn, Reply
 from convoy.gang.task import Task
-from convoy.job.events.types import NodeChecked, NoticeSources, WorkerReady
+from convoy.job.events.registry import NodeChecked, NoticeSources, WorkerReady
 from convoy.job.lineage import lineage, read_history
 from convoy.job.record import job_store
 from convoy.report.train_report import Incident

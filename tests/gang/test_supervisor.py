@@ -14,7 +14,7 @@ from convoy.gang.network.formation import PayloadReceived
 from convoy.gang.rendezvous import FormedGeneration
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.workers.board import Mark
-from convoy.job.events.types import FailureDetected
+from convoy.job.events.registry import FailureDetected
 from convoy.job.lineage import Generation
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from convoy.job.events.log import read_events
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from convoy.job.record import job_store
 from tests.flows.places import Place
 from tests.golden.records import JOBS

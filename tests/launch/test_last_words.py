@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from convoy.job.events.types import GenerationEnded
+from convoy.job.events.registry import GenerationEnded
 from convoy.launch.last_words import Launched, next_commands, say_last_words, state_line
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport

@@ -6,7 +6,7 @@ the events report, one kind after the other, and derives only the ends from time
 
 from collections.abc import Sequence
 
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointSaved,
     Environment,
     Evaluated,

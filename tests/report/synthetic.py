@@ -9,7 +9,7 @@ from typing import Any
 
 from convoy.config.run import RunConfig
 from convoy.display.page import Page, Value, Values
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointSaved,
     Environment,
     Evaluated,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.job.events.log import EventWriter, read_events
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointFailed,
     CheckpointSaved,
     Environment,

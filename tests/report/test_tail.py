@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import FailureDetected, GenerationEnded, GenerationStarted, StepDone
+from convoy.job.events.registry import FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.heartbeat import LiveMarker
 from convoy.report.tail import follow, lines
 from convoy.storage import Store, open_store

@@ -10,7 +10,7 @@ from mlflow.tracking import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from convoy.config.errors import ConfigError
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from convoy.report.trackers import flatten, scalars, to_mlflow, to_tensorboard
 from tests.report.synthetic import CONFIG, SAMPLE, Log, resumed_job
 

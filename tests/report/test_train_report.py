@@ -3,7 +3,7 @@
 import json
 
 from convoy.display.charts import MAX_POINTS
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from convoy.report.fold import fold
 from convoy.report.train_report import FORMAT, TrainReport, to_json
 from tests.report.synthetic import Log, failed_job, finished_job

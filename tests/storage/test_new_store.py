@@ -11,7 +11,7 @@ import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.job.events.log import EventWriter, read_events
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from convoy.job.record import ensure_record, job_store, read_record, tier_stores
 from convoy.launch.checks.compatibility import of_shared
 from convoy.storage import ObjectInfo, ObjectMissing, Store, is_shared, open_store, uri

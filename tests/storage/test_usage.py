@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from convoy.job.events.log import EventWriter, read_events
-from convoy.job.events.types import MemoryPeak, StoreRequests, encode
+from convoy.job.events.registry import MemoryPeak, StoreRequests, encode
 from convoy.storage import open_store
 from convoy.storage.usage import Requests, Tally, _region, tally
 

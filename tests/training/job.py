@@ -20,7 +20,7 @@ from convoy.data.prepare import prepare
 from convoy.gang.task import Assignment, Place
 from convoy.gang.workers.board import Board
 from convoy.job.events.log import read_events
-from convoy.job.events.types import Event, StepDone
+from convoy.job.events.registry import Event, StepDone
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, Generation, lineage, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris

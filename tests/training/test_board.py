@@ -14,7 +14,7 @@ import pytest
 
 from convoy.gang.diagnosis.hang_detector import HangDetector, hanging, progress
 from convoy.gang.workers.board import PHASES, Board, Mark, Marker, Phase
-from convoy.job.events.types import CheckpointSaved
+from convoy.job.events.registry import CheckpointSaved
 from convoy.parallel.pipeline import Elsewhere
 from convoy.training.loop import Training
 from convoy.training.step import Batch, Stepper

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from convoy.config.model import TransformerConfig
-from convoy.job.events.types import Evaluated, ModelBuilt, Restored, StepDone
+from convoy.job.events.registry import Evaluated, ModelBuilt, Restored, StepDone
 from convoy.model.counts import parameter_count
 from convoy.training.step import Stepper
 from tests.ranks import KILLED

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
-from convoy.job.events.types import Evaluated, ModelBuilt
+from convoy.job.events.registry import Evaluated, ModelBuilt
 from convoy.model.hf import write_hf
 from convoy.model.init import initialise
 from convoy.model.transformer import Transformer

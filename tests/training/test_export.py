@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig, TransformerConfig
-from convoy.job.events.types import ExportFailed
+from convoy.job.events.registry import ExportFailed
 from convoy.job.lineage import CommitRef
 from convoy.job.record import MODEL_MARKER, is_exported, model_prefix
 from convoy.model.transformer import Transformer

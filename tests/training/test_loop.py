@@ -9,7 +9,7 @@ import pytest
 
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointFailed,
     CheckpointSaved,
     Environment,

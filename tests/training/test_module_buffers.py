@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from convoy.job.events.types import Evaluated, StepDone
+from convoy.job.events.registry import Evaluated, StepDone
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.step import Batch, Stepper
 from tests.ranks import RankFailedError

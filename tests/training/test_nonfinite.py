@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
-from convoy.job.events.types import CheckpointSaved, Evaluated, StepDone, Stopping
+from convoy.job.events.registry import CheckpointSaved, Evaluated, StepDone, Stopping
 from convoy.training.step import Stepper
 from tests.training.faults import Spoil, at_step, spoil_loss, spoil_losses
 from tests.training.job import Job, differing, tiny

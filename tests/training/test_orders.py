@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convoy.gang.workers.board import Board, Marker, Order, OrderKind
-from convoy.job.events.types import CheckpointSaved, Evaluated, SampleText, StepDone, Stopping
+from convoy.job.events.registry import CheckpointSaved, Evaluated, SampleText, StepDone, Stopping
 from convoy.training import rank as rank_of_gang
 from tests.training.faults import at_step, signalled_at
 from tests.training.job import Fault, Job, differing, tiny

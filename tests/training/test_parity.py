@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from tests.training.job import GPT, LLAMA, Job, tiny
 from tests.training.plain import plain_training
 

@@ -7,7 +7,7 @@ import pytest
 
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.format import Commit
-from convoy.job.events.types import Evaluated, Restored, StepDone, WorkerReady
+from convoy.job.events.registry import Evaluated, Restored, StepDone, WorkerReady
 from convoy.job.generations import rewind
 from convoy.job.lineage import CommitRef
 from tests.ranks import KILLED

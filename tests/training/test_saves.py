@@ -10,7 +10,7 @@ import pytest
 
 from convoy.checkpoint.verify.marks import verified
 from convoy.gang.workers.board import Board
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointAlert,
     CheckpointCopied,
     CheckpointFailed,

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from convoy.checkpoint.save.queue import SaveStatus
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from convoy.training import step
 from convoy.training.build import Trained
 from convoy.training.measure.clock import HostClock

@@ -16,7 +16,7 @@ from convoy.config.loader import default_root
 from convoy.display.page import Page
 from convoy.display.terminal import show
 from convoy.job.events.log import read_events
-from convoy.job.events.types import Event
+from convoy.job.events.registry import Event
 from convoy.job.lineage import History, newest_config, read_history
 from convoy.job.record import existing_jobs, job_uri, latest_start, read_config, read_record
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store

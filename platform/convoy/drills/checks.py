@@ -15,7 +15,7 @@ from pathlib import Path
 from convoy.checkpoint.writer.prune import inventory, prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.drills.observe import SLACK, Observation
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointAlert,
     CheckpointSaved,
     EventsDropped,

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from convoy.job.events.types import Event, FailureDetected, FailureKind, StepDone
+from convoy.job.events.registry import Event, FailureDetected, FailureKind, StepDone
 
 if TYPE_CHECKING:
     from convoy.drills.gang import DrillGang

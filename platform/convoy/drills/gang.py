@@ -17,7 +17,7 @@ from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.gang.task import Task
 from convoy.gang.workers.processes import descendants, environment_of, living, name_of, read_stat, state_of
 from convoy.job.events.log import EventReader
-from convoy.job.events.types import Event
+from convoy.job.events.registry import Event
 from convoy.job.heartbeat import read_mark
 from convoy.job.lineage import generation_numbers, parse_commits
 from convoy.job.record import job_store

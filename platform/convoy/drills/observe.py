@@ -12,7 +12,7 @@ from convoy.checkpoint.format import Commit
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Expectation, Fault
 from convoy.gang.local_node import NodeResult
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointFailed,
     Event,
     FailureDetected,

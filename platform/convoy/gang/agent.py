@@ -29,7 +29,7 @@ from convoy.gang.workers.compile_cache import CompileCache
 from convoy.gang.workers.prefork import SCRIPTS, TRAINING, Prefork
 from convoy.gang.workers.worker import LogUpload, shared_environment
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
-from convoy.job.events.types import ParamDtypeChoice
+from convoy.job.events.registry import ParamDtypeChoice
 from convoy.job.generations import FormationRefusedError
 from convoy.job.lineage import Generation
 from convoy.job.record import tier_stores, with_recorded_dtype

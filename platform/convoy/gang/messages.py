@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from convoy.gang.task import STOPPED
 from convoy.gang.workers.board import Mark
-from convoy.job.events.types import PEER_LOST, FailureDetected
+from convoy.job.events.registry import PEER_LOST, FailureDetected
 from convoy.job.lineage import Generation
 
 EvidenceKind = Literal["exited", "stopped", "hung", "gone", "silent", "left", "agent", "store", "notice"]

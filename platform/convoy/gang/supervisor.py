@@ -38,7 +38,7 @@ from convoy.gang.rendezvous import FormedGeneration
 from convoy.gang.task import Task
 from convoy.gang.workers.worker_group import CLOSE_SECONDS, NodeContext, WorkerGroup
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import Event, PeerSuspected, SlowNode
+from convoy.job.events.registry import Event, PeerSuspected, SlowNode
 from convoy.job.generations import CommitsLostError, GenerationLostError
 from convoy.storage import StoreUnavailable
 from convoy.storage.base import FLUSH_SECONDS

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.config.run import RunConfig
-from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT, ParamDtypeChoice, Rent
+from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT, ParamDtypeChoice, Rent
 from convoy.job.lineage import CommitRef
 
 STOPPED = 3

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointSaved,
     Evaluated,
     Event,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from convoy.config.errors import first_mistake
 from convoy.job.events.log import read_events
-from convoy.job.events.types import Event, GenerationStarted, MemoryPeak, RankThroughput, StepDone
+from convoy.job.events.registry import Event, GenerationStarted, MemoryPeak, RankThroughput, StepDone
 from convoy.job.heartbeat import heartbeat
 from convoy.job.lineage import generation_name, generation_numbers, read_generation
 from convoy.job.record import JobRecord, read_config, read_record, target_steps

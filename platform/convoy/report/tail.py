@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from convoy.config.errors import printable
 from convoy.display import formatting
 from convoy.job.events.log import EventReader
-from convoy.job.events.types import Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
+from convoy.job.events.registry import Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
 from convoy.job.heartbeat import is_live, read_mark
 from convoy.report.analysis.timeline import timeline
 from convoy.report.train_report import TrainReport

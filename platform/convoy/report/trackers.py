@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.errors import ConfigError
-from convoy.job.events.types import CheckpointSaved, Evaluated, Event, MemoryPeak, SampleText, StepDone
+from convoy.job.events.registry import CheckpointSaved, Evaluated, Event, MemoryPeak, SampleText, StepDone
 from convoy.report.analysis.lineage import lineage, surviving
 
 _MLFLOW_METRICS, _MLFLOW_PARAMETERS = 1000, 100

@@ -12,7 +12,7 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.display.charts import MAX_POINTS
 from convoy.display.page import Tone
 from convoy.job.events.gang import FirstCause
-from convoy.job.events.types import FailureKind, ParamDtypeChoice
+from convoy.job.events.registry import FailureKind, ParamDtypeChoice
 from convoy.report.analysis.cost import Cost
 from convoy.stats.spread import Spread
 

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from convoy.config.model import ModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.job.events.types import ModelBuilt
+from convoy.job.events.registry import ModelBuilt
 from convoy.model.block import Rows
 from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token, parameter_count

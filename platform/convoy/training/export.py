@@ -17,7 +17,7 @@ from convoy.data.local_cache import open_data
 from convoy.data.manifest import TOKENIZER_FILE, read_manifest
 from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import ExportFailed, SampleText
+from convoy.job.events.registry import ExportFailed, SampleText
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, lineage, places, read_history
 from convoy.job.record import MODEL_MARKER, is_exported, model_prefix, tier_stores

@@ -9,7 +9,7 @@ from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
+from convoy.job.events.registry import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.measure.clock import Clock, OwnTime, UnknownTime
 from convoy.training.optimizer import learning_rate

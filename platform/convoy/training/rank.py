@@ -12,7 +12,7 @@ from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, OrderKind, beating
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import Evaluated, WorkerReady
+from convoy.job.events.registry import Evaluated, WorkerReady
 from convoy.model.build import CustomModel
 from convoy.parallel.gloo import exchange_shards
 from convoy.storage import Store, StoreUnavailable, open_store

@@ -15,7 +15,7 @@ from torch.nn.utils import get_total_norm
 from convoy.checkpoint.save.queue import SaveStatus
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
-from convoy.job.events.types import Evaluated
+from convoy.job.events.registry import Evaluated
 from convoy.training.build import Trained
 from convoy.training.measure.clock import Clock
 from convoy.training.module_buffers import ModuleBuffers

@@ -18,7 +18,7 @@ from convoy.gang.notices.notice import Notice, Poller, SourceStatus
 from convoy.gang.workers.board import Mark
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import UNFIT, Event, NoticeReceived, NoticeSources, StorageBad, StorageGood
+from convoy.job.events.registry import UNFIT, Event, NoticeReceived, NoticeSources, StorageBad, StorageGood
 from tests.gang.tasks import wait_for
 
 NODE = 2

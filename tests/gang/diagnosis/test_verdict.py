@@ -25,7 +25,7 @@ from convoy.gang.diagnosis.verdict import (
 from convoy.gang.messages import End, Evidence, EvidenceKind, Finished, Preempted, Restart, Stopped, Verdict, Wait
 from convoy.gang.task import EXPECTED, STOPPED
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind, GenerationStarted
+from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind, GenerationStarted
 from convoy.storage import open_store
 from tests.campaign import examples
 from tests.gang.tasks import wait_for

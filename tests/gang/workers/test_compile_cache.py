@@ -17,7 +17,7 @@ from convoy.gang.agent import Gang
 from convoy.gang.task import Task
 from convoy.gang.workers import compile_cache
 from convoy.gang.workers.compile_cache import CompileCache, cache_key, this_machine
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from convoy.job.lineage import newest_commit, read_history
 from convoy.job.record import job_store
 from convoy.storage import Store, StoreUnavailable, open_store

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.job.events.log import EventReader, EventWriter, read_events
-from convoy.job.events.types import CheckpointSaved, Event, EventsDropped, RankThroughput, SampleText, StepDone, encode
+from convoy.job.events.registry import (
+    CheckpointSaved,
+    Event,
+    EventsDropped,
+    RankThroughput,
+    SampleText,
+    StepDone,
+    encode,
+)
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.posix import PosixStore
 from tests.campaign import examples

@@ -17,7 +17,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.json_text import canonical_json
 from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
-from convoy.job.events.types import GenerationStarted, StepDone
+from convoy.job.events.registry import GenerationStarted, StepDone
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.record import ensure_record, job_store, keep_config

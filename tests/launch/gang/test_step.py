@@ -19,7 +19,7 @@ from convoy.gang.agent import Gang
 from convoy.gang.messages import GangOutcome, PreemptedError
 from convoy.gang.task import Node, Task
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import StepDone
+from convoy.job.events.registry import StepDone
 from convoy.job.generations import FormationRefusedError, refuse_formation
 from convoy.launch.gang import step
 from convoy.launch.gang import step as live_card

@@ -13,7 +13,7 @@ from typing import Any
 
 from convoy.gang.notices.sources import DrainRequest, read_drain, request_drain
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import FailureDetected, GenerationEnded, GenerationStarted, NoticeReceived
+from convoy.job.events.registry import FailureDetected, GenerationEnded, GenerationStarted, NoticeReceived
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.lineage import CommitRef

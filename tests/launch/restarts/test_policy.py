@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.job.events.types import FailureDetected
+from convoy.job.events.registry import FailureDetected
 from convoy.launch.restarts.policy import (
     DONE,
     FAILED,

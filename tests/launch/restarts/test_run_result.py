@@ -7,7 +7,7 @@ import pytest
 
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.job.events.log import EventWriter, read_events
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     Event,
     FailureDetected,
     GenerationEnded,
@@ -176,7 +176,7 @@ def test_a_drained_run_is_told_from_a_preempted_one(store: Store) -> None:
     assert how(store) == "preempted"
     request_drain(store, DrainRequest(run=RUN, now=False, host="desk", requested=2.0))
     ended = how_it_ended(1, RUN, read_facts(store, RUN), FailedTask())
-    assert (ended.how, ended.message) == ("drained", "asked for on desk")
+    assert (ended.how, ended.message) == ("drained", "requested on desk")
     store.write("drain.json", b"{")
     assert how(store) == "preempted"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.display.page import Callout, Heading, Table, Text, Value
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointAlert,
     CheckpointCopied,
     CheckpointDamaged,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.display.page import Chart, Heading, Page, Table, Value, Values
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointSaved,
     Environment,
     Evaluated,

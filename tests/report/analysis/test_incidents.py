@@ -10,7 +10,7 @@ from rich.console import Console
 
 from convoy.display.page import Callout, Heading, Table, Text
 from convoy.display.terminal import show
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointSaved,
     Environment,
     Evaluated,

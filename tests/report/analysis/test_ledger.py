@@ -14,7 +14,7 @@ from rich.console import Console
 
 from convoy.display.page import Heading, Table, Text, Value
 from convoy.display.terminal import show
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointCopied,
     CheckpointSaved,
     CheckpointsPruned,

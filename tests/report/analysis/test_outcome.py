@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.display.page import Callout, Page, Progress, Text
-from convoy.job.events.types import FailureDetected, GenerationEnded, NoticeReceived, Stopping
+from convoy.job.events.registry import FailureDetected, GenerationEnded, NoticeReceived, Stopping
 from convoy.job.heartbeat import Heartbeat
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold

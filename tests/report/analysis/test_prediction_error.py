@@ -8,7 +8,7 @@ import pytest
 
 from convoy.config.loader import read_overrides, resolve
 from convoy.display.page import Heading, Table, Text
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointSaved,
     Environment,
     Event,

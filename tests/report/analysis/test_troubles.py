@@ -7,7 +7,7 @@ from rich.console import Console
 
 from convoy.display.page import Callout
 from convoy.display.terminal import show
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     GangStopped,
     GenerationStarted,
     NodeChecked,

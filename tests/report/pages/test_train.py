@@ -1,7 +1,7 @@
 """The pages say what happened, in plain words, and say what is not known."""
 
 from convoy.display.page import Callout, Chart, Code, Heading, Page, Progress, Table, Text, Timeline, Value
-from convoy.job.events.types import Environment, Event, GenerationEnded, Stopping
+from convoy.job.events.registry import Environment, Event, GenerationEnded, Stopping
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page, script_page
 from tests.report.synthetic import (

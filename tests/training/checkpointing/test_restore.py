@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.verify.marks import damaged, read_damage, verified
-from convoy.job.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Restored, StepDone
+from convoy.job.events.registry import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Restored, StepDone
 from convoy.job.generations import CommitsLostError
 from convoy.job.lineage import CommitRef, lineage, read_history
 from convoy.storage import Store, open_store

@@ -12,7 +12,7 @@ from convoy.checkpoint.messages import PartVerified
 from convoy.config.run import config_hash
 from convoy.data.manifest import DataDamaged
 from convoy.gang.task import Assignment
-from convoy.job.events.types import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Event
+from convoy.job.events.registry import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Event
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.job.record import RECORD
 from convoy.training.checkpointing.save_events import SaveEvents

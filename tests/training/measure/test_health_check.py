@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import UNFIT, NodeChecked
+from convoy.job.events.registry import UNFIT, NodeChecked
 from convoy.training.measure import health_check
 from convoy.training.measure.health_check import NodeUnfitError, check_node
 from convoy.training.process_groups import Ranks, lost_peer

@@ -11,7 +11,7 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.gang.task import RESERVED, Assignment, Node, Script
 from convoy.gang.workers.board import Board, Mark
-from convoy.job.events.types import PEER_LOST
+from convoy.job.events.registry import PEER_LOST
 from convoy.training.workers.script import script_environment, visible_devices, work
 from tests.gang.tasks import a_node
 

@@ -12,7 +12,7 @@ from convoy.checkpoint.errors import CheckpointError
 from convoy.config.errors import ConfigError
 from convoy.data.manifest import DataDamaged
 from convoy.gang.task import EXPECTED
-from convoy.job.events.types import OUTAGE, PEER_LOST
+from convoy.job.events.registry import OUTAGE, PEER_LOST
 from convoy.storage import StoreUnavailable
 from convoy.training.checkpointing.saver import SupersededError
 from convoy.training.loop import LastSaveFailedError, TrainingFailedError

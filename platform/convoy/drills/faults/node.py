@@ -15,7 +15,7 @@ from convoy.drills.fault import Expectation, Fault
 from convoy.drills.gang import DrillGang
 from convoy.drills.observe import Observation
 from convoy.drills.testbed.namespaces import Network
-from convoy.job.events.types import Event, PeerSuspected
+from convoy.job.events.registry import Event, PeerSuspected
 
 
 class _NodeFault(Fault):

@@ -13,7 +13,7 @@ from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillGang
 from convoy.drills.observe import Observation
 from convoy.drills.testbed.imds import SPOT_ACTION, ImdsStandIn
-from convoy.job.events.types import Event, NoticeReceived
+from convoy.job.events.registry import Event, NoticeReceived
 
 LEAD_SECONDS = 120.0
 """Between EC2's notice and the interruption."""

@@ -12,7 +12,7 @@ from convoy.drills.fault import SAVE_EVERY, Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillGang
 from convoy.drills.observe import Observation
 from convoy.drills.testbed.mounts import Disk, hoarded, small_memory
-from convoy.job.events.types import Event, StorageBad
+from convoy.job.events.registry import Event, StorageBad
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
 

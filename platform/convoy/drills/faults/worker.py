@@ -10,7 +10,7 @@ from typing import ClassVar
 from convoy.drills.fault import Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillError, DrillGang, Order
 from convoy.drills.observe import Observation
-from convoy.job.events.types import Event, FailureKind, GenerationStarted, StepDone
+from convoy.job.events.registry import Event, FailureKind, GenerationStarted, StepDone
 
 SLOW_SECONDS = 120.0
 """For a node that has become slow to be told: several times what that takes."""

@@ -17,7 +17,7 @@ from convoy.gang.notices.sources import has_metadata
 from convoy.gang.workers.board import Mark, OrderKind
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import UNFIT, NoticeReceived, NoticeSources, StorageBad, StorageGood
+from convoy.job.events.registry import UNFIT, NoticeReceived, NoticeSources, StorageBad, StorageGood
 from convoy.storage import StoreUnavailable
 
 FIRST_ROUND_SECONDS = 30.0

@@ -29,7 +29,7 @@ from convoy.gang.messages import (
 )
 from convoy.gang.task import EXPECTED
 from convoy.job.events.gang import first_cause, in_words
-from convoy.job.events.types import INTERRUPT, OUTAGE, UNFIT, FailureDetected, FailureKind, decode
+from convoy.job.events.registry import INTERRUPT, OUTAGE, UNFIT, FailureDetected, FailureKind, decode
 from convoy.storage import Store, StoreUnavailable
 
 SETTLE_SECONDS = 0.2

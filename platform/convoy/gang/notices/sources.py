@@ -22,7 +22,7 @@ from convoy.gang.notices.imds import Answer, Imds
 from convoy.gang.notices.notice import DEADLINE_SECONDS, NoAnswer, Notice, Source, SourceStatus, poll_once
 from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.task import NOTICE_FILE
-from convoy.job.events.types import INTERRUPT
+from convoy.job.events.registry import INTERRUPT
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 DRAIN = "drain.json"

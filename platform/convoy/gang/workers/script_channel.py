@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, OrderKind
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import ScriptEvent, ScriptResumed, ScriptStep, WorkerReady
+from convoy.job.events.registry import ScriptEvent, ScriptResumed, ScriptStep, WorkerReady
 from convoy.storage import StoreUnavailable, open_store
 
 Value = bool | int | float | str | None

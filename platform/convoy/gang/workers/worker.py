@@ -10,7 +10,7 @@ from pathlib import Path
 
 from convoy.gang.async_call import BackgroundCall
 from convoy.gang.workers.processes import State, state_of
-from convoy.job.events.types import WorkerExited
+from convoy.job.events.registry import WorkerExited
 from convoy.job.rank_logs import LOGS
 from convoy.storage import Store, StoreUnavailable
 

@@ -18,7 +18,7 @@ from convoy.gang.workers.exit_progress import ExitProgress
 from convoy.gang.workers.prefork import Prefork
 from convoy.gang.workers.worker import Worker, exit_event, exit_without_log
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import GangStopped, GenerationEnded, GenerationStarted, ScriptEndedLate, WorkerExited
+from convoy.job.events.registry import GangStopped, GenerationEnded, GenerationStarted, ScriptEndedLate, WorkerExited
 from convoy.job.lineage import Generation
 from convoy.job.rank_logs import log_name
 from convoy.storage import Store, StoreUnavailable, is_shared

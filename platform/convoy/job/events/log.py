@@ -6,7 +6,7 @@ import time
 
 from pydantic import ValidationError
 
-from convoy.job.events.types import Event, EventsDropped, StoreRequests, decode, encode
+from convoy.job.events.registry import Event, EventsDropped, StoreRequests, decode, encode
 from convoy.storage import Store
 from convoy.storage.base import FLUSH_SECONDS
 from convoy.storage.usage import tally

@@ -19,7 +19,7 @@ from convoy.gang.async_call import BackgroundCall, say
 from convoy.gang.messages import INTERRUPTED, GangOutcome, PreemptedError
 from convoy.gang.task import Node, Script, Task
 from convoy.job.events.log import EventReader
-from convoy.job.events.types import Event
+from convoy.job.events.registry import Event
 from convoy.job.generations import refusal_of
 from convoy.job.record import job_store
 from convoy.launch.plans import JobPlan, Json

@@ -9,7 +9,7 @@ from convoy.gang.diagnosis.verdict import REPEATS, cause_message, repeats
 from convoy.gang.messages import INTERRUPTED, PREEMPTED
 from convoy.gang.notices.sources import DrainRequest, DrainUnreadableError, read_drain
 from convoy.job.events.log import read_events
-from convoy.job.events.types import Event, FailureDetected, GenerationEnded
+from convoy.job.events.registry import Event, FailureDetected, GenerationEnded
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
 from convoy.report.analysis.outcome import outcome_of
 from convoy.report.train_report import Outcome

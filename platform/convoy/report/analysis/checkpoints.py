@@ -5,7 +5,7 @@ A commit is named by (generation that made it, step).
 
 from collections.abc import Collection, Iterator, Sequence
 
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointAlert,
     CheckpointCopied,
     CheckpointDamaged,

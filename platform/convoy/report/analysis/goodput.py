@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointSaved,
     Environment,
     Evaluated,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from convoy.job.events.gang import in_words
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     Event,
     FailureKind,
     GangStopped,

@@ -20,7 +20,7 @@ from convoy.catalog.services import (
     service_price,
     transfer_price,
 )
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointsPruned,
     Event,
     GenerationStarted,

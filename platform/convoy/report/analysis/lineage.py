@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from convoy.job.events.types import Event, GenerationStarted, Restored, ScriptResumed
+from convoy.job.events.registry import Event, GenerationStarted, Restored, ScriptResumed
 
 Branch = Mapping[int, float]
 """Last step that counts, for each generation of the lineage."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from convoy.display.formatting import duration
 from convoy.job.events.gang import FirstCause, first_cause, in_words
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     INTERRUPT,
     PEER_LOST,
     Event,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from convoy.catalog.measured_machine import MeasuredMachine
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     Environment,
     Evaluated,
     Event,

@@ -6,7 +6,7 @@ from typing import TypeVar
 from convoy.display.formatting import duration, percent, plural, significant, size
 from convoy.display.page import Tone
 from convoy.job.events.gang import exit_words, first_cause, in_words
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     PEER_LOST,
     CheckpointAlert,
     CheckpointCopied,

@@ -14,7 +14,7 @@ from convoy.config.errors import ConfigError
 from convoy.data.sampler import SamplerState, check_resume
 from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import CheckpointDamaged, Restored
+from convoy.job.events.registry import CheckpointDamaged, Restored
 from convoy.job.lineage import CommitRef, candidates, read_history
 from convoy.storage import Store, StoreUnavailable
 from convoy.training.build import Trained

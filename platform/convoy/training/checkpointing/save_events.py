@@ -8,7 +8,7 @@ from convoy.checkpoint.messages import Copied, PartVerified, Pruned, Report
 from convoy.checkpoint.save.driver import Outcome, Save
 from convoy.checkpoint.save.queue import Attempt
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     CheckpointAlert,
     CheckpointCopied,
     CheckpointDamaged,

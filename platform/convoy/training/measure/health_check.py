@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from convoy.gang.diagnosis.node_health import ROUNDS, RankMeasurement, partner, unfit
 from convoy.job.events.log import EventWriter
-from convoy.job.events.types import NodeChecked
+from convoy.job.events.registry import NodeChecked
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.measure.machine import device_name, random, synchronize
 from convoy.training.process_groups import Ranks

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from convoy import __version__
 from convoy.catalog.gpus import peak_tflops
 from convoy.catalog.measured_machine import MeasuredMachine
-from convoy.job.events.types import Environment, MemoryPeak
+from convoy.job.events.registry import Environment, MemoryPeak
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.process_groups import Ranks
 

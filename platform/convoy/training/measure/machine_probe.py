@@ -20,7 +20,7 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import ParamDtype
-from convoy.job.events.types import ParamDtypeChoice
+from convoy.job.events.registry import ParamDtypeChoice
 from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
 from convoy.parallel.mesh import data_place

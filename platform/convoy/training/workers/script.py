@@ -33,7 +33,7 @@ from convoy.gang.workers.fork_server import serve
 from convoy.gang.workers.processes import set_name, signal_at_end_of_parent
 from convoy.gang.workers.script_channel import ScriptChannel
 from convoy.gang.workers.worker import error_line, first_line, leave_reason
-from convoy.job.events.types import PEER_LOST
+from convoy.job.events.registry import PEER_LOST
 from convoy.training.workers.train import configure_imports, import_quietly, seed_numpy
 
 SOON = ("torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "torch._dynamo", "convoy.storage.posix")

@@ -18,7 +18,7 @@ from convoy.config.errors import ConfigError
 from convoy.gang.task import EXPECTED, STOPPED, Assignment
 from convoy.gang.workers.fork_server import serve
 from convoy.gang.workers.worker import error_line, first_line, leave_reason
-from convoy.job.events.types import OUTAGE, PEER_LOST, UNFIT
+from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT
 from convoy.storage import StoreUnavailable
 
 SOON = ("torch._dynamo", "convoy.storage.posix")

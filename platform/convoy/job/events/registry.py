@@ -57,16 +57,6 @@ from convoy.job.events.training import (
     Stopping,
 )
 
-__all__ = [
-    "INTERRUPT", "OUTAGE", "PEER_LOST", "UNFIT", "CheckpointAlert", "CheckpointCopied", "CheckpointDamaged",
-    "CheckpointFailed", "CheckpointMisread", "CheckpointSaved", "CheckpointSkipped", "CheckpointVerified",
-    "CheckpointsPruned", "Environment", "Evaluated", "Event", "EventsDropped", "ExportFailed", "FailureDetected",
-    "FailureKind", "GangStopped", "GenerationEnded", "GenerationStarted", "MemoryPeak", "ModelBuilt", "NodeChecked",
-    "NoticeReceived", "NoticeSources", "ParamDtypeChoice", "PeerSuspected", "RankThroughput", "Rent", "Restored",
-    "SampleText", "ScriptEndedLate", "ScriptEvent", "ScriptResumed", "ScriptStep", "SlowNode", "StepDone", "Stopping",
-    "StorageBad", "StorageGood", "StoreRequests", "WorkerExited", "WorkerReady", "decode", "encode",
-]  # fmt: skip
-
 EVENTS: tuple[type[Event], ...] = (
     GenerationStarted, WorkerReady, Environment, ModelBuilt, StepDone, RankThroughput, Evaluated, SampleText,
     CheckpointSaved, CheckpointSkipped, CheckpointFailed, CheckpointAlert, CheckpointDamaged, CheckpointVerified,

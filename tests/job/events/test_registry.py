@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from convoy.job.events import types
+from convoy.job.events import registry
 from convoy.job.events.log import EventWriter, read_events
-from convoy.job.events.types import (
+from convoy.job.events.registry import (
     EVENTS,
     Event,
     GenerationStarted,
@@ -80,7 +80,7 @@ def test_each_kind_has_a_name_of_its_own() -> None:
 def test_every_kind_of_every_file_is_read_and_can_be_imported_from_here() -> None:
     made = {kind for kind in Event.__subclasses__() if kind.__module__.startswith("convoy.job.events.")}
     assert made == set(EVENTS)
-    assert all(hasattr(types, kind.__name__) for kind in made)
+    assert all(hasattr(registry, kind.__name__) for kind in made)
 
 
 def test_a_log_line_names_its_kind_its_time_and_its_writer() -> None:
@@ -142,7 +142,7 @@ def test_before_it_is_added_it_is_passed_over(store: Store) -> None:
 
 
 def test_one_element_has_it_read_shown_and_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(types, "EVENTS", (*types.EVENTS, ClockStepped))
+    monkeypatch.setattr(registry, "EVENTS", (*registry.EVENTS, ClockStepped))
     *_, read = events = read_events(store)
 
     assert isinstance(read, ClockStepped)
