@@ -79,6 +79,10 @@ def test_the_published_gpt2_config_is_read_without_the_keys_it_lacks(tmp_path: P
         ({"num_attention_heads": 5}, "n_heads = 5: must divide d_model, 32"),
         ({"num_attention_heads": 0}, "n_heads = 0: must be at least 1"),
         ({"model_type": "mistral"}, "sliding_window = 4096 in config.json, where the key is absent: must be null"),
+        (
+            {"model_type": "mistral", "sliding_window": None, "num_key_value_heads": None},
+            "num_key_value_heads = null in config.json: must be an integer",
+        ),
         ({"quantization_config": {"bits": 8}}, 'quantization_config = {"bits": 8} in config.json: must be null'),
         ({"rope_theta": 0}, "rope_theta = 0: must be more than 0"),
         ({"rope_theta": None}, "rope_theta = null in config.json: must be a number"),

@@ -31,7 +31,8 @@ _LLAMA_KEYS = {
     "tied_embeddings": Key("tie_word_embeddings", bool, False),
 }
 
-_MISTRAL_KEYS = {**_LLAMA_KEYS, "n_kv_heads": Key("num_key_value_heads", int, 8, nullable=True)}
+# Not null: `transformers` 5 refuses that with a TypeError, where 4 took it for as many as there are query heads.
+_MISTRAL_KEYS = {**_LLAMA_KEYS, "n_kv_heads": Key("num_key_value_heads", int, 8)}
 
 _GPT2_FIXED = {
     **SAME_FOR_ALL,
