@@ -42,6 +42,8 @@ def _starts_processes(function: Any) -> bool:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
+        if inspect.isfunction(thing) and "transformers" in _names(thing.__code__):
+            return True  # its models import deepspeed, which starts a compiler
         for owner, name, value in _used_by(thing):
             module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "") or ""
             if module.partition(".")[0] in _MODULES or (owner == "os" and name in _OF_OS):

@@ -11,10 +11,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import torch._dynamo  # what torch imports late is imported once here, not by every fork
+import torch.distributed as dist
 
 TIMEOUT_SECONDS = 60.0
 AFTER_FAILURE_SECONDS = 5.0
@@ -52,6 +54,18 @@ def on_ranks(world_size: int, function: Callable[..., Any], *args: Any, may_die:
             process.kill()
             process.join()
     return [_result(rank, answer, may_die) for rank, answer in enumerate(answers)]
+
+
+def in_a_group(world_size: int, function: Callable[..., Any], *args: Any, may_die: bool = False) -> list[Any]:
+    """The same of ranks that are torch's default process group, over gloo."""
+    with TemporaryDirectory() as folder:
+        return on_ranks(world_size, _in_a_group, world_size, f"{folder}/store", function, args, may_die=may_die)
+
+
+def _in_a_group(rank: int, world_size: int, path: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=world_size)
+    return function(rank, *args)
 
 
 def _rank(rank: int, send: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -4,7 +4,6 @@ import builtins
 import json
 from pathlib import Path
 
-import datasets
 import pytest
 
 from convoy.config.data import DatasetCorpus, FilesCorpus
@@ -107,7 +106,9 @@ def test_a_file_that_disappears_is_named(tmp_path: Path) -> None:
 
 
 def _dataset(path: Path, **columns: list[object]) -> DatasetCorpus:
-    datasets.Dataset.from_dict(columns).save_to_disk(path)
+    from datasets import Dataset
+
+    Dataset.from_dict(columns).save_to_disk(path)
     return DatasetCorpus(kind="hf", path=str(path))
 
 
@@ -118,11 +119,10 @@ def test_rows_of_a_dataset_are_documents_divided_by_row(tmp_path: Path) -> None:
 
 
 def test_of_a_dataset_dict_the_train_split_is_used(tmp_path: Path) -> None:
-    both = {
-        "train": datasets.Dataset.from_dict({"text": ["a", "b"]}),
-        "test": datasets.Dataset.from_dict({"text": ["c"]}),
-    }
-    datasets.DatasetDict(both).save_to_disk(tmp_path / "d")
+    from datasets import Dataset, DatasetDict
+
+    both = {"train": Dataset.from_dict({"text": ["a", "b"]}), "test": Dataset.from_dict({"text": ["c"]})}
+    DatasetDict(both).save_to_disk(tmp_path / "d")
     assert [d.text for d in _documents(DatasetCorpus(kind="hf", path=str(tmp_path / "d")))] == ["a", "b"]
 
 

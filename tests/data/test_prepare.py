@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import datasets
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -184,7 +183,9 @@ def test_files_without_text_and_splits_shorter_than_a_sequence_are_refused(tmp_p
 
 
 def test_a_dataset_on_disk_is_prepared(tmp_path: Path) -> None:
-    datasets.Dataset.from_dict({"text": [_text(i) for i in range(30)]}).save_to_disk(tmp_path / "d")
+    from datasets import Dataset
+
+    Dataset.from_dict({"text": [_text(i) for i in range(30)]}).save_to_disk(tmp_path / "d")
     config = _config("", corpus={"kind": "hf", "path": f"{tmp_path}/d"})
     manifest = _prepare(config, tmp_path / "root")
     assert sum(manifest.documents.values()) == 30

@@ -1,5 +1,8 @@
 """Tiny models of every form, and small helpers that several test files use."""
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -58,3 +61,10 @@ def sharded(config: TransformerConfig, seed: int = 0, bf16: bool = False, loss_c
 def random_tokens(config: TransformerConfig, batch: int = 2, length: int = 16, seed: int = 1) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(config.vocab_size, (batch, length), generator=generator)
+
+
+def theirs(folder: Path, **options: Any) -> Any:
+    """The model of a Hugging Face folder, by `transformers`, which takes half a second to import."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, **options)

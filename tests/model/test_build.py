@@ -38,10 +38,6 @@ def test_a_transformer_is_built_on_meta_with_its_loss_chunk() -> None:
     assert model.embed.token.weight.is_meta
 
 
-def test_a_transformer_can_be_built_on_a_real_device() -> None:
-    assert build_model(GPT2, device="cpu").embed.token.weight.device.type == "cpu"
-
-
 def test_a_custom_module_gives_its_own_logits() -> None:
     model, (tokens, _) = built(), batch()
     assert torch.equal(model(tokens), model.module(tokens))
@@ -133,8 +129,3 @@ def test_a_custom_module_refuses_document_boundaries() -> None:
     tokens, targets = batch()
     with pytest.raises(ConfigError, match="cannot respect document boundaries"):
         built()(tokens, targets, torch.zeros_like(tokens))
-
-
-def test_both_kinds_of_model_name_their_longest_sequence() -> None:
-    assert build_model(GPT2).config.max_sequence_length == 24
-    assert built().config.max_sequence_length == 16

@@ -21,12 +21,14 @@ from tests.model.models import FORMS, GPT2, LLAMA
 PUBLISHED = {
     "gpt2-124m": 124_439_808,
     "gpt2-xl": 1_557_611_200,
+    "gpt-7b": pytest.approx(6.7e9, rel=0.01),
     "llama-1b": 1_100_048_384,
     "llama-7b": 6_738_415_616,
     "llama-13b": 13_015_864_320,
+    "custom-30b": pytest.approx(30e9, rel=0.01),
     "llama-70b": 68_976_648_192,
+    "gpt-175b": pytest.approx(174.6e9, rel=0.002),
 }
-PRESETS = (*PUBLISHED, "tiny", "gpt-7b", "custom-30b", "gpt-175b")
 
 
 def preset(name: str) -> TransformerConfig:
@@ -39,18 +41,7 @@ def counted_on_meta(config: TransformerConfig) -> int:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_presets_have_the_published_number_of_parameters(name: str) -> None:
-    assert parameter_count(preset(name)) == PUBLISHED[name]
-    assert counted_on_meta(preset(name)) == PUBLISHED[name]
-
-
-def test_gpt_175b_is_within_a_fifth_of_a_percent_of_its_published_size() -> None:
-    assert parameter_count(preset("gpt-175b")) == pytest.approx(174.6e9, rel=0.002)
-    assert counted_on_meta(preset("gpt-175b")) == pytest.approx(174.6e9, rel=0.002)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_the_closed_form_counts_what_the_module_holds(name: str) -> None:
-    assert parameter_count(preset(name)) == counted_on_meta(preset(name))
+    assert parameter_count(preset(name)) == counted_on_meta(preset(name)) == PUBLISHED[name]
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
@@ -88,11 +79,6 @@ def test_a_tied_head_costs_as_much_as_an_untied_one() -> None:
     untied = GPT2.model_copy(update={"tied_embeddings": False})
     assert flops_per_token(GPT2, 16) == flops_per_token(untied, 16)
     assert parameter_count(untied) - parameter_count(GPT2) == GPT2.vocab_size * GPT2.d_model
-
-
-def test_longer_sequences_cost_attention_only() -> None:
-    more = flops_per_token(GPT2, 20) - flops_per_token(GPT2, 10)
-    assert more == 12 * GPT2.n_layers * GPT2.d_model * 10
 
 
 def test_counting_and_reading_a_config_do_not_import_torch() -> None:

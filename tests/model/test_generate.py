@@ -5,8 +5,8 @@ from torch import Tensor
 from convoy.config.model import TransformerConfig
 from convoy.model.generate import generate
 from convoy.model.transformer import Transformer
-from tests.model.gloo import on_ranks
 from tests.model.models import FORMS, GPT2, LLAMA, ready, sharded
+from tests.ranks import in_a_group
 
 PROMPT = [5, 7, 11]
 
@@ -100,4 +100,4 @@ def text_on_rank(rank: int) -> list[int]:
 
 def test_all_ranks_of_a_sharded_model_draw_what_one_process_draws() -> None:
     expected = generate(ready(GPT2), PROMPT, 6, temperature=1.0, seed=4)
-    assert on_ranks(2, text_on_rank) == [expected, expected]
+    assert in_a_group(2, text_on_rank) == [expected, expected]

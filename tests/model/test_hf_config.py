@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoConfig, GenerationConfig, GPT2Config, LlamaConfig, MistralConfig, PretrainedConfig
 
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
@@ -22,11 +21,11 @@ SMALL_LLAMA: dict[str, Any] = {
 }
 
 
-def folder_of(tmp_path: Path, config: PretrainedConfig | dict[str, Any]) -> Path:
-    if isinstance(config, PretrainedConfig):
-        config.save_pretrained(tmp_path)
-    else:
-        (tmp_path / "config.json").write_text(json.dumps(config))
+SMALL_GPT2 = {"vocab_size": 61, "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 24}
+
+
+def folder_of(tmp_path: Path, tree: dict[str, Any]) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(tree))
     return tmp_path
 
 
@@ -35,18 +34,24 @@ def shape(config: TransformerConfig) -> dict[str, Any]:
     return {**config.model_dump(exclude={"name", "init_std", "n_kv_heads", "d_ff"}), **resolved}
 
 
-def test_gpt2_as_transformers_writes_it_is_read(tmp_path: Path) -> None:
-    theirs = GPT2Config(vocab_size=61, n_layer=2, n_embd=32, n_head=4, n_positions=24)
-    assert shape(read_hf_config(folder_of(tmp_path, theirs))) == shape(GPT2)
+@pytest.mark.parametrize(
+    ("family", "keys", "expected"),
+    [
+        ("GPT2", SMALL_GPT2, GPT2),
+        ("Llama", SMALL_LLAMA, LLAMA),
+        ("Mistral", {**SMALL_LLAMA, "sliding_window": None}, LLAMA),
+    ],
+)
+def test_what_transformers_writes_is_read_and_every_key_known(
+    tmp_path: Path, family: str, keys: dict[str, Any], expected: TransformerConfig
+) -> None:
+    import transformers
 
-
-def test_llama_as_transformers_writes_it_is_read(tmp_path: Path) -> None:
-    assert shape(read_hf_config(folder_of(tmp_path, LlamaConfig(**SMALL_LLAMA)))) == shape(LLAMA)
-
-
-def test_mistral_without_a_sliding_window_is_a_llama(tmp_path: Path) -> None:
-    theirs = MistralConfig(**SMALL_LLAMA, sliding_window=None)
-    assert shape(read_hf_config(folder_of(tmp_path, theirs))) == shape(LLAMA)
+    config = getattr(transformers, f"{family}Config")(**keys)
+    config.save_pretrained(tmp_path)
+    assert shape(read_hf_config(tmp_path)) == shape(expected)
+    generation = dict.fromkeys(transformers.GenerationConfig._get_default_generation_params(), 1)
+    read_hf_config(folder_of(tmp_path, {**generation, **config.to_dict()}))
 
 
 def test_the_published_llama_2_config_is_read_with_its_old_keys(tmp_path: Path) -> None:
@@ -130,26 +135,14 @@ def test_a_config_that_is_no_json_object_in_utf_8_is_refused_in_one_line(tmp_pat
         read_hf_config(tmp_path)
 
 
-@pytest.mark.parametrize("family_of", [GPT2Config, LlamaConfig, MistralConfig])
-def test_every_key_that_transformers_writes_is_known(tmp_path: Path, family_of: type[PretrainedConfig]) -> None:
-    generation = dict.fromkeys(GenerationConfig._get_default_generation_params(), 1)
-    tree = {**generation, **family_of().to_dict()}
-    read_hf_config(folder_of(tmp_path, tree | ({"sliding_window": None} if "sliding_window" in tree else {})))
-
-
 def test_mistral_has_eight_key_and_value_heads_where_the_file_names_none(tmp_path: Path) -> None:
+    from transformers import AutoConfig
+
     tree = {**SMALL_LLAMA, "hidden_size": 64, "num_attention_heads": 16, "sliding_window": None}
     del tree["num_key_value_heads"]
     for kind, heads in (("mistral", 8), ("llama", 16)):
         folder = folder_of(tmp_path, {"model_type": kind, **tree})
         assert read_hf_config(folder).kv_heads == AutoConfig.from_pretrained(folder).num_key_value_heads == heads
-
-
-@pytest.mark.parametrize("config", [GPT2, LLAMA, LLAMA.model_copy(update={"tied_embeddings": True, "rope_theta": 5e5})])
-def test_what_we_write_we_read_back(tmp_path: Path, config: TransformerConfig) -> None:
-    folder = folder_of(tmp_path, hf_config(config, "float32", eos_id=3))
-    assert shape(read_hf_config(folder)) == shape(config)
-    check_same_shape(folder, config)
 
 
 @pytest.mark.parametrize(

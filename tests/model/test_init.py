@@ -13,8 +13,8 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.model.init import initialise, load_full_weights, parameter_names
 from convoy.model.transformer import Transformer
-from tests.model.gloo import on_ranks
-from tests.model.models import FORMS, GPT2, LLAMA, random_tokens, ready, sharded
+from tests.model.models import FORMS, GPT2, LLAMA, ready, sharded
+from tests.ranks import in_a_group
 
 every_form = pytest.mark.parametrize("config", FORMS.values(), ids=FORMS)
 
@@ -44,7 +44,7 @@ def weights_on_rank(rank: int, config: TransformerConfig) -> dict[str, Tensor]:
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_weights_are_equal_bit_for_bit_at_any_world_size(config: TransformerConfig, world_size: int) -> None:
     alone = weights(ready(config, seed=3))
-    for everything in on_ranks(world_size, weights_on_rank, config):
+    for everything in in_a_group(world_size, weights_on_rank, config):
         assert_identical(everything, alone)
 
 
@@ -59,18 +59,8 @@ def hybrid_weights(rank: int) -> dict[str, Tensor]:
 
 def test_hybrid_sharding_starts_from_the_same_weights() -> None:
     alone = weights(ready(LLAMA, seed=3))
-    for everything in on_ranks(4, hybrid_weights):
+    for everything in in_a_group(4, hybrid_weights):
         assert_identical(everything, alone)
-
-
-def logits_on_rank(rank: int, config: TransformerConfig) -> Tensor:
-    return sharded(config, seed=3)(random_tokens(config)).detach()
-
-
-def test_the_sharded_forward_uses_the_weights_that_were_filled_in() -> None:
-    expected = ready(GPT2, seed=3)(random_tokens(GPT2)).detach()
-    for logits in on_ranks(3, logits_on_rank, GPT2):
-        torch.testing.assert_close(logits, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_another_seed_and_another_name_give_other_values() -> None:
@@ -132,7 +122,7 @@ def loaded_on_rank(rank: int, named: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_full_weights_reach_every_shard(world_size: int) -> None:
     source = weights(ready(GPT2, seed=3))
-    for everything in on_ranks(world_size, loaded_on_rank, source):
+    for everything in in_a_group(world_size, loaded_on_rank, source):
         assert_identical(everything, source)
 
 
@@ -143,23 +133,20 @@ def test_full_weights_are_converted_to_the_parameters_dtype() -> None:
     assert_identical(weights(model), {name: tensor.float() for name, tensor in source.items()})
 
 
-def test_a_missing_tensor_is_named() -> None:
-    named = weights(ready(GPT2))
-    del named["blocks.1.mlp.up.bias"]
-    with pytest.raises(ConfigError, match=r"no tensor for blocks\.1\.mlp\.up\.bias \(1 missing\)"):
-        load_full_weights(ready(GPT2), stream(named))
-
-
-def test_a_tensor_without_a_parameter_is_named() -> None:
-    named = {**weights(ready(GPT2)), "blocks.7.mlp.up.bias": torch.zeros(1)}
-    with pytest.raises(ConfigError, match=r"blocks\.7\.mlp\.up\.bias is not a parameter"):
-        load_full_weights(ready(GPT2), stream(named))
-
-
-def test_a_wrong_shape_is_named_with_both_shapes() -> None:
-    named = {**weights(ready(GPT2)), "head.norm.bias": torch.zeros(5)}
-    with pytest.raises(ConfigError, match=r"head\.norm\.bias has shape \(5,\): must be \(32,\)"):
-        load_full_weights(ready(GPT2), stream(named))
+@pytest.mark.parametrize(
+    ("name", "tensor", "told"),
+    [
+        ("blocks.1.mlp.up.bias", None, r"no tensor for blocks\.1\.mlp\.up\.bias \(1 missing\)"),
+        ("blocks.7.mlp.up.bias", torch.zeros(1), r"blocks\.7\.mlp\.up\.bias is not a parameter"),
+        ("head.norm.bias", torch.zeros(5), r"head\.norm\.bias has shape \(5,\): must be \(32,\)"),
+    ],
+)
+def test_a_tensor_that_is_missing_unknown_or_of_another_shape_is_named(
+    name: str, tensor: Tensor | None, told: str
+) -> None:
+    others = {other: value for other, value in weights(ready(GPT2)).items() if other != name}
+    with pytest.raises(ConfigError, match=told):
+        load_full_weights(ready(GPT2), stream(others if tensor is None else {**others, name: tensor}))
 
 
 def test_values_are_drawn_where_one_says_and_kept_where_the_model_is() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -37,7 +36,7 @@ from convoy.training.measure.machine_probe import _Sizes, probe
 from convoy.training.process_groups import connect
 from tests.planner.step.test_communication import total, workload
 from tests.planner.tracked import counted, tracked
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group
 from tests.training.job import Job, tiny
 from tests.training.sharded import sharded_model
 
@@ -169,9 +168,8 @@ def test_the_planner_counts_the_operations_of_its_matrices() -> None:
     assert planned.matmul_flops == 2 * job().tokens_per_pass * (4 * 64 * 64 + 2 * 64 * 160)
 
 
-def logits_and_gradient(rank: int, path: str, tensor: int) -> tuple[Tensor, Tensor]:
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
-    config = tiny(model=SHAPE, parallel={"tensor": tensor}).model_copy(update={"model": CONFIG})
+def logits_and_gradient(rank: int) -> tuple[Tensor, Tensor]:
+    config = tiny(model=SHAPE, parallel={"tensor": 2}).model_copy(update={"model": CONFIG})
     model = sharded_model(config)
     with torch.no_grad():
         logits = model(TOKENS).clone()
@@ -184,11 +182,11 @@ def logits_and_gradient(rank: int, path: str, tensor: int) -> tuple[Tensor, Tens
 TOKENS = torch.arange(24).reshape(2, 12)
 
 
-def test_ranks_share_its_products_and_compute_the_same(tmp_path: Path) -> None:
+def test_ranks_share_its_products_and_compute_the_same() -> None:
     model = ready(tiny().train.seed)
     model(TOKENS, TOKENS).backward()
 
-    for logits, gradient in on_ranks(2, logits_and_gradient, str(tmp_path / "store"), 2):
+    for logits, gradient in in_a_group(2, logits_and_gradient):
         assert torch.allclose(logits, model(TOKENS), atol=1e-5)
         expected = model.get_parameter("blocks.1.norm.weight").grad
         assert expected is not None

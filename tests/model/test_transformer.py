@@ -4,32 +4,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.distributed.fsdp import fully_shard
 
 from convoy.config.model import TransformerConfig
 from convoy.model.dense.modules import rotate
-from convoy.model.init import initialise
 from convoy.model.loss import IGNORE
 from convoy.model.transformer import Transformer
-from tests.model.gloo import on_ranks
 from tests.model.models import FORMS, GPT2, LLAMA, MIXED, random_tokens, ready, sharded
+from tests.ranks import in_a_group
 
 every_form = pytest.mark.parametrize("config", FORMS.values(), ids=FORMS)
-
-
-@every_form
-def test_it_is_built_on_meta_without_memory(config: TransformerConfig) -> None:
-    with torch.device("meta"):
-        model = Transformer(config)
-    assert all(parameter.is_meta for parameter in model.parameters())
-    assert not list(model.buffers())
-
-
-@every_form
-def test_logits_have_the_shape_of_tokens_times_vocabulary(config: TransformerConfig) -> None:
-    logits = ready(config)(random_tokens(config))
-    assert logits.shape == (2, 16, config.vocab_size)
-    assert logits.isfinite().all()
 
 
 @every_form
@@ -54,14 +37,6 @@ def test_no_position_sees_what_comes_after_it(config: TransformerConfig) -> None
 
 
 @every_form
-def test_order_matters(config: TransformerConfig) -> None:
-    model = ready(config)
-    tokens = torch.tensor([[1, 2, 3, 4], [2, 1, 3, 4]])
-    logits = model(tokens)
-    assert (logits[0, -1] - logits[1, -1]).abs().max() > 1e-4
-
-
-@every_form
 def test_documents_packed_together_are_computed_as_if_each_were_alone(config: TransformerConfig) -> None:
     model = ready(config)
     first, second, third = (random_tokens(config, 1, length, seed=length) for length in (5, 8, 3))
@@ -70,14 +45,6 @@ def test_documents_packed_together_are_computed_as_if_each_were_alone(config: Tr
     alone = torch.cat([model(document) for document in (first, second, third)], dim=1)
     torch.testing.assert_close(model(packed, documents_bs=documents), alone, rtol=1e-5, atol=1e-5)
     assert (model(packed) - alone)[:, 5:].abs().max() > 1e-3
-
-
-@every_form
-def test_one_document_is_the_same_as_no_document_argument(config: TransformerConfig) -> None:
-    model = ready(config)
-    tokens = random_tokens(config)
-    documents = torch.full_like(tokens, 7)
-    torch.testing.assert_close(model(tokens, documents_bs=documents), model(tokens), rtol=1e-5, atol=1e-5)
 
 
 def test_each_row_of_a_batch_has_its_own_documents() -> None:
@@ -118,14 +85,6 @@ def test_dropout_acts_in_training_only() -> None:
     model.eval()
     assert torch.equal(model(tokens), model(tokens))
     torch.testing.assert_close(model(tokens), ready(GPT2)(tokens))
-
-
-def test_attention_and_mlp_can_be_called_on_their_own() -> None:
-    block = ready(LLAMA).blocks[0]
-    hidden = torch.randn(2, 6, LLAMA.d_model)
-    positions = torch.arange(6)
-    halfway = hidden + block.attention(hidden, positions, None)
-    torch.testing.assert_close(block(hidden, positions, None), halfway + block.mlp(halfway))
 
 
 def turned_pair(angle: float) -> Tensor:
@@ -199,51 +158,9 @@ def test_sharded_over_two_ranks_loss_and_gradients_are_those_of_one_process(
         alone = alone.bfloat16()
     loss = alone(tokens, targets)
     loss.backward()
-    for sharded_loss, gradients in on_ranks(2, step, config, bf16):
+    for sharded_loss, gradients in in_a_group(2, step, config, bf16):
         assert sharded_loss == pytest.approx(float(loss.detach()), rel=1e-3 if bf16 else 1e-6)
         assert gradients.keys() == full_gradients(alone).keys()
         for name, gradient in full_gradients(alone).items():
             tolerance = float(gradient.abs().max()) * (2e-2 if bf16 else 1e-5)
             torch.testing.assert_close(gradients[name], gradient.float(), rtol=0, atol=tolerance)
-
-
-def loss_with_other_groups(rank: int, config: TransformerConfig, branches: bool) -> float:
-    with torch.device("meta"):
-        model = Transformer(config, loss_chunk_tokens=5)
-    branch_modules = [branch for block in model.blocks for branch in (block.attention, block.mlp)]
-    for module in branch_modules if branches else ():
-        fully_shard(module)
-    fully_shard(model)
-    model.to_empty(device="cpu")
-    initialise(model, 0)
-    loss = model(random_tokens(config), random_tokens(config, seed=2))
-    loss.backward()
-    return float(loss.detach())
-
-
-@pytest.mark.sampled(3)
-@every_form
-@pytest.mark.parametrize("branches", [True, False], ids=["attention-and-mlp", "root-only"])
-def test_it_can_be_sharded_by_attention_and_mlp_or_as_a_whole(config: TransformerConfig, branches: bool) -> None:
-    alone = ready(config)(random_tokens(config), random_tokens(config, seed=2))
-    expected = pytest.approx(float(alone.detach()), rel=1e-6)
-    assert on_ranks(2, loss_with_other_groups, config, branches) == [expected, expected]
-
-
-def losses_of_training(rank: int, config: TransformerConfig) -> list[float]:
-    model = sharded(config, loss_chunk_tokens=5)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    tokens = random_tokens(config)
-    losses = []
-    for _ in range(6):
-        loss = model(tokens, tokens)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
-    return losses
-
-
-def test_a_sharded_model_with_a_tied_head_learns() -> None:
-    first, *_, last = on_ranks(2, losses_of_training, GPT2)[0]
-    assert last < 0.5 * first

@@ -1,11 +1,9 @@
 """What is gathered together, that nothing is left out, and that recomputation changes no result."""
 
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -16,7 +14,7 @@ from convoy.config.errors import ConfigError
 from convoy.parallel.fsdp import parallelize, recomputed
 from convoy.parallel.mesh import build_mesh
 from tests.model.models import GPT2, ready
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group
 from tests.training.job import GPT, LLAMA, tiny
 from tests.training.sharded import alone, sharded_model
 
@@ -124,16 +122,15 @@ def test_every_parameter_is_sharded_in_fp32(recompute: str) -> None:
     assert any("_checkpoint_wrapped_module" in name for name in parameters) == (recompute != "none")
 
 
-def held(rank: int, path: str, strategy: str) -> float:
+def held(rank: int, strategy: str) -> float:
     """Share of the model that this rank holds."""
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
     parameters = list(sharded_model(tiny(parallel={"strategy": strategy})).parameters())
     return sum(local_tensor(p).numel() for p in parameters) / sum(p.numel() for p in parameters)
 
 
-def test_with_ddp_every_rank_holds_the_whole_model(tmp_path: Path) -> None:
-    assert on_ranks(2, held, str(tmp_path / "whole"), "ddp") == [1.0, 1.0]
-    assert sum(on_ranks(2, held, str(tmp_path / "sharded"), "fsdp")) == pytest.approx(1.0)
+def test_with_ddp_every_rank_holds_the_whole_model() -> None:
+    assert in_a_group(2, held, "ddp") == [1.0, 1.0]
+    assert sum(in_a_group(2, held, "fsdp")) == pytest.approx(1.0)
 
 
 class Shared(nn.Module):

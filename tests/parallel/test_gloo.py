@@ -2,7 +2,6 @@
 
 import itertools
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,16 +11,14 @@ from torch.distributed.fsdp import FSDPModule
 
 from convoy.parallel.gloo import ExchangeAndAdd, Gather
 from convoy.training.process_groups import lost_peer
-from tests.ranks import KILLED, on_ranks
+from tests.ranks import KILLED, in_a_group
 from tests.training.job import tiny
 from tests.training.sharded import alone, sharded_model
 
 LENGTH = 5
 
 
-def join(rank: int, world: int, path: str) -> dist.ProcessGroup:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=world)
+def the_group() -> dist.ProcessGroup:
     group = dist.group.WORLD
     assert group is not None
     return group
@@ -33,9 +30,9 @@ def gradient(rank: int, world: int, dtype: torch.dtype) -> torch.Tensor:
     return (torch.randn(world * LENGTH, generator=generator) * 1000.0 ** (rank % 3)).to(dtype)
 
 
-def both(rank: int, world: int, path: str, dtype: torch.dtype) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def both(rank: int, world: int, dtype: torch.dtype) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """By operation: ours and gloo's, and the input as it is afterwards."""
-    group = join(rank, world, path)
+    group = the_group()
     found = {}
     for op, across in itertools.product((dist.ReduceOp.SUM, dist.ReduceOp.AVG), (False, True)):
         given = gradient(rank, world, dtype)
@@ -49,8 +46,8 @@ def both(rank: int, world: int, path: str, dtype: torch.dtype) -> dict[str, tupl
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("world", [2, 3, 4])
-def test_shards_are_added_in_the_order_of_ranks(world: int, dtype: torch.dtype, tmp_path: Path) -> None:
-    answers = on_ranks(world, both, world, str(tmp_path / "store"), dtype)
+def test_shards_are_added_in_the_order_of_ranks(world: int, dtype: torch.dtype) -> None:
+    answers = in_a_group(world, both, world, dtype)
     gradients = [gradient(rank, world, dtype) for rank in range(world)]
     total = gradients[0].clone()
     for each in gradients[1:]:
@@ -65,9 +62,9 @@ def test_shards_are_added_in_the_order_of_ranks(world: int, dtype: torch.dtype, 
             torch.testing.assert_close(ours, theirs, rtol=0.02, atol=1e-3 * float(total.abs().max()))
 
 
-def gathered(rank: int, world: int, path: str) -> list[torch.Tensor]:
+def gathered(rank: int, world: int) -> list[torch.Tensor]:
     """From a shard of its own, and from one that is a part of the output already."""
-    group = join(rank, world, path)
+    group = the_group()
     shard = gradient(rank, 1, torch.bfloat16)
     apart, within = torch.empty(world * LENGTH, dtype=shard.dtype), torch.empty(world * LENGTH, dtype=shard.dtype)
     Gather()(apart, shard, group)
@@ -78,15 +75,15 @@ def gathered(rank: int, world: int, path: str) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])
-def test_each_rank_has_the_shards_of_all_in_the_order_of_ranks(world: int, tmp_path: Path) -> None:
+def test_each_rank_has_the_shards_of_all_in_the_order_of_ranks(world: int) -> None:
     expected = torch.cat([gradient(rank, 1, torch.bfloat16) for rank in range(world)])
-    for found in on_ranks(world, gathered, world, str(tmp_path / "store")):
+    for found in in_a_group(world, gathered, world):
         assert all(torch.equal(each, expected) for each in found)
 
 
-def without_the_last(rank: int, world: int, path: str, across_hosts: bool) -> bool:
+def without_the_last(rank: int, world: int, across_hosts: bool) -> bool:
     """Whether the others are told that a rank is gone, and know the error as such."""
-    group = join(rank, world, path)
+    group = the_group()
     exchange, output = ExchangeAndAdd(across_hosts=across_hosts), torch.empty(LENGTH)
     exchange(output, gradient(rank, world, torch.float32), group, dist.ReduceOp.SUM)
     if rank == world - 1:
@@ -100,8 +97,8 @@ def without_the_last(rank: int, world: int, path: str, across_hosts: bool) -> bo
 
 
 @pytest.mark.parametrize("across_hosts", [False, True])
-def test_a_lost_rank_is_an_error_on_all_others(across_hosts: bool, tmp_path: Path) -> None:
-    answers = on_ranks(3, without_the_last, 3, str(tmp_path / "store"), across_hosts, may_die=True)
+def test_a_lost_rank_is_an_error_on_all_others(across_hosts: bool) -> None:
+    answers = in_a_group(3, without_the_last, 3, across_hosts, may_die=True)
     assert answers == [True, True, KILLED]
 
 

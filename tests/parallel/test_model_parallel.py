@@ -1,11 +1,9 @@
 """The mesh of each strategy; how a transformer is cut over ranks and over stages, and what cannot be."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -22,7 +20,7 @@ from convoy.model.transformer import Transformer
 from convoy.parallel.mesh import build_mesh, data_place
 from convoy.parallel.pipeline import Pipeline, stage_blocks
 from convoy.training.process_groups import lost_peer
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group
 from tests.training.job import LLAMA, tiny
 from tests.training.sharded import alone, sharded_model
 
@@ -36,16 +34,15 @@ def test_each_rank_has_whole_heads_and_the_keys_that_its_queries_need() -> None:
     assert qkv.row_order(1) == ((0, 16), (16, 8), (24, 8))
 
 
-def cut(rank: int, path: str) -> tuple[tuple[int, int], list[int], dict[str, tuple[int, ...]]]:
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=4)
+def cut(rank: int) -> tuple[tuple[int, int], list[int], dict[str, tuple[int, ...]]]:
     config = tiny(model=SHAPE, parallel={"tensor": 2})
     mesh = build_mesh(config.parallel, "cpu", 4, 2)
     shapes = {name: tuple(local_tensor(p).shape) for name, p in sharded_model(config).named_parameters()}
     return data_place(mesh), mesh["tensor"].mesh.tolist(), shapes
 
 
-def test_neighbours_share_products_and_the_others_shard(tmp_path: Path) -> None:
-    found = on_ranks(4, cut, str(tmp_path / "store"))
+def test_neighbours_share_products_and_the_others_shard() -> None:
+    found = in_a_group(4, cut)
     assert [place for place, _, _ in found] == [(0, 2), (0, 2), (1, 2), (1, 2)]
     assert [ranks for _, ranks, _ in found] == [[0, 1], [0, 1], [2, 3], [2, 3]]
     for _, _, shapes in found:
@@ -56,9 +53,8 @@ def test_neighbours_share_products_and_the_others_shard(tmp_path: Path) -> None:
         assert shapes["embed.token.weight"][1] == 48
 
 
-def computed(rank: int, path: str, length: int) -> tuple[torch.Tensor, float, torch.Tensor]:
+def computed(rank: int, length: int) -> tuple[torch.Tensor, float, torch.Tensor]:
     """Logits, this rank's part of the loss, and the gradient of a norm."""
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
     model = sharded_model(tiny(model=SHAPE, parallel={"tensor": 2}))
     with torch.no_grad():
         logits_bsv = model(TOKENS[:, :length]).clone()
@@ -73,7 +69,7 @@ TOKENS, TARGETS = torch.arange(33).reshape(3, 11), torch.arange(1, 34).reshape(3
 
 
 @pytest.mark.parametrize("length", [11, 1])
-def test_logits_are_whole_on_each_rank_and_any_length_is_shared(length: int, tmp_path: Path) -> None:
+def test_logits_are_whole_on_each_rank_and_any_length_is_shared(length: int) -> None:
     config = tiny(model=SHAPE)
     assert isinstance(config.model, TransformerConfig)
     model = Transformer(config.model)
@@ -81,7 +77,7 @@ def test_logits_are_whole_on_each_rank_and_any_length_is_shared(length: int, tmp
     expected = model(TOKENS[:, :length], TARGETS[:, :length])
     expected.backward()
 
-    found = on_ranks(2, computed, str(tmp_path / "store"), length)
+    found = in_a_group(2, computed, length)
 
     assert sum(loss for _, loss, _ in found) == pytest.approx(float(expected.detach()), rel=1e-6)
     for logits_bsv, _, grad in found:
@@ -157,8 +153,7 @@ def test_every_block_is_on_one_stage_and_no_stage_has_two_more_than_another(stag
     assert lengths[0] - lengths[-1] <= 1
 
 
-def three_ways(rank: int, path: str) -> tuple[tuple[int, int], list[list[int]], set[str]]:
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=8)
+def three_ways(rank: int) -> tuple[tuple[int, int], list[list[int]], set[str]]:
     config = tiny(model=STAGES, parallel={"tensor": 2, "pipeline": 2})
     mesh = build_mesh(config.parallel, "cpu", 8, 2)
     parts = [mesh[name].mesh.tolist() for name in ("pipeline", "shard", "tensor")]
@@ -166,8 +161,8 @@ def three_ways(rank: int, path: str) -> tuple[tuple[int, int], list[list[int]], 
     return data_place(mesh), parts, {name.removesuffix(".weight").replace(".attention.qkv", "") for name in names}
 
 
-def test_stages_are_far_apart_and_keep_the_names_of_what_they_have(tmp_path: Path) -> None:
-    found = on_ranks(8, three_ways, str(tmp_path / "store"))
+def test_stages_are_far_apart_and_keep_the_names_of_what_they_have() -> None:
+    found = in_a_group(8, three_ways)
     assert found[0][1] == [[0, 4], [0, 2], [0, 1]]
     assert [place for place, _, _ in found] == [(0, 2), (0, 2), (1, 2), (1, 2)] * 2
     for rank, (_, _, names) in enumerate(found):
@@ -180,9 +175,8 @@ class TooMuch(Exception):
     """What a stage may raise."""
 
 
-def fails(rank: int, path: str, where: str) -> tuple[str, str]:
+def fails(rank: int, where: str) -> tuple[str, str]:
     """The second stage fails, in a micro batch's way forward or back: what either of them raises, and why."""
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
     config = tiny(model=STAGES, parallel={"pipeline": 2})
     model: Any = sharded_model(config)
     pipeline = Pipeline(model, build_mesh(config.parallel, "cpu", 2, 2)["pipeline"], torch.float32)
@@ -201,14 +195,13 @@ def fails(rank: int, path: str, where: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
-def test_what_a_stage_raises_comes_through_as_it_is(where: str, tmp_path: Path) -> None:
-    found = on_ranks(2, fails, str(tmp_path / "store"), where)
+def test_what_a_stage_raises_comes_through_as_it_is(where: str) -> None:
+    found = in_a_group(2, fails, where)
     assert [told for told, _ in found] == ["lost peer", "TooMuch('of it')"]
     assert found[1][1] == "KeyError('it')"
 
 
-def _meshes(rank: int, path: str) -> list[tuple[tuple[str, ...], tuple[int, ...], list[int]]]:
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=4)
+def _meshes(rank: int) -> list[tuple[tuple[str, ...], tuple[int, ...], list[int]]]:
     configs = (
         ParallelConfig(),
         ParallelConfig(strategy="ddp"),
@@ -220,9 +213,9 @@ def _meshes(rank: int, path: str) -> list[tuple[tuple[str, ...], tuple[int, ...]
     return [(mesh.mesh_dim_names or (), tuple(mesh.shape), mesh["shard"].mesh.tolist()) for mesh in meshes]
 
 
-def test_neighbours_share_a_sharding_group(tmp_path: Path) -> None:
+def test_neighbours_share_a_sharding_group() -> None:
     names = ("replicate", "shard")
-    for rank, found in enumerate(on_ranks(4, _meshes, str(tmp_path / "store"))):
+    for rank, found in enumerate(in_a_group(4, _meshes)):
         pair = [0, 1] if rank < 2 else [2, 3]
         assert found == [
             (("shard",), (4,), [0, 1, 2, 3]),

@@ -4,10 +4,9 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mlflow.tracking import MlflowClient
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from convoy.config.errors import ConfigError
 from convoy.job.events.registry import StepDone
@@ -27,6 +26,8 @@ def test_scalars_are_those_of_the_living_branch_and_finite() -> None:
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = resumed_job()
     n = to_tensorboard(events, tmp_path)
     board = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
@@ -42,17 +43,17 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def mlflow_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A tracking store in a folder: the only kind that mlflow-skinny has without a server."""
+def mlflow_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Of a tracking store in a folder: the only kind that mlflow-skinny has without a server."""
+    from mlflow.tracking import MlflowClient
+
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    return (tmp_path / "mlruns").as_uri()
+    return MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
 
 
-def test_mlflow_holds_the_metrics_parameters_times_and_texts(mlflow_uri: str) -> None:
-    events = resumed_job()
-    uri = mlflow_uri
-    run_id = to_mlflow(events, uri, "stdlib", "TrainFlow/7", CONFIG)
-    client = MlflowClient(tracking_uri=uri)
+def test_mlflow_holds_the_metrics_parameters_times_and_texts(mlflow_client: Any) -> None:
+    events, client = resumed_job(), mlflow_client
+    run_id = to_mlflow(events, client.tracking_uri, "stdlib", "TrainFlow/7", CONFIG)
     run = client.get_run(run_id)
     assert (run.info.status, run.info.run_name) == ("FINISHED", "TrainFlow/7")
     assert run.info.start_time == int(1000 * events[0].t)
@@ -62,12 +63,11 @@ def test_mlflow_holds_the_metrics_parameters_times_and_texts(mlflow_uri: str) ->
     assert Path(client.download_artifacts(run_id, text.path)).read_text() == f"def main({SAMPLE}"
 
 
-def test_a_second_run_joins_the_same_experiment(mlflow_uri: str) -> None:
-    runs = {to_mlflow(resumed_job()[:40], mlflow_uri, "stdlib", name) for name in ("a", "b")}
-    client = MlflowClient(tracking_uri=mlflow_uri)
-    experiment = client.get_experiment_by_name("stdlib")
+def test_a_second_run_joins_the_same_experiment(mlflow_client: Any) -> None:
+    runs = {to_mlflow(resumed_job()[:40], mlflow_client.tracking_uri, "stdlib", name) for name in ("a", "b")}
+    experiment = mlflow_client.get_experiment_by_name("stdlib")
     assert experiment is not None
-    assert {r.info.run_id for r in client.search_runs([experiment.experiment_id])} == runs
+    assert {r.info.run_id for r in mlflow_client.search_runs([experiment.experiment_id])} == runs
 
 
 def test_a_tracking_uri_that_mlflow_refuses_is_bad_input() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.errors import ConfigError
@@ -14,6 +13,7 @@ from convoy.job.lineage import CommitRef
 from convoy.job.record import MODEL_MARKER, is_exported, model_prefix
 from convoy.model.transformer import Transformer
 from convoy.training.export import commit_weights, export_commit, export_job, exportable
+from tests.model.models import theirs
 from tests.training.job import GPT, LLAMA, Job, tiny
 
 SHAPES = {"gpt": GPT, "llama": LLAMA}
@@ -42,7 +42,7 @@ def logits(job: Job, step: int, tokens_bs: torch.Tensor) -> torch.Tensor:
 
 
 def their_logits(folder: Path, tokens_bs: torch.Tensor) -> torch.Tensor:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()  # type: ignore[no-untyped-call]
+    model = theirs(folder, dtype=torch.float32).eval()
     with torch.no_grad():
         found: torch.Tensor = model(tokens_bs).logits
     return found
