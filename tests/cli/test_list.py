@@ -6,21 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-import click.testing
 import pytest
 
-from convoy.cli.main import main
 from convoy.job.events.registry import Event, ScriptStep
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.lineage import CommitRef, Generation, generation_name
 from convoy.job.record import SCRIPT_DATA, JobRecord
 from convoy.storage import Store, open_store
+from tests.cli import assert_refused, convoy
 from tests.report.analysis.test_ledger import SPOT, preempted_job
 from tests.report.synthetic import Log, failed_job, finished_job, restarted_job, running_job, write_log
-
-
-def convoy(*words: str | Path) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(main, [*map(str, words)])
 
 
 def a_job(
@@ -165,19 +160,17 @@ def test_without_a_job_the_one_that_started_last_is_taken_and_named(
 
 def test_a_command_without_a_job_where_there_is_none_says_so(tmp_path: Path) -> None:
     for words in (["show"], ["tail"], ["logs"], ["export", "--to", "hf", "folder"]):
-        done = convoy(*words, "--root", tmp_path)
-        assert (done.exit_code, done.stderr) == (2, f"convoy: JOB: there is no job under {tmp_path}\n"), words
+        assert_refused(f"JOB: there is no job under {tmp_path}", *words, "--root", tmp_path)
 
 
 def test_export_refuses_a_job_without_a_folder(root: Path) -> None:
-    done = convoy("export", "finished", "--to", "hf", "--root", root)
-    assert (done.exit_code, done.stderr) == (2, "convoy: FOLDER: missing after the name of a job, finished\n")
+    line = "FOLDER: missing after the name of a job, finished"
+    assert_refused(line, "export", "finished", "--to", "hf", "--root", root)
 
 
 def test_a_damaged_record_is_one_line_where_its_job_is_named(root: Path) -> None:
-    done = convoy("show", "empty-record", "--root", root)
-    told = f"convoy: job = empty-record: {root}/empty-record/JOB.json is damaged: it is not the record of a job\n"
-    assert (done.exit_code, done.stderr) == (2, told)
+    line = f"job = empty-record: {root}/empty-record/JOB.json is damaged: it is not the record of a job"
+    assert_refused(line, "show", "empty-record", "--root", root)
 
 
 @pytest.mark.parametrize("config", ["[1, 2]", "null", '{"train": [1]}', '{"train": {"steps": "many"}}'])

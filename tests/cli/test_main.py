@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import click
-import click.testing
 import pytest
 from mypy_boto3_s3 import S3Client
 
@@ -24,9 +23,11 @@ from convoy.job.heartbeat import LiveMarker
 from convoy.job.lineage import CommitRef, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.storage import open_store
+from tests.cli import assert_refused, convoy
 from tests.conftest import S3Server
 from tests.flows.places import CONVOY
 from tests.flows.runs import Run, smoke_run
+from tests.model.models import theirs
 
 
 @pytest.fixture(scope="session")
@@ -39,10 +40,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def own(trained: Run, tmp_path: Path) -> str:
     """A root with a copy of that run's job, to be changed."""
     return str(trained.copied(tmp_path / "own").root)
-
-
-def convoy(*words: str | Path) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(main, [*map(str, words)])
 
 
 def test_a_summary_in_the_list_of_commands_is_how_the_command_s_own_help_begins() -> None:
@@ -109,21 +106,14 @@ def test_an_unknown_job_is_told_with_the_nearest_known_one(
     name, *options = command
     folder = [str(tmp_path / "out")] if name == "export" else []
     options += ["--tensorboard", str(tmp_path / "log")] if name == "replay" else []
-    done = convoy(name, trained.job[:-1], *folder, *options, "--root", trained.place.root)
-    assert done.exit_code == 2
-    root = trained.place.root
-    assert done.stderr == f"convoy: job = {trained.job[:-1]}: no such job under {root}; did you mean {trained.job}?\n"
+    root, unknown = trained.place.root, trained.job[:-1]
+    line = f"job = {unknown}: no such job under {root}; did you mean {trained.job}?"
+    assert_refused(line, name, unknown, *folder, *options, "--root", root)
 
 
-def test_an_unknown_job_under_an_empty_root_suggests_nothing(tmp_path: Path) -> None:
-    done = convoy("show", "a", "--root", tmp_path)
-    assert (done.exit_code, done.stderr) == (2, f"convoy: job = a: no such job under {tmp_path}\n")
-
-
-def test_a_name_that_no_job_can_have_is_refused(tmp_path: Path) -> None:
-    done = convoy("show", "../a", "--root", tmp_path)
-    assert done.exit_code == 2
-    assert done.stderr.startswith("convoy: job = ../a: must begin with")
+def test_a_job_that_cannot_be_there_is_refused_without_a_suggestion(tmp_path: Path) -> None:
+    assert_refused(f"job = a: no such job under {tmp_path}", "show", "a", "--root", tmp_path)
+    assert convoy("show", "../a", "--root", tmp_path).stderr.startswith("convoy: job = ../a: must begin with")
 
 
 def test_a_store_out_of_reach_is_one_line_and_exit_code_1(s3_uri: str, s3_server: S3Server) -> None:
@@ -145,9 +135,8 @@ def test_a_job_that_may_not_be_read_is_one_line_and_exit_code_1(trained: Run, ow
             if os.getuid() == 0:
                 os.setuid(65534)
             done = convoy("show", trained.job, "--root", own)
-            code = (
-                0 if done.exit_code == 1 and len(done.stderr.splitlines()) == 1 and "Permission" in done.stderr else 8
-            )
+            is_one_line = len(done.stderr.splitlines()) == 1 and "Permission" in done.stderr
+            code = 0 if done.exit_code == 1 and is_one_line else 8
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -157,20 +146,16 @@ def test_an_exported_model_loads_in_transformers_and_generates(trained: Run, tmp
     done = convoy("export", trained.job, "--to", "hf", tmp_path / "hf", "--root", trained.place.root)
     assert (done.exit_code, done.stdout) == (0, f"step 20 of generation 1 is in {tmp_path}/hf (hf)\n")
     import torch
-    from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
     prompt = torch.tensor([[1, 2, 3]])
-    ids = model.generate(
-        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=8, do_sample=False, pad_token_id=0
-    )
+    ids = theirs(tmp_path / "hf").generate(prompt, max_new_tokens=8, do_sample=False, pad_token_id=0)
     assert ids.shape == (1, 11)
 
 
 def test_export_to_a_folder_that_holds_something_is_refused(trained: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep me")
-    done = convoy("export", trained.job, "--to", "hf", tmp_path, "--root", trained.place.root)
-    assert (done.exit_code, done.stderr) == (2, f"convoy: folder = {tmp_path}: must be empty or absent\n")
+    line = f"folder = {tmp_path}: must be empty or absent"
+    assert_refused(line, "export", trained.job, "--to", "hf", tmp_path, "--root", trained.place.root)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -186,15 +171,11 @@ UNTIL_THEN = "until its next run, `convoy show` and `convoy list` describe the j
 
 
 def test_rewind_makes_an_earlier_commit_the_newest(trained: Run, own: str) -> None:
+    before_the_first = convoy("rewind", trained.job, "--to", 3, "--root", own)
+    assert (before_the_first.exit_code, "commits: 10, 20" in before_the_first.stderr) == (2, True)
     done = convoy("rewind", trained.job, "--to", 15, "--root", own)
     assert (done.exit_code, done.stdout) == (0, f"job {trained.job} goes on from step 10 of generation 1\n{UNTIL_THEN}")
     assert newest_commit(read_history(job_store(own, trained.job))) == CommitRef(generation=1, step=10)
-
-
-def test_rewind_before_the_first_commit_names_the_commits(trained: Run, own: str) -> None:
-    done = convoy("rewind", trained.job, "--to", 3, "--root", own)
-    assert done.exit_code == 2
-    assert "commits: 10, 20" in done.stderr
 
 
 def test_rewind_reaches_the_endpoint_it_is_given_and_writes_as_the_job_was_configured(
@@ -252,8 +233,8 @@ def test_replay_to_mlflow_makes_a_run_of_the_job_s_name(
 
 
 def test_replay_to_nothing_is_refused(trained: Run) -> None:
-    done = convoy("replay", trained.job, "--root", trained.place.root)
-    assert (done.exit_code, done.stderr) == (2, "convoy: replay: needs --tensorboard FOLDER or --mlflow URI\n")
+    line = "replay: needs --tensorboard FOLDER or --mlflow URI"
+    assert_refused(line, "replay", trained.job, "--root", trained.place.root)
 
 
 def _unspaced(text: str) -> str:

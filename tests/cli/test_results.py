@@ -3,20 +3,14 @@
 import json
 from pathlib import Path
 
-import click.testing
 import pytest
-from click.testing import CliRunner, Result
 
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
-from convoy.cli.main import main
 from convoy.planner.step.calibration import read_calibration, shipped, shipped_for
 from tests.benchmark.cases import HARDWARE, MEASURED, a_case
+from tests.cli import assert_refused, convoy
 from tests.planner.own_cases import a_run
-
-
-def compare(*words: str | Path) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(main, ["compare", *map(str, words)], env={"COLUMNS": "200"})
 
 
 def _folder(path: Path, *cases: Case) -> Path:
@@ -28,36 +22,31 @@ def _folder(path: Path, *cases: Case) -> Path:
 def test_two_files_are_compared(tmp_path: Path) -> None:
     first = write_case(tmp_path / "a", a_case(seconds=0.5, seed=1))
     second = write_case(tmp_path / "b", a_case(seconds=0.6, seed=2))
-    done = compare(first, second)
+    done = convoy("compare", first, second)
     assert done.exit_code == 0
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("throughput-a1-ours")]
     assert "4.1" in row
     assert "0.83" in row
     assert row.rstrip().endswith("SLOWER in this run")
+    (case,) = json.loads(convoy("compare", first, first, "--json").stdout)["cases"]
+    assert case["case"] == "throughput-a1-ours"
+    assert case["ratio"]["low"] <= 1 <= case["ratio"]["high"]
 
 
 def test_two_folders_are_compared_case_by_case(tmp_path: Path) -> None:
     first = _folder(tmp_path / "a", a_case("ours", seed=1), a_case("gone"))
     second = _folder(tmp_path / "b", a_case("ours", seed=2), a_case("new"))
-    done = compare(first, second)
+    done = convoy("compare", first, second)
     assert done.exit_code == 0
     assert "no difference detected" in done.stdout
     assert "Only in the first: throughput-a1-gone" in done.stdout
     assert "Only in the second: throughput-a1-new" in done.stdout
 
 
-def test_json_is_for_machines(tmp_path: Path) -> None:
-    first = write_case(tmp_path / "a", a_case(seconds=0.5, seed=1))
-    told = json.loads(compare(first, first, "--json").stdout)
-    (case,) = told["cases"]
-    assert case["case"] == "throughput-a1-ours"
-    assert case["ratio"]["low"] <= 1 <= case["ratio"]["high"]
-
-
 def test_other_fingerprints_are_refused_with_one_line_for_each_difference(tmp_path: Path) -> None:
     first = write_case(tmp_path / "a", a_case())
     other = a_case(hardware=HARDWARE.model_copy(update={"cores": 4, "device": "Xeon"}))
-    done = compare(first, write_case(tmp_path / "b", other))
+    done = convoy("compare", first, write_case(tmp_path / "b", other))
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines()[1:] == ["  hardware.device: AMD EPYC 7R13 and Xeon", "  hardware.cores: 2 and 4"]
 
@@ -67,34 +56,25 @@ def test_what_is_no_result_is_one_line(tmp_path: Path, text: str) -> None:
     good = write_case(tmp_path / "a", a_case())
     bad = tmp_path / "bad.json"
     bad.write_text(text)
-    done = compare(good, bad)
+    done = convoy("compare", good, bad)
     assert (done.exit_code, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"convoy: {bad}: ")
 
 
-def test_a_file_and_a_folder_are_not_compared(tmp_path: Path) -> None:
-    file = write_case(tmp_path / "a", a_case())
-    done = compare(file, tmp_path / "a")
-    assert done.exit_code == 2
-    assert "must be two files or two folders" in done.stderr
-
-
-def test_an_empty_folder_is_told(tmp_path: Path) -> None:
-    done = compare(tmp_path, tmp_path)
-    assert done.exit_code == 2
-    assert "no results" in done.stderr
+def test_a_file_and_a_folder_are_not_compared_nor_an_empty_folder_read(tmp_path: Path) -> None:
+    file, empty = write_case(tmp_path / "a", a_case()), tmp_path / "empty"
+    empty.mkdir()
+    assert_refused(f"{file} and {empty}: must be two files or two folders", "compare", file, empty)
+    for words in (["compare", empty, empty], ["plan", "calibrate", empty, tmp_path / "own.json"]):
+        assert_refused(f"{empty}: no results (*.json)", *words)
 
 
 PAGES = Path(__file__).parents[1] / "audit" / "pages"
 
 
-def audit(*words: str | Path) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(main, ["audit", *map(str, words)], env={"COLUMNS": "200"})
-
-
 def test_contradictions_are_shown_with_their_arithmetic_and_exit_code_3() -> None:
-    done = audit(PAGES / "acceptance.yaml")
+    done = convoy("audit", PAGES / "acceptance.yaml")
     assert done.exit_code == 3
     assert "1 T tokens / 145,267 tokens/s = 79.7 days, not 57 h" in done.stdout
     assert "Perhaps a factor of 8: bits for bytes?" in done.stdout
@@ -102,13 +82,13 @@ def test_contradictions_are_shown_with_their_arithmetic_and_exit_code_3() -> Non
 
 
 def test_a_consistent_page_has_exit_code_0() -> None:
-    done = audit(PAGES / "consistent.yaml")
+    done = convoy("audit", PAGES / "consistent.yaml")
     assert done.exit_code == 0
     assert "which agree with each other and with the hardware's limits." in done.stdout
 
 
 def test_an_audit_in_json_is_for_machines() -> None:
-    done = audit(PAGES / "acceptance.yaml", "--json")
+    done = convoy("audit", PAGES / "acceptance.yaml", "--json")
     told = json.loads(done.stdout)
     assert (done.exit_code, told["consistent"], told["format"]) == (3, False, 1)
     first = told["findings"][0]
@@ -121,13 +101,9 @@ def test_an_audit_in_json_is_for_machines() -> None:
 def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("thruput: 1")
     for path in (tmp_path / "none.yaml", tmp_path / "bad.yaml", tmp_path):
-        done = audit(path)
+        done = convoy("audit", path)
         assert (done.exit_code, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
-
-
-def convoy_plan(*words: str) -> Result:
-    return CliRunner().invoke(main, ["plan", *words], env={"COLUMNS": "200"})
 
 
 @pytest.fixture
@@ -142,7 +118,7 @@ def results(tmp_path: Path) -> Path:
 
 def test_a_benchmark_is_fitted_and_what_came_of_it_is_told(results: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.json"
-    done = convoy_plan("calibrate", str(results), str(own))
+    done = convoy("plan", "calibrate", results, own)
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert lines[0] == f"{own}: 4 cases of 3 trainings not configured alike, off by"
@@ -157,9 +133,9 @@ def test_a_benchmark_is_fitted_and_what_came_of_it_is_told(results: Path, tmp_pa
 
 def test_with_it_a_step_is_planned_on_a_machine_that_the_catalog_does_not_have(results: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.json"
-    convoy_plan("calibrate", str(results), str(own))
+    convoy("plan", "calibrate", results, own)
     words = ("default", "--json", "--set", "train.param_dtype=fp32 cluster.nodes=2")
-    with_it, without = (json.loads(convoy_plan(*words, *more).stdout) for more in (("--calibration", str(own)), ()))
+    with_it, without = (json.loads(convoy("plan", *words, *more).stdout) for more in (("--calibration", own), ()))
     assert without["step"] is None
     assert with_it["step"]["seconds"] > 0
     assert MEASURED.device in with_it["calibration"]
@@ -173,7 +149,7 @@ def test_the_machine_is_that_of_as_many_ranks_as_this_host_has_gpus(
     own = tmp_path / "own.json"
     own.write_text(shipped_for("cuda").model_copy(update={"machines": (two, four)}).model_dump_json())
     monkeypatch.setattr("convoy.launch.checks.host.local_gpus", lambda: 4)
-    told = json.loads(convoy_plan("default", "--json", "--calibration", str(own)).stdout)
+    told = json.loads(convoy("plan", "default", "--json", "--calibration", own).stdout)
     assert told["measured"]["ranks"] == 4
 
 
@@ -181,18 +157,15 @@ def test_a_calibration_of_several_devices_is_refused_only_where_one_is_needed(tm
     other = MEASURED.model_copy(update={"device": "Intel Xeon"})
     own = tmp_path / "own.json"
     own.write_text(shipped().model_copy(update={"machines": (MEASURED, other)}).model_dump_json())
-    done = convoy_plan("default", "--calibration", str(own))
-    assert done.exit_code == 2
-    assert done.stderr == (
-        f"convoy: --calibration {own}: it has machines of several devices: AMD EPYC 7R13, Intel Xeon\n"
-    )
-    assert convoy_plan("gpt-7b-p4d", "--calibration", str(own)).exit_code == 0
+    line = f"--calibration {own}: it has machines of several devices: AMD EPYC 7R13, Intel Xeon"
+    assert_refused(line, "plan", "default", "--calibration", own)
+    assert convoy("plan", "gpt-7b-p4d", "--calibration", own).exit_code == 0
 
 
 def test_a_calibration_without_the_planned_gpu_is_refused(results: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.json"
-    convoy_plan("calibrate", str(results), str(own))
-    done = convoy_plan("gpt-7b-p4d", "--calibration", str(own))
+    convoy("plan", "calibrate", results, own)
+    done = convoy("plan", "gpt-7b-p4d", "--calibration", own)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"convoy: --calibration {own}: A100: the calibration of ")
     assert f"it is of {MEASURED.device}" in done.stderr
@@ -200,7 +173,7 @@ def test_a_calibration_without_the_planned_gpu_is_refused(results: Path, tmp_pat
 
 def test_one_case_is_a_benchmark_too(results: Path, tmp_path: Path) -> None:
     one = next(path for path in results.glob("*layers*"))
-    done = convoy_plan("calibrate", str(one), str(tmp_path / "own.json"))
+    done = convoy("plan", "calibrate", str(one), str(tmp_path / "own.json"))
     assert done.exit_code == 0
     assert "1 case of 1 training" in done.stdout
     assert "by a fit to the others" not in done.stdout
@@ -208,13 +181,8 @@ def test_one_case_is_a_benchmark_too(results: Path, tmp_path: Path) -> None:
 
 def test_a_benchmark_that_tells_nothing_is_refused(tmp_path: Path) -> None:
     write_case(tmp_path / "results", a_case("old"))
-    done = convoy_plan("calibrate", str(tmp_path / "results"), str(tmp_path / "own.json"))
+    done = convoy("plan", "calibrate", str(tmp_path / "results"), str(tmp_path / "own.json"))
     assert done.exit_code == 2
     assert done.stderr.startswith(f"convoy: {tmp_path / 'results'}: no case can be fitted to: 1 of 1: nothing was")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "own.json").exists()
-
-
-def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    done = convoy_plan("calibrate", str(tmp_path), str(tmp_path / "own.json"))
-    assert (done.exit_code, done.stderr) == (2, f"convoy: {tmp_path}: no results (*.json)\n")
