@@ -59,7 +59,6 @@ class DrillGang:
         """Of this trial."""
         self.config = config
         self.job = job
-        self.root = root
         self.store: Store = job_store(root, job)
         self.attempt = -1
         """Of the run's step: 0 is the first; -1: none was started yet."""

@@ -29,10 +29,8 @@ class Ranks:
     mesh: DeviceMesh
     control: dist.ProcessGroup
     """gloo, on the host, over all ranks: for decisions, so that they never wait for or mix with training traffic."""
-
     saving: dist.ProcessGroup
     """gloo, over all ranks: for saves and restores, whose ranks may wait long for one with a slow store."""
-
     everyone: dist.ProcessGroup | None = None
     """All ranks, for training traffic; None: the default group."""
 

@@ -133,11 +133,6 @@ def _check_space(config: RunConfig) -> None:
     check_space("root", root, shard_bytes_estimate(config.data, corpus_bytes))
 
 
-def existing_folder(folder: Path) -> Path:
-    """The folder itself, or the nearest one above it that exists."""
-    return next(there for there in (folder, *folder.parents) if there.exists())
-
-
 def _check_importable(model: CustomModelConfig) -> None:
     """Look for the module's file and the function's name in it: importing it could import torch."""
     module, _, function = model.build.partition(":")

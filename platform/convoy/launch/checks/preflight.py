@@ -17,7 +17,7 @@ from convoy.job.lineage import CommitRef, lost, newest_commit, newest_config, pl
 from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch.checks import compatibility
 from convoy.launch.checks.compatibility import Demand, check_same_data, check_same_model, is_placeholder
-from convoy.launch.checks.host import check_inputs, check_interpreter, existing_folder, local_gpus
+from convoy.launch.checks.host import check_inputs, check_interpreter, local_gpus
 from convoy.launch.pricing import gang_price, with_price
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 
@@ -258,17 +258,12 @@ def _reaches(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str
 
 def _check_place(key: str, uri: str, config: RunConfig) -> None:
     """Reading an object that is not there shows whether the bucket is empty, or does not exist or is not ours."""
-    try:
+    with contextlib.suppress(ObjectMissing):
         open_store(uri, config.checkpoint.store).read("JOB.json")
-    except ObjectMissing:
-        _check_writable(key, uri)
-
-
-def _check_writable(key: str, uri: str) -> None:
-    if is_shared(uri):
         return
-    there = existing_folder(Path(uri).absolute())
-    if not there.is_dir() or not os.access(there, os.W_OK):
+    folder = Path(uri).absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not is_shared(uri) and not (there.is_dir() and os.access(there, os.W_OK)):
         raise ConfigError(f"{key} = {uri}: {there} is not a folder that can be written to")
 
 

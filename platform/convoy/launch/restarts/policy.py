@@ -1,5 +1,6 @@
 """How the runs of a job's flow ended: by exit code, the job's log and what Metaflow stored; and what follows."""
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -135,12 +136,7 @@ def _progress(history: Sequence[Ended]) -> list[tuple[Ended, bool]]:
 
 
 def _in_a_row(holds: Iterable[bool]) -> int:
-    count = 0
-    for each in holds:
-        if not each:
-            break
-        count += 1
-    return count
+    return sum(itertools.takewhile(bool, holds))
 
 
 def _signature(ended: Ended) -> tuple[object, ...]:
