@@ -271,9 +271,6 @@ def test_json_lines_and_globs_on_s3_are_read(tmp_path: Path, bucket: str) -> Non
     ]
     found = {_prepare(_config("", corpus=corpus), tmp_path).id for corpus in corpora}
     assert len(found) == 1
-
-
-def test_no_match_on_s3_is_named(tmp_path: Path, bucket: str) -> None:
     for path in (f"s3://{bucket}/none", f"s3://{bucket}/none/*.txt", "s3://no-such-bucket-here/x"):
         with pytest.raises(ConfigError, match=r"^data.corpus.path = s3://"):
             _prepare(_config(path), tmp_path)

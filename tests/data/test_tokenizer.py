@@ -188,6 +188,10 @@ def _words(*special: str) -> Tokenizer:
 def test_the_end_of_a_document_is_the_first_known_token_and_the_vocabulary_counts_added_ones(tmp_path: Path) -> None:
     facts = read_tokenizer_json(_saved(tmp_path, _words("<|end_of_text|>", "</s>")))
     assert (facts.eos_token, facts.vocab_size) == ("</s>", 5)
+    unigram = Tokenizer(models.Unigram([("</s>", 0.0), ("a", -1.0), ("b", -2.0)], unk_id=0))
+    assert read_tokenizer_json(_saved(tmp_path, unigram)).vocab_size == 3
+    with pytest.raises(ConfigError, match=r"^data.tokenizer.eos_token: name the token that ends a document; "):
+        read_tokenizer_json(_saved(tmp_path, _words()))
 
 
 def test_the_end_of_a_document_can_be_named(tmp_path: Path) -> None:
@@ -196,16 +200,6 @@ def test_the_end_of_a_document_can_be_named(tmp_path: Path) -> None:
     assert load_tokenizer(facts.text, facts.eos_token, config.path).eos_id == 4
     with pytest.raises(ConfigError, match=r"^data.tokenizer.eos_token = <no>: not in the vocabulary of "):
         read_tokenizer_json(config.model_copy(update={"eos_token": "<no>"}))
-
-
-def test_a_tokenizer_without_a_known_end_asks_for_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^data.tokenizer.eos_token: name the token that ends a document; "):
-        read_tokenizer_json(_saved(tmp_path, _words()))
-
-
-def test_a_unigram_vocabulary_is_counted(tmp_path: Path) -> None:
-    unigram = Tokenizer(models.Unigram([("</s>", 0.0), ("a", -1.0), ("b", -2.0)], unk_id=0))
-    assert read_tokenizer_json(_saved(tmp_path, unigram)).vocab_size == 3
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"model": {"vocab": {}}}', '{"model": 3}'])

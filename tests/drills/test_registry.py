@@ -46,12 +46,8 @@ def convoy_drill(*words: str) -> click.testing.Result:
     return click.testing.CliRunner().invoke(drill, words)
 
 
-def test_it_is_listed() -> None:
-    lines = convoy_drill().stdout.splitlines()
-    assert any(line.split()[0] == "coffee-spill" and "coffee is spilled" in line for line in lines)
-
-
 def test_it_runs_by_its_name_and_its_row_is_told() -> None:
+    assert any(line.split()[0] == "coffee-spill" for line in convoy_drill().stdout.splitlines())
     done = convoy_drill("coffee-spill", "--trials", "1", "--seconds", "5")
     assert done.exit_code == 0
     assert "coffee-spill: this machine lacks a cup of coffee" in done.stdout

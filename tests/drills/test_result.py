@@ -75,9 +75,7 @@ def test_the_table_tells_what_misses_its_target() -> None:
     assert row(result_of("worker-kill", [a_trial(0.4)]), WorkerKill)[3] == "0.3 NOT MET"
     late = [a_trial(0.2), a_trial(0.2), a_trial(1.0)]
     assert row(result_of("worker-kill", late), WorkerKill)[3] == "0.3 NOT MET"
-
-
-def test_where_the_target_depends_on_the_trial_the_table_tells_that_one() -> None:
+    # Where the target depends on the trial, the median of those counts.
     slow = [a_trial(9.0).model_copy(update={"target_detected_s": target}) for target in (8.0, 10.0, 12.0)]
     assert row(result_of("worker-hang", slow), WorkerHang)[3] == "10"
     assert row(result_of("worker-hang", slow[:1]), WorkerHang)[3] == "8 NOT MET"

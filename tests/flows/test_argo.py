@@ -56,7 +56,11 @@ def template(workflow: dict[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_the_flow_becomes_a_jobset_of_one_control_and_three_workers(workflow: dict[str, Any]) -> None:
+def test_the_flow_becomes_a_jobset_of_one_control_and_three_workers_and_small_tasks(workflow: dict[str, Any]) -> None:
+    for name in ("prepare-data", "join"):
+        container = template(workflow, name)["container"]
+        assert container["image"] == IMAGE
+        assert "nvidia.com/gpu" not in container["resources"]["requests"]
     manifest = template(workflow, "train")["resource"]["manifest"]
     assert "replicas: {{=asInt(inputs.parameters.workerCount)}}" in manifest
     jobset = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "1", manifest))
@@ -79,13 +83,6 @@ def test_the_flow_becomes_a_jobset_of_one_control_and_three_workers(workflow: di
             {k: v for k, v in t.items() if v is not None} for t in pod["tolerations"]
         ]
         assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] == "p4d.24xlarge"
-
-
-def test_the_other_steps_are_small_cpu_tasks_of_the_same_image(workflow: dict[str, Any]) -> None:
-    for name in ("prepare-data", "join"):
-        container = template(workflow, name)["container"]
-        assert container["image"] == IMAGE
-        assert "nvidia.com/gpu" not in container["resources"]["requests"]
 
 
 def test_a_benchmark_has_its_schedule_and_machines_for_each_gang(benchmark: dict[str, Any]) -> None:

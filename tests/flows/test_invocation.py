@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.places import REPOSITORY, SMOKE, Place, flow_command, own_lines
+from tests.flows.forked import Forked
+from tests.flows.places import FLOW, REPOSITORY, SMOKE, Place, flow_command, own_lines
 
 
-def test_a_dry_run_prints_the_resolved_configuration_as_json_and_starts_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_configuration_as_json_and_on_stderr_what_would_be_launched(
+    forked: Forked, tmp_path: Path
+) -> None:
     place = Place(tmp_path)
-    done = place.flow("run", "--dry-run", overrides="train.steps=200 model.n_layers=3")
+    done = forked.run(place, FLOW, *flow_command("run", "--dry-run", overrides="train.steps=200 model.n_layers=3")[2:])
     assert done.returncode == 0, done.stderr
     tree = json.loads(done.stdout)
     assert (tree["train"]["steps"], tree["model"]["n_layers"], tree["root"]) == (200, 3, str(place.root))
     assert place.runs() == []
     assert not place.root.exists()
-
-
-def test_a_dry_run_says_on_stderr_what_would_be_launched(tmp_path: Path) -> None:
-    told = [" ".join(line.split()) for line in own_lines(Place(tmp_path).flow("run", "--dry-run").stderr)]
+    told = [" ".join(line.split()) for line in own_lines(done.stderr)]
     assert "backend: local, 2 processes on this host" in told
-    assert "batch: 8 sequences of 64 = 512 tokens a step, 20 steps" in told
+    assert "batch: 8 sequences of 64 = 512 tokens a step, 200 steps" in told
     assert told.index("Plan:") < told.index(next(x for x in told if "memory: " in x))
 
 
@@ -47,7 +47,7 @@ def test_the_readme_s_dry_runs_work_as_written_without_extras_and_account(words:
     assert "\n  [ ] METAFLOW_DEFAULT_DATASTORE = local: must be s3 with cluster.backend = " in done.stderr
 
 
-def test_an_override_that_is_right_only_on_top_of_the_base_file_is_let_through(tmp_path: Path) -> None:
+def test_an_override_that_is_right_only_on_top_of_the_base_file_is_let_through(forked: Forked, tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.txt").write_text("text")
     (tmp_path / "mine.yaml").write_text(
@@ -55,7 +55,7 @@ def test_an_override_that_is_right_only_on_top_of_the_base_file_is_let_through(t
     )
     command = flow_command("run", "--dry-run", overrides=f"data.corpus.path={tmp_path}/corpus data.corpus.format=text")
     command[command.index(str(SMOKE))] = "mine.yaml"
-    done = Place(tmp_path).run(*command)
+    done = forked.run(Place(tmp_path), FLOW, *command[2:])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["data"]["corpus"]["path"] == f"{tmp_path}/corpus"
 

@@ -66,11 +66,3 @@ def test_a_job_on_s3_trains_continues_and_can_be_looked_at(place: Place, s3_uri:
     exported = place.convoy("export", JOB, "--to", "hf", place.folder / "hf")
     assert exported.returncode == 0, exported.stderr
     assert (place.folder / "hf" / "model.safetensors").exists()
-
-
-def test_a_bucket_that_does_not_exist_is_told_before_the_run(place: Place, s3_environment: str) -> None:
-    done = place.flow("run", overrides="root=s3://no-such-bucket-anywhere/jobs")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("convoy: root = s3://no-such-bucket-anywhere/jobs: ")
-    assert "NoSuchBucket" in done.stderr
-    assert not list(Path(place.folder).glob(".metaflow/TrainFlow/[0-9]*"))

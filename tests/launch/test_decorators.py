@@ -63,31 +63,27 @@ def test_a_gang_has_retries_a_time_limit_and_leaves_the_network_to_its_plugin() 
     assert initialised(Decorator("timeout", found["timeout"])).secs == 5400
 
 
-@pytest.mark.parametrize("backend", ["batch", "kubernetes"])
+EVERY_OPTION: dict[str, dict[str, Any]] = {
+    "kubernetes": {
+        "market": "spot",
+        "service_account": "trainer",
+        "namespace": "training",
+        "node_selector": {"pool": "gpu"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "persistent_volume_claims": {"fsx": "/fsx"},
+        "shared_memory_mib": 1024,
+    },
+    "batch": {"queue": "q", "iam_role": "arn:role", "host_volumes": ["/fsx"]},
+}
+
+
+@pytest.mark.parametrize("backend", EVERY_OPTION)
 @pytest.mark.parametrize("name", instance_names())
-def test_metaflow_accepts_every_decorator(backend: str, name: str) -> None:
-    added = step_decorators(config(backend, instance_type=name, retries=4))
+def test_metaflow_accepts_every_decorator_with_every_option(backend: str, name: str) -> None:
+    options = EVERY_OPTION[backend] | {"image": "registry/convoy:1", "retries": 4}
+    added = step_decorators(config(backend, instance_type=name, **options))
     for decorator in (*added.gang, *added.ordinary):
         initialised(decorator)
-
-
-def test_metaflow_accepts_every_option() -> None:
-    on_kubernetes = config(
-        "kubernetes",
-        market="spot",
-        image="registry/convoy:1",
-        service_account="trainer",
-        namespace="training",
-        node_selector={"pool": "gpu"},
-        tolerations=[{"key": "spot", "operator": "Exists"}],
-        persistent_volume_claims={"fsx": "/fsx"},
-        shared_memory_mib=1024,
-    )
-    on_batch = config("batch", image="registry/convoy:1", queue="q", iam_role="arn:role", host_volumes=["/fsx"])
-    for run in (on_kubernetes, on_batch):
-        added = step_decorators(run)
-        for decorator in (*added.gang, *added.ordinary):
-            initialised(decorator)
 
 
 @pytest.mark.parametrize(("name", "efa"), [("p4d.24xlarge", 4), ("p5.48xlarge", 32), ("p5en.48xlarge", 16)])

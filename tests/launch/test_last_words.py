@@ -16,12 +16,18 @@ RUN = Launched("TrainFlow", "7", has_job_option=True, cards=("train",))
 AGAIN = "python train_flow.py run"
 
 
-def finished() -> TrainReport:
+def at_step_1(*ends: GenerationEnded) -> TrainReport:
+    """Killed, where nothing ended it."""
     log = Log()
     started(log, 0)
     step(log, 1)
-    log.add(GenerationEnded(outcome="finished", step=1), node=0)
-    return fold(log.events)
+    for end in ends:
+        log.add(end, node=0)
+    return fold(log.events, None, None if ends else SILENT)
+
+
+def finished() -> TrainReport:
+    return at_step_1(GenerationEnded(outcome="finished", step=1))
 
 
 @pytest.mark.parametrize(
@@ -29,20 +35,11 @@ def finished() -> TrainReport:
     [
         (fold(noticed("interrupt").events), "interrupted at step 1 (Ctrl-C). No checkpoint exists yet."),
         (finished(), "finished at step 1. No checkpoint exists yet."),
+        (at_step_1(), "lost at step 1 (run TrainFlow/7 on somewhere (pid 42) ended without a word"),
     ],
 )
 def test_the_state_of_the_job_is_one_line(report: TrainReport, line: str) -> None:
-    assert state_line("blue", report) == f"convoy: job blue: {line}"
-
-
-def test_a_job_that_was_killed_is_lost() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
-    line = state_line("blue", fold(log.events, None, SILENT))
-    assert line.startswith(
-        "convoy: job blue: lost at step 1 (run TrainFlow/7 on somewhere (pid 42) ended without a word"
-    )
+    assert state_line("blue", report).startswith(f"convoy: job blue: {line}")
 
 
 def test_a_job_that_has_not_begun_can_only_be_started() -> None:

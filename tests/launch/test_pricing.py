@@ -103,8 +103,4 @@ def test_a_broken_list_is_told_before_the_run(tmp_path: Path) -> None:
 def test_a_local_trial_of_a_cluster_preset_does_not_cost_what_the_cluster_does() -> None:
     assert instance_price(on(BATCH), SHIPPED) is not None
     assert instance_price(on(BATCH, backend="local"), SHIPPED) is None
-
-
-def test_local_processes_are_one_machine() -> None:
-    assert machines(run(cluster={"nodes": 4})) == 1
-    assert machines(on(BATCH, nodes=4)) == 4
+    assert (machines(run(cluster={"nodes": 4})), machines(on(BATCH, nodes=4))) == (1, 4)

@@ -52,6 +52,8 @@ def test_the_summary_names_the_outcome_and_where_things_are() -> None:
         "checkpoint s3://b/commit",
         "model not exported",
     ]
+    without_bytes = METRICS | {"initial_bits_per_byte": None, "bits_per_byte": None}
+    assert "bits" not in summary("a", without_bytes, None, None)
 
 
 def test_the_last_card_has_the_plan_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,11 +69,6 @@ def test_the_last_card_has_the_plan_of_its_own_run(tmp_path: Path, monkeypatch: 
     assert len(drawn) == 1
     kept = report(settled.model_dump(mode="json"), "a", SimpleNamespace(card=None))  # begun by an older version
     assert kept.plan == told.plan
-
-
-def test_tokens_without_bytes_have_no_bits_per_byte_in_the_summary() -> None:
-    known = METRICS | {"initial_bits_per_byte": None, "bits_per_byte": None}
-    assert "bits" not in summary("a", known, None, None)
 
 
 @pytest.mark.parametrize(("per_node", "ranks"), [(1, "rank 3"), (8, "ranks 24 to 31")])

@@ -96,19 +96,13 @@ def test_torch_s_collectives_are_where_they_are_looked_for(module: Any) -> None:
     assert torch._ops.__file__.endswith(board._OPERATORS)
 
 
-def test_without_gpus_the_cpu_computes() -> None:
-    assert choose_device(place(1, 2), gpus=0) == torch.device("cpu")
-
-
-def test_nodes_that_share_a_host_take_different_gpus() -> None:
-    devices = [choose_device(place(rank, 4, nproc_per_node=2), gpus=4) for rank in range(4)]
-    assert devices == [torch.device("cuda", i) for i in range(4)]
-
-
-def test_too_few_gpus_are_told_by_every_rank() -> None:
-    for rank in range(2):
-        with pytest.raises(ConfigError, match="2 ranks on this host, which has 1 GPUs"):
-            choose_device(place(rank, 2), gpus=1)
+def test_nodes_that_share_a_host_take_different_gpus_and_without_gpus_the_cpu_computes() -> None:
+    places = [place(rank, 4, nproc_per_node=2) for rank in range(4)]
+    assert [choose_device(here, gpus=4) for here in places] == [torch.device("cuda", i) for i in range(4)]
+    assert choose_device(places[1], gpus=0) == torch.device("cpu")
+    for here in places:
+        with pytest.raises(ConfigError, match="4 ranks on this host, which has 1 GPUs"):
+            choose_device(here, gpus=1)
 
 
 def _reduce_without_rank_1(rank: int, path: str) -> bool:

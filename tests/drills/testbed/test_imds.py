@@ -82,7 +82,7 @@ def test_other_methods_are_refused(imds: ImdsStandIn) -> None:
         assert ask(imds, method, f"/latest/{path}", X_aws_ec2_metadata_token=given)[0] == 405
 
 
-def test_an_interruption_is_told_two_minutes_ahead_in_the_form_that_ec2_has(imds: ImdsStandIn) -> None:
+def test_notices_have_the_form_that_ec2_has_and_an_interruption_comes_two_minutes_ahead(imds: ImdsStandIn) -> None:
     assert get(imds, SPOT_ACTION)[0] == get(imds, TERMINATION_TIME)[0] == 404
     imds.interrupt()
     told = json.loads(get(imds, SPOT_ACTION)[1])
@@ -91,19 +91,13 @@ def test_an_interruption_is_told_two_minutes_ahead_in_the_form_that_ec2_has(imds
     assert told["action"] == "terminate"
     assert get(imds, TERMINATION_TIME) == (200, told["time"])
     assert at - time.time() == pytest.approx(120, abs=5)
-
-
-def test_only_a_termination_has_a_termination_time(imds: ImdsStandIn) -> None:
-    imds.interrupt("stop")
-    assert json.loads(get(imds, SPOT_ACTION)[1])["action"] == "stop"
-    assert get(imds, TERMINATION_TIME)[0] == 404
-
-
-def test_a_recommendation_names_its_time(imds: ImdsStandIn) -> None:
     imds.recommend_rebalance()
     assert set(json.loads(get(imds, REBALANCE)[1])) == {"noticeTime"}
     imds.calm()
-    assert get(imds, REBALANCE)[0] == 404
+    assert get(imds, REBALANCE)[0] == get(imds, TERMINATION_TIME)[0] == 404
+    imds.interrupt("stop")  # which has no termination time
+    assert json.loads(get(imds, SPOT_ACTION)[1])["action"] == "stop"
+    assert get(imds, TERMINATION_TIME)[0] == 404
 
 
 def test_a_path_answers_what_it_was_last_set_to(imds: ImdsStandIn) -> None:

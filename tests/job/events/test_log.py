@@ -44,25 +44,20 @@ def steps(events: list[Event]) -> list[int]:
     return [event.step for event in events if isinstance(event, RankThroughput)]
 
 
-def test_an_event_is_stamped_with_its_writer_and_the_time(store: Store) -> None:
+def test_events_are_stamped_with_their_writer_and_the_time_and_each_writer_has_a_log(store: Store) -> None:
     before = time.time()
-    writer = EventWriter(store, generation=4, node=2, rank=17)
-    writer.append(did(1))
-    writer.close()
-    (event,) = read_events(store)
-    assert (event.generation, event.node, event.rank) == (4, 2, 17)
-    assert before <= event.t <= time.time()
-
-
-def test_an_agent_has_no_rank_and_a_log_of_its_own_below_its_generation_and_node(store: Store) -> None:
     for rank in (None, 6):
         writer = EventWriter(store, generation=12, node=345, rank=rank)
         writer.append(did(1))
         writer.close()
-    assert [event.rank for event in read_events(store)] == [None, 6]
+    events = read_events(store)
+    assert [(e.generation, e.node, e.rank) for e in events] == [(12, 345, None), (12, 345, 6)]
+    assert all(before <= e.t <= time.time() for e in events)
     agent, worker = sorted(store.sizes("events/"))
     assert agent.startswith("events/000012/00345/agent")
     assert worker.startswith("events/000012/00345/rank00006")
+    assert [e.rank for e in read_events(store, 12, "rank00006")] == [6]
+    assert [e.rank for e in read_events(store, 12, "agent")] == [None]
 
 
 def test_a_reader_gets_each_event_of_a_growing_log_exactly_once(store: Store) -> None:

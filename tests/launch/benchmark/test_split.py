@@ -123,19 +123,13 @@ def test_each_group_has_a_line_and_all_together_their_machines_and_price() -> No
     )
 
 
-def test_metaflow_has_so_many_groups_at_work_at_once_and_no_more() -> None:
+def test_machines_are_counted_for_as_many_groups_as_metaflow_has_at_work_at_once() -> None:
     said = lines(shares(1, *[4] * 18), on_p4d())["in all"]
     assert said.startswith("19 groups, 16 at the same time, each on machines of its own: 64 machines, 1405.")
-
-
-def test_one_group_has_no_others_to_be_in_turn_with() -> None:
     assert lines(shares(4), on_p4d())["in all"] == "1 group: 4 machines, 87.83 USD/h"
-
-
-def test_machines_without_a_price_are_still_counted() -> None:
-    said = lines(shares(4, 4), on_p4d(region="af-south-1"))
-    assert said["price"] == "unknown, on_demand in af-south-1"
-    assert said["in all"].endswith(": 8 machines; with run --max-workers 1 one after the other: at most 4 machines")
+    unpriced = lines(shares(4, 4), on_p4d(region="af-south-1"))
+    assert unpriced["price"] == "unknown, on_demand in af-south-1"
+    assert unpriced["in all"].endswith(": 8 machines; with run --max-workers 1 one after the other: at most 4 machines")
 
 
 def test_blocks_that_count_take_so_long_all_together_and_in_the_longest_group() -> None:

@@ -30,11 +30,8 @@ def missing(**cluster: Any) -> list[str]:
     return [str(each).split(":")[0].removeprefix("METAFLOW_") for each in prerequisites(of_account(config))]
 
 
-def test_a_local_run_needs_no_account() -> None:
-    assert missing() == []
-
-
 def test_batch_needs_what_metaflow_must_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing() == []  # of a local run
     assert missing(backend="batch") == [*SETTINGS[:5]]
     assert missing(backend="batch", iam_role="a", image="b", queue="c") == [SETTINGS[0], SETTINGS[1], SETTINGS[3]]
     for name in SETTINGS:
@@ -47,6 +44,9 @@ def test_kubernetes_needs_a_kubeconfig_where_the_client_looks_for_it(
 ) -> None:
     monkeypatch.setattr(metaflow.metaflow_config, SETTINGS[0], "s3://bucket/metaflow")
     assert missing(backend="kubernetes", image="b") == ["KUBECONFIG"]
+    with monkeypatch.context() as inside:  # a pod, which has its service account
+        inside.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+        assert missing(backend="kubernetes", image="b") == []
     (home / "other").write_text("")
     monkeypatch.setenv("KUBECONFIG", f"/nowhere:{home}/other")
     assert missing(backend="kubernetes", image="b") == []
@@ -54,8 +54,3 @@ def test_kubernetes_needs_a_kubeconfig_where_the_client_looks_for_it(
     (home / ".kube").mkdir()
     (home / ".kube" / "config").write_text("")
     assert missing(backend="kubernetes", image="b") == []
-
-
-def test_a_pod_has_its_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert missing(backend="kubernetes", image="b") == [SETTINGS[0]]

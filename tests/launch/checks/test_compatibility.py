@@ -152,15 +152,22 @@ def test_a_plan_is_told_that_a_local_run_lacks_gpus_and_memory() -> None:
     assert [why.partition(" ")[0] for why in on_a_gpu] == ["cluster.nodes"]
 
 
-def test_remote_ranks_are_the_gpus_of_the_instance() -> None:
-    assert world(on(BATCH, nodes=4)) == (4, 8)
-    assert world(on(BATCH, instance_type="g5.xlarge", nodes=3)) == (3, 1)
-    assert world(on(BATCH, nproc_per_node=2)) == (2, 2)
-
-
-@pytest.mark.parametrize(("nodes", "gpus", "per_node"), [(2, 0, 1), (2, 8, 4), (2, 3, 1), (4, 2, 1), (1, 8, 8)])
-def test_local_ranks_share_the_gpus_of_the_host(nodes: int, gpus: int, per_node: int) -> None:
-    assert world(run(cluster={"nodes": nodes}), local_gpus=gpus) == (nodes, per_node)
+@pytest.mark.parametrize(
+    ("config", "gpus", "ranks"),
+    [
+        (on(BATCH, nodes=4), 0, (4, 8)),
+        (on(BATCH, instance_type="g5.xlarge", nodes=3), 0, (3, 1)),
+        (on(BATCH, nproc_per_node=2), 0, (2, 2)),
+        (run(cluster={"nodes": 2}), 0, (2, 1)),  # local ones share the GPUs of the host
+        (run(cluster={"nodes": 2}), 3, (2, 1)),
+        (run(cluster={"nodes": 2}), 8, (2, 4)),
+        (run(cluster={"nodes": 4}), 2, (4, 1)),
+    ],
+)
+def test_ranks_are_the_gpus_of_the_instance_or_a_share_of_the_host_s(
+    config: RunConfig, gpus: int, ranks: tuple[int, int]
+) -> None:
+    assert world(config, gpus) == ranks
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,8 @@ def test_a_node_stages_two_copies_of_its_share_of_the_state() -> None:
     assert staged * 2**20 == pytest.approx(2 * whole / 4 * 1.1, rel=0.001)
 
 
-def test_a_small_model_leaves_dev_shm_an_eighth_of_the_memory() -> None:
+def test_dev_shm_is_an_eighth_of_the_memory_or_as_much_as_a_large_model_stages() -> None:
     assert shared_memory_mib(on_p4d(), World(4, 8), P4D) == P4D.memory_gib * 1024 // 8
-
-
-def test_a_large_model_gets_as_much_as_it_stages() -> None:
     config = on_p4d("gpt-175b", nodes=16)
     asked, staged = shared_memory_mib(config, World(16, 8), P4D), staging_mib(config, World(16, 8))
     assert staged is not None

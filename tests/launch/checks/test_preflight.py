@@ -24,7 +24,6 @@ from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.launch.checks.host import use_this_interpreter
 from convoy.launch.checks.preflight import (
     Finished,
-    check_extra,
     check_job_is_free,
     named_job,
     on_this_host,
@@ -252,16 +251,6 @@ def test_a_limit_on_money_needs_a_price_which_a_refresh_may_bring(s3_uri: str) -
     assert "the catalog has no spot price" in refusal(lambda: preflight(limited, None, "s3"))
     refreshed(s3_uri, 5.0, "af-south-1")
     assert preflight(limited, None, "s3") is None
-
-
-def test_a_gang_that_nothing_here_can_start_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    remote = config("s3://a-bucket/jobs", **ON_SPOT)
-    check_extra(remote)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert refusal(lambda: check_extra(remote)) == (
-        "cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'"
-    )
-    check_extra(config("s3://a-bucket/jobs"))
 
 
 def test_all_that_is_to_be_set_up_before_a_first_run_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,8 +110,8 @@ NO_NUMBER = "nproc_per_node = .* of @convoy_gang: must be a whole number from 1 
     ("asked", "others", "reason"),
     [
         *((asked, [], NO_NUMBER) for asked in (0, 1.5, "two", True)),
-        (None, [decorator("torchrun", parallel=True)], "@torchrun beside @convoy_gang"),
-        (None, [decorator("catch"), decorator("kubernetes", gpu=None)], "@catch beside @convoy_gang"),
+        (None, [decorator("torchrun", parallel=True)], "@torchrun next to @convoy_gang"),
+        (None, [decorator("catch"), decorator("kubernetes", gpu=None)], "@catch next to @convoy_gang"),
     ],
 )
 def test_a_step_that_cannot_work_is_refused(asked: Any, others: list[Any], reason: str) -> None:

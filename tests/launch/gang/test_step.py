@@ -121,22 +121,20 @@ def _no_child_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "_ended_children", since)
 
 
-@pytest.mark.parametrize(("code", "seen"), [("import sys; sys.exit(3)", True), ("pass", False)])
-def test_a_sibling_that_ended_with_an_error_is_seen_until_it_is_reaped(code: str, seen: bool) -> None:
-    child = subprocess.Popen([sys.executable, "-c", code])
+@pytest.mark.parametrize(
+    ("code", "leads_session", "is_seen"),
+    [("import sys; sys.exit(3)", False, True), ("pass", False, False), ("import sys; sys.exit(3)", True, False)],
+)
+def test_a_sibling_that_ended_with_an_error_is_seen_until_it_is_reaped(
+    code: str, leads_session: bool, is_seen: bool
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", code], start_new_session=leads_session)
     wait_for("its end", lambda: (Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]) == "Z")
     told = ended_sibling()
-    assert (told is not None) == seen
+    assert (told is not None) == is_seen
     assert told is None or f"(pid {child.pid}) ended before it had joined" in told
     child.wait()
     assert ended_sibling() is None
-
-
-def test_a_process_that_leads_a_session_is_no_node() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.exit(3)"], start_new_session=True)
-    wait_for("its end", lambda: (Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]) == "Z")
-    assert ended_sibling() is None
-    child.wait()
 
 
 def test_a_node_without_a_gang_to_come_does_not_keep_node_0_waiting(tmp_path: Path) -> None:

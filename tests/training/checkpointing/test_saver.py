@@ -60,18 +60,18 @@ def test_a_commit_of_another_seed_or_batch_is_refused(job: Job, changed: dict[st
         job.run(1, **changed)
 
 
-def test_data_that_is_gone_is_told(job: Job) -> None:
-    job.data_id = "0" * 16
-
-    with pytest.raises(RankFailedError, match=f"{DataDamaged.__name__}.*prepared data 0000000000000000 is gone"):
-        job.run(1, train={"steps": 4})
-
-
-def test_data_that_was_swapped_is_told(job: Job) -> None:
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"data_id": "0" * 16}, f"{DataDamaged.__name__}.*prepared data 0000000000000000 is gone"),
+        ({"fingerprint": "other"}, r"has fingerprint .*, not other"),
+    ],
+)
+def test_data_that_is_gone_or_was_swapped_is_told(job: Job, changed: dict[str, str], message: str) -> None:
     job.store.delete(RECORD)
-    job.fingerprint = "other"
+    vars(job).update(changed)
 
-    with pytest.raises(RankFailedError, match=r"has fingerprint .*, not other"):
+    with pytest.raises(RankFailedError, match=message):
         job.run(1, train={"steps": 4})
 
 
