@@ -49,29 +49,29 @@ def stopped_late(trial: Observation, nodes: Collection[int]) -> list[str]:
     generation = max((e.generation for e in trial.events if e.t <= began), default=0)
     stops = [e for e in trial.events if isinstance(e, GangStopped) and e.generation == generation]
     took = {e.node: e.t - began for e in stops}
-    found = [f"node {node} never reported that its workers had stopped" for node in sorted(set(nodes) - took.keys())]
+    wrong = [f"node {node} never reported that its workers had stopped" for node in sorted(set(nodes) - took.keys())]
     late = {node: took[node] for node in nodes if took.get(node, 0.0) > SLACK * STOPPED_SECONDS}
-    found += [
+    wrong += [
         f"the workers of node {node} were stopped after {seconds:.2f} s, more than {SLACK} times {STOPPED_SECONDS:g} s"
         for node, seconds in sorted(late.items())
     ]
-    return found
+    return wrong
 
 
 def read_otherwise(trial: Observation) -> list[str]:
     """Whether any generation went on from another commit than it was formed for, or two of one step were ever read."""
-    found, read = [], defaultdict[int, set[int]](set)
+    wrong, read = [], defaultdict[int, set[int]](set)
     for e in trial.events:
         if not isinstance(e, Restored):
             continue
         read[e.step].add(e.from_generation)
         parent = trial.history.generations[e.generation].parent
         if parent is None or (parent.generation, parent.step) != (e.from_generation, e.step):
-            found.append(f"generation {e.generation} read step {e.step} of {e.from_generation}, not {parent}")
-    found += [f"two commits of step {step} were read" for step, makers in read.items() if len(makers) > 1]
+            wrong.append(f"generation {e.generation} read step {e.step} of {e.from_generation}, not {parent}")
+    wrong += [f"two commits of step {step} were read" for step, makers in read.items() if len(makers) > 1]
     counted = Counter(ref.step for ref in lineage(trial.history))
-    found += [f"two commits of step {step} count" for step, count in counted.items() if count > 1]
-    return found
+    wrong += [f"two commits of step {step} count" for step, count in counted.items() if count > 1]
+    return wrong
 
 
 def notice_problems(trial: Observation, node: int, source: str, action: str) -> list[str]:
@@ -106,12 +106,12 @@ def saved_elsewhere(trial: Observation, tier: str, refused: float) -> list[str]:
     """Whether the first save after the root failed is on the next tier, whose root that is, and none was given up.
     refused: wall time from which on the root took nothing."""
     saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > refused + UNDER_WAY_SECONDS]
-    found = [f"{e.failures} saves in a row were abandoned" for e in trial.events if isinstance(e, CheckpointAlert)]
+    wrong = [f"{e.failures} saves in a row were abandoned" for e in trial.events if isinstance(e, CheckpointAlert)]
     if not saves:
-        return [*found, "nothing was saved after the root had failed"]
+        return [*wrong, "nothing was saved after the root had failed"]
     if not saves[0].tier.startswith(tier + "/"):
-        found.append(f"the next save, of step {saves[0].step}, is on {saves[0].tier}, not below {tier}")
-    return found
+        wrong.append(f"the next save, of step {saves[0].step}, is on {saves[0].tier}, not below {tier}")
+    return wrong
 
 
 def stood_still(trial: Observation, seconds: float) -> list[str]:
@@ -172,12 +172,12 @@ def processes_left(living: Callable[[], set[int]]) -> list[str]:
 
 def memory_left(pids: set[int], folder: Path = SHARED_MEMORY) -> list[str]:
     """Shared memory of these processes, which have ended; one line each."""
-    found = []
+    wrong = []
     for path in folder.glob("convoy-*"):
         owner = _OWNED.fullmatch(path.name)
         if owner and int(owner[1]) in pids:
-            found.append(f"{path} is left")
-    return sorted(found)
+            wrong.append(f"{path} is left")
+    return sorted(wrong)
 
 
 def files_left(folder: Path) -> list[str]:

@@ -107,8 +107,8 @@ class DrillGang:
 
     def wait_for_event(self, what: str, which: Callable[[Event], bool], seconds: float = SOON_SECONDS) -> Event:
         """The first event of the log that is so, old ones included. Raises DrillError if there is none in time."""
-        found: list[Event] = self.wait_for(what, lambda: [*filter(which, self.progress().events)], seconds)
-        return found[0]
+        events: list[Event] = self.wait_for(what, lambda: [*filter(which, self.progress().events)], seconds)
+        return events[0]
 
     def processes(self) -> set[int]:
         """All that belong to this gang and have not ended."""

@@ -129,16 +129,16 @@ class Observation:
 
 
 def problems(trial: Observation, slack: float = SLACK) -> list[str]:
-    """What is wrong with it, one line each, but for what is found outside the log. slack: in place of SLACK."""
+    """What is wrong with it, one line each, except for what only shows outside the log. slack: in place of SLACK."""
     expected = trial.fault.expected()
     lost, repeated = trial.samples()
-    found = [*_endings(trial, expected), *_causes(trial, expected), *_alarms(trial, expected), *_targets(trial, slack)]
-    found += [f"{lost} samples lost"] * bool(lost) + [f"{repeated} samples repeated"] * bool(repeated)
+    wrong = [*_endings(trial, expected), *_causes(trial, expected), *_alarms(trial, expected), *_targets(trial, slack)]
+    wrong += [f"{lost} samples lost"] * bool(lost) + [f"{repeated} samples repeated"] * bool(repeated)
     if trial.commit is None:
-        found.append("the job has no commit")
+        wrong.append("the job has no commit")
     elif not trial.drained and trial.commit.step != trial.config.train.steps:
-        found.append(f"the newest commit is of step {trial.commit.step}, not {trial.config.train.steps}")
-    return [*found, *trial.fault.check(trial)]
+        wrong.append(f"the newest commit is of step {trial.commit.step}, not {trial.config.train.steps}")
+    return [*wrong, *trial.fault.check(trial)]
 
 
 def _endings(trial: Observation, expected: Expectation) -> list[str]:
@@ -149,20 +149,20 @@ def _endings(trial: Observation, expected: Expectation) -> list[str]:
         first = {"next attempt": ("failed",), "preempted": ("preempted",)}.get(expected.way, ())
     last = "preempted" if trial.drained else "finished"
     wanted = [*first, last]
-    found = []
+    wrong = []
     if not trial.fault.repeated and len(trial.results) != len(wanted):
-        found.append(f"{len(trial.results)} attempts, not {len(wanted)}: {_how(trial.results[0])}")
+        wrong.append(f"{len(trial.results)} attempts, not {len(wanted)}: {_how(trial.results[0])}")
     for attempt, results in enumerate(trial.results):
         of_last = attempt == len(trial.results) - 1
         allowed = _allowed(trial, first, last, of_last=of_last)
         may_be_gone = not of_last or (trial.fault.repeated and trial.drained)
         for node, each in enumerate(results):
             if not (each.was_killed and may_be_gone) and (each.outcome is None or each.outcome.outcome not in allowed):
-                found.append(f"node {node} of attempt {attempt}: {_word(each)}, not {' or '.join(sorted(allowed))}")
+                wrong.append(f"node {node} of attempt {attempt}: {_word(each)}, not {' or '.join(sorted(allowed))}")
     generations = expected.generations or (1 if expected.way == "undisturbed" else 2)
     if not trial.fault.repeated and trial.history.newest != generations:
-        found.append(f"{trial.history.newest} generations were formed, not {generations}")
-    return found
+        wrong.append(f"{trial.history.newest} generations were formed, not {generations}")
+    return wrong
 
 
 def _allowed(trial: Observation, first: Sequence[str], last: str, *, of_last: bool) -> set[str]:
@@ -178,24 +178,24 @@ def _causes(trial: Observation, expected: Expectation) -> list[str]:
         return []
     if not failures:
         return [f"no first cause was settled; expected {' or '.join(sorted(expected.causes))}"]
-    cause, found = failures[0], []
+    cause, wrong = failures[0], []
     if cause.cause not in expected.causes:
-        found.append(f"the first cause is {cause.cause}, not {' or '.join(sorted(expected.causes))}: {cause.reason}")
+        wrong.append(f"the first cause is {cause.cause}, not {' or '.join(sorted(expected.causes))}: {cause.reason}")
     if expected.node is not None and cause.failed_node != expected.node:
-        found.append(f"the first cause names node {cause.failed_node}, not {expected.node}")
+        wrong.append(f"the first cause names node {cause.failed_node}, not {expected.node}")
     if expected.rank is not None and cause.worker != expected.rank:
-        found.append(f"the first cause names rank {cause.worker}, not {expected.rank}")
-    return found
+        wrong.append(f"the first cause names rank {cause.worker}, not {expected.rank}")
+    return wrong
 
 
 def _alarms(trial: Observation, expected: Expectation) -> list[str]:
     """False ones: before there was a fault."""
     before = trial.injected[0] if trial.injected else float("inf")
     early = [e for e in trial.events if isinstance(e, ALARMS) and e.t < before and not _own(trial, e)]
-    found = [f"a false alarm: {e.kind} of node {e.node}, {_words(e)}" for e in early]
+    wrong = [f"a false alarm: {e.kind} of node {e.node}, {_words(e)}" for e in early]
     if expected.way == "undisturbed":
-        found += [f"the gang settled on a failure: {e.cause}, {e.reason}" for e in trial.failures if e.t >= before]
-    return found
+        wrong += [f"the gang settled on a failure: {e.cause}, {e.reason}" for e in trial.failures if e.t >= before]
+    return wrong
 
 
 def _own(trial: Observation, event: Event) -> bool:
@@ -208,13 +208,13 @@ def _targets(trial: Observation, slack: float) -> list[str]:
         ("detected", trial.detected_s, trial.fault.limit_detected(trial)),
         ("recovered", trial.recovered_s, trial.fault.limit_recovered(trial)),
     )
-    found = []
+    wrong = []
     for what, seconds, target in limits:
         if target is not None and seconds is None:
-            found.append(f"never {what}")
+            wrong.append(f"never {what}")
         elif target is not None and seconds is not None and seconds > slack * target:
-            found.append(f"{what} after {seconds:.2f} s, more than {slack:g} times {target:g} s")
-    return found
+            wrong.append(f"{what} after {seconds:.2f} s, more than {slack:g} times {target:g} s")
+    return wrong
 
 
 def _how(results: Sequence[NodeResult]) -> str:

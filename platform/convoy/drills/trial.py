@@ -85,7 +85,7 @@ class GangRun:
     observed: Observation
     state: State
     """Of the newest commit; empty without one."""
-    found: list[str]
+    wrong: list[str]
     """What is wrong, one line each."""
 
 
@@ -104,19 +104,19 @@ def run_trial(
         try:
             ran = run_gang(fault, plan, config_of(fault, plan, root), job, root)
             stack.close()  # of the fault nothing is left while the undisturbed gang runs
-            found, equal, commit = list(ran.found), None, ran.observed.commit
+            wrong, equal, commit = list(ran.wrong), None, ran.observed.commit
             if fault.expected().same_state and commit is not None:
                 reference = undisturbed(undisturbed_config(ran.observed.config, commit.step), plan.size)
                 different = differing(ran.state, reference)
                 equal = not different
                 if different:
-                    found.append(f"the final state differs in {len(different)} values, such as {different[0]}")
+                    wrong.append(f"the final state differs in {len(different)} values, such as {different[0]}")
         except (DrillError, TimeoutError, DamagedCommitError, StoreUnavailable) as error:
             return TrialResult(ok=False, reason=f"{type(error).__name__}: {error}"), None
     lost, repeated = ran.observed.samples()
     return TrialResult(
-        ok=not found,
-        reason=together(found),
+        ok=not wrong,
+        reason=together(wrong),
         detected_s=ran.observed.detected_s,
         recovered_s=ran.observed.recovered_s,
         beyond_s=ran.observed.beyond_s,
@@ -160,8 +160,8 @@ def run_gang(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: s
 def run_undisturbed(fault: Fault, plan: DrillPlan, config: RunConfig, jobs: Path, job: str) -> State:
     """The final state of a gang of this configuration. fault: none. Raises DrillError if something went wrong."""
     ran = run_gang(fault, plan, config, job, str(jobs))
-    if ran.found:
-        raise DrillError(f"the undisturbed run: {together(ran.found)}")
+    if ran.wrong:
+        raise DrillError(f"the undisturbed run: {together(ran.wrong)}")
     return ran.state
 
 
@@ -171,9 +171,9 @@ def new_gang(fault: Fault, config: RunConfig, job: str, root: str) -> DrillGang:
     from convoy.data.prepare import prepare
 
     manifest = prepare(config.data, open_store(root))
-    found = fingerprint(manifest, config.data)
-    ensure_record(job_store(root, job, config), job, config, found)
-    return DrillGang(fault, config, job, root, manifest.id, found)
+    digest = fingerprint(manifest, config.data)
+    ensure_record(job_store(root, job, config), job, config, digest)
+    return DrillGang(fault, config, job, root, manifest.id, digest)
 
 
 def _must_be_ended(fault: Fault) -> bool:
@@ -251,10 +251,10 @@ class _TrialRun:
             self.pids |= self._gang.processes()
 
 
-def together(found: Sequence[str]) -> str:
+def together(wrong: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
-    more = len(found) - MOST_PROBLEMS
-    return "; ".join([*found[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
+    more = len(wrong) - MOST_PROBLEMS
+    return "; ".join([*wrong[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def final_state(tiers: Sequence[Store]) -> tuple[Commit | None, State]:
@@ -283,9 +283,9 @@ def _state_of(store: Store, commit: Commit, part: PartRecord) -> State:
         chunks = [data[start : start + part.chunk_bytes] for start in range(0, len(data), part.chunk_bytes)]
         if [crc32c(chunk) for chunk in chunks] != file.crc32c:
             raise DamagedCommitError(f"{store.uri}/{commit.shards}{file.name}: not what was written")
-    found = {}
+    state = {}
     for shard in part.shards:
         data = files[shard.file][shard.start : shard.start + shard.bytes]
         box = f"{shard.name} {shard.dtype} {shard.shape}: {shard.size} from {shard.offset}"
-        found[box] = hashlib.sha256(data).hexdigest()
-    return found | {f"value {value.name}": repr(value.value) for value in part.values}
+        state[box] = hashlib.sha256(data).hexdigest()
+    return state | {f"value {value.name}": repr(value.value) for value in part.values}

@@ -29,9 +29,9 @@ class Data:
         manifest = read_manifest(store, data_id)
         if manifest is None:
             raise DataDamaged(f"{root}: prepared data {data_id} is gone")
-        found = fingerprint(manifest, config.data)
-        if found != expected_fingerprint:
-            raise DataDamaged(f"{root}: prepared data {data_id} has fingerprint {found}, not {expected_fingerprint}")
+        actual = fingerprint(manifest, config.data)
+        if actual != expected_fingerprint:
+            raise DataDamaged(f"{root}: prepared data {data_id} has fingerprint {actual}, not {expected_fingerprint}")
         check_vocabulary(manifest.vocab_size, config.model.vocab_size)
         check_lengths(manifest, config.data.sequence_length)
         self.manifest: PreparedData = manifest

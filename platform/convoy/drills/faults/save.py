@@ -134,14 +134,14 @@ class KillDuringRestore(_Killed):
         return Expectation(way="in place", causes=frozenset({"exited"}), generations=self._generations)
 
     def check(self, trial: Observation) -> list[str]:
-        found = []
+        wrong = []
         if "restore" not in self._killed_in:
-            found.append(f"workers were killed in their phases {self._killed_in}, and none while it restored")
+            wrong.append(f"workers were killed in their phases {self._killed_in}, and none while it restored")
         if (len(trial.results), trial.history.newest) != (1, self._generations):
-            found.append(
+            wrong.append(
                 f"{len(trial.results)} attempts and {trial.history.newest} generations, not 1 and {self._generations}"
             )
-        return [*found, *super().check(trial)]
+        return [*wrong, *super().check(trial)]
 
     @property
     def _generations(self) -> int:

@@ -137,10 +137,10 @@ class NotANumber(OrderedFault):
 
     def check(self, trial: Observation) -> list[str]:
         skipped = [e for e in trial.events if isinstance(e, StepDone) and e.skipped]
-        found = [] if skipped else ["no step was skipped"]
+        wrong = [] if skipped else ["no step was skipped"]
         if trial.commit is not None and trial.commit.progress.skipped:
-            found.append("the final state was computed with skipped steps")
-        return found + _names(trial, "not finite")
+            wrong.append("the final state was computed with skipped steps")
+        return wrong + _names(trial, "not finite")
 
 
 class NodeSlowdown(OrderedFault):

@@ -60,8 +60,8 @@ def lines(
     sent = [one for kind in kinds.values() for one in _two_sizes(*kind, ranks, most)]
     took = _together([call for _, call in sent], ranks, seconds)
     points = iter([(size, seconds) for (size, _), seconds in zip(sent, took, strict=True)])
-    found = {name: _line(next(points), next(points), kind[-1].size()) for name, kind in kinds.items()}
-    return found.get("gather"), found.get("reduce"), found.get("all_reduce")
+    measured = {name: _line(next(points), next(points), kind[-1].size()) for name, kind in kinds.items()}
+    return measured.get("gather"), measured.get("reduce"), measured.get("all_reduce")
 
 
 def _line(small: tuple[float, float], large: tuple[float, float], ranks: int) -> Line:
@@ -165,9 +165,9 @@ def _together(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds
         rounds.append(timed())
     times = torch.tensor(rounds, dtype=torch.float64)
     dist.all_reduce(times, op=dist.ReduceOp.MAX, group=ranks.control)
-    alone, beside, in_a_row = times.split([1, len(collectives), len(rows) - 1 - len(collectives)], dim=1)
-    longer = (beside - alone).quantile(0.5, dim=0)
-    least = beside.quantile(0.5, dim=0) / 2 if ranks.device.type == "cuda" else in_a_row.quantile(0.5, dim=0)
+    alone, between, in_a_row = times.split([1, len(collectives), len(rows) - 1 - len(collectives)], dim=1)
+    longer = (between - alone).quantile(0.5, dim=0)
+    least = between.quantile(0.5, dim=0) / 2 if ranks.device.type == "cuda" else in_a_row.quantile(0.5, dim=0)
     return (torch.maximum(longer, least) / CALLS[ranks.device.type]).tolist()
 
 
@@ -179,7 +179,7 @@ def _rows(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Cal
         for _ in range(calls + 1):
             work()
 
-    def beside(call: Callable[[], object]) -> None:
+    def between(call: Callable[[], object]) -> None:
         for _ in range(calls):
             work()
             call()
@@ -189,7 +189,7 @@ def _rows(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Cal
         for _ in range(calls):
             call()
 
-    rows: list[Callable[[], object]] = [alone, *(partial(beside, call) for call in collectives)]
+    rows: list[Callable[[], object]] = [alone, *(partial(between, call) for call in collectives)]
     return rows if ranks.device.type == "cuda" else rows + [partial(in_a_row, call) for call in collectives]
 
 
