@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.config.data import BpeTokenizer, FilesCorpus, ShardsCorpus
+from convoy.config.data import BpeTokenizer, Corpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.config.loader import configs_folder, default_root, read_overrides, read_run, resolve
 from convoy.config.model import CustomModelConfig, TransformerConfig
@@ -48,12 +48,8 @@ def test_an_empty_file_is_the_default_job(text: str) -> None:
 
 
 def test_an_override_wins_over_the_file_and_leaves_its_neighbours() -> None:
-    config = resolved("train: {steps: 50, seed: 3}", "train.steps=200")
+    config = resolved("train: {steps: 50, seed: 3}", "train.steps=100 train.steps=200")  # the last one counts
     assert (config.train.steps, config.train.seed) == (200, 3)
-
-
-def test_the_last_of_two_equal_overrides_counts() -> None:
-    assert resolved(overrides="train.steps=1 train.steps=2").train.steps == 2
 
 
 @pytest.mark.parametrize(
@@ -92,31 +88,26 @@ def test_any_json_value_can_be_an_override(value: object) -> None:
     assert read_overrides(f"a.b={shlex.quote(json.dumps(value))}") == {"a": {"b": value}}
 
 
-@pytest.mark.parametrize("text", ["model: big", "model: {preset: big}"])
-def test_a_preset_in_a_file_is_filled_in_and_named(text: str) -> None:
-    model = model_of(resolved(text))
-    assert (model.name, model.n_layers, model.d_model) == ("big", 12, 768)
-
-
-@pytest.mark.parametrize("overrides", ["model=big", "model.preset=big"])
-def test_a_preset_in_an_override_replaces_the_whole_model(overrides: str) -> None:
-    model = model_of(resolved("model: {d_model: 64, n_heads: 4, dropout: 0.5}", overrides))
-    assert (model.name, model.d_model, model.dropout) == ("big", 768, 0.0)
+SMALL = "model: {d_model: 64, n_heads: 4, dropout: 0.5}"
 
 
 @pytest.mark.parametrize(
-    "overrides", ["model=big model.n_layers=2", "model.n_layers=2 model=big", "model.preset=big model.n_layers=2"]
+    ("text", "overrides", "n_layers"),
+    [
+        ("model: big", "", 12),
+        ("model: {preset: big}", "", 12),
+        (SMALL, "model=big", 12),
+        (SMALL, "model.preset=big", 12),
+        ("", "model=big model.n_layers=2", 2),
+        ("", "model.n_layers=2 model=big", 2),
+        ("", "model.preset=big model.n_layers=2", 2),
+        ("model: {preset: big, n_layers: 3}", "model.n_layers=4", 4),
+    ],
 )
-def test_a_field_beside_a_preset_wins_in_any_order(overrides: str) -> None:
-    model = model_of(resolved(overrides=overrides))
-    assert (model.name, model.n_layers, model.d_model) == ("big", 2, 768)
-
-
-def test_a_field_overrides_the_preset_of_the_file() -> None:
-    model = model_of(
-        resolved("model: {preset: big, n_layers: 3}", "model.d_model=96 model.name=narrow model.n_layers=4")
-    )
-    assert (model.name, model.n_layers, model.d_model, model.vocab_size) == ("narrow", 4, 96, 50257)
+def test_a_preset_replaces_the_whole_model_and_lies_below_its_fields(text: str, overrides: str, n_layers: int) -> None:
+    model = model_of(resolved(text, overrides))
+    assert model == TransformerConfig(name="big", n_layers=n_layers, d_model=768, n_heads=12, vocab_size=50257,
+                                      max_sequence_length=1024)  # fmt: skip
 
 
 def test_of_two_presets_nothing_of_the_first_shines_through() -> None:
@@ -164,21 +155,21 @@ def test_a_field_of_a_custom_model_can_be_overridden() -> None:
     assert (config.model.args, config.model.name) == ({"width": 3}, "mine")
 
 
-def test_another_kind_replaces_the_whole_mapping() -> None:
-    base = "data: {corpus: {kind: files, path: /texts, format: jsonl}}"
-    config = resolved(base, "data.corpus.kind=shards data.corpus.path=/bins data.corpus.vocab_size=300")
-    assert config.data.corpus == ShardsCorpus(kind="shards", path="/bins", vocab_size=300)
+FILES = "data: {corpus: {kind: files, path: /texts, format: jsonl}}"
+SHARDS = "data.corpus.kind=shards data.corpus.path=/bins data.corpus.vocab_size=300"
 
 
-def test_the_same_kind_is_merged() -> None:
-    base = "data: {corpus: {kind: files, path: /texts, format: jsonl}}"
-    for overrides in ("data.corpus.path=/other", "data.corpus.kind=files data.corpus.path=/other"):
-        assert resolved(base, overrides).data.corpus == FilesCorpus(kind="files", path="/other", format="jsonl")
-
-
-def test_the_keys_of_a_kind_may_come_before_it() -> None:
-    config = resolved(overrides="data.corpus.path=/texts data.corpus.kind=files")
-    assert config.data.corpus == FilesCorpus(kind="files", path="/texts")
+@pytest.mark.parametrize(
+    ("text", "overrides", "corpus"),
+    [
+        (FILES, SHARDS, ShardsCorpus(kind="shards", path="/bins", vocab_size=300)),
+        (FILES, "data.corpus.path=/other", FilesCorpus(kind="files", path="/other", format="jsonl")),
+        (FILES, "data.corpus.kind=files data.corpus.path=/b", FilesCorpus(kind="files", path="/b", format="jsonl")),
+        ("", "data.corpus.path=/texts data.corpus.kind=files", FilesCorpus(kind="files", path="/texts")),
+    ],
+)
+def test_another_kind_replaces_the_mapping_and_the_same_is_merged(text: str, overrides: str, corpus: Corpus) -> None:
+    assert resolved(text, overrides).data.corpus == corpus
 
 
 def test_a_field_of_the_default_kind_needs_no_kind() -> None:

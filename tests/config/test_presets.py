@@ -85,16 +85,14 @@ def test_a_cluster_preset_is_refused_until_the_bucket_is_filled_in(path: Path) -
 @pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)
 def test_a_cluster_preset_runs_on_the_machine_of_its_name(path: Path) -> None:
     config = filled_in(path)
+    ranks, batch = world(config).size, config.train.global_batch
+    assert batch % (ranks * config.train.micro_batch) == 0, "every rank has the same full passes"
+    assert 2e6 <= batch * config.data.sequence_length <= 4.2e6
+    compute = step_decorators(config).gang[0].arguments
+    adapters = compute.get("efa") or int(compute["extended_resources"]["vpc.amazonaws.com/efa"])
+    assert (compute["gpu"], adapters) == (8, 4 if "p4d" in path.stem else 32)
     assert f"{config.model.name}-{config.cluster.instance_type}".startswith(path.stem)
     assert f"configs/train/{path.name}" in path.read_text()
-
-
-@pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)
-def test_every_rank_has_the_same_full_passes(path: Path) -> None:
-    config = filled_in(path)
-    ranks = world(config).size
-    assert config.train.global_batch % (ranks * config.train.micro_batch) == 0
-    assert 2e6 <= config.train.global_batch * config.data.sequence_length <= 4.2e6
 
 
 @pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)
@@ -107,14 +105,6 @@ def test_a_budget_in_dollars_lasts_for_the_days_it_promises(path: Path) -> None:
         assert (
             200 < budget.max_cost_usd / (price.usd_per_hour * machines(config)) < config.cluster.time_limit_hours + 200
         )
-
-
-@pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)
-def test_a_cluster_preset_asks_for_gpus_and_adapters(path: Path) -> None:
-    compute = step_decorators(filled_in(path)).gang[0]
-    adapters = compute.arguments.get("efa") or int(compute.arguments["extended_resources"]["vpc.amazonaws.com/efa"])
-    assert compute.arguments["gpu"] == 8
-    assert adapters == (4 if "p4d" in path.stem else 32)
 
 
 @pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)

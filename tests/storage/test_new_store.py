@@ -14,7 +14,7 @@ from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.registry import StepDone
 from convoy.job.record import ensure_record, job_store, read_record, tier_stores
 from convoy.launch.checks.compatibility import of_shared
-from convoy.storage import ObjectInfo, ObjectMissing, Store, is_shared, open_store, uri
+from convoy.storage import ObjectInfo, ObjectMissing, Store, StoreUnavailable, is_shared, open_store, uri
 from convoy.storage.base import check_name, check_prefix, prove
 from convoy.storage.checksum import crc32c
 from convoy.storage.log import BackgroundLog, SegmentSink
@@ -61,7 +61,8 @@ class MemoryStore:
         return {name: ObjectInfo(len(data), modified) for name, (data, modified) in objects}
 
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
-        assert self.create(name, bytes(data))
+        if not self.create(name, bytes(data)):
+            raise StoreUnavailable(f"{name}: is there already")
         return [crc32c(data[at : at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:

@@ -41,9 +41,9 @@ def some_file(folder: Path, length: int) -> tuple[Path, bytes]:
     return path, data
 
 
-@pytest.mark.parametrize("over", [0, 1, PAGE - 1, PAGE, 12_345])
-@pytest.mark.parametrize("start", [0, PAGE, BOUNCE_BYTES])
-@pytest.mark.parametrize("shift", [0, 1, 64])
+@pytest.mark.parametrize("over", [0, PAGE - 1, 12_345])
+@pytest.mark.parametrize("start", [0, BOUNCE_BYTES])
+@pytest.mark.parametrize("shift", [0, 1])
 def test_a_long_read_gives_what_there_is_wherever_the_buffer_begins(
     tmp_path: Path, direct_reads: list[int], start: int, over: int, shift: int
 ) -> None:

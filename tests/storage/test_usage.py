@@ -106,15 +106,6 @@ def test_the_log_tells_each_count_by_its_name() -> None:
     counted = Requests(bucket="b", region="us-west-2", puts=1, gets=2, sent_bytes=3, received_bytes=4)
     told = json.loads(encode(StoreRequests(t=1.5, generation=2, node=3, rank=4, **counted.model_dump())))
     assert told == {
-        "kind": "store_requests",
-        "t": 1.5,
-        "generation": 2,
-        "node": 3,
-        "rank": 4,
-        "bucket": "b",
-        "region": "us-west-2",
-        "puts": 1,
-        "gets": 2,
-        "sent_bytes": 3,
-        "received_bytes": 4,
-    }
+        "kind": "store_requests", "t": 1.5, "generation": 2, "node": 3, "rank": 4, "bucket": "b", "region": "us-west-2",
+        "puts": 1, "gets": 2, "sent_bytes": 3, "received_bytes": 4,
+    }  # fmt: skip
