@@ -5,8 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from convoy.config.loader import default_root
-from convoy.storage import StoreUnavailable, open_store
+from convoy.storage import StoreUnavailable, StoreUnfit, open_store
 
 Level = Literal["ok", "note", "warning", "problem"]
 STYLES: dict[Level, str] = {"ok": "green", "note": "dim", "warning": "yellow", "problem": "bold red"}
@@ -131,14 +129,13 @@ def root_folder(root: str) -> Finding:
 
 def root_bucket(root: str) -> Finding:
     """Whether objects can be created in a bucket, and only once: commits depend on it."""
+    from convoy.gang.async_call import BackgroundCall
+
     mend = "check AWS credentials, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL and the bucket's policy"
-    answer: list[str] = []
-    asking = threading.Thread(target=lambda: answer.append(_probe_bucket(root)), daemon=True)
-    asking.start()
-    asking.join(DEADLINE_SECONDS)
-    problem = answer[0] if answer else f"no answer within {DEADLINE_SECONDS} s"
-    if problem:
-        return Finding("root", "problem", f"{root}: {problem}", mend)
+    try:
+        BackgroundCall(root, lambda: open_store(root).prove(), DEADLINE_SECONDS).result()
+    except (StoreUnavailable, StoreUnfit) as error:
+        return Finding("root", "problem", str(error), mend)
     return Finding("root", "ok", f"{root}: creates objects once")
 
 
@@ -200,18 +197,6 @@ def _output(command: list[str], environ: Mapping[str, str]) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _probe_bucket(root: str) -> str:
-    """What is wrong with the bucket; empty: nothing."""
-    name = f"doctor/{uuid.uuid4().hex}"
-    try:
-        store = open_store(root)
-        first, second = store.create(name, b"1"), store.create(name, b"2")
-        store.delete(name)
-    except StoreUnavailable as error:
-        return f"not writable: {error}"
-    return "" if first and not second else "the server lets an object be created twice (it ignores If-None-Match)"
 
 
 def _met(requirement: Requirement) -> bool:
