@@ -28,7 +28,8 @@ from convoy.job.events.registry import (
     WorkerReady,
     encode,
 )
-from convoy.storage import Appender, Store
+from convoy.storage import Store
+from convoy.storage.log import BackgroundLog
 
 CONFIG: dict[str, Any] = RunConfig().model_dump(mode="json")
 TOKENS = 4096
@@ -204,7 +205,7 @@ def value(page: Page, title: str) -> Value:
 def write_log(job: Store, events: Iterable[Event]) -> None:
     """The events where a job's writers put them, with the times they have."""
     with contextlib.ExitStack() as open_:
-        appenders: dict[str, Appender] = {}
+        appenders: dict[str, BackgroundLog] = {}
         for event in events:
             writer = "agent" if event.rank is None else f"rank{event.rank:05d}"
             name = f"events/{event.generation:06d}/{event.node:05d}/{writer}"

@@ -26,7 +26,7 @@ from convoy.display.page import Column, Page, columns
 from convoy.display.terminal import show
 from convoy.job.heartbeat import check_not_live
 from convoy.job.lineage import CommitRef, History, lineage, on_branch
-from convoy.storage import Store
+from convoy.storage import Store, is_shared
 
 URI = click.argument("uri")
 STEP = click.option("--step", type=int, default=None, help="Only the checkpoint of this step that counts.")
@@ -221,8 +221,6 @@ def _check_first(store: Store, history: History) -> None:
 
 
 def _place(uri: str) -> str:
-    from convoy.storage import is_shared
-
     return uri.rstrip("/") if is_shared(uri) else str(Path(uri.removeprefix("file://")).resolve())
 
 

@@ -42,12 +42,6 @@ def locate(model: type[BaseModel], location: Sequence[int | str]) -> tuple[Keys,
     return tuple(keys), inside
 
 
-def field_at(model: type[BaseModel], location: Sequence[int | str]) -> FieldInfo | None:
-    """The field a pydantic error's location lies in."""
-    keys, inside = locate(model, location)
-    return _field(inside, keys[-1]) if keys else None
-
-
 def leaves(model: type[BaseModel], above: Keys = ()) -> Iterator[Keys]:
     """Every key that holds a plain value, as a path from the top; of unions those of every class."""
     for name, field in model.model_fields.items():
@@ -231,7 +225,8 @@ def one_of(name: str, choices: Sequence[str]) -> str:
 
 def _form(problem: Any, model: type[BaseModel]) -> str:
     """What the field's docstring says up to its first semicolon: a regular expression helps nobody."""
-    field = field_at(model, problem["loc"])
+    keys, inside = locate(model, problem["loc"])
+    field = _field(inside, keys[-1])
     described = field.description if field and field.description else problem["ctx"]["pattern"]
     return str(described).split(";")[0].replace("`", "")
 

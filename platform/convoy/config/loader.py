@@ -38,7 +38,10 @@ def read_overrides(text: str) -> Tree:
                 f"override {yaml_value(word)!r}: must have the form key=value, e.g. train.steps=200; "
                 "quote values with spaces"
             )
-        tree = _laid_over(tree, _nested(*_preset_key(keys, _parse_value(key, value))))
+        parsed = _parse_value(key, value)
+        if keys == ("model",) and isinstance(parsed, str):
+            keys = ("model", "preset")
+        tree = _laid_over(tree, _nested(keys, parsed))
     return with_preset(tree)
 
 
@@ -113,10 +116,6 @@ def config_file(name: str, kind: str) -> Path:
     if name not in presets:
         raise ConfigError(f"{name}: no such file, and no preset of {folder}; {nearest(name, presets)}")
     return folder / f"{name}.yaml"
-
-
-def _preset_key(keys: Keys, value: Any) -> tuple[Keys, Any]:
-    return (("model", "preset"), value) if keys == ("model",) and isinstance(value, str) else (keys, value)
 
 
 def with_preset(tree: Tree) -> Tree:

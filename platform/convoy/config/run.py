@@ -94,7 +94,9 @@ class RunConfig(Frozen):
             if ranks > 1 and train.compile:
                 raise ValueError(f"parallel.{name} = {ranks}: must be 1 with train.compile = true")
         if isinstance(model, TransformerConfig):
-            _check_heads(model, self.parallel.tensor)
+            for name, size in model.split_sizes.items():
+                if size % self.parallel.tensor:
+                    raise ValueError(f"parallel.tensor = {self.parallel.tensor}: must divide model.{name}, {size}")
             if self.parallel.pipeline > 1:
                 self._check_stages(model, self.parallel.pipeline)
         return self
@@ -109,12 +111,6 @@ class RunConfig(Frozen):
             raise ValueError(f"{must} 1 with model.init_from = {model.init_from}")
         if (length := self.evaluation.sample_tokens) and self.evaluation.prompts:
             raise ValueError(f"{must} 1 with evaluation.sample_tokens = {length}, which may be 0")
-
-
-def _check_heads(model: TransformerConfig, ranks: int) -> None:
-    for name, size in model.split_sizes.items():
-        if size % ranks:
-            raise ValueError(f"parallel.tensor = {ranks}: must divide model.{name}, {size}")
 
 
 def tokenizer_vocabulary(data: DataConfig) -> int | None:

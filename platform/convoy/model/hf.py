@@ -109,7 +109,7 @@ def _write_weights(
         (folder / name).chmod((folder / "config.json").stat().st_mode)  # safetensors makes it readable by us alone
         weight_map.update(dict.fromkeys(tensors, name))
     if len(groups) > 1:
-        total = sum(_bytes(state_dict[pair.ours]) for pair in pairs)
+        total = sum(state_dict[pair.ours].nbytes for pair in pairs)
         _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
@@ -119,17 +119,13 @@ def _grouped(
     groups: list[list[Correspondence]] = [[]]
     filled = 0
     for pair in pairs:
-        size = _bytes(state_dict[pair.ours])
+        size = state_dict[pair.ours].nbytes
         if groups[-1] and filled + size > max_file_bytes:
             groups.append([])
             filled = 0
         groups[-1].append(pair)
         filled += size
     return groups
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _write_tokenizer(folder: Path, config: TransformerConfig, tokenizer_json: Path, eos_id: int | None) -> None:

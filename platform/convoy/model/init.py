@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from convoy.config.errors import ConfigError
-from convoy.config.model import TransformerConfig
 from convoy.model.block import Rows
 from convoy.model.families import block_of
 from convoy.model.transformer import Transformer
@@ -40,7 +39,8 @@ def initialise(model: Transformer, seed: int, drawn_on: torch.device | None = No
     parameters are kept; None: the device that computes with them.
     Source: GPT-2 (Radford et al. 2019), section 2.3.
     """
-    rows, residual = row_orders(model), _residual_projections(model.config)
+    rows, matrices = row_orders(model), block_of(model.config).matrices
+    residual = tuple(f".{matrix.name}.weight" for matrix in matrices if matrix.split == "columns")
     for name, parameter in parameter_names(model):
         device = drawn_on or _computing(parameter)
         std = model.config.init_std / (math.sqrt(2 * model.config.n_layers) if name.endswith(residual) else 1.0)
@@ -88,11 +88,6 @@ def _plain(name: str) -> str:
 def _computing(parameter: Tensor) -> torch.device:
     """Of a mesh, its devices: shards of parameters may be kept in host memory."""
     return torch.device(parameter.device_mesh.device_type) if isinstance(parameter, DTensor) else parameter.device
-
-
-def _residual_projections(config: TransformerConfig) -> tuple[str, ...]:
-    """How the names of those weights end."""
-    return tuple(f".{matrix.name}.weight" for matrix in block_of(config).matrices if matrix.split == "columns")
 
 
 def _initial_values(name: str, parameter: Tensor, std: float, seed: int, device: torch.device) -> Tensor:

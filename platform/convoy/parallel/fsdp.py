@@ -82,18 +82,14 @@ def prepared_blocks(
 
     fullgraph: each block can be compiled without a break.
     """
-    for block in _blocks(model):
+    blocks: Any = model.blocks
+    for block in list(dict.fromkeys(_flat(blocks))):
         wrapped = recomputed(block, train.activation_checkpointing)
         if wrapped is not block:
             _replace(model, block, wrapped)
         if train.compile:
             wrapped.compile(fullgraph=fullgraph)
         yield block, wrapped
-
-
-def _blocks(model: nn.Module) -> list[nn.Module]:
-    blocks: Any = model.blocks
-    return list(dict.fromkeys(_flat(blocks)))
 
 
 def _flat(blocks: Iterable[nn.Module]) -> Iterator[nn.Module]:

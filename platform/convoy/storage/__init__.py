@@ -1,10 +1,9 @@
 """Named objects under one URI, on a POSIX path or on S3. Imports neither torch nor metaflow."""
 
-from convoy.storage.base import Appender, ObjectInfo, ObjectMissing, Store, StoreUnavailable, StoreUnfit
+from convoy.storage.base import ObjectInfo, ObjectMissing, Store, StoreUnavailable, StoreUnfit
 from convoy.storage.uri import is_shared, open_store
 
 __all__ = [
-    "Appender",
     "ObjectInfo",
     "ObjectMissing",
     "Store",

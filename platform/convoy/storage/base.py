@@ -7,9 +7,12 @@ as a `Component`, and a store refuses every other name once more.
 
 import uuid
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import AfterValidator
+
+if TYPE_CHECKING:
+    from convoy.storage.log import BackgroundLog
 
 
 class ObjectMissing(KeyError):
@@ -38,23 +41,6 @@ class ObjectInfo:
 
 FLUSH_SECONDS = 60.0
 """A storage that has not taken a log by then is out of reach."""
-
-
-class Appender(Protocol):
-    """A log that one writer appends to. A thread writes it: `append` never waits for the storage, nor fails by it."""
-
-    def append(self, line: bytes) -> None:
-        """Add one line (without its newline). It is kept, and tried again, while the storage does not take it."""
-
-    def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
-        """Return when every line appended so far is durable and visible. Raises StoreUnavailable at an error, or when
-        that takes longer; the lines are kept."""
-
-    def close(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
-        """Flush, and release what the appender holds. After StoreUnavailable it is still open."""
-
-    def take_dropped(self) -> int:
-        """How many lines were lost since the last call, because too many waited; 0 while the storage is away."""
 
 
 class Store(Protocol):
@@ -123,7 +109,7 @@ class Store(Protocol):
     def delete(self, name: str) -> None:
         """Remove the object; no error if it is absent."""
 
-    def appender(self, prefix: str) -> Appender:
+    def appender(self, prefix: str) -> "BackgroundLog":
         """A log at `prefix`.jsonl, or on object stores in numbered immutable segments below `prefix`/."""
 
 
@@ -175,12 +161,8 @@ def _component(text: str) -> str:
     return text
 
 
-def _component_or_empty(text: str) -> str:
-    return _component(text) if text else text
-
-
 Component = Annotated[str, AfterValidator(_component)]
 """A field that becomes one component of a name, in an object that is read from a store."""
 
-OptionalComponent = Annotated[str, AfterValidator(_component_or_empty)]
+OptionalComponent = Annotated[str, AfterValidator(lambda text: text and _component(text))]
 """The same, where empty text stands for none."""

@@ -37,7 +37,8 @@ class Sink(Protocol):
 
 
 class BackgroundLog:
-    """An Appender. Lines that the storage refuses are tried again, in order, for as long as the process lives."""
+    """A log that one writer appends to: `append` neither waits for the storage nor fails by it. Lines that the storage
+    refuses are tried again, in order, for as long as the process lives."""
 
     def __init__(self, sink: Sink, name: str, gather_seconds: float = 0.0) -> None:
         """name: for errors. gather_seconds: lines are gathered for so long and written together."""
@@ -56,6 +57,7 @@ class BackgroundLog:
         self._thread.start()
 
     def append(self, line: bytes) -> None:
+        """Add one line, without its newline."""
         with self._changed:
             if self._closed:
                 raise ValueError(f"{self._name}: the log is closed")
@@ -67,6 +69,8 @@ class BackgroundLog:
                 self._changed.notify_all()
 
     def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
+        """Return when every line appended so far is durable and visible. Raises StoreUnavailable at an error, or when
+        that takes longer; the lines are kept."""
         with self._changed:
             if self._closed:
                 return
@@ -80,6 +84,7 @@ class BackgroundLog:
                 raise self._error
 
     def close(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
+        """Flush, and release what the log holds. After StoreUnavailable it is still open."""
         self.flush(timeout_seconds)
         with self._changed:
             self._closed = True
@@ -87,6 +92,7 @@ class BackgroundLog:
         self._thread.join(timeout_seconds)
 
     def take_dropped(self) -> int:
+        """Lines lost since the last call, because too many waited; 0 while the storage is away."""
         with self._changed:
             if self._behind:
                 return 0
