@@ -9,14 +9,13 @@ from convoy.config.loader import read_overrides
 from convoy.config.model import TransformerConfig
 from convoy.model.build import build_model
 from convoy.model.counts import (
-    embedding_parameter_count,
     flops_per_token,
     forward_flops_per_token,
     mfu,
     parameter_count,
 )
 from convoy.model.transformer import Transformer
-from tests.model.models import FORMS, GPT2, LLAMA
+from tests.model.models import GPT2, LLAMA
 
 PUBLISHED = {
     "gpt2-124m": 124_439_808,
@@ -53,12 +52,6 @@ def test_the_closed_form_holds_for_every_mixture(norm: str, positions: str, mlp:
     changes = {"norm": norm, "positions": positions, "mlp": mlp, "bias": bias, "tied_embeddings": tied}
     config = TransformerConfig.model_validate({**GPT2.model_dump(), **changes, "n_kv_heads": 2, "d_ff": 40})
     assert parameter_count(config) == counted_on_meta(config)
-
-
-@pytest.mark.parametrize("config", FORMS.values(), ids=FORMS)
-def test_embedding_parameters_are_those_of_the_embed_module(config: TransformerConfig) -> None:
-    embed = Transformer(config).embed
-    assert embedding_parameter_count(config) == sum(parameter.numel() for parameter in embed.parameters())
 
 
 def test_forward_flops_are_what_pytorch_counts_in_the_matmuls() -> None:
