@@ -89,13 +89,6 @@ def test_money_and_units() -> None:
     assert formatting.bandwidth(1.5e9) == "1.50 GB/s"
 
 
-def test_a_range_names_its_unit_once_and_one_figure_if_both_ends_are_written_alike() -> None:
-    assert formatting.between([3e9, 1e9, 2e9], formatting.size) == "1.00 to 3.00 GB"
-    assert formatting.between([1e6, 2e9], formatting.size) == "1.00 MB to 2.00 GB"
-    assert formatting.between([1e9, 1.0001e9], formatting.size) == "1.00 GB"
-    assert formatting.between([]) == ""
-
-
 def test_long_durations_are_days_and_years() -> None:
     day = 86400
     assert formatting.long_duration(90) == "1 m 30 s"

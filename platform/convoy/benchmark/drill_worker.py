@@ -7,7 +7,7 @@ nothing else. It writes a file for each drill as soon as the drill has ended.
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -93,10 +93,10 @@ def drilled_config(nodes: int) -> RunConfig:
 
 def samples_of(trials: Sequence[TrialResult]) -> dict[str, tuple[float, ...]]:
     """Seconds of the trials that have the figure, in their order."""
+    fields = {DETECTED: "detected_s", RECOVERED: "recovered_s", BEYOND: "beyond_s"}
     samples = {
-        DETECTED: _present(trial.detected_s for trial in trials),
-        RECOVERED: _present(trial.recovered_s for trial in trials),
-        BEYOND: _present(trial.beyond_s for trial in trials),
+        name: tuple(seconds for trial in trials if (seconds := getattr(trial, field)) is not None)
+        for name, field in fields.items()
     }
     return {name: seconds for name, seconds in samples.items() if seconds}
 
@@ -118,10 +118,6 @@ def values_of(trials: Sequence[TrialResult]) -> dict[str, float]:
         values.TARGET_RECOVERED_SECONDS: max((trial.target_recovered_s or 0.0 for trial in trials), default=0.0),
     }
     return {name: float(value) for name, value in counts.items()} | {name: s for name, s in targets.items() if s}
-
-
-def _present(figures: Iterable[float | None]) -> tuple[float, ...]:
-    return tuple(figure for figure in figures if figure is not None)
 
 
 if __name__ == "__main__":

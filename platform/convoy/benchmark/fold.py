@@ -105,7 +105,12 @@ def _place(figures: CaseFigures) -> tuple[bool, float, str]:
 def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
     """A case's own figures, and those against its baseline where the group has that."""
     measured = case.status == "measured"
-    alone = CaseFigures(
+    base = group.get(case.baseline or "")
+    comparison: dict[str, Any] = {}
+    if measured and case.baseline is not None:
+        missing = {"not_compared": f"{case.baseline} is not among the results"}
+        comparison = missing if base is None else _compared_with(case, base)
+    return CaseFigures(
         name=case.name,
         baseline=case.baseline,
         status=case.status,
@@ -121,27 +126,19 @@ def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
         parts=median_parts(case),
         values=case.values,
         not_measured=case.not_measured,
+        **comparison,
     )
-    if case.baseline is None or not measured:
-        return alone
-    base = group.get(case.baseline)
-    if base is None:
-        return alone.model_copy(update={"not_compared": f"{case.baseline} is not among the results"})
-    return alone.model_copy(update=_compared_with(case, base))
 
 
-def _compared_with(case: Case, base: Case) -> dict[str, object]:
+def _compared_with(case: Case, base: Case) -> dict[str, Any]:
     faster, why = compared(speedup, case, base)
-    dearer, _ = compared(cpu_ratio, case, base)
     losses, difference = _losses(case, base)
-    ratio = None
-    if case.memory_peak_bytes is not None and base.memory_peak_bytes:
-        ratio = case.memory_peak_bytes / base.memory_peak_bytes
+    peak, other = case.memory_peak_bytes, base.memory_peak_bytes
     return {
         "speedup": faster,
-        "cpu_ratio": dearer,
+        "cpu_ratio": compared(cpu_ratio, case, base)[0],
         "not_compared": why,
-        "memory_ratio": ratio,
+        "memory_ratio": peak / other if peak is not None and other else None,
         "losses": losses,
         "loss_difference": difference,
     }

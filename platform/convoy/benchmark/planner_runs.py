@@ -47,17 +47,14 @@ class NoRun(ValueError):
 
 def own_runs(cases: Sequence[Case]) -> OwnRuns:
     """The runs among the cases, in their order."""
-    rows, left_out, machines = [], [], []
+    rows, left_out = [], []
     for case in cases:
         try:
-            row = _run(case)
+            rows.append(_run(case))
         except NoRun as error:
             left_out.append(LeftOut(case.key, str(error)))
-            continue
-        rows.append(row)
-        if row.workload.machine.measured is not None:
-            machines.append(row.workload.machine.measured)
-    return OwnRuns(tuple(rows), tuple(left_out), tuple(machines))
+    machines = [row.workload.machine.measured for row in rows]
+    return OwnRuns(tuple(rows), tuple(left_out), tuple(each for each in machines if each is not None))
 
 
 def workload_of(
@@ -85,10 +82,6 @@ def _run(case: Case) -> MeasuredRun:
     seconds = step_seconds(case)
     if seconds is None:
         raise NoRun(f"{len(case.blocks)} blocks: at least {FEWEST} needed")
-    return _measured(case, plan, seconds.estimate)
-
-
-def _measured(case: Case, plan: Predicted, seconds: float) -> MeasuredRun:
     try:
         job = _job(RunConfig.model_validate(case.config), plan)
         step_time(job)  # or why there is none
@@ -103,7 +96,7 @@ def _measured(case: Case, plan: Predicted, seconds: float) -> MeasuredRun:
         source=source_of(case),
         workload=job,
         kernels=Kernels(),
-        tokens_per_second=job.tokens_per_step / job.ranks / seconds,
+        tokens_per_second=job.tokens_per_step / job.ranks / seconds.estimate,
     )
 
 
@@ -154,9 +147,5 @@ def typical(machines: Sequence[MeasuredMachine]) -> tuple[MeasuredMachine, ...]:
     for each in machines:
         key = (each.device, each.kind, each.dtype, each.threads, each.ranks)
         alike.setdefault(key, []).append(each)
-    return tuple(_median(alike[key]) for key in alike)
-
-
-def _median(machines: Sequence[MeasuredMachine]) -> MeasuredMachine:
-    rate = statistics.median_low(each.matmul_flops for each in machines)
-    return next(each for each in machines if each.matmul_flops == rate)
+    rates = {key: statistics.median_low(each.matmul_flops for each in kind) for key, kind in alike.items()}
+    return tuple(next(each for each in alike[key] if each.matmul_flops == rate) for key, rate in rates.items())

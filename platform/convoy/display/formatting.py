@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -169,14 +169,6 @@ def quartiles(figure: "Spread", form: Form = significant) -> str:
     """`IQR 1.2 to 1.4, n = 30`, each bound written by `form`; the unit is written once."""
     low, high = form(figure.q1), form(figure.q3)
     return f"IQR {_split(low, high)[0]} to {high}, n = {figure.n:,}"
-
-
-def between(values: Iterable[float], form: Form = significant) -> str:
-    """From the least to the greatest, as `60.1 to 62.0 GFLOP/s`; one figure if both are written alike, or none."""
-    if not (figures := list(values)):
-        return ""
-    low, high = form(min(figures)), form(max(figures))
-    return high if low == high else f"{_split(low, high)[0]} to {high}"
 
 
 def _split(low: str, high: str) -> tuple[str, str]:

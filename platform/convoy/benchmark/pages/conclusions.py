@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, trains_one_model, verdict
+from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Verdict, trains_one_model, verdict
 from convoy.benchmark.pages.headline import hardware_of, main_case
 from convoy.display import formatting
 from convoy.display.page import Text
@@ -44,17 +44,16 @@ def rounds_to_decide(ratio: Interval) -> int | None:
 
 def _faster(group: GroupFigures, of: str) -> Sequence[str]:
     base, compared = _compared(group)
-    faster = [case for case, ratio in compared if verdict(ratio) == "more"]
+    faster = _names(compared, "more")
     if not compared:
         return ()
-    names = f"{_names(faster)} {'is' if len(faster) == 1 else 'are'}" if faster else "no other case is"
+    names = f"{_listed(faster)} {'is' if len(faster) == 1 else 'are'}" if faster else "no other case is"
     return [f"{of}, {names} faster than {base} beyond doubt."]
 
 
 def _slower(group: GroupFigures) -> Sequence[str]:
-    _, compared = _compared(group)
-    slower = [case for case, ratio in compared if verdict(ratio) == "less"]
-    return [f"Slower beyond doubt: {_names(slower)}."] if slower else ()
+    slower = _names(_compared(group)[1], "less")
+    return [f"Slower beyond doubt: {_listed(slower)}."] if slower else ()
 
 
 def _undecided(group: GroupFigures) -> Sequence[str]:
@@ -88,15 +87,22 @@ def _refused(report: BenchReport) -> Sequence[str]:
 
 def _compared(group: GroupFigures) -> tuple[str, list[tuple[CaseFigures, Interval]]]:
     """The case that most others are compared with, and those, the fastest first."""
-    cases = [case for case in group.cases if trains_one_model(case) and case.speedup is not None]
     base = next((case.name for case in group.cases if case.baseline is None), "")
-    pairs = [(case, case.speedup) for case in cases if case.speedup is not None and case.baseline == base]
+    pairs = [
+        (case, case.speedup)
+        for case in group.cases
+        if trains_one_model(case) and case.speedup is not None and case.baseline == base
+    ]
     return base, sorted(pairs, key=lambda pair: -pair[1].estimate)
 
 
-def _names(cases: Sequence[CaseFigures]) -> str:
-    """`bf16 (1.68×) and baseline (1.10×)`."""
-    return _listed([f"{c.name} ({formatting.ratio(c.speedup).partition(' ')[0]})" for c in cases if c.speedup])
+def _names(compared: Sequence[tuple[CaseFigures, Interval]], result: Verdict) -> list[str]:
+    """`bf16 (1.68×)` of each case with that result."""
+    return [
+        f"{case.name} ({formatting.ratio(ratio).partition(' ')[0]})"
+        for case, ratio in compared
+        if verdict(ratio) == result
+    ]
 
 
 def _listed(names: Sequence[str]) -> str:

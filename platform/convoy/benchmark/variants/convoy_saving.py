@@ -97,9 +97,8 @@ class Saving(Ours):
         stall = slowest(save.timing.call + save.timing.joined, self._ranks)
         durable = slowest(commit.created - self._began_at if commit is not None else 0.0, self._ranks)
         if FIRST_STALL_SECONDS not in self.values:
-            saved_bytes = slowest(float(commit.bytes) if commit is not None else 0.0, self._ranks)
             first = stall + slowest(self._start_seconds, self._ranks)
-            self.values |= {FIRST_STALL_SECONDS: first, SAVED_BYTES: saved_bytes}
+            self.values |= {FIRST_STALL_SECONDS: first, SAVED_BYTES: self._bytes(commit)}
         else:
             self.samples[STALL].append(stall)
             self.samples[DURABLE].append(durable)
@@ -149,7 +148,7 @@ class Saving(Ours):
 
         saved = slowest_seconds(save, self._ranks)
         (commit,) = commits
-        self.values[REST_BYTES] = slowest(float(commit.bytes) if commit is not None else 0.0, self._ranks)
+        self.values[REST_BYTES] = self._bytes(commit)
         passed()
         self._drop_caches()
         candidates = [(commit.ref, [0])] if commit is not None else None
@@ -167,6 +166,10 @@ class Saving(Ours):
         if outcome.error is not None:
             raise CheckpointError(f"{outcome.failure}: {outcome.error}")
         return outcome.commit if self._ranks.first else None
+
+    def _bytes(self, commit: Commit | None) -> float:
+        """On all ranks those of rank 0's commit."""
+        return slowest(float(commit.bytes) if commit is not None else 0.0, self._ranks)
 
     def _opened(self, name: str, state: Callable[[], Mapping[str, Any]], pace: float | None) -> tuple[Store, Saver]:
         """A job at a place below ours. pace: in 10^6 bytes per second and rank; None: as fast as the storage takes."""
