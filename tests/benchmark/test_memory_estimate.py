@@ -87,15 +87,11 @@ DEEP = {"n_layers": 200, "n_heads": 4, "tied_embeddings": False}
     ("ranks", "parallel", "train", "bytes_per_parameter"),
     [
         (4, {}, {}, 16 / 4),
-        (1, {}, {}, 16),
         (4, {"reshard_after_forward": False}, {}, 12 / 4 + 2),
-        (4, {"reshard_after_forward": False}, {"param_dtype": "fp32"}, 12 / 4 + 4),
         (4, {"reshard_after_forward": False}, {"micro_batch": 2}, 12 / 4 + 2 + 4 / 4),
-        (4, {"reduce_every_pass": False}, {"micro_batch": 2}, 12 / 4 + 4),
         (4, {"strategy": "hsdp", "shard_size": 2}, {}, 16 / 2),
         (4, {"strategy": "ddp"}, {}, 16),
         (4, {"strategy": "ddp", "reshard_after_forward": False}, {"micro_batch": 2}, 12 + 2 + 4),
-        (4, {"tensor": 2}, {}, 16 / 4),
         (4, {"pipeline": 2}, {"micro_batch": 4}, 12 / 4 + (2 + 4) / 2),
     ],
 )

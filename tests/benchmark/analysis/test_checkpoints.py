@@ -32,8 +32,6 @@ def test_what_a_save_costs_is_its_block_less_the_block_beside_it() -> None:
         (28e9, 4, None, None, 7.0, "the writers"),
         (28e9, 4, 3.5e9, None, 8.0, "the storage that was bought"),
         (28e9, 4, 3.5e9, 2e9, 14.0, "the network of the machines"),
-        (52e9, 4, 100e9, 100e9, 13.0, "the writers"),
-        (120e9, 32, 12e9, 50e9, 10.0, "the storage that was bought"),
     ],
 )
 def test_the_slowest_decides(
@@ -78,8 +76,3 @@ def test_the_page_says_what_is_measured_and_what_is_predicted() -> None:
     assert "| 120 GB | save | 1 m 00 s | the measured rate of a writer, 2.00 GB/s |" in page
     assert "Predicted, not measured" in page
     assert "first\\_save" not in page  # nothing is told twice, as a further figure
-
-
-def test_without_the_suite_there_is_no_section() -> None:
-    page = to_markdown(benchmark_page([case.model_copy(update={"suite": "throughput"}) for case in saves()]))
-    assert "Saves and restores" not in page

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.analysis.cost import seconds_to_train
 from convoy.benchmark.analysis.model import CostFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
 from convoy.catalog.prices import SHIPPED, Observed, PriceBook, PriceList
-from convoy.stats.interval import Interval
 from tests.benchmark.cases import (
     GPU_CONFIG,
     GPUS,
@@ -55,11 +53,6 @@ def test_a_model_that_was_changed_so_that_it_can_be_cut_is_not_costed() -> None:
 def on_spot(cases: list[Case]) -> list[Case]:
     cluster = {"region": "us-east-1", "market": "spot"}
     return [case.model_copy(update={"config": {**GPU_CONFIG, "cluster": cluster}}) for case in cases]
-
-
-def test_the_configured_market_is_told() -> None:
-    assert [cost.market for cost in _costs(on_spot(strategies()))] == ["spot"]
-    assert [cost.market for cost in _costs(strategies())] == [None]
 
 
 def test_independent_jobs_are_no_training_of_one_model() -> None:
@@ -119,7 +112,3 @@ def test_why_there_is_no_cost_is_told() -> None:
 
 def test_what_was_not_measured_costs_nothing() -> None:
     assert _costs([a_case(status="failed", blocks=()), a_case("none", tokens_per_step=0)]) == ()
-
-
-def test_training_takes_tokens_over_the_rate() -> None:
-    assert seconds_to_train(1e12, Interval(estimate=1e6, low=9e5, high=1.1e6, n=20)) == 1e6

@@ -71,11 +71,3 @@ def test_the_page_tells_each_case_and_from_what_it_was_predicted() -> None:
                   "measurements of the machine and constants of the calibration of 2026-11-23: 127 runs",
                   "not Convoy's own step", "800 MB | 800 MB | 0.0 % |"):  # fmt: skip
         assert words in page, words
-
-
-def test_the_same_cases_in_any_order_give_the_same_page() -> None:
-    assert to_markdown(benchmark_page(cases())) == to_markdown(benchmark_page(cases()[::-1]))
-
-
-def test_old_results_are_read_without_it() -> None:
-    assert Case.model_validate(a_case().model_dump(exclude={"predicted"})).predicted is None

@@ -64,9 +64,6 @@ def test_another_machine_is_no_reference() -> None:
     found = _at([other, _of("n4", "weak", 1.0, 4, 2048, **{values.WEAK: 1})], "weak", 4)
     assert found.efficiency is None
     assert found.why == "hardware.device: AMD EPYC 7R13 and Xeon"
-
-
-def test_without_one_rank_there_is_no_efficiency() -> None:
     found = _at([_of("n4", "weak", 1.0, 4, 2048, **{values.WEAK: 1})], "weak", 4)
     assert (found.efficiency, found.why) == (None, "the fewest ranks were not measured")
 

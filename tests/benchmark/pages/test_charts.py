@@ -37,7 +37,7 @@ def test_words_beside_the_longest_row_have_room() -> None:
     assert 3.3 < short[1] < long[1]
 
 
-@pytest.mark.parametrize("values", [(2.0, 3.0), (0.2, 0.3), (0.5, 2.0), (1.0, 1.0)])
+@pytest.mark.parametrize("values", [(2.0, 3.0), (0.2, 0.3), (1.0, 1.0)])
 def test_the_line_at_one_is_in_the_chart_on_whichever_side_the_ratios_lie(values: tuple[float, float]) -> None:
     chart = ratios("Speedup", [_row(str(value), value) for value in values], "×")
     (x,) = _x(chart.spec)

@@ -25,8 +25,6 @@ def a_collective(operation: Operation, n_bytes: int = 10**9, ranks: int = 8, sec
         ("all_reduce", 8, 35e9),
         ("all_gather", 8, 17.5e9),
         ("reduce_scatter", 8, 17.5e9),
-        ("all_reduce", 2, 20e9),
-        ("all_gather", 2, 10e9),
         ("all_reduce", 64, 39.375e9),
         ("all_gather", 1, 0.0),
     ],
@@ -45,10 +43,8 @@ def test_a_case_keeps_them_as_values() -> None:
     assert list(from_values(values | {"weak": 1.0}, 8)) == kept
 
 
-@pytest.mark.parametrize(
-    "lost", ["collective.all_gather.1000000000.low", "collective.all_gather.1000000000.n"], ids=["low", "n"]
-)
-def test_what_is_not_whole_is_passed_over(lost: str) -> None:
+def test_what_is_not_whole_is_passed_over() -> None:
     values = as_values(a_collective("all_gather"))
-    assert from_values({name: value for name, value in values.items() if name != lost}, 8) == ()
+    del values["collective.all_gather.1000000000.low"]
+    assert from_values(values, 8) == ()
     assert from_values({"collective.all_gather.x.seconds": 1.0, "collective.all_gather.seconds": 1.0}, 8) == ()

@@ -29,7 +29,8 @@ def test_a_rate_is_tokens_over_seconds_of_blocks() -> None:
     assert rate.n == 20
 
 
-def test_few_blocks_have_no_rate() -> None:
+def test_few_blocks_and_cases_that_failed_have_no_rate() -> None:
+    assert tokens_per_second(a_case(status="failed")) is None
     assert tokens_per_second(a_case(n=5)) is None
     assert share_of_matmul(a_case(n=5)) is None
 
@@ -84,10 +85,6 @@ def test_losses_tell_whether_the_same_was_computed() -> None:
     assert losses_agree(a_case(losses=(8.3,)), base, 1e-5)
     with pytest.raises(NotComparableError, match="no losses"):
         losses_agree(a_case(losses=()), base, 1e-5)
-
-
-def test_a_case_that_failed_has_no_rate_even_with_blocks() -> None:
-    assert tokens_per_second(a_case(status="failed")) is None
 
 
 def test_what_has_no_tokens_or_no_cpu_time_is_not_compared() -> None:
@@ -151,9 +148,3 @@ def test_the_share_is_the_exposed_time_of_the_median_step() -> None:
     exposed = exposed_seconds(list(zip(own.blocks, reference.blocks, strict=True)))
     assert exposed == pytest.approx(0.85 - 0.43)
     assert sync_share(own, reference).estimate == pytest.approx(exposed / 0.85)
-
-
-def test_what_was_refused_is_told_before_which_gang_it_was_not_in() -> None:
-    later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=1)})
-    with pytest.raises(NotComparableError, match="refused: needs 80 GB"):
-        speedup(a_case(), a_case("baseline", status="refused", reason="needs 80 GB", blocks=(), provenance=later))

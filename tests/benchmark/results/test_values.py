@@ -2,7 +2,7 @@
 
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.fingerprint import fingerprint
-from convoy.benchmark.results.values import STALL, sample, sample_of
+from convoy.benchmark.results.values import sample
 from tests.benchmark.cases import a_case
 
 
@@ -11,16 +11,6 @@ def test_six_make_an_interval_and_fewer_a_range() -> None:
     assert (few.median, few.low, few.high, few.n, few.is_interval) == (2.0, 1.0, 3.0, 3, False)
     assert (enough.median, enough.n, enough.is_interval) == (3.5, 6, True)
     assert 1.0 <= enough.low < 3.5 < enough.high <= 6.0
-
-
-def test_none_is_none() -> None:
-    assert sample(()) is None
-    assert sample_of(a_case(), STALL) is None
-
-
-def test_they_come_back_from_a_file() -> None:
-    case = a_case(samples={STALL: (0.1, 0.2)})
-    assert Case.model_validate_json(case.model_dump_json()) == case
 
 
 def test_a_file_of_before_there_were_samples_is_read() -> None:

@@ -19,7 +19,7 @@ from convoy.benchmark.memory_estimate import memories
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
 from convoy.benchmark.results.values import MEMORY_PARTS, STATE_BYTES
-from convoy.benchmark.suites.peers import PEERS, variants_of, without_missing_packages
+from convoy.benchmark.suites.peers import PEERS, variants_of
 from convoy.benchmark.variants.build import engine
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.peer import Peer
@@ -163,11 +163,6 @@ def test_a_library_that_is_not_here_is_refused_before_the_gang_starts(
         assert case.reason == "deepspeed is not installed: pip install 'metaflow-convoy[peers]'"
     assert "DeepSpeed ZeRO-1: deepspeed is not installed: pip install 'metaflow-convoy[peers]'" in lines
     assert ran.failure == ""
-
-
-def test_a_group_with_all_its_packages_stays_as_it_is(tmp_path: Path) -> None:
-    group = a_group(str(tmp_path), VariantSpec(name="ours"), *variants_of(LIBRARIES), suite="strategies")
-    assert without_missing_packages(group) == group
 
 
 def told_apart(rank: int, path: str, group: Group) -> str:
