@@ -2,15 +2,24 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import BaseModel
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Block, Case, Hardware, Provenance
 from convoy.benchmark.results.values import BEYOND, DETECTED, DURABLE, RECOVERED, RESTORE, SAVE, STALL
 from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.benchmark import CampaignConfig
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def replaced(model: M, **changes: Any) -> M:
+    """A copy with other values."""
+    return model.model_copy(update=changes)
+
 
 HARDWARE = Hardware(
     device="AMD EPYC 7R13", nodes=1, ranks=2, threads=1, cores=2, memory_bytes=24 * 10**9, matmul_tflops=0.1
@@ -67,18 +76,17 @@ def a_case(name: str = "ours", seconds: float = 0.5, n: int = 20, seed: int = 0,
     return Case(**(facts | changed))
 
 
-GPUS = HARDWARE.model_copy(
-    update={
-        "device": "NVIDIA A100-SXM4-40GB",
-        "nodes": 4,
-        "ranks": 32,
-        "threads": 12,
-        "cores": 96,
-        "memory_bytes": 1_236_950_581_248,
-        "instance_type": "p4d.24xlarge",
-        "peak_tflops": 312.0,
-        "matmul_tflops": 260.0,
-    }
+GPUS = replaced(
+    HARDWARE,
+    device="NVIDIA A100-SXM4-40GB",
+    nodes=4,
+    ranks=32,
+    threads=12,
+    cores=96,
+    memory_bytes=1_236_950_581_248,
+    instance_type="p4d.24xlarge",
+    peak_tflops=312.0,
+    matmul_tflops=260.0,
 )
 """Four machines with a price."""
 
@@ -105,7 +113,7 @@ def throughput() -> list[Case]:
     beside: dict[str, Any] = {"baseline": "ours"}
     parts = {"data": 0.01, "forward": 0.15, "backward": 0.25, "optimizer": 0.05, "exchange": 0.02}
     ours = a_case("ours", 0.5, seed=1, baseline=None)
-    ours = ours.model_copy(update={"blocks": tuple(b.model_copy(update={"parts": parts}) for b in ours.blocks)})
+    ours = replaced(ours, blocks=tuple(replaced(b, parts=parts) for b in ours.blocks))
     return [
         ours,
         a_case("baseline", 1.0, seed=2, baseline="ours", memory_peak_bytes=1_600_000_000),
@@ -116,9 +124,9 @@ def throughput() -> list[Case]:
 
 def scaling() -> list[Case]:
     """One rank at 1,024 tokens per second, two at 1,843 (weak, 90 %) and 1,638 (strong, 80 %), two jobs at 1,946."""
-    one = HARDWARE.model_copy(update={"ranks": 1})
+    one = replaced(HARDWARE, ranks=1)
     shared: dict[str, Any] = {"suite": "scaling", "group": "n2", "baseline": None}
-    jobs = HARDWARE.model_copy(update={"jobs": 2})
+    jobs = replaced(HARDWARE, jobs=2)
     communication = {
         values.COMMUNICATION_SECONDS: 0.05,
         values.NETWORK_BYTES: 14.4e6,
@@ -165,19 +173,16 @@ def whole() -> list[Case]:
     """All suites, and what this machine cannot show."""
     cases = [*throughput(), *scaling(), *strategies()]
     missing = {"GPU utilisation": "no GPU: NVML has nothing to tell"}
-    return [case.model_copy(update={"not_measured": missing}) if case.suite == "throughput" else case for case in cases]
+    return [replaced(case, not_measured=missing) if case.suite == "throughput" else case for case in cases]
 
 
 def runs_of(case: Case, rates: Sequence[float]) -> list[Case]:
     """Earlier runs of a case, one a day, the newest yesterday, whose blocks all had such a rate."""
     return [
-        case.model_copy(
-            update={
-                "provenance": PROVENANCE.model_copy(
-                    update={"measured": PROVENANCE.measured - timedelta(days=len(rates) - i)}
-                ),
-                "blocks": tuple(b.model_copy(update={"seconds": case.tokens_per_step / rate}) for b in case.blocks),
-            }
+        replaced(
+            case,
+            provenance=replaced(PROVENANCE, measured=PROVENANCE.measured - timedelta(days=len(rates) - i)),
+            blocks=tuple(replaced(b, seconds=case.tokens_per_step / rate) for b in case.blocks),
         )
         for i, rate in enumerate(rates)
     ]
@@ -234,7 +239,7 @@ def a_drill(name: str, detected: tuple[float, ...], recovered: tuple[float, ...]
         "baseline": None,
         "blocks": (),
         "losses": (),
-        "hardware": HARDWARE.model_copy(update={"ranks": 3}),
+        "hardware": replaced(HARDWARE, ranks=3),
         "samples": {DETECTED: detected, RECOVERED: recovered, BEYOND: tuple(s + 1 for s in recovered)},
         "values": told,
         "config": {"campaign": CampaignConfig(bad_day_hours=None).model_dump(mode="json")},
@@ -253,7 +258,7 @@ def faults() -> list[Case]:
 def with_campaign(cases: list[Case], **setting: Any) -> list[Case]:
     """With that setting of the campaign; without bad days, unless they are set."""
     told = {"campaign": CampaignConfig(**({"bad_day_hours": None} | setting)).model_dump(mode="json")}
-    return [case.model_copy(update={"config": told}) if case.suite == "recovery" else case for case in cases]
+    return [replaced(case, config=told) if case.suite == "recovery" else case for case in cases]
 
 
 def survival() -> list[Case]:

@@ -8,7 +8,7 @@ from convoy.benchmark.analysis.model import CaseFigures, verdict
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
 from convoy.stats.interval import Interval
-from tests.benchmark.cases import a_case, strategies, throughput, whole
+from tests.benchmark.cases import a_case, replaced, strategies, throughput, whole
 
 
 def _case(cases: list[Case], name: str) -> CaseFigures:
@@ -116,7 +116,7 @@ def test_a_case_that_was_not_measured_has_no_figures() -> None:
 
 def test_parts_are_medians_over_blocks() -> None:
     blocks = a_case(n=7).blocks
-    told = [b.model_copy(update={"parts": {"forward": 0.1 * i}}) for i, b in enumerate(blocks)]
+    told = [replaced(b, parts={"forward": 0.1 * i}) for i, b in enumerate(blocks)]
     assert _case([a_case(blocks=tuple(told))], "ours").parts == {"forward": pytest.approx(0.3)}
 
 

@@ -16,6 +16,7 @@ from convoy.benchmark.suites.strategies import variants_of as strategies
 from convoy.benchmark.suites.throughput import PLAIN
 from convoy.launch.benchmark.groups import GroupResult, gang_here, run_groups, unmeasured_case
 from tests.benchmark.benches import QUICK, a_group, state_bytes
+from tests.benchmark.cases import replaced
 
 SEQUENCE = 16
 
@@ -111,7 +112,7 @@ def test_where_it_was_measured_is_in_it(throughput: dict[str, Case]) -> None:
 def failed_and_not(tmp_path_factory: pytest.TempPathFactory) -> tuple[GroupResult, GroupResult]:
     """Three ranks of a gang of two, which cannot be, and then the scaling suite."""
     good = a_group(str(tmp_path_factory.mktemp("root")), *variants_of(4, Ranks(2, 2)), suite="scaling")
-    bad = good.model_copy(update={"name": "bad", "variants": (VariantSpec(name="three", ranks=3),), "baseline": None})
+    bad = replaced(good, name="bad", variants=(VariantSpec(name="three", ranks=3),), baseline=None)
     first, second = ran(bad, good)
     return first, second
 
@@ -200,7 +201,7 @@ def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> 
 def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
     found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
-    found = found.model_copy(update={"measures": SUITE.measures})
+    found = replaced(found, measures=SUITE.measures)
     (outcome,) = ran(found, nodes=2)
     assert outcome.failure == ""
     cases = {case.name: case for case in outcome.cases}

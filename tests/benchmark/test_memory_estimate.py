@@ -21,6 +21,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import embedding_parameter_count, parameter_count
 from tests.benchmark.benches import state_bytes
+from tests.benchmark.cases import replaced
 
 GIB = 2**30
 FSDP = VariantSpec(name="fsdp")
@@ -172,7 +173,7 @@ def test_of_cases_that_take_turns_one_makes_its_step_and_the_others_have_no_grad
     both = taking_turns([taken(run, ranks, kind="baseline"), ours])
     assert both == 16 * w + ours.states
     assert taking_turns([taken(run, ranks, kind="baseline")] * 2) == (16 + 20) * w
-    group = strategies(ranks).model_copy(update={"run": run, "baseline": theirs.name, "variants": (theirs, DDP)})
+    group = replaced(strategies(ranks), run=run, baseline=theirs.name, variants=(theirs, DDP))
     (kept,) = fitted(group, Ranks(2, 2, both))
     assert (kept.variants, kept.refused) == (group.variants, ())
     (alone,) = fitted(group, Ranks(2, 2, both - 1))
@@ -205,7 +206,7 @@ def test_what_has_no_room_to_be_built_is_refused_before_it_starts() -> None:
 
 def test_a_case_that_could_not_be_built_beside_the_others_has_a_gang_of_its_own() -> None:
     """Of the memory for the whole weights of a model and 3 of the 32 shards of them, four cases' states take half."""
-    alike = [FSDP.model_copy(update={"name": name}) for name in ("fsdp", "a", "b", "c")]
+    alike = [replaced(FSDP, name=name) for name in ("fsdp", "a", "b", "c")]
 
     def gangs(*variants: VariantSpec) -> list[list[str]]:
         changes = {"baseline": "fsdp", "variants": variants, "run": a_run(model=DEEP)}
@@ -238,8 +239,8 @@ def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
     """Its own reference and the group's: three times the weights and moments of ddp, and gradients, are 40 bytes."""
     run = a_run()
     whole = strategies(Ranks(2, 1))
-    third = DDP.model_copy(update={"name": "third", "baseline": "other"})
-    group = whole.model_copy(update={"run": run, "variants": (DDP, DDP.model_copy(update={"name": "other"}), third)})
+    third = replaced(DDP, name="third", baseline="other")
+    group = replaced(whole, run=run, variants=(DDP, replaced(DDP, name="other"), third))
     room = 10 * weights(run) - 1
     (kept,) = fitted(group, Ranks(2, 1, room))
     assert [spec.name for spec in kept.variants] == ["ddp", "other"]
@@ -253,9 +254,9 @@ def found_largest(ranks: Ranks, *specs: VariantSpec) -> dict[str, TransformerCon
 
 
 def refused(spec: VariantSpec, model: TransformerConfig, ranks: Ranks) -> bool:
-    run = run_of(BenchConfig(models=("gpt2-124m",)), "gpt2-124m").model_copy(update={"model": model})
-    alone = spec.model_copy(update={"baseline": None})
-    group = strategies(ranks).model_copy(update={"run": run, "baseline": spec.name, "variants": (alone,)})
+    run = replaced(run_of(BenchConfig(models=("gpt2-124m",)), "gpt2-124m"), model=model)
+    alone = replaced(spec, baseline=None)
+    group = replaced(strategies(ranks), run=run, baseline=spec.name, variants=(alone,))
     try:
         fitted(group, ranks)
     except ConfigError:
@@ -271,7 +272,7 @@ def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> No
     found = found_largest(ranks, *specs)
     for spec in specs:
         most = found[spec.name]
-        more = most.model_copy(update={"n_layers": most.n_layers + 1})
+        more = replaced(most, n_layers=most.n_layers + 1)
         assert [refused(spec, model, ranks) for model in (most, more)] == [False, True], spec.name
     layers = {name: most.n_layers for name, most in found.items()}
     assert layers["torch DDP"] < layers["ddp"] < layers["once"] < layers["fsdp"] < layers["offloaded"]
@@ -296,7 +297,7 @@ def test_each_strategy_tells_its_largest_model_with_the_memory_it_is_reckoned_fo
         told = dict(spec.values)
         assert told[RANK_MEMORY_BYTES] == 24 * GIB
         assert told[RANK_HOST_BYTES] == 60 * GIB
-        most = group.run.model.model_copy(update={"n_layers": int(told[LARGEST_MODEL_LAYERS])})
+        most = replaced(group.run.model, n_layers=int(told[LARGEST_MODEL_LAYERS]))
         assert told[LARGEST_MODEL_PARAMETERS] == parameter_count(most)
         assert spec.not_measured == {}
     ddp, fsdp = group.variants[:2]

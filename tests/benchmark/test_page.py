@@ -15,6 +15,7 @@ from tests.benchmark.cases import (
     HARDWARE,
     SECTIONS,
     a_case,
+    replaced,
     runs_of,
     scaling,
     strategies,
@@ -80,7 +81,7 @@ def test_models_without_a_price_share_a_sentence() -> None:
 
 def test_of_gpus_without_a_price_the_time_is_told() -> None:
     nowhere = {**GPU_CONFIG, "cluster": {"region": "af-south-1"}}
-    page = benchmark_page([case.model_copy(update={"config": nowhere}) for case in strategies()])
+    page = benchmark_page([replaced(case, config=nowhere) for case in strategies()])
     (table,) = below(page, "Cost and time to train (computed)", Table)
     assert table.headers == ("Model", "Machines", "Case", "Tokens", "Time")
     assert [row[3] for row in table.rows] == ["100 B", "500 B", "1.00 T"]
@@ -90,7 +91,7 @@ def test_of_gpus_without_a_price_the_time_is_told() -> None:
 def test_on_spot_the_headline_is_the_price_of_spot_and_says_what_is_not_in_it() -> None:
     cluster = {"region": "us-east-1", "market": "spot"}
     config = {**GPU_CONFIG, "cluster": cluster}
-    cases = [case.model_copy(update={"config": config}) for case in strategies()]
+    cases = [replaced(case, config=config) for case in strategies()]
     where = "4 × p4d.24xlarge, spot, price of 2026-07-09; interruptions not counted"
     assert _value(benchmark_page(cases), "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
 
@@ -254,9 +255,7 @@ def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> No
 def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
     one = scaling()[:1]
     assert Text("No case of more ranks was measured, so efficiency is not known.") in benchmark_page(one).blocks
-    silent = [
-        case.model_copy(update={"values": {"weak": 1.0}}) if case.name == "weak" else case for case in scaling()[:2]
-    ]
+    silent = [replaced(case, values={"weak": 1.0}) if case.name == "weak" else case for case in scaling()[:2]]
     texts = [text.text for text in of(benchmark_page(silent), Text)]
     assert any(text.startswith("Communication was not measured") for text in texts)
 
@@ -347,8 +346,8 @@ def test_the_baseline_is_told_who_it_is_and_charts_tell_over_what_they_are() -> 
     level = [a_case("ours", seed=1, baseline=None), a_case("baseline", seed=2, baseline="ours")]
     words = "no difference detected between ours and transformers in fp32 with DDP (the baseline); "
     assert _value(benchmark_page(level), "Speedup").subtitle.startswith(words)
-    one = HARDWARE.model_copy(update={"ranks": 1})
-    alone = [case.model_copy(update={"hardware": one}) for case in throughput()]
+    one = replaced(HARDWARE, ranks=1)
+    alone = [replaced(case, hardware=one) for case in throughput()]
     assert " as fast as transformers in fp32 (the baseline); " in _value(benchmark_page(alone), "Speedup").subtitle
 
 
@@ -357,15 +356,15 @@ def test_provenance_tells_commit_versions_environment_and_hardware() -> None:
     hardware, origin = below(page, "Provenance", Table)
     assert hardware.rows[0][2:7] == ("AMD EPYC 7R13", "1", "2", "1", "2")
     assert {("Commit", "0123456789abcdef"), ("torch", "2.13.0+cpu"), ("OMP_NUM_THREADS", "1")} <= set(origin.rows)
-    unknown = benchmark_page([a_case(hardware=HARDWARE.model_copy(update={"memory_bytes": 0, "matmul_tflops": None}))])
+    unknown = benchmark_page([a_case(hardware=replaced(HARDWARE, memory_bytes=0, matmul_tflops=None))])
     assert below(unknown, "Provenance", Table)[0].rows[0][-2:] == ("not known", "not measured")
 
 
 def test_origins_of_one_commit_that_contradict_each_other_in_nothing_are_told_together() -> None:
     first = a_case()
-    packages = first.provenance.model_copy(update={"versions": first.provenance.versions | {"transformers": "5.23.0"}})
-    bare = first.provenance.model_copy(update={"environment": {}})
-    other = first.provenance.model_copy(update={"versions": {"torch": "2.14.0"}})
+    packages = replaced(first.provenance, versions=first.provenance.versions | {"transformers": "5.23.0"})
+    bare = replaced(first.provenance, environment={})
+    other = replaced(first.provenance, versions={"torch": "2.14.0"})
     told = [first, *(a_case(str(i), provenance=each) for i, each in enumerate((packages, bare, other)))]
     _, *origins = below(benchmark_page(told), "Provenance", Table)
     together, unset, apart = (set(origin.rows) for origin in origins)
@@ -375,7 +374,7 @@ def test_origins_of_one_commit_that_contradict_each_other_in_nothing_are_told_to
 
 
 def test_the_rate_of_a_matmul_is_told_for_each_type_of_number() -> None:
-    slow = HARDWARE.model_copy(update={"matmul_tflops": 0.05})
+    slow = replaced(HARDWARE, matmul_tflops=0.05)
     cases = [a_case(), a_case("fp32", hardware=slow, config={"train": {"param_dtype": "fp32"}})]
     (hardware, *_) = below(benchmark_page(cases), "Provenance", Table)
     assert hardware.rows[0][-1] == "0.0500 (fp32), 0.100 (bf16)"

@@ -13,6 +13,7 @@ from convoy.config.loader import configs_folder
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
+from tests.benchmark.cases import replaced
 
 GIB = 2**30
 
@@ -79,7 +80,7 @@ def test_cases_without_room_beside_each_other_have_gangs_of_their_own_each_with_
 def test_a_case_with_a_reference_of_its_own_has_that_in_its_gang() -> None:
     (whole,) = gangs("strategies", Ranks(2, 1))
     of_its_own = VariantSpec(name="other", baseline="fsdp")
-    group = whole.model_copy(update={"variants": (*whole.variants, of_its_own)})
+    group = replaced(whole, variants=(*whole.variants, of_its_own))
     for gang in fitted(group, Ranks(2, 1, 2 * once(group.run))):
         names = [spec.name for spec in gang.variants]
         assert gang.baseline in names

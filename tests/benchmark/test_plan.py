@@ -21,7 +21,7 @@ from convoy.config.loader import configs_folder
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig, World, check_ranks
-from tests.benchmark.cases import a_case
+from tests.benchmark.cases import a_case, replaced
 
 
 def groups_of(config: BenchConfig, ranks: int) -> list[Group]:
@@ -65,10 +65,7 @@ def test_chosen_cases_come_with_what_they_are_compared_with(
     ("cases", "error"),
     [
         ({"scalling": ("1 rank",)}, "cases = scalling: must be one of .*; did you mean scaling?"),
-        (
-            {"strategies": ("fsd",)},
-            r'^cases\.strategies = \["fsd"\]: must be among ddp; fsdp; .*; pipeline 2$',
-        ),
+        ({"strategies": ("fsd",)}, r'^cases\.strategies = \["fsd"\]: must be among ddp; fsdp; .*; pipeline 2$'),
     ],
 )
 def test_cases_that_do_not_exist_are_refused(cases: dict[str, tuple[str, ...]], error: str) -> None:
@@ -200,7 +197,7 @@ def test_gradients_reduced_once_differ_in_one_key_from_as_many_passes() -> None:
     run = RunConfig()
     specs = {spec.name: spec.config(run).model_dump(mode="json") for spec in techniques(run, 2)}
     assert _changed(specs["micro batch 2"], specs["micro batch 2, reduced once"]) == ["parallel.reduce_every_pass"]
-    replicated = run.model_copy(update={"parallel": ParallelConfig(strategy="ddp")})
+    replicated = replaced(run, parallel=ParallelConfig(strategy="ddp"))
     assert "micro batch 2, reduced once" not in [spec.name for spec in techniques(replicated, 2)]
 
 

@@ -13,15 +13,11 @@ from convoy.config.train import TrainConfig
 from convoy.planner.step.calibration import Calibration, chip_of, shipped, shipped_for
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.validate import median_abs
-from tests.benchmark.cases import MEASURED, a_case
+from tests.benchmark.cases import MEASURED, a_case, replaced
 from tests.planner.own_cases import A100, a_run
 
-SLOWER = shipped().model_copy(
-    update={"constants": shipped().constants.model_copy(update={"matmul_efficiency": {"A100": 0.6, "H100": 0.729}})}
-)
-ON_A100 = MEASURED.model_copy(
-    update={"device": A100, "kind": "cuda", "dtype": "bf16", "ranks": 8, "matmul_flops": 2e14, "attention_flops": 1e14}
-)
+SLOWER = replaced(shipped(), constants=replaced(shipped().constants, matmul_efficiency={"A100": 0.6, "H100": 0.729}))
+ON_A100 = replaced(MEASURED, device=A100, kind="cuda", dtype="bf16", ranks=8, matmul_flops=2e14, attention_flops=1e14)
 P4D = {"instance_type": "p4d.24xlarge", "backend": "batch"}
 WIDE = {"n_layers": 12, "d_model": 4096, "n_heads": 32, "vocab_size": 50304}
 
@@ -54,7 +50,7 @@ def test_what_a_benchmark_shows_of_a_gpu_is_found() -> None:
 
 def test_one_training_in_several_suites_is_left_out_at_once() -> None:
     cases = on_gpus(SLOWER)
-    twice = [case.model_copy(update={"suite": "sync", "group": "sync"}) for case in cases]
+    twice = [replaced(case, suite="sync", group="sync") for case in cases]
     once, both = own_fit(cases), own_fit([*cases, *twice])
     assert (once.trainings, both.trainings) == (8, 8)
     assert (len(once.others), len(both.others)) == (8, 16)
@@ -76,17 +72,17 @@ def test_the_data_are_named_with_machine_day_and_commit() -> None:
 
 
 def test_devices_that_no_plan_can_tell_apart_are_refused_by_name() -> None:
-    other = MEASURED.model_copy(update={"device": "Intel Xeon"})
+    other = replaced(MEASURED, device="Intel Xeon")
     truth = shipped_for("cpu")
     with pytest.raises(ValueError, match="cases of several devices need a calibration each: AMD EPYC 7R13, Intel Xeon"):
         own_fit([*on_this_host(truth), a_run(truth, "elsewhere", machine=other)])
     with pytest.raises(ValueError, match="it has machines of several devices: AMD EPYC 7R13, Intel Xeon"):
-        truth.model_copy(update={"machines": (MEASURED, other)}).machine_for("fp32", 2)
+        replaced(truth, machines=(MEASURED, other)).machine_for("fp32", 2)
 
 
 def test_threads_tell_machines_of_one_device_apart() -> None:
-    two = MEASURED.model_copy(update={"threads": 2})
-    found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, two)})
+    two = replaced(MEASURED, threads=2)
+    found = replaced(shipped_for("cpu"), machines=(MEASURED, two))
     assert (found.machine_for("fp32", 2, 1), found.machine_for("fp32", 2, 2)) == (MEASURED, two)
     with pytest.raises(
         ValueError, match=r"by 2 ranks with 1 thread and by 2 ranks with 2 threads: set train\.threads_"
@@ -95,8 +91,8 @@ def test_threads_tell_machines_of_one_device_apart() -> None:
 
 
 def test_of_numbers_of_ranks_that_are_as_near_each_is_named() -> None:
-    six = MEASURED.model_copy(update={"ranks": 6, "threads": 2})
-    found = shipped_for("cpu").model_copy(update={"machines": (MEASURED, six)})
+    six = replaced(MEASURED, ranks=6, threads=2)
+    found = replaced(shipped_for("cpu"), machines=(MEASURED, six))
     assert found.machine_for("fp32", 4, 2) == six
     with pytest.raises(
         ValueError, match="nearest to 4 ranks was measured by 2 ranks with 1 thread and by 6 ranks with"
@@ -126,12 +122,12 @@ def test_no_key_that_makes_no_other_training_changes_the_time_of_a_step() -> Non
 
 def test_why_a_case_is_left_out_is_told() -> None:
     good = on_this_host(shipped_for("cpu"))[0]
-    unplanned = good.predicted.model_copy(update={"step_seconds": None, "why_no_step": "padding is not planned"})
+    unplanned = replaced(good.predicted, step_seconds=None, why_no_step="padding is not planned")
     found = own_runs([
         good,
-        good.model_copy(update={"name": "padded", "predicted": unplanned}),
-        good.model_copy(update={"name": "old", "predicted": None}),
-        good.model_copy(update={"name": "short", "blocks": good.blocks[:3]}),
+        replaced(good, name="padded", predicted=unplanned),
+        replaced(good, name="old", predicted=None),
+        replaced(good, name="short", blocks=good.blocks[:3]),
         a_case("broken", status="failed", blocks=()),
     ])  # fmt: skip
     assert [row.name for row in found.rows] == ["tiny"]
@@ -144,8 +140,8 @@ def test_why_a_case_is_left_out_is_told() -> None:
 
 def test_a_case_that_ran_on_another_device_than_is_planned_is_left_out() -> None:
     rented, here = on_gpus(shipped())[0], on_this_host(shipped_for("cpu"))[0]
-    on_cpus = rented.model_copy(update={"hardware": rented.hardware.model_copy(update={"device": "AMD EPYC 7R13"})})
-    moved = here.model_copy(update={"hardware": here.hardware.model_copy(update={"device": "Intel Xeon"})})
+    on_cpus = replaced(rented, hardware=replaced(rented.hardware, device="AMD EPYC 7R13"))
+    moved = replaced(here, hardware=replaced(here.hardware, device="Intel Xeon"))
     found = own_runs([rented, on_cpus, here, moved])
     assert len(found.rows) == 2
     assert [each.why for each in found.left_out] == [
@@ -160,8 +156,8 @@ def test_without_a_case_that_can_be_fitted_to_there_is_no_calibration() -> None:
 
 
 def test_of_several_measurements_of_a_machine_a_middle_one_stands_for_it() -> None:
-    fast, slow = (MEASURED.model_copy(update={"matmul_flops": rate}) for rate in (7e10, 5e10))
-    half = MEASURED.model_copy(update={"dtype": "bf16"})
+    fast, slow = (replaced(MEASURED, matmul_flops=rate) for rate in (7e10, 5e10))
+    half = replaced(MEASURED, dtype="bf16")
     assert typical([fast, MEASURED, half, slow]) == (MEASURED, half)
 
 
@@ -189,6 +185,6 @@ def test_a_local_benchmark_on_what_it_does_not_name_is_of_what_its_ranks_measure
 
 def test_groups_of_a_local_gang_stay_what_they_were_on_the_machine_that_it_names() -> None:
     case = local({"instance_type": "p4d.24xlarge"}, 2)
-    case = case.model_copy(update={"config": {**case.config, "parallel": {"strategy": "hsdp"}}})
+    case = replaced(case, config={**case.config, "parallel": {"strategy": "hsdp"}})
     job = own_runs([case]).rows[0].workload
     assert (job.ranks, job.shards, job.replicas, job.nodes) == (8, 4, 2, 1)

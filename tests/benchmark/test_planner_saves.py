@@ -10,7 +10,7 @@ from convoy.benchmark.results.case import Case
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.planner.cost.failures import RESTART_SECONDS, RESTORED_BYTES_PER_SECOND
 from convoy.planner.workload import machine_of
-from tests.benchmark.cases import HARDWARE, faults, saves
+from tests.benchmark.cases import HARDWARE, faults, replaced, saves
 
 
 def planned(words: str = "", state: float = 32 * 1.2e9) -> PlannedState:
@@ -81,7 +81,7 @@ def test_a_machine_writes_what_its_ranks_write_as_far_as_network_and_storage_tak
 
 
 def test_the_machine_that_is_planned_is_not_told_apart() -> None:
-    own = HARDWARE.model_copy(update={"instance_type": "p4d.24xlarge"})
+    own = replaced(HARDWARE, instance_type="p4d.24xlarge")
     found = costs(saves(hardware=own), "results/", planned())
     assert "which is not" not in found["saving"][1]
 

@@ -6,7 +6,7 @@ from convoy.benchmark.analysis.audit import audited, own_figures
 from convoy.benchmark.fold import fold_cases
 from convoy.display.page import Table, Text
 from convoy.stats.interval import Interval
-from tests.benchmark.cases import whole
+from tests.benchmark.cases import replaced, whole
 
 pytestmark = pytest.mark.campaign
 
@@ -28,8 +28,8 @@ def test_a_wrong_step_time_is_told() -> None:
     report = fold_cases(whole())
     group, *others = report.groups
     case, *rest = group.cases
-    wrong = case.model_copy(update={"step_seconds": _times(case.step_seconds, 1.2)})
-    told = report.model_copy(update={"groups": (group.model_copy(update={"cases": (wrong, *rest)}), *others)})
+    wrong = replaced(case, step_seconds=_times(case.step_seconds, 1.2))
+    told = replaced(report, groups=(replaced(group, cases=(wrong, *rest)), *others))
     assert not audited(told).consistent
     (table,) = [block for block in own_figures(told) if isinstance(block, Table)]
     assert table.rows[0][0] == "Contradiction"

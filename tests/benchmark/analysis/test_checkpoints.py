@@ -8,7 +8,7 @@ from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results import values
 from convoy.benchmark.results.values import sample
 from convoy.display.markdown import to_markdown
-from tests.benchmark.cases import HARDWARE, saves
+from tests.benchmark.cases import HARDWARE, replaced, saves
 
 RATE = sample((0.9e9, 1e9, 1.1e9))
 assert RATE is not None
@@ -53,7 +53,7 @@ def test_predictions_are_for_the_job_that_was_asked_about() -> None:
 
 
 def test_machines_of_the_catalog_have_a_network() -> None:
-    hardware = HARDWARE.model_copy(update={"instance_type": "p4d.24xlarge", "ranks": 16, "nodes": 2})
+    hardware = replaced(HARDWARE, instance_type="p4d.24xlarge", ranks=16, nodes=2)
     (found,) = checkpoints(saves(hardware=hardware, values={values.PREDICTED_WRITERS: 32.0}))
     assert found.network_bytes_per_second == 4 * 400e9 / 8
     (alone,) = checkpoints(saves())
@@ -61,7 +61,7 @@ def test_machines_of_the_catalog_have_a_network() -> None:
 
 
 def test_a_training_that_failed_tells_nothing() -> None:
-    assert checkpoints([case.model_copy(update={"values": {}, "samples": {}}) for case in saves()]) == ()
+    assert checkpoints([replaced(case, values={}, samples={}) for case in saves()]) == ()
 
 
 def test_few_samples_have_their_least_and_most_and_more_an_interval() -> None:

@@ -9,14 +9,7 @@ from convoy.benchmark.analysis.model import CostFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
 from convoy.catalog.prices import SHIPPED, Observed, PriceBook, PriceList
-from tests.benchmark.cases import (
-    GPU_CONFIG,
-    GPUS,
-    a_case,
-    scaling,
-    strategies,
-    throughput,
-)
+from tests.benchmark.cases import GPU_CONFIG, GPUS, a_case, replaced, scaling, strategies, throughput
 
 
 def _costs(cases: list[Case], prices: PriceBook = SHIPPED) -> tuple[CostFigures, ...]:
@@ -45,14 +38,14 @@ def test_a_case_that_computes_something_else_is_not_what_is_costed() -> None:
 
 
 def test_a_model_that_was_changed_so_that_it_can_be_cut_is_not_costed() -> None:
-    cut = strategies()[1].model_copy(update={"group": "gpt-1b-model-parallel", "model": "gpt-1b, cut"})
+    cut = replaced(strategies()[1], group="gpt-1b-model-parallel", model="gpt-1b, cut")
     (cost,) = _costs([*strategies(), cut])
     assert cost.model == "gpt-1b"
 
 
 def on_spot(cases: list[Case]) -> list[Case]:
     cluster = {"region": "us-east-1", "market": "spot"}
-    return [case.model_copy(update={"config": {**GPU_CONFIG, "cluster": cluster}}) for case in cases]
+    return [replaced(case, config={**GPU_CONFIG, "cluster": cluster}) for case in cases]
 
 
 def test_independent_jobs_are_no_training_of_one_model() -> None:
@@ -92,7 +85,7 @@ def test_a_price_of_ones_own_stands_for_its_market(
 ) -> None:
     own = {"usd_per_hour": 7.5, "date": "2026-01-01", "source": "our contract", **more}
     config = {**GPU_CONFIG, "cluster": {"region": "us-east-1", "market": market, "price": own}}
-    (cost,) = _costs([case.model_copy(update={"config": config}) for case in strategies()])
+    (cost,) = _costs([replaced(case, config=config) for case in strategies()])
     assert [(offer.market, offer.usd_per_hour / 4) for offer in cost.offers] == [
         (name, pytest.approx(usd)) for name, usd in expected
     ]

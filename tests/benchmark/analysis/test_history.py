@@ -9,7 +9,7 @@ from convoy.benchmark.analysis.history import earlier_runs, history
 from convoy.benchmark.analysis.model import HistoryFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.fingerprint import fingerprint
-from tests.benchmark.cases import a_case, runs_of
+from tests.benchmark.cases import a_case, replaced, runs_of
 
 CASE = a_case(baseline=None)
 
@@ -58,7 +58,7 @@ def test_what_has_no_rate_is_no_run() -> None:
 
 
 def test_a_reference_of_several_gangs_is_one_run_in_the_history_of_each() -> None:
-    later = CASE.provenance.model_copy(update={"measured": CASE.provenance.measured + timedelta(minutes=3)})
-    elsewhere = CASE.model_copy(update={"group": "another", "provenance": later})
+    later = replaced(CASE.provenance, measured=CASE.provenance.measured + timedelta(minutes=3))
+    elsewhere = replaced(CASE, group="another", provenance=later)
     found = history([CASE], earlier_runs([CASE, elsewhere]))
     assert [len(each.runs) for each in found] == [1]

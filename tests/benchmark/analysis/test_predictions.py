@@ -6,14 +6,12 @@ from convoy.benchmark.analysis.predictions import predicted
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case, Predicted
 from convoy.display.markdown import to_markdown
-from tests.benchmark.cases import MEASURED, a_case, saves
+from tests.benchmark.cases import MEASURED, a_case, replaced, saves
 
 
 def said(case: Case, **told: object) -> Case:
     """The case with a prediction."""
-    return case.model_copy(
-        update={"predicted": Predicted(calibration="2026-11-23: 127 runs", machine=MEASURED, **told)}
-    )
+    return replaced(case, predicted=Predicted(calibration="2026-11-23: 127 runs", machine=MEASURED, **told))
 
 
 def cases() -> list[Case]:

@@ -15,7 +15,7 @@ from convoy.display.page import Callout
 from convoy.planner.cost.failures import GPU_FAULT_SECONDS, Drain, Restart, Saving, best_save_interval, on_spot
 from convoy.planner.cost.spot import expected_campaign
 from convoy.stats.interval import proportion
-from tests.benchmark.cases import GPUS, a_drill, faults, saves, survival, with_campaign
+from tests.benchmark.cases import GPUS, a_drill, faults, replaced, saves, survival, with_campaign
 
 
 def test_a_share_of_trials_has_wilson_s_interval() -> None:
@@ -44,7 +44,7 @@ def test_what_did_not_recover_is_told_above_the_table() -> None:
 
 def test_a_drill_that_this_machine_cannot_run_is_among_the_refused() -> None:
     cases = [a_drill("partition", (), (), status="refused", reason="this machine lacks root", values={})]
-    report = fold_cases([case.model_copy(update={"samples": {}, "values": {}}) for case in cases])
+    report = fold_cases([replaced(case, samples={}, values={}) for case in cases])
     assert report.recovery == ()
     assert "| recovery | partition | refused | this machine lacks root |" in to_markdown(benchmark_page(cases))
 
@@ -78,7 +78,7 @@ def test_the_campaign_is_fed_with_what_was_measured() -> None:
 
 
 def test_machines_that_are_left_open_are_those_on_which_saves_were_measured() -> None:
-    two = GPUS.model_copy(update={"nodes": 2, "instance_type": "p5.48xlarge"})
+    two = replaced(GPUS, nodes=2, instance_type="p5.48xlarge")
     found, _ = campaign_of([*saves(hardware=two, config={"cluster": {"region": "us-west-2"}}), *faults()])
     setting = found.setting
     assert (setting.nodes, setting.instance_type, setting.region) == (2, "p5.48xlarge", "us-west-2")

@@ -8,10 +8,10 @@ from convoy.benchmark.analysis.model import ScalingPoint
 from convoy.benchmark.analysis.scaling import scaling
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
-from tests.benchmark.cases import HARDWARE, a_case
+from tests.benchmark.cases import HARDWARE, a_case, replaced
 from tests.benchmark.cases import scaling as cases_of_two
 
-ONE = HARDWARE.model_copy(update={"ranks": 1})
+ONE = replaced(HARDWARE, ranks=1)
 
 
 def _at(cases: list[Case], kind: str, ranks: int) -> ScalingPoint:
@@ -20,7 +20,7 @@ def _at(cases: list[Case], kind: str, ranks: int) -> ScalingPoint:
 
 
 def _of(group: str, name: str, seconds: float, ranks: int, tokens: int, **told: float) -> Case:
-    changed: dict[str, Any] = {"hardware": HARDWARE.model_copy(update={"ranks": ranks}), "tokens_per_step": tokens}
+    changed: dict[str, Any] = {"hardware": replaced(HARDWARE, ranks=ranks), "tokens_per_step": tokens}
     return a_case(name, seconds, seed=ranks, suite="scaling", group=group, baseline=None, values=told, **changed)
 
 
@@ -60,7 +60,7 @@ def test_gangs_that_were_measured_apart_are_compared_as_two_samples() -> None:
 
 def test_another_machine_is_no_reference() -> None:
     other = _of("n1", "one", 0.5, 1, 512)
-    other = other.model_copy(update={"hardware": ONE.model_copy(update={"device": "Xeon"})})
+    other = replaced(other, hardware=replaced(ONE, device="Xeon"))
     found = _at([other, _of("n4", "weak", 1.0, 4, 2048, **{values.WEAK: 1})], "weak", 4)
     assert found.efficiency is None
     assert found.why == "hardware.device: AMD EPYC 7R13 and Xeon"

@@ -12,7 +12,7 @@ from convoy.benchmark.results.collectives import as_values
 from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
 from convoy.display.page import Callout, Table, Text
 from convoy.stats.interval import Interval
-from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case, throughput
+from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case, replaced, throughput
 from tests.benchmark.reading import headings, of
 from tests.benchmark.results.test_collectives import a_collective
 
@@ -22,13 +22,13 @@ def between(low: float, high: float) -> Interval:
 
 
 def with_parts(case: Case, **of_step: float) -> Case:
-    return case.model_copy(update={"blocks": tuple(b.model_copy(update={"parts": of_step}) for b in case.blocks)})
+    return replaced(case, blocks=tuple(replaced(b, parts=of_step) for b in case.blocks))
 
 
 def two(seconds: float, alone: float = 0.5, update: float = 0.02, n: int = 20) -> list[Case]:
     """Training together takes `seconds` for a step and updates in half of the time of training alone."""
     shared: dict[str, Any] = {"suite": "sync", "group": "sync-tiny", "n": n}
-    jobs = HARDWARE.model_copy(update={"jobs": 2})
+    jobs = replaced(HARDWARE, jobs=2)
     reference = a_case("apart", alone, seed=1, baseline=None, hardware=jobs, values={INDEPENDENT: 1.0}, **shared)
     values = as_values(a_collective("all_reduce", 2**20, 2, 0.01))
     together = a_case("together", seconds, seed=2, baseline="apart", values=values, **shared)
@@ -41,8 +41,8 @@ def two(seconds: float, alone: float = 0.5, update: float = 0.02, n: int = 20) -
 def pair(faster: float, **changed: Any) -> list[Case]:
     """Gangs in two environments, of which the second is so many times as fast."""
     shared: dict[str, Any] = {"suite": "sync", "group": "network-tiny", "varied": ("NCCL_IB_DISABLE",)}
-    off = PROVENANCE.model_copy(update={"environment": {"NCCL_IB_DISABLE": "1"}})
-    on = PROVENANCE.model_copy(update={"environment": {}})
+    off = replaced(PROVENANCE, environment={"NCCL_IB_DISABLE": "1"})
+    on = replaced(PROVENANCE, environment={})
     first = a_case("TCP", 0.5, seed=3, baseline=None, provenance=off, **shared)
     return [first, a_case("EFA", 0.5 / faster, seed=4, baseline="TCP", provenance=on, **(shared | changed))]
 
@@ -94,10 +94,10 @@ def test_too_few_blocks_tell_why_there_is_no_share() -> None:
 
 def test_without_the_ranks_alone_the_collectives_are_told_and_why_there_is_no_share() -> None:
     alone, together = two(0.8)
-    later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=9)})
+    later = replaced(PROVENANCE, measured=PROVENANCE.measured + timedelta(seconds=9))
     reason = "needs at least 89.4 GiB on a rank"
     missing = {"status": "refused", "reason": reason, "blocks": (), "values": {}, "provenance": later}
-    page = benchmark_page([alone.model_copy(update=missing), together.model_copy(update={"baseline": None})])
+    page = benchmark_page([alone.model_copy(update=missing), replaced(together, baseline=None)])
     tables = {table.headers[0]: table for table in of(page, Table)}
     assert [row[0] for row in tables["Collective"].rows] == ["all_reduce"]
     assert "Part" not in tables
@@ -178,9 +178,9 @@ def test_the_lower_bound_decides() -> None:
 
 def test_gangs_that_differ_in_more_than_was_declared_have_no_speedup() -> None:
     first, second = pair(2.0)
-    (found,) = environments([first, second.model_copy(update={"varied": ()})]) or (None,)
+    (found,) = environments([first, replaced(second, varied=())]) or (None,)
     assert found is None
-    other = PROVENANCE.model_copy(update={"environment": {"OMP_NUM_THREADS": "8"}})
-    (found,) = environments([first, second.model_copy(update={"provenance": other})])
+    other = replaced(PROVENANCE, environment={"OMP_NUM_THREADS": "8"})
+    (found,) = environments([first, replaced(second, provenance=other)])
     assert found.speedup is None
     assert "OMP_NUM_THREADS: 8 and None, which was not to differ" in found.why

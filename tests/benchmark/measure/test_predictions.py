@@ -16,7 +16,7 @@ from convoy.gang.task import Place
 from convoy.model.counts import saved_bytes
 from convoy.training.process_groups import Ranks
 from tests.benchmark.benches import a_group
-from tests.benchmark.cases import MEASURED
+from tests.benchmark.cases import MEASURED, replaced
 
 ON_CPUS = cast("Ranks", SimpleNamespace(device=torch.device("cpu")))
 
@@ -37,7 +37,7 @@ def with_cluster(changes: dict[str, Any]) -> Group:
     """Of one case, on such machines."""
     group = a_group("/nowhere", VariantSpec(name="ours"), nodes=2)
     cluster = group.run.cluster.model_copy(update=changes)
-    return group.model_copy(update={"run": group.run.model_copy(update={"cluster": cluster})})
+    return replaced(group, run=replaced(group.run, cluster=cluster))
 
 
 def test_a_step_and_its_tensors_are_predicted_from_what_was_measured() -> None:
@@ -45,7 +45,7 @@ def test_a_step_and_its_tensors_are_predicted_from_what_was_measured() -> None:
     assert found.step_seconds > 0 < found.peak_bytes
     assert (found.nodes, found.ranks_per_node, found.machine, found.saved_bytes) == (2, 1, MEASURED, None)
     assert not found.why_no_step
-    fast = MEASURED.model_copy(update={"matmul_flops": 2 * MEASURED.matmul_flops})
+    fast = replaced(MEASURED, matmul_flops=2 * MEASURED.matmul_flops)
     faster = one(VariantSpec(name="ours"), fast)
     assert (faster.step_seconds or 0) < found.step_seconds
     assert faster.peak_bytes == found.peak_bytes

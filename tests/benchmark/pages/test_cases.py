@@ -6,7 +6,7 @@ from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Chart, Table
-from tests.benchmark.cases import a_case
+from tests.benchmark.cases import a_case, replaced
 from tests.benchmark.reading import below, headings, row
 
 SHARES = (0.3, 0.4, 0.1, 0.05, 0.02, 0.13)
@@ -67,9 +67,6 @@ def test_none_of_them_is_shown_a_second_time() -> None:
 
 
 def test_a_case_without_a_trace_has_no_bar() -> None:
-    cases = [case.model_copy(update={"values": {values.CPU_UTILISATION: 0.5}}) for case in utilisation()]
+    cases = [replaced(case, values={values.CPU_UTILISATION: 0.5}) for case in utilisation()]
     assert "Shares of the step" not in [chart.title for chart in shown(cases, Chart)]
-    assert row(shown(cases, Table)[1], "pinned") == {
-        "Case": "pinned",
-        "CPU utilisation": "50.0 %",
-    }
+    assert row(shown(cases, Table)[1], "pinned") == {"Case": "pinned", "CPU utilisation": "50.0 %"}

@@ -10,20 +10,20 @@ from convoy.benchmark.page import BenchReports, benchmark_page, page_of_several,
 from convoy.benchmark.pages.cost import costs
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Callout, Chart, Table, Text, Values
-from tests.benchmark.cases import GPU_CONFIG, GPUS, a_case, strategies, whole
+from tests.benchmark.cases import GPU_CONFIG, GPUS, a_case, replaced, strategies, whole
 from tests.benchmark.reading import below, headings, of
 
 COST = "Cost and time to train (computed)"
 
-P5 = GPUS.model_copy(update={"device": "NVIDIA H100 80GB HBM3", "instance_type": "p5.48xlarge", "peak_tflops": 989.0})
+P5 = replaced(GPUS, device="NVIDIA H100 80GB HBM3", instance_type="p5.48xlarge", peak_tflops=989.0)
 
 
 def on_p5() -> list[Case]:
     """The same cases under the same keys, three times as fast, on other machines."""
     faster: list[Case] = []
     for case in strategies():
-        blocks = tuple(block.model_copy(update={"seconds": block.seconds / 3}) for block in case.blocks)
-        faster.append(case.model_copy(update={"hardware": P5, "blocks": blocks}))
+        blocks = tuple(replaced(block, seconds=block.seconds / 3) for block in case.blocks)
+        faster.append(replaced(case, hardware=P5, blocks=blocks))
     return faster
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from convoy.benchmark.results.compare import OtherFingerprintError, compare, compare_all
-from tests.benchmark.cases import HARDWARE, a_case
+from tests.benchmark.cases import HARDWARE, a_case, replaced
 
 
 def test_the_ratio_is_of_the_second_over_the_first_as_of_two_samples() -> None:
@@ -21,7 +21,7 @@ def test_two_runs_of_the_same_show_no_difference() -> None:
 
 
 def test_runs_of_other_fingerprints_are_refused_with_all_that_differs() -> None:
-    other = a_case(hardware=HARDWARE.model_copy(update={"cores": 4}), model="gpt-7b")
+    other = a_case(hardware=replaced(HARDWARE, cores=4), model="gpt-7b")
     with pytest.raises(OtherFingerprintError) as raised:
         compare(a_case(), other)
     assert raised.value.lines == ("model: tiny and gpt-7b", "hardware.cores: 2 and 4")
@@ -48,7 +48,7 @@ def test_folders_are_matched_by_key_and_what_one_lacks_is_named() -> None:
 
 
 def test_a_folder_of_another_machine_is_refused_with_each_difference_once() -> None:
-    more = HARDWARE.model_copy(update={"cores": 4})
+    more = replaced(HARDWARE, cores=4)
     with pytest.raises(OtherFingerprintError) as raised:
         compare_all([a_case("a"), a_case("b")], [a_case("a", hardware=more), a_case("b", hardware=more)])
     assert raised.value.lines == ("hardware.cores: 2 and 4 (2 of 2 cases)",)

@@ -17,7 +17,7 @@ from convoy.benchmark.results.figures import (
     sync_share,
     tokens_per_second,
 )
-from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case
+from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case, replaced
 
 
 def test_a_rate_is_tokens_over_seconds_of_blocks() -> None:
@@ -41,7 +41,7 @@ def test_shares_of_the_machine() -> None:
     assert share_of_matmul(case) == pytest.approx(model_tflops / case.hardware.matmul_tflops, rel=0.02)
     assert share_of_matmul(case) == pytest.approx(0.41, rel=0.02)
     assert mfu(case) is None
-    known = a_case(hardware=HARDWARE.model_copy(update={"peak_tflops": 0.2}))
+    known = a_case(hardware=replaced(HARDWARE, peak_tflops=0.2))
     assert mfu(known) == pytest.approx(0.205, rel=0.02)
     assert share_of_matmul(a_case(flops_per_token=None)) is None
 
@@ -62,9 +62,7 @@ def test_cpu_time_is_compared_by_token() -> None:
 
 def test_blocks_of_one_number_are_pairs() -> None:
     case = a_case("ours", 0.5, seed=1)
-    shifted = case.model_copy(
-        update={"blocks": tuple(b.model_copy(update={"number": b.number + 10}) for b in case.blocks)}
-    )
+    shifted = replaced(case, blocks=tuple(replaced(b, number=b.number + 10) for b in case.blocks))
     assert speedup(shifted, a_case("baseline", 1.0)).n == 10
 
 
@@ -91,13 +89,13 @@ def test_what_has_no_tokens_or_no_cpu_time_is_not_compared() -> None:
     with pytest.raises(NotComparableError, match="has no tokens"):
         speedup(a_case(), a_case("other", tokens_per_step=0))
     idle = a_case("idle")
-    idle = idle.model_copy(update={"blocks": tuple(b.model_copy(update={"cpu_seconds": 0.0}) for b in idle.blocks)})
+    idle = replaced(idle, blocks=tuple(replaced(b, cpu_seconds=0.0) for b in idle.blocks))
     with pytest.raises(NotComparableError, match="CPU time was not measured"):
         cpu_ratio(a_case(), idle)
 
 
 def test_blocks_of_two_gangs_are_no_pairs_though_these_have_one_name() -> None:
-    later = PROVENANCE.model_copy(update={"measured": PROVENANCE.measured + timedelta(seconds=1)})
+    later = replaced(PROVENANCE, measured=PROVENANCE.measured + timedelta(seconds=1))
     with pytest.raises(NotComparableError, match="measured in different gangs"):
         speedup(a_case(), a_case("baseline", provenance=later))
 

@@ -18,7 +18,7 @@ from convoy.benchmark.results.files import (
     write_case,
 )
 from convoy.storage import Store, open_store
-from tests.benchmark.cases import HARDWARE, a_case
+from tests.benchmark.cases import HARDWARE, a_case, replaced
 
 
 def test_a_case_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -71,13 +71,13 @@ def test_two_files_of_one_case_are_told(tmp_path: Path) -> None:
 def test_a_flow_s_folder_is_read_with_fingerprints_in_its_names_and_failed_attempts_beside(tmp_path: Path) -> None:
     """As the root keeps it; an attempt that failed knew no device, so its case has another fingerprint."""
     store = open_store(str(tmp_path))
-    measured, unknown = a_case(), HARDWARE.model_copy(update={"device": ""})
+    measured, unknown = a_case(), replaced(HARDWARE, device="")
     for i, status in enumerate(("failed", "refused")):
         before = measured.provenance.measured - timedelta(hours=2 - i)
-        origin = measured.provenance.model_copy(update={"measured": before})
+        origin = replaced(measured.provenance, measured=before)
         lost = a_case(status=status, blocks=(), hardware=unknown, provenance=origin, config={"attempt": i})
         keep(store, "BenchmarkFlow-7", lost)
-        keep(store, "BenchmarkFlow-7", lost.model_copy(update={"name": "other"}))
+        keep(store, "BenchmarkFlow-7", replaced(lost, name="other"))
     keep(store, "BenchmarkFlow-7", measured)
     folder = tmp_path / "benchmarks" / "BenchmarkFlow-7"
     assert len(list(folder.glob("*.json"))) == 5
@@ -89,7 +89,7 @@ def test_a_flow_s_folder_is_read_with_fingerprints_in_its_names_and_failed_attem
 def test_what_was_measured_before_the_same_case_failed_is_not_shown_as_if_it_were_new(tmp_path: Path) -> None:
     measured = a_case()
     later = measured.provenance.measured + timedelta(days=1)
-    lost = a_case(status="failed", blocks=(), provenance=measured.provenance.model_copy(update={"measured": later}))
+    lost = a_case(status="failed", blocks=(), provenance=replaced(measured.provenance, measured=later))
     for name, case in (("a.json", measured), ("b.json", lost)):
         (tmp_path / name).write_text(case.model_dump_json())
     with pytest.raises(ResultUnreadableError, match=r"b\.json: the same case is in a\.json"):
@@ -142,7 +142,7 @@ def store(store_uri: str) -> Store:
 def on(day: int, **changes: object) -> Case:
     case = a_case()
     measured = datetime(2026, 11, 1, tzinfo=UTC) + timedelta(days=day)
-    return case.model_copy(update={"provenance": case.provenance.model_copy(update={"measured": measured}), **changes})
+    return replaced(case, provenance=replaced(case.provenance, measured=measured), **changes)
 
 
 def test_a_run_s_cases_come_back(store: Store) -> None:
@@ -162,7 +162,7 @@ def test_a_case_that_was_measured_again_replaces_the_first(store: Store) -> None
 
 def test_history_is_of_the_same_fingerprint_and_before(store: Store) -> None:
     newest = on(5)
-    hardware = newest.hardware.model_copy(update={"cores": 96})
+    hardware = replaced(newest.hardware, cores=96)
     for number, case in enumerate([on(3), on(1), on(2, hardware=hardware), on(4, status="failed"), on(6), newest]):
         keep(store, f"run-{number}", case)
     assert earlier(store, newest) == [on(1), on(3)]
@@ -188,7 +188,7 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_of_a_case_that_failed_and_was_tried_again_what_was_measured_counts(store: Store) -> None:
-    broken = on(2).model_copy(update={"status": "failed", "hardware": on(0).hardware.model_copy(update={"cores": 1})})
+    broken = replaced(on(2), status="failed", hardware=replaced(on(0).hardware, cores=1))
     for case in (on(0), on(1), broken):
         keep(store, "run", case)
     assert saved_cases(store, "run") == [on(1)]

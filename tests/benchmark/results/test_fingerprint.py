@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.results.fingerprint import differences, fingerprint
-from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case
+from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case, replaced
 
 
 def test_another_run_of_the_same_may_be_compared() -> None:
@@ -13,9 +13,7 @@ def test_another_run_of_the_same_may_be_compared() -> None:
         seconds=0.7,
         seed=4,
         group="b2",
-        provenance=PROVENANCE.model_copy(
-            update={"commit": "f" * 16, "versions": PROVENANCE.versions | {"convoy": "0.2.0"}}
-        ),
+        provenance=replaced(PROVENANCE, commit="f" * 16, versions=PROVENANCE.versions | {"convoy": "0.2.0"}),
     )
     assert fingerprint(later) == fingerprint(a_case())
     assert differences(later, a_case()) == []
@@ -24,19 +22,16 @@ def test_another_run_of_the_same_may_be_compared() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"hardware": HARDWARE.model_copy(update={"cores": 4})}, "hardware.cores: 4 and 2"),
+        ({"hardware": replaced(HARDWARE, cores=4)}, "hardware.cores: 4 and 2"),
         (
-            {"provenance": PROVENANCE.model_copy(update={"versions": PROVENANCE.versions | {"torch": "2.14.0"}})},
+            {"provenance": replaced(PROVENANCE, versions=PROVENANCE.versions | {"torch": "2.14.0"})},
             "versions.torch: 2.14.0 and 2.13.0+cpu",
         ),
         (
-            {"provenance": PROVENANCE.model_copy(update={"versions": PROVENANCE.versions | {"deepspeed": "0.19.8"}})},
+            {"provenance": replaced(PROVENANCE, versions=PROVENANCE.versions | {"deepspeed": "0.19.8"})},
             "versions.deepspeed: 0.19.8 and None",
         ),
-        (
-            {"provenance": PROVENANCE.model_copy(update={"environment": {}})},
-            "environment.OMP_NUM_THREADS: None and 1",
-        ),
+        ({"provenance": replaced(PROVENANCE, environment={})}, "environment.OMP_NUM_THREADS: None and 1"),
         ({"config": {"train": {"param_dtype": "bf16", "compile": True}}}, "config.train.compile: True and False"),
         ({"model": "gpt-7b"}, "model: gpt-7b and tiny"),
     ],

@@ -18,15 +18,12 @@ from convoy.gang.task import Script
 from convoy.launch.benchmark.groups import run_groups
 from convoy.launch.benchmark.split import Share, descriptions
 from convoy.launch.gang.step import GangFailedError
-from tests.benchmark.cases import PROVENANCE, a_case
+from tests.benchmark.cases import PROVENANCE, a_case, replaced
 
 CONFIG = BenchConfig.model_validate(
     {
         "suites": ["sync"],
-        "sync": {
-            "environments": [{"name": "TCP", "set": {"NCCL_IB_DISABLE": "1"}}, {"name": "EFA"}],
-            "claims": "rdma",
-        },
+        "sync": {"environments": [{"name": "TCP", "set": {"NCCL_IB_DISABLE": "1"}}, {"name": "EFA"}], "claims": "rdma"},
     }
 )
 
@@ -41,11 +38,10 @@ def gang_case(turn: Turn, seconds: float, **changed: Any) -> Case:
     """Of one gang, which ran later than those before it; its blocks spread around `seconds`."""
     blocks = tuple(Block(number=i, steps=2, seconds=seconds * x, cpu_seconds=1) for i, x in enumerate((0.9, 1, 1.3)))
     environment = turn.group.environment
-    provenance = PROVENANCE.model_copy(
-        update={
-            "measured": PROVENANCE.measured + timedelta(minutes=int(turn.group.name.rpartition("-")[2])),
-            "environment": {name: value for name, value in environment.set.items() if value is not None},
-        }
+    provenance = replaced(
+        PROVENANCE,
+        measured=PROVENANCE.measured + timedelta(minutes=int(turn.group.name.rpartition("-")[2])),
+        environment={name: value for name, value in environment.set.items() if value is not None},
     )
     facts: dict[str, Any] = {"suite": "sync", "group": turn.group.name, "name": turn.case, "baseline": None}
     return a_case(**(facts | {"provenance": provenance, "blocks": blocks} | changed))
@@ -85,10 +81,10 @@ def test_what_was_not_to_differ_is_refused() -> None:
     gangs = [(turn, gang_case(turn, 1.0)) for turn in turns(group)]
     tcp, efa = merged_cases(group, gangs)
     environment = {**efa.provenance.environment, "NCCL_ALGO": "Ring"}
-    other = efa.model_copy(update={"provenance": efa.provenance.model_copy(update={"environment": environment})})
+    other = replaced(efa, provenance=replaced(efa.provenance, environment=environment))
     with pytest.raises(NotComparableError, match=r"environment\.NCCL_ALGO: Ring and None, which was not to differ"):
         speedup(other, tcp)
-    silent = efa.model_copy(update={"varied": ()})  # one side alone cannot declare it
+    silent = replaced(efa, varied=())  # one side alone cannot declare it
     with pytest.raises(NotComparableError, match="NCCL_IB_DISABLE"):
         speedup(silent, tcp)
 

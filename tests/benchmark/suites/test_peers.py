@@ -30,6 +30,7 @@ from convoy.launch.benchmark.groups import gang_here, run_groups
 from convoy.training.batches import Data
 from convoy.training.process_groups import Ranks, connect
 from tests.benchmark.benches import a_group
+from tests.benchmark.cases import replaced
 from tests.ranks import on_ranks
 from tests.training.job import GPT, LLAMA, Job, place, tiny
 
@@ -173,7 +174,7 @@ def told_apart(rank: int, path: str, group: Group) -> str:
     mesh: Any = None
     ranks = Ranks(place(rank, 2), torch.device("cpu"), mesh, control, control)
     check_same_cases(group, ranks)
-    own = group if rank == 0 else group.model_copy(update={"variants": group.variants[:-3]})
+    own = group if rank == 0 else replaced(group, variants=group.variants[:-3])
     try:
         check_same_cases(own, ranks)
     except ConfigError as error:

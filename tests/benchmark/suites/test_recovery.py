@@ -18,6 +18,7 @@ from convoy.launch.benchmark import split
 from convoy.launch.benchmark.groups import drill_environment, run_groups
 from convoy.launch.benchmark.split import descriptions, shares_of
 from tests.benchmark.benches import a_group
+from tests.benchmark.cases import replaced
 
 WHEN = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -29,7 +30,7 @@ GOOD = TrialResult(
 
 def drills(root: Path, *names: str, **asked: int) -> Group:
     group = a_group(str(root), *(VariantSpec(name=name) for name in names), suite="recovery")
-    return group.model_copy(update={"baseline": None, "recovery": RecoveryConfig(drills=names, **asked)})
+    return replaced(group, baseline=None, recovery=RecoveryConfig(drills=names, **asked))
 
 
 def test_one_group_for_the_whole_benchmark_whose_cases_are_drills() -> None:
@@ -57,9 +58,9 @@ def test_memory_for_a_large_model_is_not_asked_of_drills(monkeypatch: pytest.Mon
 @pytest.mark.processes
 def test_a_case_has_every_trial(tmp_path: Path) -> None:
     group = drills(tmp_path, "node-kill", nodes=2, trials=3)
-    bad = GOOD.model_copy(
-        update={"ok": False, "reason": "16 samples lost", "recovered_s": None, "samples_lost": 16,
-                "final_state_equal": False, "target_recovered_s": 9.0}
+    bad = replaced(
+        GOOD, ok=False, reason="16 samples lost", recovered_s=None, samples_lost=16, final_state_equal=False,
+        target_recovered_s=9.0,
     )  # fmt: skip
     result = result_of("node-kill", [GOOD, bad, GOOD])
     case = drill_worker.case_of(group, group.recovery or RecoveryConfig(), result, WHEN)

@@ -10,14 +10,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.measure.observer import (
-    GpuUtilisation,
-    Observer,
-    host_values,
-    keep_to,
-    observe,
-    threads,
-)
+from convoy.benchmark.measure.observer import GpuUtilisation, Observer, host_values, keep_to, observe, threads
 from convoy.benchmark.measure.trace import profiled
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.values import SHARES

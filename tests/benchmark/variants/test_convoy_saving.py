@@ -23,6 +23,7 @@ from convoy.benchmark.variants.convoy_saving import SAVES_AT_REST
 from convoy.config.benchmark import PredictConfig
 from convoy.launch.benchmark.groups import gang_here, run_groups
 from tests.benchmark.benches import QUICK, a_group
+from tests.benchmark.cases import replaced
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cases(root: Path) -> dict[str, Case]:
     variants = (VariantSpec(name=WITHOUT), VariantSpec(name=WITH, kind="saving", values=predicted(PredictConfig(), 2)))
     group = a_group(str(root), *variants, nodes=2, suite="checkpoint")
-    group = group.model_copy(update={"predict": PredictConfig(least_mb_per_writer=1)})
+    group = replaced(group, predict=PredictConfig(least_mb_per_writer=1))
     (found,) = run_groups([group], gang_here("bench", 2, 1), print)
     assert found.failure == ""
     return {case.name: case for case in found.cases}

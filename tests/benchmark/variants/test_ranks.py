@@ -6,6 +6,7 @@ import pytest
 
 from convoy.benchmark.variants.ranks import place_of_environment
 from convoy.config.run import RunConfig
+from tests.benchmark.cases import replaced
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def test_the_nodes_of_a_local_run_share_its_host() -> None:
 
 def test_elsewhere_each_node_has_a_host() -> None:
     run = RunConfig()
-    cluster = run.cluster.model_copy(update={"backend": "batch"})
-    train = run.train.model_copy(update={"threads_per_rank": 3})
-    place = place_of_environment(run.model_copy(update={"cluster": cluster, "train": train}))
+    cluster = replaced(run.cluster, backend="batch")
+    train = replaced(run.train, threads_per_rank=3)
+    place = place_of_environment(replaced(run, cluster=cluster, train=train))
     assert (place.host_rank, place.host_ranks, place.threads) == (1, 2, 3)
