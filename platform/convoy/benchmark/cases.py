@@ -72,11 +72,7 @@ def measured_cases(
 
 
 def _in_turns(
-    group: Group,
-    variants: Sequence[Variant],
-    ranks: Ranks,
-    observer: Observer | None,
-    progress: Callable[[], None],
+    group: Group, variants: Sequence[Variant], ranks: Ranks, observer: Observer | None, progress: Callable[[], None]
 ) -> dict[str, Measured]:
     """The blocks of all variants. All ranks call it alike."""
     saving = [variant for variant in variants if isinstance(variant, Saving)]

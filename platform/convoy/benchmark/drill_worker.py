@@ -77,9 +77,7 @@ def case_of(group: Group, recovery: RecoveryConfig, result: DrillResult, began: 
             memory_bytes=host_memory_bytes(),
         ),
         provenance=provenance(
-            group,
-            began,
-            {"convoy": __version__, "python": sys.version.split()[0], "torch": torch.__version__},
+            group, began, {"convoy": __version__, "python": sys.version.split()[0], "torch": torch.__version__}
         ),
         samples=samples_of(ran),
         values=values_of(ran) if ran else {},

@@ -16,10 +16,7 @@ from convoy.display.page import Block, Callout, Heading, Page, Text, folded
 
 
 def benchmark_page(
-    cases: Sequence[Case],
-    earlier: Earlier | None = None,
-    prices: PriceBook = SHIPPED,
-    title: str = "Benchmark",
+    cases: Sequence[Case], earlier: Earlier | None = None, prices: PriceBook = SHIPPED, title: str = "Benchmark"
 ) -> Page:
     """The page of these cases, whatever their order.
 

@@ -102,10 +102,7 @@ class CampaignFigures(Fact):
 
 
 def campaign(
-    cases: Sequence[Case],
-    checkpoints: Sequence[CheckpointFigures],
-    drills: Sequence[DrillFigures],
-    prices: PriceBook,
+    cases: Sequence[Case], checkpoints: Sequence[CheckpointFigures], drills: Sequence[DrillFigures], prices: PriceBook
 ) -> CampaignFigures | None:
     """None where no recovery suite was run."""
     config = _config(cases)
