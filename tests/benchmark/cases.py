@@ -16,9 +16,9 @@ from convoy.config.benchmark import CampaignConfig
 M = TypeVar("M", bound=BaseModel)
 
 
-def replaced(model: M, **changes: Any) -> M:
+def replaced(fact: M, /, **changes: Any) -> M:
     """A copy with other values."""
-    return model.model_copy(update=changes)
+    return fact.model_copy(update=changes)
 
 
 HARDWARE = Hardware(

@@ -1,6 +1,5 @@
 """What a training on spot machines is expected to take, by the planner's model and with what was measured. Pure."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -232,15 +231,9 @@ def _taken(setting: Setting) -> tuple[float | None, str]:
 def _failures(setting: Setting, share: float, drain: Drain | None) -> Failures:
     """Machines that nobody takes away break as in a plan; of a type that the catalog does not have, that is unknown."""
     name, nodes = setting.instance_type, setting.nodes
-    return Failures(
-        nodes,
-        low=share,
-        high=share,
-        faults_seconds=never_taken(name, nodes).faults_seconds if name in instance_names() else math.inf,
-        notice_seconds=setting.notice_seconds,
-        announced=setting.announced_share,
-        drain=drain,
-    )
+    steady = never_taken(name, nodes) if name in instance_names() else Failures(nodes)
+    notice, announced = setting.notice_seconds, setting.announced_share
+    return replace(steady, low=share, high=share, notice_seconds=notice, announced=announced, drain=drain)
 
 
 def _prices(setting: Setting, saved: Case, prices: PriceBook) -> tuple[Price, Price] | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Literal
 
 from convoy.benchmark.results import values
@@ -133,11 +134,10 @@ def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFig
 def _predictions(
     save: SampleMedian | None, load: SampleMedian | None, writers: int, bought: float | None, network: float | None
 ) -> Iterator[Prediction]:
-    for size in PREDICTED_BYTES:
-        if save is not None:
-            yield predict("save", size, writers, save, bought, network)
-        if load is not None:
-            yield predict("load", size, writers, load, bought, network)
+    rates: tuple[tuple[Literal["save", "load"], SampleMedian | None], ...] = ("save", save), ("load", load)
+    for size, (what, rate) in product(PREDICTED_BYTES, rates):
+        if rate is not None:
+            yield predict(what, size, writers, rate, bought, network)
 
 
 def _extra(case: Case, base: Case | None) -> Interval | None:

@@ -34,11 +34,6 @@ def as_bought(cost: CostFigures) -> TokenPrice:
     return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
 
 
-def seconds_to_train(tokens: float, rate: Interval) -> float:
-    """At that rate, without interruptions, saves or evaluations."""
-    return tokens / rate.estimate
-
-
 def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFigures:
     hardware, rate, offers = group.hardware, case.tokens_per_second, []
     assert rate is not None

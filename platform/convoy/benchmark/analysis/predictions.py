@@ -78,25 +78,22 @@ def _pairs(case: Case) -> Iterator[Paired]:
     """Figures that were both predicted and measured."""
     plan, seconds = case.predicted, step_seconds(case)
     assert plan is not None
-    if plan.step_seconds is not None and seconds is not None:
-        yield _pair(case, "step time", plan.step_seconds, seconds.estimate)
-    if plan.peak_bytes is not None and case.memory_peak_bytes:
-        yield _pair(case, "memory peak", plan.peak_bytes, case.memory_peak_bytes)
-    saved = case.values.get(values.SAVED_BYTES)
-    if plan.saved_bytes is not None and saved:
-        yield _pair(case, "checkpoint", plan.saved_bytes, saved)
-
-
-def _pair(case: Case, what: Quantity, expected: float, measured: float) -> Paired:
-    return Paired(
-        suite=case.suite,
-        group=case.group,
-        case=case.name,
-        what=what,
-        predicted=expected,
-        measured=measured,
-        error=expected / measured - 1,
+    figures: tuple[tuple[Quantity, float | None, float | None], ...] = (
+        ("step time", plan.step_seconds, seconds.estimate if seconds else None),
+        ("memory peak", plan.peak_bytes, case.memory_peak_bytes),
+        ("checkpoint", plan.saved_bytes, case.values.get(values.SAVED_BYTES)),
     )
+    for what, expected, measured in figures:
+        if expected is not None and measured:
+            yield Paired(
+                suite=case.suite,
+                group=case.group,
+                case=case.name,
+                what=what,
+                predicted=expected,
+                measured=measured,
+                error=expected / measured - 1,
+            )
 
 
 def _summaries(pairs: Sequence[Paired]) -> Iterator[ErrorSummary]:

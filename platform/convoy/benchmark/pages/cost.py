@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from convoy.benchmark.analysis.cost import TRAINED_TOKENS, seconds_to_train
+from convoy.benchmark.analysis.cost import TRAINED_TOKENS
 from convoy.benchmark.analysis.model import BenchReport, CostFigures, TokenPrice
 from convoy.benchmark.pages.headline import market
 from convoy.display import formatting
@@ -62,7 +62,7 @@ def _training(timed: Sequence[CostFigures]) -> Table:
         Column("Machines", lambda r: r[0].machines),
         Column("Case", lambda r: r[0].case),
         Column("Tokens", lambda r: r[1], formatting.count),
-        Column("Time", lambda r: seconds_to_train(r[1], r[0].tokens_per_second), formatting.long_duration),
+        Column("Time", lambda r: r[1] / r[0].tokens_per_second.estimate, formatting.long_duration),
         *(_training_column(name) for name in markets),
     )
 
@@ -70,7 +70,7 @@ def _training(timed: Sequence[CostFigures]) -> Table:
 def _training_column(name: str) -> Column[tuple[CostFigures, float]]:
     def usd(row: tuple[CostFigures, float]) -> float | None:
         cost, tokens = row
-        hours = seconds_to_train(tokens, cost.tokens_per_second) / 3600
+        hours = tokens / cost.tokens_per_second.estimate / 3600
         return next((hours * offer.usd_per_hour for offer in cost.offers if offer.market == name), None)
 
     return Column(f"USD {name.replace('_', '-')}", usd, "{:,.0f}".format, missing="not known")
