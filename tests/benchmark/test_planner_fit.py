@@ -80,24 +80,20 @@ def test_devices_that_no_plan_can_tell_apart_are_refused_by_name() -> None:
         replaced(truth, machines=(MEASURED, other)).machine_for("fp32", 2)
 
 
-def test_threads_tell_machines_of_one_device_apart() -> None:
-    two = replaced(MEASURED, threads=2)
-    found = replaced(shipped_for("cpu"), machines=(MEASURED, two))
-    assert (found.machine_for("fp32", 2, 1), found.machine_for("fp32", 2, 2)) == (MEASURED, two)
-    with pytest.raises(
-        ValueError, match=r"by 2 ranks with 1 thread and by 2 ranks with 2 threads: set train\.threads_"
-    ):
-        found.machine_for("fp32", 2)
-
-
-def test_of_numbers_of_ranks_that_are_as_near_each_is_named() -> None:
-    six = replaced(MEASURED, ranks=6, threads=2)
-    found = replaced(shipped_for("cpu"), machines=(MEASURED, six))
-    assert found.machine_for("fp32", 4, 2) == six
-    with pytest.raises(
-        ValueError, match="nearest to 4 ranks was measured by 2 ranks with 1 thread and by 6 ranks with"
-    ):
-        found.machine_for("fp32", 4)
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        (2, r"by 2 ranks with 1 thread and by 2 ranks with 2 threads: set train\.threads_"),
+        (6, "nearest to 4 ranks was measured by 2 ranks with 1 thread and by 6 ranks with"),
+    ],
+)
+def test_threads_tell_machines_of_one_device_apart(ranks: int, told: str) -> None:
+    other = replaced(MEASURED, threads=2, ranks=ranks)
+    found = replaced(shipped_for("cpu"), machines=(MEASURED, other))
+    wanted = (2 + ranks) // 2
+    assert found.machine_for("fp32", wanted, 2) == other
+    with pytest.raises(ValueError, match=told):
+        found.machine_for("fp32", wanted)
 
 
 def test_steps_and_seeds_make_no_other_training() -> None:

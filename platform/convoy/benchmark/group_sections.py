@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 
 from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures
 from convoy.benchmark.pages.cases import about, charts, largest, table, utilisation, value_column
-from convoy.benchmark.pages.charts import Row, bars, stacked_bars
+from convoy.benchmark.pages.charts import stacked_bars
 from convoy.benchmark.pages.headline import FROZEN, baseline_of
 from convoy.benchmark.results.case import CHANGED
 from convoy.benchmark.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
 from convoy.benchmark.suites import registry
 from convoy.display import formatting
 from convoy.display.page import Block, Chart, Column, Heading, Table, Text, columns
-from convoy.stats.interval import exact
 
 _HOW = (
     "The cases of a table took turns, block by block, in one gang. Rates are medians over blocks with 95 % intervals; "
@@ -112,18 +111,13 @@ def memory(report: BenchReport) -> tuple[Block, ...]:
 
 
 def _peaks(heading: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
-    """A chart of the peaks, by part if all cases have parts."""
+    """A chart of the peaks by part; older results have no parts."""
     parts = {
         case.name: {part: case.values[name] for part, name in MEMORY_PARTS.items() if case.values.get(name)}
-        for case, _ in peaks
+        or {"tensors": float(peak)}
+        for case, peak in peaks
     }
-    if all(parts.values()):
-        return stacked_bars(heading, parts, "MB", 1e-6)
-    rows = []
-    for case, peak in peaks:
-        ratio = "" if case.memory_ratio is None else f", {formatting.percent(case.memory_ratio)}"
-        rows.append(Row(case.name, exact(peak / 1e9), f"{formatting.size(peak)}{ratio}"))
-    return bars(heading, rows, "GB")
+    return stacked_bars(heading, parts, "MB", 1e-6)
 
 
 def _savings(cases: Sequence[CaseFigures]) -> Table:

@@ -18,7 +18,6 @@ def planned(model: str, ranks: int, pace: float | None) -> Group:
     ("model", "ranks", "pace", "seconds"),
     [
         ("tiny", 2, 100.0, 1.1 * 12 * 2_615_424 / 2 / 100e6 + 0.5),
-        ("gpt2-124m", 2, 100.0, 1.1 * 12 * 124_439_808 / 2 / 100e6 + 0.5),
         ("gpt2-124m", 8, 50.0, 1.1 * 12 * 124_439_808 / 8 / 50e6 + 0.5),
         ("gpt2-124m", 2, None, 0.4),  # as `measure` has it
         ("gpt2-124m", 1, 10.0, 33.5),  # 1.5 GB: no part is held back for longer

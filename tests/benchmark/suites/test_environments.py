@@ -1,6 +1,5 @@
 """Gangs in several environments: their order, what each is given, and what their cases become."""
 
-import statistics
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -132,10 +131,3 @@ def test_variables_are_set_or_taken_away_and_captured() -> None:
         "NCCL_ALGO": "Ring",
         "FI_EFA_X": "0",
     }
-
-
-def test_the_median_of_a_gang_is_over_its_blocks() -> None:
-    group = a_group()
-    turn = next(turns(group))
-    (case, *_) = merged_cases(group, [(turn, gang_case(turn, 2.0))])
-    assert case.blocks[0].seconds == statistics.median([1.8, 2.0, 2.6])
