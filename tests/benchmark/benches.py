@@ -30,5 +30,4 @@ def a_group(root: str, *variants: VariantSpec, nodes: int = 1, suite: str = "thr
 
 def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int:
     """That a case takes on the device that computes while it trains."""
-    found = memories(spec, run, ranks)
-    return found.device.states
+    return memories(spec, run, ranks).device.states

@@ -1,6 +1,5 @@
 """From a configuration to groups: which cases there are, and what each changes."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from convoy.benchmark.suites.memory import variants_of as savers
 from convoy.benchmark.suites.scaling import sizes, variants_of
 from convoy.benchmark.suites.strategies import cuttable_shape, model_parallel_variants
 from convoy.benchmark.suites.throughput import techniques
-from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench, with_presets
+from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.loader import configs_folder
 from convoy.config.model import TransformerConfig
@@ -307,19 +306,6 @@ def test_keys_of_the_model_are_laid_on_its_preset() -> None:
     assert (run.model.name, run.model.n_layers) == ("tiny", 2)  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match=r"run\.model = gpt2-124m: must be keys"):
         run_of(BenchConfig(run={"model": "gpt2-124m"}), "tiny")
-
-
-def test_the_presets_come_with_the_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    config = resolve_bench(read_bench("models: [gpt2-124m]"), with_presets({"models": ["tiny"]}))
-    monkeypatch.setenv("CONVOY_CONFIGS", str(tmp_path))  # as on a machine of a cluster
-    assert config.models == ("tiny",)
-    assert run_of(config, "tiny").model.name == "tiny"
-
-
-def test_a_corpus_of_another_kind_replaces_the_first_one() -> None:
-    base = {"run": {"data": {"corpus": {"kind": "files", "path": "/texts"}}}}
-    config = resolve_bench(base, {"run": {"data": {"corpus": {"kind": "synthetic"}}}})
-    assert run_of(config, "tiny").data.corpus.kind == "synthetic"
 
 
 def test_communication_is_what_training_together_costs_more_than_training_beside_each_other() -> None:

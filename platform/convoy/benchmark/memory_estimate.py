@@ -64,11 +64,11 @@ class Memories(NamedTuple):
 NOTHING = Memories(Memory(), Memory())
 
 
-def memories(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Memories | None:
-    """Of a case; None: a custom model's size is not known. Raises ValueError for ranks that cannot be divided as
-    configured."""
+def memories(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Memories:
+    """Of a case; nothing of a custom model, whose size is not known. Raises ValueError for ranks that cannot be divided
+    as configured."""
     config = spec.config(run)
-    return None if isinstance(config.model, CustomModelConfig) else _memories(spec, config, config.model, ranks)
+    return NOTHING if isinstance(config.model, CustomModelConfig) else _memories(spec, config, config.model, ranks)
 
 
 def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> Memories:

@@ -108,7 +108,6 @@ def together(reports: BenchReports) -> BenchReport:
 
 
 def _with_folder(folder: str, block: Block) -> Block:
-    """The block with the folder's name in its title."""
     match block:
         case Heading():
             return replace(block, text=f"{folder}: {block.text}")

@@ -33,7 +33,7 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
     """The group as gangs that have room on their ranks. Raises ConfigError where none of its cases has."""
     if ranks.memory_bytes is None or group.recovery is not None:  # drills train a small model of their own
         return [group]
-    sizes = {spec.name: memories(spec, group.run, ranks) or NOTHING for spec in group.variants}
+    sizes = {spec.name: memories(spec, group.run, ranks) for spec in group.variants}
     alone = {name: _lack([name], sizes, ranks) for name in sizes}
     large = {name: lack.reason for name, lack in alone.items() if lack}
     left = [spec for spec in group.variants if spec.name not in large]

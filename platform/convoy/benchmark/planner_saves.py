@@ -45,7 +45,6 @@ class PlannedState:
 
     @property
     def part_bytes(self) -> float:
-        """What one rank saves."""
         return self.state_bytes / self.ranks
 
     @property

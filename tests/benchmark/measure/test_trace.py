@@ -11,11 +11,8 @@ from convoy.benchmark.measure.trace import (
     Span,
     Timeline,
     UnreadableTraceError,
-    length,
-    merged,
     shares,
     timeline,
-    without,
 )
 from convoy.benchmark.results.values import SHARES, SharedPart
 
@@ -151,15 +148,6 @@ def test_each_moment_is_counted_for_the_first_that_claims_it(timeline: Timeline)
     found = shares(timeline)
     assert found.parts == pytest.approx({part: n / quarters for part, n in counted.items()})
     assert found.hidden == pytest.approx(hidden / quarters, abs=1e-9)
-
-
-@given(spans, spans)
-def test_what_is_left_and_what_was_taken_are_all_there_is(first: list[Span], second: list[Span]) -> None:
-    one, other = merged(first), merged(second)
-    both = merged([*first, *second])
-    assert length(without(one, other)) == pytest.approx(length(both) - length(other))
-    assert without(one, one) == []
-    assert without(one, []) == one
 
 
 def test_no_time_has_no_shares() -> None:

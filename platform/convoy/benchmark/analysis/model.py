@@ -223,7 +223,6 @@ class BenchReport(Fact):
     provenance: tuple[Provenance, ...]
     """Distinct ones, but for their command and when each case began: the first of each."""
     commands: tuple[str, ...]
-    """Commands that measured the cases."""
 
 
 def trains_one_model(case: CaseFigures) -> bool:

@@ -73,7 +73,6 @@ def sizes_of(run: RunConfig) -> list[int]:
 
 
 def block_parameters(model: TransformerConfig) -> int:
-    """Parameters of one decoder block."""
     return parameter_count(model.model_copy(update={"n_layers": model.n_layers + 1})) - parameter_count(model)
 
 

@@ -72,7 +72,6 @@ class _Sum:
     steps: int = 0
     counts: list[float] = field(default_factory=lambda: [0.0] * len(_counts()))
     gpu_utilisation: list[float] = field(default_factory=list)
-    """Samples."""
 
 
 class Observer:

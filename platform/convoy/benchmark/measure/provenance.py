@@ -31,7 +31,6 @@ def provenance(group: Group, began: datetime, versions: Mapping[str, str]) -> Pr
 
 
 def host_memory_bytes() -> int:
-    """Memory of this host, free or not."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

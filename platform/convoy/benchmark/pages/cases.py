@@ -78,7 +78,6 @@ def table(group: GroupFigures) -> Table:
 
 
 def value_column(title: str, name: str, form: formatting.Form) -> Column[CaseFigures]:
-    """A column of a further value of each case."""
     return Column(title, lambda case: case.values.get(name), form)
 
 

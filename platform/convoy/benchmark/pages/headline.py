@@ -145,7 +145,6 @@ def _cost(report: BenchReport) -> Value:
 
 
 def market(offer: TokenPrice) -> str:
-    """How its machines are bought."""
     return offer.market.replace("_", "-")
 
 

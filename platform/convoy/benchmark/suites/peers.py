@@ -12,7 +12,6 @@ class Peer(NamedTuple):
     """One way of a library to distribute a model."""
 
     library: PeerName
-    """Its package."""
     ours: str
     """The case of ours that keeps the same state on each rank, with which it is compared."""
     strategy: Literal["ddp", "fsdp"] = "fsdp"
@@ -20,7 +19,6 @@ class Peer(NamedTuple):
     reshards: bool = True
     """`parallel.reshard_after_forward` of that case."""
     stage: int = 0
-    """Stage of ZeRO."""
 
 
 PEERS: dict[PeerKind, Peer] = {

@@ -12,7 +12,7 @@ from typing import Any
 from convoy.benchmark.analysis import scaling
 from convoy.benchmark.analysis.model import BenchReport, ScalingPoint
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.memory_estimate import NOTHING, memories
+from convoy.benchmark.memory_estimate import memories
 from convoy.benchmark.pages.charts import Curve, over_ranks
 from convoy.benchmark.placement import states_fit
 from convoy.benchmark.results.values import INDEPENDENT, WEAK
@@ -38,7 +38,7 @@ def fewest_ranks(run: RunConfig, ranks: Ranks) -> int:
         return 1
     for n in [1, *sizes(ranks)]:
         specs = variants_of(run.train.global_batch, ranks, run.parallel.shard_size, n)
-        if states_fit((memories(spec, run, ranks) or NOTHING for spec in specs), ranks):
+        if states_fit((memories(spec, run, ranks) for spec in specs), ranks):
             return n
     return ranks.all
 
