@@ -24,6 +24,8 @@ UNANNOUNCED, ANNOUNCED = "node-kill", "spot-notice"
 EXAMPLE, EXAMPLE_NODES, EXAMPLE_REGION = "p4d.24xlarge", 4, "us-east-1"
 """The machines of a campaign where neither the configuration nor the results name any."""
 
+_RATES = "the row above, for all machines, and faults of their GPUs, as a plan assumes them"
+
 
 class Setting(CampaignConfig):
     """The configuration with its machines filled in."""
@@ -65,6 +67,14 @@ class CampaignCourse(Fact):
     """None: a price is not known."""
 
 
+class CampaignInput(Fact):
+    """A duration that the campaign is computed from."""
+
+    what: str
+    seconds: float
+    source: str
+
+
 class CampaignFigures(Fact):
     """A campaign's assumptions, their sources, and its results."""
 
@@ -74,18 +84,7 @@ class CampaignFigures(Fact):
     taken_per_month: float | None = None
     """Share of machines."""
     taken_source: str = ""
-    mtbf_seconds: float | None = None
-    """Mean time until the gang is interrupted: a machine is taken away, or breaks."""
-    stall_seconds: float | None = None
-    durable_seconds: float | None = None
-    restart_seconds: float | None = None
-    """After an interruption without notice, with the replacement."""
-    announced_seconds: float | None = None
-    """From the notice until work resumes, with the replacement; None: no drill had a notice; none is used."""
-    saved_seconds: float | None = None
-    """From the notice until all is saved."""
-    measured: dict[str, str] = {}
-    """Sources of those of the five above that were measured."""
+    inputs: tuple[CampaignInput, ...] = ()
     saved_model: str = ""
     saved_state_bytes: float | None = None
     saved_on: str = ""
@@ -136,27 +135,29 @@ def campaign(
         course, bad_day = expected(failures.often), expected(failures.every(hours * HOUR)) if hours else None
     except ValueError as error:  # it would hardly ever end
         return CampaignFigures(**facts, why=str(error))
-    saves, drill = f"{saving.case}, {saving.model}", f"drill {UNANNOUNCED}, n = {lost.recovered.n}"
-    measured = {
-        "stall_seconds": f"{saves}, n = {saving.stall.n}",
-        "durable_seconds": f"{saves}, n = {durable.n}",
-        "restart_seconds": drill,
-    }
+    saves, drill = f"measured: {saving.case}, {saving.model}", f"drill {UNANNOUNCED}, n = {lost.recovered.n}"
     restart = lost.recovered.median + setting.replacement_seconds
-    last = None if drain is None else drain.before_seconds + drain.write_seconds
+    inputs: list[tuple[str, float | None, str]] = [
+        ("Mean time between interruptions of the gang", failures.often.mtbf_seconds, _RATES),
+        ("The same on a bad day", hours and hours * HOUR, "assumed: recovery.campaign.bad_day_hours"),
+        ("Stall of a save", saving.stall.median, f"{saves}, n = {saving.stall.n}"),
+        ("Save until durable", durable.median, f"{saves}, n = {durable.n}"),
+        ("Machine lost until work resumes", restart, f"measured: {drill}"),
+    ]
     if noticed is not None:
-        notice = f"detected in drill {ANNOUNCED}, n = {noticed.n}; save of {saving.model}"
-        measured |= {"announced_seconds": f"{notice}; {drill}", "saved_seconds": notice}
+        last = noticed.median + saving.save.median
+        notice = f"measured: detected in drill {ANNOUNCED}, n = {noticed.n}; save of {saving.model}"
+        inputs.append(("Notice until work resumes", last + restart, f"{notice}; {drill}"))
+        inputs.append(("Notice until all is saved", last, notice))
+    waits = "Wait for another machine, added to both restarts"
+    inputs += [
+        ("Notice until the machine is gone", setting.notice_seconds, "recovery.campaign.notice_seconds"),
+        (waits, setting.replacement_seconds, "assumed: recovery.campaign.replacement_seconds"),
+    ]
     return CampaignFigures(
         **facts,
-        stall_seconds=saving.stall.median,
-        durable_seconds=durable.median,
-        restart_seconds=restart,
-        announced_seconds=None if last is None else last + restart,
-        saved_seconds=last,
-        measured=measured,
+        inputs=tuple(CampaignInput(what=what, seconds=s, source=source) for what, s, source in inputs if s is not None),
         example=(saved.hardware.instance_type, saved.hardware.nodes) != (setting.instance_type, setting.nodes),
-        mtbf_seconds=failures.often.mtbf_seconds,
         saved_model=saving.model,
         saved_state_bytes=saving.state_bytes,
         saved_on=saved.hardware.machines,

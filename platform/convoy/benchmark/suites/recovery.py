@@ -7,7 +7,7 @@ Its one group is not a gang that measures but a list of drills, each of which fo
 from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.analysis import recovery
-from convoy.benchmark.analysis.campaign import HOUR, CampaignCourse, CampaignFigures, Savings, campaign
+from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures, Savings, campaign
 from convoy.benchmark.analysis.checkpoints import checkpoints
 from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.analysis.recovery import DrillFigures
@@ -115,7 +115,7 @@ def _campaign(figures: CampaignFigures) -> tuple[Block, ...]:
         Heading(title),
         *_example(figures, machines),
         Text(_EXPECTED, quiet=True),
-        Table(("Input", "Value", "From"), tuple(row for row in _inputs(figures) if row[1])),
+        Table(("Input", "Value", "From"), tuple(_inputs(figures))),
         transposed(columns(courses, *_OUTCOMES)),
     )
 
@@ -134,33 +134,15 @@ def _example(figures: CampaignFigures, machines: str) -> tuple[Block, ...]:
 
 
 def _inputs(figures: CampaignFigures) -> Iterator[tuple[str, str, str]]:
-    """Name, value and source of each; an unknown value is empty."""
-    setting = figures.setting
-    share = "" if figures.taken_per_month is None else formatting.percent(figures.taken_per_month)
-    yield "Taken away within a month, per machine", share, figures.taken_source
-    source = "the row above, for all machines, and faults of their GPUs, as a plan assumes them"
-    yield "Mean time between interruptions of the gang", _time(figures.mtbf_seconds), source
-    bad_day = None if setting.bad_day_hours is None else setting.bad_day_hours * HOUR
-    yield "The same on a bad day", _time(bad_day), "assumed: recovery.campaign.bad_day_hours"
-    for field, title in (
-        ("stall_seconds", "Stall of a save"),
-        ("durable_seconds", "Save until durable"),
-        ("restart_seconds", "Machine lost until work resumes"),
-        ("announced_seconds", "Notice until work resumes"),
-        ("saved_seconds", "Notice until all is saved"),
-    ):
-        yield title, _time(getattr(figures, field)), f"measured: {figures.measured.get(field)}"
-    yield "Notice until the machine is gone", _time(setting.notice_seconds), "recovery.campaign.notice_seconds"
-    replacement = formatting.duration(setting.replacement_seconds)
-    source = "assumed: recovery.campaign.replacement_seconds"
-    yield "Wait for another machine, added to both restarts", replacement, source
+    """Name, value and source of each."""
+    if figures.taken_per_month is not None:
+        share = formatting.percent(figures.taken_per_month)
+        yield "Taken away within a month, per machine", share, figures.taken_source
+    for each in figures.inputs:
+        yield each.what, formatting.long_duration(each.seconds), each.source
     for price in figures.prices:
         value, _, source = price.partition(", ")
         yield "Price", value, source
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else formatting.long_duration(seconds)
 
 
 def _savings(savings: Savings) -> str:
