@@ -9,10 +9,11 @@ from pydantic import Field, ValidationError
 from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
-from convoy.benchmark.results.case import Case, Fact
+from convoy.benchmark.results.case import Case, Fact, Hardware
 from convoy.catalog.instances import instance_names, interruptions
 from convoy.catalog.prices import Price, PriceBook
 from convoy.config.benchmark import CampaignConfig
+from convoy.display import formatting
 from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, best_save_interval, never_taken
 from convoy.planner.cost.spot import expected_campaign
 
@@ -24,7 +25,7 @@ UNANNOUNCED, ANNOUNCED = "node-kill", "spot-notice"
 EXAMPLE, EXAMPLE_NODES, EXAMPLE_REGION = "p4d.24xlarge", 4, "us-east-1"
 """The machines of a campaign where neither the configuration nor the results name any."""
 
-_RATES = "the row above, for all machines, and faults of their GPUs, as a plan assumes them"
+_RATES = "the share taken away, for all machines, and faults of their GPUs, as a plan assumes them"
 
 
 class Setting(CampaignConfig):
@@ -33,6 +34,10 @@ class Setting(CampaignConfig):
     instance_type: str
     region: str
     nodes: int = Field(ge=1)
+
+    @property
+    def machines(self) -> str:
+        return f"{self.nodes} × {self.instance_type}"
 
 
 class Savings(Fact):
@@ -79,18 +84,12 @@ class CampaignFigures(Fact):
     """A campaign's assumptions, their sources, and its results."""
 
     setting: Setting
-    example: bool = True
-    """Saves were measured on other machines, or on another number of them."""
+    example: str = ""
+    """Why it is no forecast: saves were measured on other machines, or on another number of them."""
     taken_per_month: float | None = None
     """Share of machines."""
     taken_source: str = ""
     inputs: tuple[CampaignInput, ...] = ()
-    saved_model: str = ""
-    saved_state_bytes: float | None = None
-    saved_on: str = ""
-    """Machines on which saves of that model were measured."""
-    drilled_nodes: int | None = None
-    """Nodes of the gang that was interrupted, which are processes of one host."""
     prices: tuple[str, ...] = ()
     course: CampaignCourse | None = None
     """None: `why` says why nothing is computed."""
@@ -157,14 +156,21 @@ def campaign(
     return CampaignFigures(
         **facts,
         inputs=tuple(CampaignInput(what=what, seconds=s, source=source) for what, s, source in inputs if s is not None),
-        example=(saved.hardware.instance_type, saved.hardware.nodes) != (setting.instance_type, setting.nodes),
-        saved_model=saving.model,
-        saved_state_bytes=saving.state_bytes,
-        saved_on=saved.hardware.machines,
-        drilled_nodes=lost.nodes,
+        example=_example(setting, saved.hardware, saving, lost.nodes),
         prices=tuple(_source(price) for price in own_prices or ()),
         course=course,
         bad_day=bad_day,
+    )
+
+
+def _example(setting: Setting, saved: Hardware, saving: CheckpointFigures, drilled_nodes: int) -> str:
+    """saved: on which saves were measured. drilled_nodes: processes of one host."""
+    if (saved.instance_type, saved.nodes) == (setting.instance_type, setting.nodes):
+        return ""
+    return (
+        f"No save was measured on {setting.machines}: stalls and saves are those of {saving.model} "
+        f"({formatting.size(saving.state_bytes)}) on {saved.machines}, restarts those of a gang of {drilled_nodes} on "
+        "one host. For your job, run the checkpoint suite with your model on its machines, and set recovery.campaign."
     )
 
 

@@ -1,6 +1,7 @@
 """The figures of drills. Pure."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case, Fact
@@ -11,7 +12,7 @@ SUITE = "recovery"
 
 
 class DrillFigures(Fact):
-    """All trials of one drill. Seconds count from the fault."""
+    """All trials of one drill. Seconds count from the fault; counts and targets have the names of `Case.values`."""
 
     drill: str
     nodes: int
@@ -43,24 +44,16 @@ def drills(cases: Sequence[Case]) -> tuple[DrillFigures, ...]:
 
 
 def _figures(case: Case) -> DrillFigures:
-    def count(name: str) -> int:
-        return int(case.values.get(name, 0))
-
+    counts = {name: int(case.values.get(name, 0)) for name in values.OF_RECOVERY - values.TARGETS}
+    targets: dict[str, Any] = {name: case.values.get(name) for name in values.TARGETS}
     return DrillFigures(
         drill=case.name,
         nodes=case.hardware.ranks,
-        trials=count(values.TRIALS),
-        recovered_trials=count(values.RECOVERED_TRIALS),
-        recovery_rate=proportion(count(values.RECOVERED_TRIALS), count(values.TRIALS)),
+        recovery_rate=proportion(counts[values.RECOVERED_TRIALS], counts[values.TRIALS]),
         detected=sample_of(case, DETECTED),
         recovered=sample_of(case, RECOVERED),
         beyond=sample_of(case, BEYOND),
-        target_detected_seconds=case.values.get(values.TARGET_DETECTED_SECONDS),
-        target_recovered_seconds=case.values.get(values.TARGET_RECOVERED_SECONDS),
-        steps_recomputed=count(values.STEPS_RECOMPUTED),
-        samples_lost=count(values.SAMPLES_LOST),
-        samples_repeated=count(values.SAMPLES_REPEATED),
-        states_equal=count(values.STATES_EQUAL),
-        states_compared=count(values.STATES_COMPARED),
         reason=case.reason,
+        **counts,
+        **targets,
     )

@@ -78,12 +78,10 @@ STEPS_RECOMPUTED = "steps_recomputed"
 SAMPLES_LOST, SAMPLES_REPEATED = "samples_lost", "samples_repeated"
 STATES_COMPARED, STATES_EQUAL = "states_compared", "states_equal"
 TARGET_DETECTED_SECONDS, TARGET_RECOVERED_SECONDS = "target_detected_seconds", "target_recovered_seconds"
-OF_RECOVERY = frozenset(
-    {
-        TRIALS, RECOVERED_TRIALS, STEPS_RECOMPUTED, SAMPLES_LOST, SAMPLES_REPEATED, STATES_COMPARED, STATES_EQUAL,
-        TARGET_DETECTED_SECONDS, TARGET_RECOVERED_SECONDS,
-    }
-)  # fmt: skip
+TARGETS = frozenset({TARGET_DETECTED_SECONDS, TARGET_RECOVERED_SECONDS})
+OF_RECOVERY = TARGETS | {
+    TRIALS, RECOVERED_TRIALS, STEPS_RECOMPUTED, SAMPLES_LOST, SAMPLES_REPEATED, STATES_COMPARED, STATES_EQUAL,
+}  # fmt: skip
 """Values of the suite recovery, over all trials."""
 
 STALL, DURABLE, SAVE, RESTORE = "stall_seconds", "durable_seconds", "save_seconds", "restore_seconds"

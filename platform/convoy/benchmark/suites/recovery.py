@@ -106,31 +106,17 @@ _EXPECTED = (
 
 def _campaign(figures: CampaignFigures) -> tuple[Block, ...]:
     setting = figures.setting
-    machines = f"{setting.nodes} × {setting.instance_type}"
-    title = f"Campaign on spot machines (expected): {machines}, {setting.region}, {setting.days:g} days"
+    title = f"Campaign on spot machines (expected): {setting.machines}, {setting.region}, {setting.days:g} days"
     if figures.course is None:
         return (Heading(title), Text(f"Not computed: {figures.why}."))
     courses = [("Expected", figures.course), *([("Bad day", figures.bad_day)] if figures.bad_day else [])]
     return (
         Heading(title),
-        *_example(figures, machines),
+        *([Callout("An example, not a forecast", figures.example, "warning")] if figures.example else []),
         Text(_EXPECTED, quiet=True),
         Table(("Input", "Value", "From"), tuple(_inputs(figures))),
         transposed(columns(courses, *_OUTCOMES)),
     )
-
-
-def _example(figures: CampaignFigures, machines: str) -> tuple[Block, ...]:
-    """A warning where saves were measured on other machines."""
-    if not figures.example or figures.saved_state_bytes is None or figures.drilled_nodes is None:
-        return ()
-    text = (
-        f"No save was measured on {machines}: stalls and saves are those of {figures.saved_model} "
-        f"({formatting.size(figures.saved_state_bytes)}) on {figures.saved_on}, restarts those of "
-        f"a gang of {figures.drilled_nodes} on one host. For your job, run the checkpoint suite with your model on its "
-        "machines, and set recovery.campaign."
-    )
-    return (Callout("An example, not a forecast", text, "warning"),)
 
 
 def _inputs(figures: CampaignFigures) -> Iterator[tuple[str, str, str]]:
