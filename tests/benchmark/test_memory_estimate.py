@@ -8,12 +8,7 @@ from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import Memory, largest_model, memories, taking_turns, together
 from convoy.benchmark.placement import fitted
 from convoy.benchmark.plan import plan, run_of
-from convoy.benchmark.results.values import (
-    LARGEST_MODEL_LAYERS,
-    LARGEST_MODEL_PARAMETERS,
-    RANK_HOST_BYTES,
-    RANK_MEMORY_BYTES,
-)
+from convoy.benchmark.results import values
 from convoy.benchmark.suites.peers import variants_of as peers
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
@@ -293,20 +288,20 @@ def test_each_strategy_tells_its_largest_model_with_the_memory_it_is_reckoned_fo
     group = strategies(Ranks(4, 4, 24 * GIB, 60 * GIB), peers=["accelerate"])
     for spec in group.variants:
         told = dict(spec.values)
-        assert told[RANK_MEMORY_BYTES] == 24 * GIB
-        assert told[RANK_HOST_BYTES] == 60 * GIB
-        most = replaced(group.run.model, n_layers=int(told[LARGEST_MODEL_LAYERS]))
-        assert told[LARGEST_MODEL_PARAMETERS] == parameter_count(most)
+        assert told[values.RANK_MEMORY_BYTES] == 24 * GIB
+        assert told[values.RANK_HOST_BYTES] == 60 * GIB
+        most = replaced(group.run.model, n_layers=int(told[values.LARGEST_MODEL_LAYERS]))
+        assert told[values.LARGEST_MODEL_PARAMETERS] == parameter_count(most)
         assert spec.not_measured == {}
     ddp, fsdp = group.variants[:2]
-    assert fsdp.values[LARGEST_MODEL_PARAMETERS] > 3.9 * ddp.values[LARGEST_MODEL_PARAMETERS]
+    assert fsdp.values[values.LARGEST_MODEL_PARAMETERS] > 3.9 * ddp.values[values.LARGEST_MODEL_PARAMETERS]
     assert state_bytes(ddp, group.run, Ranks(4, 4)) == pytest.approx(4.2 * weights(group.run), rel=0.1)
 
 
 def test_without_a_ranks_memory_no_largest_model_is_told_and_why() -> None:
     group = strategies(Ranks(2, 1))
     for spec in group.variants:
-        assert LARGEST_MODEL_PARAMETERS not in spec.values
+        assert values.LARGEST_MODEL_PARAMETERS not in spec.values
         assert spec.not_measured == {"largest model": "the memory of a rank is not known"}
     custom = {"model": {"build": "a.b:c", "vocab_size": 4096, "max_sequence_length": 256}}
     assert largest_model(FSDP, a_run(**custom), Ranks(2, 1, GIB)) == "the size of a custom model is not known"

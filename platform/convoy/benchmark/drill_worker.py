@@ -102,12 +102,11 @@ def samples_of(trials: Sequence[TrialResult]) -> dict[str, tuple[float, ...]]:
 def values_of(trials: Sequence[TrialResult]) -> dict[str, float]:
     """Counts over the trials, and the targets if the drill has any."""
     compared = [trial.final_state_equal for trial in trials if trial.final_state_equal is not None]
+    summed = (values.STEPS_RECOMPUTED, values.SAMPLES_LOST, values.SAMPLES_REPEATED)  # named alike
     counts: dict[str, float] = {
         values.TRIALS: len(trials),
         values.RECOVERED_TRIALS: sum(trial.ok for trial in trials),
-        values.STEPS_RECOMPUTED: sum(trial.steps_recomputed or 0 for trial in trials),
-        values.SAMPLES_LOST: sum(trial.samples_lost or 0 for trial in trials),
-        values.SAMPLES_REPEATED: sum(trial.samples_repeated or 0 for trial in trials),
+        **{name: sum(getattr(trial, name) or 0 for trial in trials) for name in summed},
         values.STATES_COMPARED: len(compared),
         values.STATES_EQUAL: sum(compared),
     }

@@ -26,7 +26,9 @@ def groups(report: BenchReport) -> tuple[Block, ...]:
     blocks: list[Block] = []
     for i, group in enumerate(measured):
         blocks.append(Heading(title(group, measured)))
-        blocks.append(Text(" ".join([about(group), *_frozen(group), *([_HOW] if i == 0 else [])]), quiet=True))
+        frozen = any(case.name == FROZEN for case in group.cases)
+        what = [f"{FROZEN}: {baseline_of(group)}, eager, a model of the same shape."] if frozen else []
+        blocks.append(Text(" ".join([about(group), *what, *([_HOW] if i == 0 else [])]), quiet=True))
         blocks += [*charts(group), table(group), *largest(group), *utilisation(group)]
     return tuple(blocks)
 
@@ -56,13 +58,6 @@ def title(group: GroupFigures, others: Sequence[GroupFigures]) -> str:
 def _preset(group: GroupFigures) -> str:
     """The model's name, also for a model that stands for it where it is cut."""
     return group.model.removesuffix(CHANGED)
-
-
-def _frozen(group: GroupFigures) -> list[str]:
-    """What the frozen baseline is, if it is among the cases."""
-    if not any(case.name == FROZEN for case in group.cases):
-        return []
-    return [f"{FROZEN}: {baseline_of(group)}, eager, a model of the same shape."]
 
 
 def step_parts(report: BenchReport) -> tuple[Block, ...]:

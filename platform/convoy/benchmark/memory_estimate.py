@@ -10,12 +10,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from convoy.benchmark.groups import PeerKind, Ranks, VariantSpec
-from convoy.benchmark.results.values import (
-    LARGEST_MODEL_LAYERS,
-    LARGEST_MODEL_PARAMETERS,
-    RANK_HOST_BYTES,
-    RANK_MEMORY_BYTES,
-)
+from convoy.benchmark.results import values
 from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
@@ -134,13 +129,13 @@ def with_largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Varia
     model = largest_model(spec, run, ranks)
     if isinstance(model, str):
         return spec.model_copy(update={"not_measured": {**spec.not_measured, LARGEST_MODEL: model}})
-    values = {
-        LARGEST_MODEL_PARAMETERS: parameter_count(model),
-        LARGEST_MODEL_LAYERS: model.n_layers,
-        RANK_MEMORY_BYTES: ranks.memory_bytes,
-        RANK_HOST_BYTES: ranks.host_bytes,
+    figures = {
+        values.LARGEST_MODEL_PARAMETERS: parameter_count(model),
+        values.LARGEST_MODEL_LAYERS: model.n_layers,
+        values.RANK_MEMORY_BYTES: ranks.memory_bytes,
+        values.RANK_HOST_BYTES: ranks.host_bytes,
     }
-    known = {name: float(value) for name, value in values.items() if value is not None}
+    known = {name: float(value) for name, value in figures.items() if value is not None}
     return spec.model_copy(update={"values": {**spec.values, **known}})
 
 

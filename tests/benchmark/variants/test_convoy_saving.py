@@ -5,19 +5,9 @@ from pathlib import Path
 import pytest
 
 from convoy.benchmark.groups import VariantSpec
+from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
-from convoy.benchmark.results.values import (
-    DURABLE,
-    FIRST_SAVE_SECONDS,
-    FIRST_STALL_SECONDS,
-    PREDICTED_WRITERS,
-    REST_BYTES,
-    RESTORE,
-    SAVE,
-    SAVED_BYTES,
-    STALL,
-)
 from convoy.benchmark.suites.checkpoint import WITH, WITHOUT, predicted
 from convoy.benchmark.variants.convoy_saving import SAVES_AT_REST
 from convoy.config.benchmark import PredictConfig
@@ -52,23 +42,24 @@ def test_saves_do_not_change_what_is_trained(cases: dict[str, Case]) -> None:
 def test_each_block_has_a_save_and_the_first_save_is_told_apart(cases: dict[str, Case]) -> None:
     told = cases[WITH].samples
     assert {name: len(seconds) for name, seconds in told.items()} == {
-        STALL: QUICK.rounds, DURABLE: QUICK.rounds, SAVE: SAVES_AT_REST, RESTORE: SAVES_AT_REST,
+        values.STALL: QUICK.rounds, values.DURABLE: QUICK.rounds,
+        values.SAVE: SAVES_AT_REST, values.RESTORE: SAVES_AT_REST,
     }  # fmt: skip
-    assert all(seconds > 0 for name in (STALL, SAVE, RESTORE) for seconds in told[name])
-    assert all(stall < durable for stall, durable in zip(told[STALL], told[DURABLE], strict=True))
+    assert all(seconds > 0 for name in (values.STALL, values.SAVE, values.RESTORE) for seconds in told[name])
+    assert all(stall < durable for stall, durable in zip(told[values.STALL], told[values.DURABLE], strict=True))
     assert cases[WITHOUT].samples == {}
-    values = cases[WITH].values
-    assert {FIRST_STALL_SECONDS, FIRST_SAVE_SECONDS} < values.keys()
-    assert values[PREDICTED_WRITERS] == 2
+    figures = cases[WITH].values
+    assert {values.FIRST_STALL_SECONDS, values.FIRST_SAVE_SECONDS} < figures.keys()
+    assert figures[values.PREDICTED_WRITERS] == 2
 
 
 def test_the_state_is_the_weights_and_both_moments(cases: dict[str, Case]) -> None:
     parameters = cases[WITH].parameters
-    assert 12 * parameters <= cases[WITH].values[SAVED_BYTES] < 13 * parameters
+    assert 12 * parameters <= cases[WITH].values[values.SAVED_BYTES] < 13 * parameters
 
 
 def test_a_small_state_is_filled_up_where_rates_are_measured(cases: dict[str, Case]) -> None:
-    assert 2e6 <= cases[WITH].values[REST_BYTES] < 2.1e6
+    assert 2e6 <= cases[WITH].values[values.REST_BYTES] < 2.1e6
 
 
 def test_nothing_stays_of_the_saves(cases: dict[str, Case], root: Path) -> None:

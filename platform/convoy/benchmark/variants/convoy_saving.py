@@ -10,6 +10,7 @@ import math
 import shutil
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,16 +19,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
-from convoy.benchmark.results.values import (
-    DURABLE,
-    FIRST_SAVE_SECONDS,
-    FIRST_STALL_SECONDS,
-    REST_BYTES,
-    RESTORE,
-    SAVE,
-    SAVED_BYTES,
-    STALL,
-)
+from convoy.benchmark.results import values
 from convoy.benchmark.variants.convoy import Ours
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, Progress
@@ -59,7 +51,7 @@ class Saving(Ours):
 
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
         super().__init__(name, config, ranks, data)
-        self.samples: dict[str, list[float]] = {STALL: [], DURABLE: [], SAVE: [], RESTORE: []}
+        self.samples: dict[str, list[float]] = defaultdict(list)
         self.values: dict[str, float] = {}
         self._ranks = ranks
         self._data = data
@@ -96,12 +88,12 @@ class Saving(Ours):
         commit = self._finished(save, self._saver, len(self.losses))
         stall = slowest(save.timing.call + save.timing.joined, self._ranks)
         durable = slowest(commit.created - self._began_at if commit is not None else 0.0, self._ranks)
-        if FIRST_STALL_SECONDS not in self.values:
+        if values.FIRST_STALL_SECONDS not in self.values:
             first = stall + slowest(self._start_seconds, self._ranks)
-            self.values |= {FIRST_STALL_SECONDS: first, SAVED_BYTES: self._bytes(commit)}
+            self.values |= {values.FIRST_STALL_SECONDS: first, values.SAVED_BYTES: self._bytes(commit)}
         else:
-            self.samples[STALL].append(stall)
-            self.samples[DURABLE].append(durable)
+            self.samples[values.STALL].append(stall)
+            self.samples[values.DURABLE].append(durable)
         self._forget(commit)
 
     def measure_at_rest(self, least_bytes: float, passed: Callable[[], None]) -> None:
@@ -116,10 +108,10 @@ class Saving(Ours):
         for number in range(1 + SAVES_AT_REST):
             saved, restored = self._save_and_restore(number + 1, state, passed)
             if number == 0:
-                self.values[FIRST_SAVE_SECONDS] = saved
+                self.values[values.FIRST_SAVE_SECONDS] = saved
             else:
-                self.samples[SAVE].append(saved)
-                self.samples[RESTORE].append(restored)
+                self.samples[values.SAVE].append(saved)
+                self.samples[values.RESTORE].append(restored)
 
     def close(self) -> None:
         self._close_saver()
@@ -148,7 +140,7 @@ class Saving(Ours):
 
         saved = slowest_seconds(save, self._ranks)
         (commit,) = commits
-        self.values[REST_BYTES] = self._bytes(commit)
+        self.values[values.REST_BYTES] = self._bytes(commit)
         passed()
         self._drop_caches()
         candidates = [(commit.ref, [0])] if commit is not None else None
@@ -212,7 +204,7 @@ class Saving(Ours):
         They have rows as long as a large weight's: as one dimension of single bytes they were restored 30 times slower.
         """
         size = self._ranks.place.world_size
-        lacking = math.ceil(least_bytes - self.values[SAVED_BYTES] / size)
+        lacking = math.ceil(least_bytes - self.values[values.SAVED_BYTES] / size)
         if lacking <= 0:
             return self._state()
         device = self._ranks.device
