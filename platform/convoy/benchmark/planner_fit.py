@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from convoy.benchmark.planner_runs import LeftOut, own_runs, typical
 from convoy.benchmark.results.case import Case
-from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.json_text import canonical_json
 from convoy.config.run import MODEL_UNTIMED, TRAIN
 from convoy.planner.step.calibration import Calibration, Constants, Prior, prior
@@ -51,7 +50,9 @@ def own_fit(cases: Sequence[Case]) -> OwnFit:
     runs = own_runs(cases)
     if not runs.rows:
         raise ValueError("no case can be fitted to" + _why(runs.left_out))
-    _one_device(runs.machines)
+    devices = sorted({each.device for each in runs.machines})
+    if len(devices) > 1:  # a plan is made from one
+        raise ValueError(f"cases of several devices need a calibration each: {', '.join(devices)}")
     base = own_prior(runs.rows)
     alike = _alike(runs.rows)
     calibration = fit(runs.rows, base)
@@ -67,13 +68,6 @@ def own_fit(cases: Sequence[Case]) -> OwnFit:
         others=tuple(left_out(runs.rows, alike, base)),
         trainings=len(alike),
     )
-
-
-def _one_device(machines: Sequence[MeasuredMachine]) -> None:
-    """A plan is made from one."""
-    devices = sorted({each.device for each in machines})
-    if len(devices) > 1:
-        raise ValueError(f"cases of several devices need a calibration each: {', '.join(devices)}")
 
 
 def own_prior(rows: Sequence[MeasuredRun]) -> Prior:

@@ -36,10 +36,9 @@ def own_figures(report: BenchReport) -> tuple[Block, ...]:
 
 
 def _cases(report: BenchReport) -> Iterator[Claims]:
-    for group in report.groups:
-        for case in group.cases:
-            if trains_one_model(case) and case.tokens_per_second and case.step_seconds:
-                yield _case(group, case)
+    for group, case in report.cases:
+        if trains_one_model(case) and case.tokens_per_second and case.step_seconds:
+            yield _case(group, case)
 
 
 def _case(group: GroupFigures, case: CaseFigures) -> Claims:

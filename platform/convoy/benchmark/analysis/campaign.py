@@ -99,14 +99,15 @@ class CampaignFigures(Fact):
 
 
 def campaign(
-    cases: Sequence[Case], checkpoints: Sequence[CheckpointFigures], drills: Sequence[DrillFigures], prices: PriceBook
+    cases: Sequence[Case], saves: Sequence[CheckpointFigures], drills: Sequence[DrillFigures], prices: PriceBook
 ) -> CampaignFigures | None:
     """None where no recovery suite was run."""
     config = _config(cases)
     if config is None:
         return None
-    saving = max((c for c in checkpoints if c.stall and c.save), key=lambda c: c.state_bytes, default=None)
-    saved = _case_of(saving, cases)
+    saving = max((c for c in saves if c.stall and c.save), key=lambda c: c.state_bytes, default=None)
+    of = (checkpoints.SUITE, saving.group, saving.case) if saving is not None else None
+    saved = next((case for case in cases if (case.suite, case.group, case.name) == of), None)
     setting = _setting(config, saved)
     share, source = _taken(setting)
     lost = next((d for d in drills if d.drill == UNANNOUNCED), None)
@@ -134,13 +135,13 @@ def campaign(
         course, bad_day = expected(failures.often), expected(failures.every(hours * HOUR)) if hours else None
     except ValueError as error:  # it would hardly ever end
         return CampaignFigures(**facts, why=str(error))
-    saves, drill = f"measured: {saving.case}, {saving.model}", f"drill {UNANNOUNCED}, n = {lost.recovered.n}"
+    save, drill = f"measured: {saving.case}, {saving.model}", f"drill {UNANNOUNCED}, n = {lost.recovered.n}"
     restart = lost.recovered.median + setting.replacement_seconds
     inputs: list[tuple[str, float | None, str]] = [
         ("Mean time between interruptions of the gang", failures.often.mtbf_seconds, _RATES),
         ("The same on a bad day", hours and hours * HOUR, "assumed: recovery.campaign.bad_day_hours"),
-        ("Stall of a save", saving.stall.median, f"{saves}, n = {saving.stall.n}"),
-        ("Save until durable", durable.median, f"{saves}, n = {durable.n}"),
+        ("Stall of a save", saving.stall.median, f"{save}, n = {saving.stall.n}"),
+        ("Save until durable", durable.median, f"{save}, n = {durable.n}"),
         ("Machine lost until work resumes", restart, f"measured: {drill}"),
     ]
     if noticed is not None:
@@ -203,12 +204,6 @@ def _config(cases: Sequence[Case]) -> CampaignConfig | None:
             except ValidationError:
                 continue
     return None
-
-
-def _case_of(saving: CheckpointFigures | None, cases: Sequence[Case]) -> Case | None:
-    """The one that the figures are of."""
-    of = (checkpoints.SUITE, saving.group, saving.case) if saving is not None else None
-    return next((case for case in cases if (case.suite, case.group, case.name) == of), None)
 
 
 def _setting(config: CampaignConfig, saved: Case | None) -> Setting:

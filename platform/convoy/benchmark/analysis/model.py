@@ -224,6 +224,11 @@ class BenchReport(Fact):
     """Distinct ones, but for their command and when each case began: the first of each."""
     commands: tuple[str, ...]
 
+    @property
+    def cases(self) -> list[tuple[GroupFigures, CaseFigures]]:
+        """Of all groups, each with its group."""
+        return [(group, case) for group in self.groups for case in group.cases]
+
 
 def trains_one_model(case: CaseFigures) -> bool:
     """Whether it was measured, and trains one model, and the one that it should."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC
 
-from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures
+from convoy.benchmark.analysis.model import BenchReport, GroupFigures
 from convoy.benchmark.results import collectives, values
 from convoy.benchmark.results.case import Provenance
 from convoy.display import formatting
@@ -21,7 +21,7 @@ def not_run(report: BenchReport) -> tuple[Block, ...]:
     """Refused and failed cases, with their reasons."""
     rows = [
         (group.suite, case.name, case.status, case.reason or "no reason was recorded")
-        for group, case in _cases(report)
+        for group, case in report.cases
         if case.status != "measured"
     ]
     return _section("Refused and failed", ("Suite", "Case", "Status", "Reason"), rows)
@@ -30,7 +30,7 @@ def not_run(report: BenchReport) -> tuple[Block, ...]:
 def not_measured(report: BenchReport) -> tuple[Block, ...]:
     """What this machine cannot measure: each reason once, with its cases."""
     names: dict[tuple[str, str], dict[str, None]] = {}
-    for _, case in _cases(report):
+    for _, case in report.cases:
         for reason in case.not_measured.items():
             names.setdefault(reason, {})[case.name] = None
     rows = [(*reason, ", ".join(cases)) for reason, cases in names.items()]
@@ -41,16 +41,12 @@ def further(report: BenchReport) -> tuple[Block, ...]:
     """Values that no other section shows."""
     rows = [
         (group.suite, case.name, name, formatting.significant(value))
-        for group, case in _cases(report)
+        for group, case in report.cases
         if case.status == "measured"
         for name, value in sorted(case.values.items())
         if name not in IN_OTHER_SECTIONS and not name.startswith(collectives.PREFIX)
     ]
     return _section("Further figures", ("Suite", "Case", "Figure", "Value"), rows)
-
-
-def _cases(report: BenchReport) -> list[tuple[GroupFigures, CaseFigures]]:
-    return [(group, case) for group in report.groups for case in group.cases]
 
 
 def _section(heading: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:

@@ -1,6 +1,5 @@
 """The top of a benchmark's page: what must be read first, and the numbers that matter most."""
 
-from collections.abc import Iterator
 from datetime import UTC
 
 from convoy.benchmark.analysis.cost import as_bought
@@ -38,14 +37,14 @@ def hardware_of(group: GroupFigures) -> str:
 def warnings(report: BenchReport) -> tuple[Block, ...]:
     """Cases whose losses differ from their baseline's, and cases that were still drifting."""
     blocks: list[Block] = []
-    for group, case in _cases(report):
+    for group, case in report.cases:
         if case.losses == "differ":
             difference = case.loss_difference
             by = "not finite" if difference is None else f"up to {formatting.percent(difference)} off"
             text = f"Its losses are {by} on the same data. It does not compute the same, so its speed means nothing."
             title = f"{case.name} ({group.suite}, {group.name}): losses differ from those of {case.baseline}"
             blocks.append(Callout(title, text, "bad"))
-    drifting = [(group, case) for group, case in _cases(report) if not case.steady]
+    drifting = [(group, case) for group, case in report.cases if not case.steady]
     if drifting:
         names = ", ".join(f"{case.name} ({group.suite})" for group, case in drifting)
         steps = formatting.plural(max(case.warm_up_steps for _, case in drifting), "step")
@@ -72,10 +71,6 @@ def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:
             if cases := [case for case in group.cases if trains_one_model(case)]:
                 return group, max(cases, key=lambda case: (case.name == OURS, case.rate))
     return None
-
-
-def _cases(report: BenchReport) -> Iterator[tuple[GroupFigures, CaseFigures]]:
-    return ((group, case) for group in report.groups for case in group.cases)
 
 
 def _speed(group: GroupFigures, case: CaseFigures) -> Value:
@@ -149,7 +144,7 @@ def market(offer: TokenPrice) -> str:
 
 
 def _count(report: BenchReport) -> Value:
-    statuses = [case.status for _, case in _cases(report)]
+    statuses = [case.status for _, case in report.cases]
     others = [f"{statuses.count(status)} {status}" for status in ("refused", "failed") if status in statuses]
     text = ", ".join(others) or "none refused, none failed"
     return Value("Cases measured", str(statuses.count("measured")), text, "bad" if "failed" in statuses else "plain")

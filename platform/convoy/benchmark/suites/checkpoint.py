@@ -110,11 +110,8 @@ def _rate(sample: SampleMedian) -> str:
 
 
 def _assumptions(figures: CheckpointFigures) -> str:
-    writers, storage, network = (
-        figures.predictions[0].writers,
-        figures.storage_bytes_per_second,
-        figures.network_bytes_per_second,
-    )
+    writers = figures.predictions[0].writers
+    storage, network = figures.storage_bytes_per_second, figures.network_bytes_per_second
     part = formatting.size(figures.rest_bytes / figures.writers)
     inputs = [
         f"the rates at rest, of {part} per writer, for {writers} writers",
