@@ -118,7 +118,3 @@ def test_parts_are_medians_over_blocks() -> None:
     blocks = a_case(n=7).blocks
     told = [replaced(b, parts={"forward": 0.1 * i}) for i, b in enumerate(blocks)]
     assert _case([a_case(blocks=tuple(told))], "ours").parts == {"forward": pytest.approx(0.3)}
-
-
-def test_runs_of_one_origin_are_told_once() -> None:
-    assert len(fold_cases(whole()).provenance) == 1

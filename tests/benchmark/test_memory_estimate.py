@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import Memory, largest_model, memories, taking_turns, together
+from convoy.benchmark.memory_estimate import Memory, largest_model, memories, taking_turns
 from convoy.benchmark.placement import fitted
 from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results import values
@@ -171,14 +171,6 @@ def test_of_cases_that_take_turns_one_makes_its_step_and_the_others_have_no_grad
     assert (kept.variants, kept.refused) == (group.variants, ())
     (alone,) = fitted(group, Ranks(2, 2, both - 1))
     assert [each.spec.name for each in alone.refused] == ["ddp"]
-
-
-def test_cases_are_built_one_after_the_other_beside_the_weights_of_the_others() -> None:
-    ours, peer = Memory(16, rest=12, weights=4, built=4), Memory(16, rest=12, weights=4, built=30)
-    assert together([ours, ours]) == 28
-    assert together([ours, peer]) == 34
-    assert together([ours, peer, peer]) == 40
-    assert together([]) == 0
 
 
 def strategies(ranks: Ranks, model: str = "tiny", **sections: object) -> Group:

@@ -323,10 +323,7 @@ def test_figures_of_a_suite_that_the_page_does_not_know_are_shown() -> None:
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
-        ({"a1": "tiny", "b2": "gpt-1b"}, ["Throughput: a1", "Throughput: b2"]),
         ({"throughput-gpt-1b": "gpt-1b", "throughput-tiny": "tiny"}, ["Throughput: gpt-1b", "Throughput: tiny"]),
-        ({"throughput-a": "a", "throughput-a-model-parallel": "a, cut"},
-         ["Throughput", "Throughput: tensor and pipeline parallel"]),
         ({"throughput-a-2-1": "a-2", "throughput-a-2-2": "a-2"}, ["Throughput: gang 1", "Throughput: gang 2"]),
         ({"throughput-a": "a", "throughput-b-model-parallel-2": "b, cut"},
          ["Throughput: a", "Throughput: b, tensor and pipeline parallel, gang 2"]),

@@ -19,6 +19,9 @@ from tests.benchmark.cases import replaced
 from tests.ranks import on_ranks
 from tests.training.job import place
 
+Turns = list[tuple[dict[str, Measured], list[str]]]
+"""Of each rank: what was measured of each variant, and in which order they made steps."""
+
 
 class Sleeper(Variant):
     """Takes so long for a step, on one rank longer; notes each step."""
@@ -52,12 +55,12 @@ def turns(rank: int, folder: str, amount: MeasureConfig) -> tuple[dict[str, Meas
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, Measured], list[str]]]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Turns:
     amount = MeasureConfig(rounds=6, block_steps=3, block_seconds=0.03, warm_up_most=200)
     return on_ranks(2, turns, str(tmp_path_factory.mktemp("turns")), amount)
 
 
-def test_the_order_turns_round_with_each_round(measured: list[tuple[dict[str, Measured], list[str]]]) -> None:
+def test_the_order_turns_round_with_each_round(measured: Turns) -> None:
     found, log = measured[0]
     warm = sum(each.warm_up_steps for each in found.values())
     blocks = [name for name, following in zip(log[warm:], [*log[warm + 1 :], ""], strict=True) if name != following]
@@ -65,7 +68,7 @@ def test_the_order_turns_round_with_each_round(measured: list[tuple[dict[str, Me
     assert log.count("a") == found["a"].warm_up_steps + sum(block.steps for block in found["a"].blocks)
 
 
-def test_all_ranks_tell_the_same_but_for_their_own_parts(measured: list[tuple[dict[str, Measured], list[str]]]) -> None:
+def test_all_ranks_tell_the_same_but_for_their_own_parts(measured: Turns) -> None:
     first, second = measured[0], measured[1]
     assert first[1] == second[1]
     for name in ("a", "b"):
@@ -74,9 +77,7 @@ def test_all_ranks_tell_the_same_but_for_their_own_parts(measured: list[tuple[di
         assert first[0][name].warm_up_steps == second[0][name].warm_up_steps
 
 
-def test_a_block_tells_of_the_slowest_rank_and_is_long_enough(
-    measured: list[tuple[dict[str, Measured], list[str]]],
-) -> None:
+def test_a_block_tells_of_the_slowest_rank_and_is_long_enough(measured: Turns) -> None:
     found, _ = measured[0]
     assert [block.number for block in found["b"].blocks] == list(range(6))
     for name, least in (("a", 0.002), ("b", 0.008)):
@@ -87,7 +88,7 @@ def test_a_block_tells_of_the_slowest_rank_and_is_long_enough(
     assert found["a"].blocks[0].parts == {"asleep": 0.002}
 
 
-def test_warm_up_lasts_until_the_times_do_not_drift(measured: list[tuple[dict[str, Measured], list[str]]]) -> None:
+def test_warm_up_lasts_until_the_times_do_not_drift(measured: Turns) -> None:
     found, _ = measured[0]
     assert found["b"].warm_up_steps > 16
     assert found["b"].steady

@@ -75,7 +75,7 @@ def test_what_the_planner_has_no_formula_of_is_not_predicted(spec: VariantSpec, 
     assert why in found.why_no_step
 
 
-@pytest.mark.parametrize("kind", ["baseline", "torch DDP", "DeepSpeed ZeRO-3"])
+@pytest.mark.parametrize("kind", ["baseline", "torch DDP"])
 def test_nothing_is_predicted_of_others_code(kind: Kind) -> None:
     found = one(VariantSpec(name="other", kind=kind))
     assert (found.step_seconds, found.peak_bytes) == (None, None)
@@ -99,9 +99,8 @@ def test_machines_that_are_not_what_is_configured_end_nothing(cluster: dict[str,
     assert why in found.why_no_step
 
 
-@pytest.mark.parametrize("name", ["m7i.2xlarge", "p4d.24xlarge"])
-def test_a_local_case_is_one_of_this_host_whatever_type_it_names(name: str) -> None:
-    group = with_cluster({"instance_type": name})
+def test_a_local_case_is_one_of_this_host_whatever_type_it_names() -> None:
+    group = with_cluster({"instance_type": "p4d.24xlarge"})
     assert not _in_catalog(group.run, ON_CPUS)
     found = predictions(group, PLACE, {"fp32": MEASURED, "bf16": MEASURED}, on_gpus=False)["ours"]
     assert found.step_seconds == one(VariantSpec(name="ours")).step_seconds
