@@ -11,7 +11,6 @@ from convoy.audit.findings import audit_page
 from convoy.audit.reader import read_claims
 from convoy.benchmark.pages.history import compare_page
 from convoy.benchmark.planner_fit import OwnFit, own_fit
-from convoy.benchmark.planner_runs import LeftOut
 from convoy.benchmark.results import compare as comparing
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import ResultUnreadableError, read_case, read_cases
@@ -96,7 +95,11 @@ def calibrate(results: str, output: str) -> None:
     path = Path(results)
     is_benchmark = path.is_dir() or path.suffix == ".json"
     try:
-        calibration, lines = _fit_cases(path) if is_benchmark else _fit_table(path)
+        if is_benchmark:
+            own = own_fit(read_results(path))
+            calibration, lines = own.calibration, list(_errors_in_words(own))
+        else:
+            calibration, lines = _fit_table(path)
     except ConfigError:
         raise
     except ValueError as error:
@@ -118,11 +121,6 @@ def _fit_table(path: Path) -> tuple[Calibration, list[str]]:
     return calibration, [f"{fitted.rows} runs, off by a median of {fitted.median_abs_pct_error} %"]
 
 
-def _fit_cases(path: Path) -> tuple[Calibration, list[str]]:
-    own = own_fit(read_results(path))
-    return own.calibration, list(_errors_in_words(own))
-
-
 def _errors_in_words(own: OwnFit) -> Iterator[str]:
     yield f"{plural(len(own.rows), 'case')} of {plural(own.trainings, 'training')} not configured alike, off by"
     yield f"  {_errors(own.before)} as it was shipped"
@@ -131,14 +129,9 @@ def _errors_in_words(own: OwnFit) -> Iterator[str]:
         yield f"  {_errors(own.others)} each training by a fit to the others"
     if own.left_out:
         yield f"left out, {plural(len(own.left_out), 'case')}:"
-        yield from _reasons(own.left_out)
+    for why in dict.fromkeys(each.why for each in own.left_out):
+        yield f"  {why}: {', '.join(each.case for each in own.left_out if each.why == why)}"
 
 
 def _errors(wrong: Sequence[float]) -> str:
     return f"a median of {median_abs(wrong):.1f} %, {max(map(abs, wrong)):.1f} % at worst,"
-
-
-def _reasons(left_out: Sequence[LeftOut]) -> Iterator[str]:
-    """Each reason once, with its cases."""
-    for why in dict.fromkeys(each.why for each in left_out):
-        yield f"  {why}: {', '.join(each.case for each in left_out if each.why == why)}"

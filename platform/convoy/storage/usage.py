@@ -49,15 +49,13 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[str, Requests] = {}
-        self._regions: dict[str, str] = {}
 
     def add(self, more: Requests) -> None:
         with self._lock:
             total = self._counts.get(more.bucket, Requests(bucket=more.bucket))
-            if more.region is not None:
-                self._regions[more.bucket] = more.region
             self._counts[more.bucket] = Requests(
                 bucket=more.bucket,
+                region=more.region or total.region,
                 puts=total.puts + more.puts,
                 gets=total.gets + more.gets,
                 sent_bytes=total.sent_bytes + more.sent_bytes,
@@ -65,12 +63,11 @@ class Tally:
             )
 
     def take(self) -> list[Requests]:
-        """What was counted since the last call, for each bucket."""
+        """What was counted since the last call, for each bucket; a region that is known once stays known."""
         with self._lock:
-            counts, self._counts = list(self._counts.values()), {}
-            regions = dict(self._regions)
-        counted = [each for each in counts if each.puts or each.gets]
-        return [each.model_copy(update={"region": regions.get(each.bucket)}) for each in counted]
+            counts = list(self._counts.values())
+            self._counts = {each.bucket: Requests(bucket=each.bucket, region=each.region) for each in counts}
+        return [each for each in counts if each.puts or each.gets]
 
 
 _tallies: dict[int, Tally] = {}
