@@ -63,6 +63,16 @@ def test_a_region_once_known_stays_known() -> None:
     assert counts.take()[0].region == "us-west-2"
 
 
+def test_bytes_that_come_after_their_request_was_taken_are_not_lost() -> None:
+    counts = Tally()
+    counts.add(Requests(bucket="b", gets=1))
+    assert [each.gets for each in counts.take()] == [1]
+    counts.add(Requests(bucket="b", received_bytes=7))
+    assert counts.take() == []
+    counts.add(Requests(bucket="b", gets=1, received_bytes=5))
+    assert counts.take() == [Requests(bucket="b", gets=1, received_bytes=12)]
+
+
 @pytest.mark.parametrize(
     ("status", "url", "headers", "region"),
     [

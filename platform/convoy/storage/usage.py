@@ -63,11 +63,12 @@ class Tally:
             )
 
     def take(self) -> list[Requests]:
-        """What was counted since the last call, for each bucket; a region that is known once stays known."""
+        """What was counted since the last call, for each bucket; a region that is known once stays known. The bytes of
+        a reply that came after its request was taken are counted with the bucket's next request."""
         with self._lock:
-            counts = list(self._counts.values())
-            self._counts = {each.bucket: Requests(bucket=each.bucket, region=each.region) for each in counts}
-        return [each for each in counts if each.puts or each.gets]
+            taken = [each for each in self._counts.values() if each.puts or each.gets]
+            self._counts |= {each.bucket: Requests(bucket=each.bucket, region=each.region) for each in taken}
+        return taken
 
 
 _tallies: dict[int, Tally] = {}
