@@ -38,8 +38,9 @@ def test_a_transformer_is_built_on_meta_with_its_loss_chunk() -> None:
     assert model.embed.token.weight.is_meta
 
 
-def test_a_custom_module_gives_its_own_logits() -> None:
-    model, (tokens, _) = built(), batch()
+def test_arguments_reach_the_builder_and_logits_are_the_module_s_own() -> None:
+    model, (tokens, _) = build_model(custom(width=4)), batch()
+    assert dict(parameter_names(model))["module.out.weight"].shape == (11, 4)
     assert torch.equal(model(tokens), model.module(tokens))
 
 
@@ -82,11 +83,6 @@ def test_the_blocks_of_a_custom_module_are_the_elements_of_its_outermost_lists()
     model = built()
     module: Any = model.module
     assert model.blocks == [*module.encoder, module.decoder["blocks"][0]]
-
-
-def test_arguments_reach_the_builder() -> None:
-    model = build_model(custom(width=4))
-    assert dict(parameter_names(model))["module.out.weight"].shape == (11, 4)
 
 
 @pytest.mark.parametrize(
