@@ -135,8 +135,8 @@ def with_largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Varia
         values.RANK_MEMORY_BYTES: ranks.memory_bytes,
         values.RANK_HOST_BYTES: ranks.host_bytes,
     }
-    known = {name: float(value) for name, value in figures.items() if value is not None}
-    return spec.model_copy(update={"values": {**spec.values, **known}})
+    present = {name: float(value) for name, value in figures.items() if value is not None}
+    return spec.model_copy(update={"values": {**spec.values, **present}})
 
 
 def _ours(job: Workload, *, fused: bool) -> Memories:
