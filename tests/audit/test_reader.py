@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from convoy.audit.audit import audit
-from convoy.audit.claims import KEYS
-from convoy.audit.reader import read_claims
+from convoy.audit.claims import KEYS, read_claims
 from convoy.config.errors import ConfigError
 
 
@@ -77,10 +76,6 @@ def test_words_are_read_as_the_page_writes_them(text: str, key: str, value: str)
 )
 def test_other_words_for_a_key_are_read(text: str, key: str, told: list[str]) -> None:
     assert [figure.text for figure in read_claims(text, "claims.yaml").top.figures(key)] == told
-
-
-def test_a_model_of_nothing_is_read() -> None:
-    assert audit(read_claims("{parameters: 0B, gpu: A100, throughput_per_gpu: 40 tokens/s}", "x")).references == ()
 
 
 @pytest.mark.parametrize(

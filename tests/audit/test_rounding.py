@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy.audit.audit import audit
+from convoy.audit.claims import read_claims
 from convoy.audit.quantities.units import parse
-from convoy.audit.reader import read_claims
 from tests.audit.test_audit import of_tree
 
 
@@ -108,11 +108,10 @@ def test_nothing_times_an_open_figure_is_nothing() -> None:
     assert found.arithmetic == "0 h × over 10 interruptions = 0 us, not over 2 h"
 
 
-def test_what_is_below_the_lower_end_is_wrong_and_no_usual_factor_explains_it() -> None:
+def test_what_is_below_the_lower_end_is_wrong() -> None:
     (found, *_) = of_tree({**RUN, "tokens": "over 1 T", "time": "57 h"}).findings
     assert found.arithmetic == "over 1 T tokens / 100k tokens/s = 116 days, not 57 h"
-    (found,) = of_tree({**RUN, "tokens": "1 T", "time": "over 200 days"}).findings
-    assert found.hint == ""
+    assert len(of_tree({**RUN, "tokens": "1 T", "time": "over 200 days"}).findings) == 1
 
 
 def test_what_follows_from_open_figures_is_told_without_an_end() -> None:

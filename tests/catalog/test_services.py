@@ -1,4 +1,4 @@
-"""Prices of storage, requests and transfer."""
+"""Prices of storage and requests."""
 
 from datetime import date
 from decimal import Decimal
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.catalog.services import Service, cents, service_price, transfer_price
+from convoy.catalog.services import Service, cents, service_price
 from tests.campaign import examples
 
 
@@ -28,15 +28,6 @@ def test_a_region_that_is_not_known_has_none() -> None:
     found = service_price("s3_storage", "us-west-2")
     assert found is not None
     assert (found.region, found.usd, found.unit) == ("us-west-2", 0.023, "GB-month")
-
-
-def test_neighbours_send_to_each_other_for_less_than_other_regions() -> None:
-    near, far = transfer_price("us-east-1", "us-east-2"), transfer_price("us-east-1", "us-west-2")
-    assert near is not None
-    assert far is not None
-    assert (near.usd, far.usd, far.unit) == (0.01, 0.02, "GB")
-    assert service_price("transfer_between_regions", "us-east-1") == far
-    assert transfer_price("eu-west-1", "us-east-1") is None
 
 
 pytestmark = pytest.mark.campaign

@@ -2,16 +2,26 @@
 
 from collections.abc import Sequence
 
-from convoy.audit.claims import SETTINGS, PageClaims
+from convoy.audit.claims import OPTIONS, SETTINGS, PageClaims
 from convoy.audit.comparisons import differing_outcomes, other_gpus, scaling_laws
 from convoy.audit.facts import PAGE, Section, parts_of, runs_of, stated
-from convoy.audit.finding_text import claim_texts, claims_of, finding
-from convoy.audit.findings import WRONG, Audit, Finding, Implied, Near, claim_line
+from convoy.audit.findings import WRONG, Audit, Finding, Implied, claim_line
 from convoy.audit.laws import run_bounds, run_laws
 from convoy.audit.parts import limits, part_bounds, part_laws
 from convoy.audit.quantities.format import written, written_range
-from convoy.audit.solver import Bound, Law, Quantities, Solved, Value, compare, follow, minimal
-from convoy.catalog.references import nearest
+from convoy.audit.solver import (
+    CATALOG,
+    Bound,
+    Clash,
+    Law,
+    Quantities,
+    Solved,
+    Value,
+    compare,
+    follow,
+    minimal,
+    page_claims,
+)
 
 _ORDER = (
     "bandwidth", "bus_bandwidth", "algorithm_bandwidth", "scaling_efficiency", "speedup", "mfu", "hfu",
@@ -40,8 +50,8 @@ def audit(page: PageClaims) -> Audit:
     values, solved = _solved(runs, parts)
     texts: dict[str, str] = {}
     for section in (*runs, *parts):
-        texts |= claim_texts(section)
-    findings = [finding(clash, texts, runs) for clash in minimal(solved.clashes, _ORDER)]
+        texts |= _claim_texts(section)
+    findings = [_finding(clash, texts) for clash in minimal(solved.clashes, _ORDER)]
     findings += differing_outcomes(runs)
     findings += [each for run in runs for each in other_gpus(run)]
     # What runs share is reported once.
@@ -52,7 +62,6 @@ def audit(page: PageClaims) -> Audit:
         findings=tuple(findings),
         not_checked=(*_unchecked(solved, values, texts, runs, findings), *_uncatalogued(runs)),
         implied=tuple(_implied(solved.quantities)),
-        references=tuple(_references(runs, solved.quantities)),
         claims=sum(name.rpartition(".")[2] not in _NO_FIGURES for name in texts),
     )
 
@@ -72,11 +81,48 @@ def _solved(runs: Sequence[Section], parts: Sequence[Section]) -> tuple[Quantiti
     return values, compare(follow(values, laws, written), bounds)
 
 
+def _claim_texts(section: Section) -> dict[str, str]:
+    """What each claim of a section says, by its name."""
+    texts: dict[str, str] = {}
+    for key, entry in section.claims.entries.items():
+        name = section.claim(key)
+        if isinstance(entry, str) and entry != OPTIONS.get(key, ("",))[0] and key not in ("id", "run"):
+            texts[name] = entry
+        for at, figure in enumerate(section.figures(key)):
+            texts[f"{name}[{at + 1}]" if len(section.figures(key)) > 1 else name] = figure.text
+    return texts
+
+
+def _finding(clash: Clash, texts: dict[str, str]) -> Finding:
+    stated, implied = clash.stated, clash.implied
+    if clash.why:
+        line = f"{stated.arithmetic}{written_range(clash.quantity, stated.span)}" if stated.arithmetic else stated.text
+        line += f", more than {implied.arithmetic or implied.text}" if implied.text else ""
+        line += f": {clash.why}"
+    else:
+        line = f"{stated.text} is not {implied.text}"
+        if implied.arithmetic:
+            line = f"{implied.arithmetic}{written_range(clash.quantity, implied.span)}, not {stated.text}"
+        if stated.arithmetic and stated.arithmetic != stated.text:
+            line += f" ({stated.arithmetic})"
+    return Finding(
+        kind=clash.kind,
+        claims=tuple(claim_line(name, _text(texts, name)) for name in sorted(page_claims(clash.of))),
+        arithmetic=line,
+        given=tuple(sorted(each.removeprefix(CATALOG) for each in clash.of if each.startswith(CATALOG))),
+    )
+
+
+def _text(texts: dict[str, str], name: str) -> str:
+    """Of a claim, or of all under its key."""
+    return texts.get(name) or ", ".join(text for key, text in texts.items() if key.startswith(f"{name}["))
+
+
 def _unchecked(
     solved: Solved, values: Quantities, texts: dict[str, str], runs: Sequence[Section], findings: Sequence[Finding]
 ) -> list[Finding]:
     """Figures that were compared with nothing."""
-    figures = {name for each in values.values() for value in each for name in claims_of(value.of)}
+    figures = {name for each in values.values() for value in each for name in page_claims(value.of)}
     involved = {line.split(" = ")[0] for each in findings for line in each.claims}
     line = "nothing else on the page, and nothing in the catalog, implies it"
     is_below = any(run.scope != PAGE for run in runs)
@@ -119,18 +165,3 @@ def _implied(quantities: Quantities) -> list[Implied]:
 
 def _shortest(values: Sequence[Value]) -> Value:
     return min(values, key=lambda value: (bool(value.arithmetic), len(value.of), len(value.arithmetic)))
-
-
-def _references(runs: Sequence[Section], quantities: Quantities) -> list[Near]:
-    """Once for all runs of a model on such GPUs."""
-    near: dict[tuple[str, int], Near] = {}
-    for run in runs:
-        sizes, is_measured = (
-            quantities.get(run.quantity("parameters")),
-            run.quantity("throughput_per_gpu") in quantities,
-        )
-        if run.kind is None or not sizes or not sizes[0].span.value or not is_measured:
-            continue
-        for at, each in enumerate(nearest(run.kind.name, sizes[0].span.value)):
-            near.setdefault((each.model + each.gpu + str(each.gpus), at), Near(run=run.scope, **each.model_dump()))
-    return list(near.values())

@@ -80,10 +80,9 @@ def _differ(first: Section, second: Section, key: str, own: Figure, other: Figur
     low, high = sorted((own.value, other.value))
     size = f"{first.gpus:g} GPUs" if first.gpus else "machines"
     apart = f": {100 * (high / low - 1):.3g} % apart" if low > 0 else ""
-    line = f"{own.text} and {other.text} for the same run on {size}{apart}"
+    line = f"{own.text} and {other.text} for the same run on {size}{apart}; what differs belongs in `variant`"
     claims = (claim_line(first.claim(key), own.text), claim_line(second.claim(key), other.text))
-    hint = "what differs between the two runs belongs in `variant`"
-    return Finding(kind="contradiction", claims=claims, arithmetic=line, hint=hint)
+    return Finding(kind="contradiction", claims=claims, arithmetic=line)
 
 
 def _plain(setting: object) -> object:

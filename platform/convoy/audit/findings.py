@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 from convoy.audit.solver import Kind
-from convoy.catalog.references import Reference
 from convoy.config.base import Frozen
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Heading, Page, Table, Text, Tone
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a key changes its meaning or goes away."""
 
 WRONG: frozenset[Kind] = frozenset({"contradiction", "impossible"})
@@ -22,8 +21,6 @@ class Finding(Frozen):
     claims: tuple[str, ...]
     """Each as `runs.fast.throughput = 145,267 tokens/s`."""
     arithmetic: str
-    hint: str = ""
-    """What would explain it, such as bits that were taken for bytes."""
     given: tuple[str, ...] = ()
     """Facts of the catalog that it rests on."""
 
@@ -34,12 +31,6 @@ class Implied(Frozen):
     quantity: str
     value: str
     arithmetic: str
-
-
-class Near(Reference):
-    """A published run near one of the page."""
-
-    run: str
 
 
 class Audit(Frozen):
@@ -54,8 +45,6 @@ class Audit(Frozen):
     not_checked: tuple[Finding, ...] = ()
     """Claims that nothing else says anything of."""
     implied: tuple[Implied, ...] = ()
-    references: tuple[Near, ...] = ()
-    """Published runs of models of about the size on such GPUs."""
     claims: int = 0
     """That the page makes."""
 
@@ -67,10 +56,17 @@ def claim_line(name: str, text: str) -> str:
 def audit_page(audit: Audit) -> Page:
     """The findings, what the page implies, and what could not be checked."""
     title = f"Audit of {audit.page}" if audit.page else "Audit"
-    return Page(title, (Heading(title, level=1), Text(summary(audit)), *blocks(audit)))
+    parts: list[Block] = [Heading(title, level=1), Text(_summary(audit)), *map(_finding, audit.findings)]
+    if audit.implied:
+        rows = tuple((each.quantity, each.value, each.arithmetic) for each in audit.implied)
+        parts += [Heading("What the claims imply"), Table(("Quantity", "Value", "Arithmetic"), rows)]
+    if audit.not_checked:
+        why = tuple((", ".join(each.claims), each.arithmetic) for each in audit.not_checked)
+        parts += [Heading("Not checked"), Table(("Claim", "Why"), why)]
+    return Page(title, tuple(parts))
 
 
-def summary(audit: Audit) -> str:
+def _summary(audit: Audit) -> str:
     """The result in a sentence."""
     claims = formatting.plural(audit.claims, "claim")
     wrong = [each for each in audit.findings if each.kind in WRONG]
@@ -80,42 +76,15 @@ def summary(audit: Audit) -> str:
     return f"{claims}, which agree with each other and with the hardware's limits{unlikely}."
 
 
-def blocks(audit: Audit) -> tuple[Block, ...]:
-    parts: list[Block] = [_finding(each) for each in audit.findings]
-    if audit.implied:
-        parts.append(Heading("What the claims imply"))
-        rows = tuple((each.quantity, each.value, each.arithmetic) for each in audit.implied)
-        parts.append(Table(("Quantity", "Value", "Arithmetic"), rows))
-    if audit.references:
-        parts.append(Heading("Published measurements near by"))
-        parts.append(_references(audit))
-    if audit.not_checked:
-        parts.append(Heading("Not checked"))
-        why = tuple((", ".join(each.claims), each.arithmetic) for each in audit.not_checked)
-        parts.append(Table(("Claim", "Why"), why))
-    return tuple(parts)
-
-
 def _finding(each: Finding) -> Callout:
     tone: Tone = "warning" if each.kind == "unlikely" else "bad"
-    lines = [each.arithmetic, *([f"Perhaps {each.hint}"] if each.hint else [])]
-    lines.append(f"Claims: {'; '.join(each.claims)}.")
+    lines = [each.arithmetic, f"Claims: {'; '.join(each.claims)}."]
     if each.given:
         lines.append(f"Catalog: {'; '.join(each.given)}.")
     return Callout(each.kind.capitalize(), "\n".join(lines), tone)
 
 
-def _references(audit: Audit) -> Table:
-    headers = ("Run", "Published", "GPUs", "tokens/s/GPU", "MFU", "Of")
-    rows = tuple(
-        (each.run, each.model, f"{each.gpus} × {each.gpu}", f"{each.tokens_per_second_per_gpu:,.0f}",
-         formatting.percent(each.mfu), f"{each.date}, {each.source}")
-        for each in audit.references
-    )  # fmt: skip
-    return Table(headers, rows)
-
-
 def findings_table(findings: Sequence[Finding]) -> Table:
     """For a page that has much else."""
-    rows = tuple((each.kind.capitalize(), each.arithmetic, each.hint) for each in findings)
-    return Table(("", "Arithmetic", "Perhaps"), rows)
+    rows = tuple((each.kind.capitalize(), each.arithmetic) for each in findings)
+    return Table(("", "Arithmetic"), rows)

@@ -108,7 +108,7 @@ def compare(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
     for quantity, values in quantities.items():
         for first, second in itertools.combinations(values, 2):
             compared |= first.of | second.of
-            if first.span.apart(second.span) and _claims(first.of | second.of):
+            if first.span.apart(second.span) and page_claims(first.of | second.of):
                 # What is stated stands first.
                 stated, implied = sorted((first, second), key=lambda v: (bool(v.arithmetic), len(v.of)))
                 clashes.append(Clash(quantity, stated, implied))
@@ -132,7 +132,7 @@ def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
 
     chosen: list[tuple[Clash, Claims, Claims]] = []
     for clash in sorted(clashes, key=worth):
-        claims = _claims(clash.of)
+        claims = page_claims(clash.of)
         if any(of <= claims and _as_bad(each, clash) for each, of, _ in chosen):
             continue
         blamed, steps = _blamed(claims), _steps(clash)
@@ -149,7 +149,8 @@ def _steps(clash: Clash) -> int:
 
 def _blamed(of: Claims) -> Claims:
     """Claims that are no settings."""
-    return frozenset(each for each in _claims(of) if re.sub(r"\[\d+\]$", "", each).rpartition(".")[2] not in SETTINGS)
+    keys = {each: re.sub(r"\[\d+\]$", "", each).rpartition(".")[2] for each in page_claims(of)}
+    return frozenset(each for each, key in keys.items() if key not in SETTINGS)
 
 
 def _as_bad(first: Clash, other: Clash) -> bool:
@@ -157,7 +158,7 @@ def _as_bad(first: Clash, other: Clash) -> bool:
     return first.kind != "unlikely" or other.kind == "unlikely"
 
 
-def _claims(of: Claims) -> Claims:
+def page_claims(of: Claims) -> Claims:
     """Without the catalog's facts."""
     return frozenset(each for each in of if not each.startswith(CATALOG))
 

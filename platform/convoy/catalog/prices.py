@@ -4,14 +4,15 @@ A `PriceBook` holds the prices shipped in the catalog, those of a `PriceList` th
 AWS, and those that a configuration names for its own machines.
 """
 
+import functools
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveFloat, ValidationError, model_validator
 
 from convoy.catalog import table
 from convoy.config.base import Frozen
@@ -59,17 +60,10 @@ class Observed(Frozen):
     instance: str
     market: Market
     region: str
-    usd_per_hour: tuple[float, ...]
+    usd_per_hour: tuple[PositiveFloat, ...] = Field(min_length=1)
     """Of each availability zone that has it, or the one price there is."""
     date: date
     source: str
-
-    @field_validator("usd_per_hour")
-    @classmethod
-    def _some(cls, values: tuple[float, ...]) -> tuple[float, ...]:
-        if not values or min(values) <= 0:
-            raise ValueError("must be prices of more than 0")
-        return values
 
     def price(self) -> Price:
         return over_zones(self.instance, self.market, self.region, self.usd_per_hour, self.date, self.source)
@@ -124,37 +118,27 @@ class PriceBook:
         none."""
         key = instance, market, region
         own = next((price for price in self.own if _key(price) == key), None)
-        refreshed = (row.price() for row in self._refreshed if _key(row) == key)
-        shipped = (
-            _shipped_price(row, market, region) for row in _shipped(market, instance) if region in row["regions"]
-        )
-        return own or max([*refreshed, *shipped], key=lambda price: price.date, default=None)
+        newest = max((row for row in self._rows if _key(row) == key), key=lambda row: row.date, default=None)
+        return own or (newest.price() if newest else None)
 
     def regions(self, instance: str, market: Market) -> list[str]:
         """Those in which its price was refreshed or shipped, sorted."""
-        refreshed = {row.region for row in self._refreshed if (row.instance, row.market) == (instance, market)}
-        return sorted(refreshed.union(*(row["regions"] for row in _shipped(market, instance))))
+        return sorted({row.region for row in self._rows if (row.instance, row.market) == (instance, market)})
 
     def prices(self) -> list[Price]:
         """The price of each machine, market and region."""
-        shipped = {
-            (row["instance"], market, region)
-            for market in MARKETS
-            for row in _shipped(market)
-            for region in row["regions"]
-        }
-        keys = sorted(shipped.union(map(_key, self._refreshed), map(_key, self.own)))
+        keys = sorted({*map(_key, self._rows), *map(_key, self.own)})
         return [price for key in keys if (price := self.price(*key)) is not None]
 
     def is_stale(self, day: date) -> bool:
         """Whether a price of that day is more than a year older than the newest of any machine that was refreshed or
         shipped."""
-        shipped = (date.fromisoformat(row["date"]) for market in MARKETS for row in _shipped(market))
-        return (max(*shipped, *(row.date for row in self._refreshed)) - day).days > STALE_DAYS
+        return (max(row.date for row in self._rows) - day).days > STALE_DAYS
 
     @property
-    def _refreshed(self) -> tuple[Observed, ...]:
-        return self.refreshed.prices if self.refreshed is not None else ()
+    def _rows(self) -> tuple[Observed, ...]:
+        """Refreshed ones first: they count where the catalog has one of the same day."""
+        return (*(self.refreshed.prices if self.refreshed is not None else ()), *_shipped())
 
 
 def over_zones(
@@ -189,7 +173,7 @@ def own_prices(price: PriceConfig, instance: str, market: Market, region: str) -
 def no_such_region(region: str) -> str:
     """What to say where nothing has a price: the regions that have one, or the nearest of them where AWS calls none so;
     empty for one in which the catalog has prices."""
-    regions = {each for market in MARKETS for row in _shipped(market) for each in row["regions"]}
+    regions = {row.region for row in _shipped()}
     if region in regions:
         return ""
     # af-south-1 is not ap-south-1 misspelled.
@@ -207,13 +191,16 @@ def _key(row: Price | Observed) -> tuple[str, Market, str]:
     return row.instance, row.market, row.region
 
 
-def _shipped(market: Market, instance: str | None = None) -> Iterator[dict[str, Any]]:
-    """Rows of the catalog."""
-    rows = table("prices").get(market, ())
-    return (row for row in rows if instance in (None, row["instance"]))
-
-
-def _shipped_price(row: Mapping[str, Any], market: Market, region: str) -> Price:
-    source = table("prices")["sources"][row["source"]]
-    day = date.fromisoformat(row["date"])
-    return over_zones(row["instance"], market, region, row["usd_per_hour"], day, source)
+@functools.cache
+def _shipped() -> tuple[Observed, ...]:
+    """The catalog's rows, one for each region."""
+    book = table("prices")
+    return tuple(
+        Observed(
+            instance=row["instance"], market=market, region=region, usd_per_hour=row["usd_per_hour"],
+            date=date.fromisoformat(row["date"]), source=book["sources"][row["source"]],
+        )
+        for market in MARKETS
+        for row in book.get(market, ())
+        for region in row["regions"]
+    )  # fmt: skip

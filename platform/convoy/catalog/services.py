@@ -1,23 +1,18 @@
-"""Prices of storage, requests and transfer, each with its date and source; and sums in whole cents."""
+"""Prices of storage and requests, each with its date and source; and sums in whole cents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.catalog import table
 from convoy.config.base import Frozen
 
-Service = Literal[
-    "s3_storage", "s3_puts", "s3_gets", "fsx_lustre_ssd_125", "transfer_between_zones", "transfer_between_regions",
-    "transfer_to_internet",
-]  # fmt: skip
-"""s3_puts: PUT, COPY, POST and LIST; s3_gets: all others but DELETE, which is free. fsx_lustre_ssd_125: of what is
-provisioned, at 125 MB/s per TiB. transfer_between_zones: both directions together, as both ends pay.
-transfer_between_regions: paid by the region that sends; what comes in is free."""
+Service = Literal["s3_storage", "s3_puts", "s3_gets"]
+"""s3_puts: PUT, COPY, POST and LIST; s3_gets: all others but DELETE, which is free."""
 
 
 class ServicePrice(Frozen):
@@ -48,32 +43,16 @@ class ServiceCost(BaseModel):
 
 
 def service_price(name: Service, region: str) -> ServicePrice | None:
-    """The newest price of the catalog; None where it has none for this region. Between regions: of most pairs."""
-    return _newest([row for row in _rows(name, region) if "to" not in row], region)
-
-
-def transfer_price(sender: str, receiver: str) -> ServicePrice | None:
-    """Of a GB from one region to another one; None where the catalog has none."""
-    pairs = [row for row in _rows("transfer_between_regions", sender) if receiver in row.get("to", ())]
-    return _newest(pairs, sender) or service_price("transfer_between_regions", sender)
-
-
-def _rows(name: Service, region: str) -> list[Mapping[str, Any]]:
-    return [row for row in table("services")["services"] if row["name"] == name and region in row["regions"]]
-
-
-def _newest(rows: Sequence[Mapping[str, Any]], region: str) -> ServicePrice | None:
+    """The newest price of the catalog; None where it has none for this region."""
+    book = table("services")
+    rows = [row for row in book["services"] if row["name"] == name and region in row["regions"]]
     if not rows:
         return None
     newest = max(rows, key=lambda row: str(row["date"]))
     return ServicePrice(
-        name=newest["name"],
-        region=region,
-        unit=newest["unit"],
-        usd=newest["usd"],
-        date=date.fromisoformat(newest["date"]),
-        source=table("services")["sources"][newest["source"]],
-    )
+        name=name, region=region, unit=newest["unit"], usd=newest["usd"], date=date.fromisoformat(newest["date"]),
+        source=book["sources"][newest["source"]],
+    )  # fmt: skip
 
 
 HOURS_PER_MONTH = 730

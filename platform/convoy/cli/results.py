@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from convoy.audit.audit import audit as audit_claims
+from convoy.audit.claims import read_claims
 from convoy.audit.findings import audit_page
-from convoy.audit.reader import read_claims
 from convoy.benchmark.pages.history import compare_page
 from convoy.benchmark.planner_fit import OwnFit, own_fit
 from convoy.benchmark.results import compare as comparing

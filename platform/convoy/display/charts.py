@@ -113,7 +113,7 @@ def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool =
     if lost:
         layers.append(_crosses(lost))
     spec = framed(title, {"layer": layers})
-    return Chart(title, spec, {s.name: tuple(v for _, v in downsample(finite(s.points))) for s in series})
+    return Chart(title, spec, {s.name: tuple(v for _, v in downsample(s.points)) for s in series})
 
 
 def stacked_bar(title: str, parts: Mapping[str, float], unit: str = "ms") -> Chart:
@@ -166,7 +166,7 @@ def framed(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> dict[str, Any]:
-    points = downsample(finite(series.points))
+    points = downsample(series.points)
     mark: dict[str, Any] = {"type": "line", "strokeWidth": 1.5}
     if series.dots or len(points) == 1:
         mark |= {"strokeWidth": 1, "strokeDash": [2, 3], "point": {"size": 50, "filled": True}}
@@ -199,22 +199,16 @@ def _crosses(steps: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def finite(points: Sequence[Point]) -> list[Point]:
-    """Points whose value can be drawn."""
-    return [p for p in points if math.isfinite(p[1])]
-
-
-def downsample(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """At most `limit` (at least 4) of the points, in order: first, last, and each bucket's lowest and highest.
+def downsample(points: Sequence[Point]) -> list[Point]:
+    """At most MAX_POINTS of the finite points, in order: first, last, and each bucket's lowest and highest.
 
     Buckets hold equal numbers of points, so every extreme of the curve survives at its own place.
     """
-    if limit < 4:
-        raise ValueError(f"limit = {limit}: must be at least 4")
-    if len(points) <= limit:
-        return list(points)
+    points = [p for p in points if math.isfinite(p[1])]
+    if len(points) <= MAX_POINTS:
+        return points
     inner = points[1:-1]
-    buckets = (limit - 2) // 2
+    buckets = (MAX_POINTS - 2) // 2
     chosen = [points[0]]
     for b in range(buckets):
         bucket = inner[b * len(inner) // buckets : (b + 1) * len(inner) // buckets]

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -44,18 +44,19 @@ def count(value: float) -> str:
     """1234567 as `1.23 M`; below ten thousand every digit is shown."""
     if abs(value) < 10_000:
         return f"{value:,.0f}"
-    for factor, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= 0.9995 * factor:
-            return f"{significant(value / factor)} {unit}"
-    return f"{value:,.0f}"
+    return _in_largest(value, {" T": 1e12, " B": 1e9, " M": 1e6, " k": 1e3}) or f"{value:,.0f}"
+
+
+def _in_largest(value: float, units: Mapping[str, float]) -> str:
+    """In the first unit of which there is at least one; empty: there is none."""
+    unit = next((unit for unit, factor in units.items() if abs(value) >= 0.9995 * factor), None)
+    return "" if unit is None else f"{significant(value / units[unit])}{unit}"
 
 
 def rate(tokens_per_second: float) -> str:
     """Tokens per second, e.g. `12.3k tok/s`."""
-    for factor, unit in ((1e6, "M"), (1e3, "k")):
-        if tokens_per_second >= 0.9995 * factor:
-            return f"{significant(tokens_per_second / factor)}{unit} tok/s"
-    return f"{significant(tokens_per_second)} tok/s"
+    units = {"M tok/s": 1e6, "k tok/s": 1e3}
+    return _in_largest(tokens_per_second, units) or f"{significant(tokens_per_second)} tok/s"
 
 
 def duration(seconds: float) -> str:
@@ -100,10 +101,7 @@ def clock(unix: float) -> str:
 
 def size(n_bytes: float) -> str:
     """Bytes in decimal units, e.g. `43.2 MB`."""
-    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if n_bytes >= 0.9995 * factor:
-            return f"{significant(n_bytes / factor)} {unit}"
-    return f"{n_bytes:.0f} B"
+    return _in_largest(n_bytes, {" TB": 1e12, " GB": 1e9, " MB": 1e6, " kB": 1e3}) or f"{n_bytes:.0f} B"
 
 
 def bandwidth(bytes_per_second: float) -> str:

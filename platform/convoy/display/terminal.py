@@ -69,8 +69,8 @@ def _draw(block: Block, room: int) -> tuple[RenderableType, ...]:
             return (_grid(block, room),)
         case Chart():
             return _chart(block)
-        case Timeline(entries):
-            return (_timeline(Timeline(entries)),)
+        case Timeline():
+            return (_timeline(block),)
         case Code(text):
             return (_code(text),)
 

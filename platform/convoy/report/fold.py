@@ -23,16 +23,7 @@ from convoy.report.analysis.ledger import cost
 from convoy.report.analysis.lineage import lineage, surviving
 from convoy.report.analysis.outcome import generations, outcome_of
 from convoy.report.analysis.timeline import timeline
-from convoy.report.train_report import (
-    Model,
-    Outcome,
-    Phase,
-    Restore,
-    Sample,
-    Step,
-    TrainReport,
-    Validation,
-)
+from convoy.report.train_report import Model, Outcome, Phase, Restore, Sample, Step, TrainReport, Validation
 
 PACE_STEPS = 50
 """The ETA's pace is taken over at most this many of the newest logged steps."""
@@ -87,8 +78,8 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         stretch=throughput.stretch(events, alike),
         checkpoint_seconds=sum(e.seconds for e in events if isinstance(e, CheckpointSaved)),
         evaluation_seconds=sum(e.seconds for e in events if isinstance(e, Evaluated)),
-        matmul_share=throughput.share_of(matmul, flops, rate, ranks),
-        mfu=throughput.share_of(hardware.peak_tflops if hardware else None, flops, rate, ranks),
+        matmul_share=throughput.utilisation(matmul, flops, rate, ranks),
+        mfu=throughput.utilisation(hardware.peak_tflops if hardware else None, flops, rate, ranks),
         ranks=rows,
         memory_peak_bytes=max((r.memory_peak_bytes for r in rows if r.memory_peak_bytes is not None), default=None),
         checkpoints=restorable,
@@ -98,11 +89,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         alert=checkpoints.alert(events),
         storage_troubles=storage_troubles(events, formed),
         slow_nodes=slow_nodes(newest),
-        restores=tuple(
-            Restore(generation=e.generation, from_generation=e.from_generation, step=e.step, seconds=e.seconds)
-            for e in events
-            if isinstance(e, Restored)
-        ),
+        restores=tuple(Restore.model_validate(e) for e in events if isinstance(e, Restored)),
         generations=formed,
         incidents=incidents(events, formed),
         goodput=spent,
@@ -119,9 +106,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
 
 def _step(e: StepDone) -> Step:
     rate = e.tokens / e.seconds if e.seconds > 0 else float("nan")
-    return Step(
-        step=e.step, loss=e.loss, grad_norm=e.grad_norm, lr=e.lr, tokens_per_second=rate, skipped=e.skipped
-    )  # fmt: skip
+    return Step(step=e.step, loss=e.loss, grad_norm=e.grad_norm, lr=e.lr, tokens_per_second=rate, skipped=e.skipped)
 
 
 def _steps_done(branch: Sequence[Event], parent_step: int | None) -> int:
@@ -148,21 +133,19 @@ def _eta(outcome: Outcome, step: int, target: int | None, pace: float | None) ->
 
 def _model(branch: Sequence[Event]) -> Model | None:
     built = next((e for e in reversed(branch) if isinstance(e, ModelBuilt)), None)
-    if built is None:
-        return None
-    return Model(name=built.name, parameters=built.parameters, flops_per_token=built.flops_per_token)
+    return None if built is None else Model.model_validate(built)
 
 
 def _validations(branch: Sequence[Event]) -> tuple[Validation, ...]:
     by_step = {e.step: e for e in branch if isinstance(e, Evaluated)}  # a restart evaluates its first step again
-    return tuple(Validation(step=n, loss=e.loss, bits_per_byte=e.bits_per_byte) for n, e in sorted(by_step.items()))
+    return tuple(Validation.model_validate(e) for _, e in sorted(by_step.items()))
 
 
 def _samples(branch: Sequence[Event]) -> tuple[Sample, ...]:
     """The samples of the newest step that has any."""
-    samples = [Sample(step=e.step, prompt=e.prompt, text=e.text) for e in branch if isinstance(e, SampleText)]
-    newest = max((sample.step for sample in samples), default=None)
-    return tuple(sample for sample in samples if sample.step == newest)
+    samples = [e for e in branch if isinstance(e, SampleText)]
+    newest = max((e.step for e in samples), default=None)
+    return tuple(Sample.model_validate(e) for e in samples if e.step == newest)
 
 
 def _startup(newest: Sequence[Event]) -> tuple[Phase, ...]:

@@ -18,9 +18,7 @@ from convoy.stats.spread import Spread
 
 
 class Fact(BaseModel):
-    """What all parts of the report share."""
-
-    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, from_attributes=True, ser_json_inf_nan="strings")
 
 
 class Outcome(Fact):

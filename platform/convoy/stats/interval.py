@@ -99,12 +99,7 @@ def student_quantile(p: float, freedom: int) -> float:
     """Quantile of Student's t, by its expansion in 1 / freedom (Abramowitz and Stegun, 26.7.5); for `freedom` of 5 or
     more, and p from 0.9 to 0.975, right to 0.2 %."""
     z = NormalDist().inv_cdf(p)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
+    terms = (z, (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
     return float(sum(term / freedom**power for power, term in enumerate(terms)))
 
 

@@ -3,7 +3,7 @@
 A commit is named by (generation that made it, step).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from convoy.job.events.registry import (
     CheckpointAlert,
@@ -73,9 +73,7 @@ def save_time(events: Sequence[Event], alike: Collection[int]) -> SaveTime | Non
 def alert(events: Sequence[Event]) -> Alert | None:
     """The newest alert, unless a checkpoint has been committed since."""
     last = next((e for e in reversed(events) if isinstance(e, CheckpointAlert | CheckpointSaved)), None)
-    if not isinstance(last, CheckpointAlert):
-        return None
-    return Alert(t=last.t, step=last.step, failures=last.failures, newest=last.newest, error=last.error)
+    return Alert.model_validate(last) if isinstance(last, CheckpointAlert) else None
 
 
 def _saved(e: Event) -> Checkpoint | None:
@@ -131,20 +129,12 @@ def _verified(events: Sequence[Event]) -> set[tuple[Ref, str]]:
 def _tier(uri: str, events: Sequence[Event], restorable: Sequence[Checkpoint], now: float) -> Tier:
     newest = next((c.step for c in reversed(restorable) if uri in c.tiers), None)
     missing = [c for c in restorable if newest is None or c.step > newest]
-    errors = list(_attempts(uri, events))
+    attempts = [e for e in events if isinstance(e, CheckpointSaved | CheckpointCopied | CheckpointFailed)]
+    last = next((e for e in reversed(attempts) if e.tier == uri), None)
     return Tier(
         uri=uri,
         newest_step=newest,
         behind_steps=missing[-1].step - (newest or 0) if missing else 0,
         behind_seconds=now - min(c.t for c in missing) if missing else 0.0,
-        error=errors[-1] if errors else None,
+        error=None if last is None or isinstance(last, CheckpointSaved) else last.error,
     )
-
-
-def _attempts(uri: str, events: Sequence[Event]) -> Iterator[str | None]:
-    """The error of each commit that was to come to this tier; None: it came."""
-    for e in events:
-        if isinstance(e, CheckpointSaved) and e.tier == uri:
-            yield None
-        elif isinstance(e, CheckpointCopied | CheckpointFailed) and e.tier == uri:
-            yield e.error

@@ -65,10 +65,7 @@ class _Cause:
 
 
 def _incident(
-    generation: Generation,
-    own: Sequence[Event],
-    later: Sequence[Generation],
-    progress: Mapping[int, _Progress],
+    generation: Generation, own: Sequence[Event], later: Sequence[Generation], progress: Mapping[int, _Progress]
 ) -> Incident:
     cause = _cause(generation, own)
     done = [e.step for e in own if isinstance(e, StepDone | ScriptStep)]

@@ -18,16 +18,8 @@ from convoy.catalog.services import (
     ServicePrice,
     cents,
     service_price,
-    transfer_price,
 )
-from convoy.job.events.registry import (
-    CheckpointsPruned,
-    Event,
-    GenerationStarted,
-    Rent,
-    StepDone,
-    StoreRequests,
-)
+from convoy.job.events.registry import CheckpointsPruned, Event, GenerationStarted, Rent, StepDone, StoreRequests
 from convoy.report.analysis.checkpoints import Ref, placed_by
 from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, Split
 from convoy.report.analysis.goodput import GenerationTime, times
@@ -36,6 +28,8 @@ from convoy.report.train_report import Generation, NodeTime
 UNKNOWN = "unknown"
 
 _S3 = "s3://"
+
+_UNCOUNTED_REQUESTS = "requests of processes that were killed, in their last minute, and of steps other than the gang"
 
 
 def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> Cost | None:
@@ -61,10 +55,7 @@ def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> C
         machines=machines,
         services=services,
         lacking=lacking,
-        not_counted=(
-            "machines before their agent began and after it ended, as while an image is pulled",
-            *not_counted,
-        ),
+        not_counted=("machines before their agent began and after it ended, as while an image is pulled", *not_counted),
         split=split,
         total=total,
         tokens=tokens,
@@ -76,7 +67,6 @@ def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> C
 
 
 def _rents(events: Iterable[Event]) -> dict[tuple[int, int], Rent]:
-    """The rents that the log has, by generation and node."""
     return {(e.generation, e.node): e.rent for e in events if isinstance(e, GenerationStarted) and e.rent is not None}
 
 
@@ -164,104 +154,68 @@ def _tokens(events: Sequence[Event], steps: int) -> int:
     return round(sum(logged) / len(logged) * steps) if logged else 0
 
 
-class _Used(NamedTuple):
-    """So much of a service, not yet in cents."""
-
-    what: str
-    quantity: Fraction
-    price: ServicePrice
-
-
 def _services(
     events: Sequence[Event], rents: Mapping[tuple[int, int], Rent]
 ) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
-    """Storage of checkpoints in buckets until the last event, requests and transfer; and what of the rest is not
-    known. A bucket whose region is not in the log has the prices of the machines' region."""
-    left_out: list[str] = []
+    """Storage of checkpoints in buckets until the last event, and requests; and what of the rest is not known. A bucket
+    whose region is not in the log has the prices of the machines' region."""
     requests = [e for e in events if isinstance(e, StoreRequests)]
     home = next(iter(rents.values())).region
     regions = {e.bucket: e.region for e in requests if e.region is not None}
-    used = [
-        *_stored(events, regions, home, left_out),
-        *_requested(requests, regions, home, left_out),
-        *_transferred(requests, regions, rents, left_out),
-    ]
-    usd = cents([each.quantity * Fraction(str(each.price.usd)) for each in used])
-    return tuple(_service(each, cost) for each, cost in zip(used, usd, strict=True)), tuple(left_out)
-
-
-def _stored(events: Sequence[Event], regions: Mapping[str, str], home: str, left_out: list[str]) -> Iterator[_Used]:
-    stored = {tier: n for tier, n in _byte_seconds(events).items() if n}
+    stored = {tier: n for tier, n in sorted(_byte_seconds(events).items()) if n}
     buckets = {tier: n for tier, n in stored.items() if tier.startswith(_S3)}
-    for tier, n in sorted(buckets.items()):
-        region = regions.get(tier.removeprefix(_S3).partition("/")[0], home)
-        price = service_price("s3_storage", region)
-        if price is None:
-            left_out.append(f"storage in S3: the catalog has no price of it in {region}")
-        else:
-            yield _Used(f"checkpoints in {tier}", n / GB / (HOURS_PER_MONTH * 3600), price)
-    if len(stored) > len(buckets):
-        left_out.append("file systems, which are paid for by what is provisioned")
-    if buckets:
-        left_out.append("what else is in the bucket, and storage after the last event")
+    away = sorted({e.bucket for e in requests} - {bucket for bucket, region in regions.items() if region == home})
+    notes = {
+        "file systems, which are paid for by what is provisioned": len(stored) > len(buckets),
+        "what else is in the bucket, and storage after the last event": bool(buckets),
+        "requests to S3, if there were any": not requests,
+        _UNCOUNTED_REQUESTS: bool(requests),
+        f"transfer between {home} and {', '.join(away)}, if that is in another region": bool(away),
+    }
+    usages = [*_stored(buckets), *_requested(requests)]
+    places = [regions.get(usage.bucket, home) for usage in usages]
+    prices = [service_price(usage.service, region) for usage, region in zip(usages, places, strict=True)]
+    priced = [(usage, price) for usage, price in zip(usages, prices, strict=True) if price is not None]
+    unpriced = [
+        f"{usage.what}: the catalog has no price of it in {region}"
+        for usage, region, price in zip(usages, places, prices, strict=True)
+        if price is None
+    ]
+    usd = cents([usage.quantity * Fraction(str(price.usd)) for usage, price in priced])
+    services = tuple(_service(*each, cost) for each, cost in zip(priced, usd, strict=True))
+    return services, (*unpriced, *(note for note, applies in notes.items() if applies))
 
 
-def _requested(
-    requests: Sequence[StoreRequests], regions: Mapping[str, str], home: str, left_out: list[str]
-) -> Iterator[_Used]:
-    if not requests:
-        left_out.append("requests to S3, if there were any")
-        return
-    left_out.append("requests of processes that were killed, in their last minute, and of steps other than the gang")
+class _Usage(NamedTuple):
+    """So much of a service, not yet in cents."""
+
+    what: str
+    bucket: str
+    service: Service
+    quantity: Fraction
+
+
+def _stored(buckets: Mapping[str, Fraction]) -> Iterator[_Usage]:
+    """buckets: byte-seconds in each."""
+    for tier, n in buckets.items():
+        months = n / GB / (HOURS_PER_MONTH * 3600)
+        yield _Usage(f"checkpoints in {tier}", tier.removeprefix(_S3).partition("/")[0], "s3_storage", months)
+
+
+def _requested(requests: Sequence[StoreRequests]) -> Iterator[_Usage]:
     for bucket in sorted({e.bucket for e in requests}):
-        region = regions.get(bucket, home)
-        counts: dict[Service, int] = {
-            "s3_puts": sum(e.puts for e in requests if e.bucket == bucket),
-            "s3_gets": sum(e.gets for e in requests if e.bucket == bucket),
-        }
-        for name, n in counts.items():
-            price = service_price(name, region)
-            if n and price is None:
-                left_out.append(f"{n:,} requests to {bucket}: the catalog has no price of them in {region}")
-            elif n and price is not None:
-                kind = "PUT, COPY, POST, LIST" if name == "s3_puts" else "GET and others"
-                yield _Used(f"requests to {bucket}: {kind}", Fraction(n, REQUESTS), price)
+        own, what = [e for e in requests if e.bucket == bucket], f"requests to {bucket}"
+        if puts := sum(e.puts for e in own):
+            yield _Usage(f"{what}: PUT, COPY, POST, LIST", bucket, "s3_puts", Fraction(puts, REQUESTS))
+        if gets := sum(e.gets for e in own):
+            yield _Usage(f"{what}: GET and others", bucket, "s3_gets", Fraction(gets, REQUESTS))
 
 
-def _transferred(
-    requests: Sequence[StoreRequests],
-    regions: Mapping[str, str],
-    rents: Mapping[tuple[int, int], Rent],
-    left_out: list[str],
-) -> Iterator[_Used]:
-    """Transfer between the machines' region and the bucket's, which is paid where it is sent from."""
-    moved: dict[tuple[str, str], int] = {}
-    for e in requests:
-        bucket, rent = regions.get(e.bucket), _rent(rents, e.generation, e.node)
-        if bucket is not None and rent is not None and bucket != rent.region:
-            moved[rent.region, bucket] = moved.get((rent.region, bucket), 0) + e.sent_bytes
-            moved[bucket, rent.region] = moved.get((bucket, rent.region), 0) + e.received_bytes
-    for (sender, receiver), n in sorted(moved.items()):
-        price = transfer_price(sender, receiver)
-        if n and price is None:
-            left_out.append(f"transfer from {sender} to {receiver}: the catalog has no price of it")
-        elif n and price is not None:
-            yield _Used(f"transfer from {sender} to {receiver}", Fraction(n, GB), price)
-    unknown = sorted({e.bucket for e in requests} - regions.keys())
-    if unknown:
-        left_out.append(f"transfer to and from {', '.join(unknown)}, whose region is not known")
-
-
-def _service(used: _Used, usd: Decimal) -> ServiceCost:
+def _service(usage: _Usage, price: ServicePrice, usd: Decimal) -> ServiceCost:
     return ServiceCost(
-        what=used.what,
-        quantity=float(used.quantity),
-        unit=used.price.unit,
-        usd_per_unit=used.price.usd,
-        price_date=used.price.date,
-        source=used.price.source,
-        usd=usd,
-    )
+        what=usage.what, quantity=float(usage.quantity), unit=price.unit, usd_per_unit=price.usd,
+        price_date=price.date, source=price.source, usd=usd,
+    )  # fmt: skip
 
 
 def _byte_seconds(events: Sequence[Event]) -> dict[str, Fraction]:

@@ -14,7 +14,7 @@ from convoy.display import formatting
 from convoy.model.counts import mfu
 from convoy.planner.plan_schema import Plan
 from convoy.planner.step.step_time import Step
-from convoy.report.train_report import StepTime, TrainReport
+from convoy.report.train_report import TrainReport
 from convoy.stats.spread import Spread
 
 Unit = Literal["seconds", "tokens/s", "share", "bytes", "usd"]
@@ -88,55 +88,32 @@ def computing_parts(planned: Step) -> dict[str, float]:
 
 
 def _speed(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
-    step = plan.step
+    step, time, rate, why = plan.step, report.step_time, report.tokens_per_second, plan.unmodelled
     if step is not None:
-        time, rate = report.step_time, report.tokens_per_second
-        why = plan.unmodelled
-        yield _median("step", "seconds", step.seconds, time.total if time else None, why)
-        yield from _step_parts(step, time, why)
-        yield _median("tokens per second", "tokens/s", step.tokens_per_second, rate, why)
-        yield _utilisation(plan, step, report)
+        yield _row("step", "seconds", step.seconds, time.total if time else None, why_not=why)
+        for what, seconds, names in _step_parts(step):
+            took = sum(time.parts[name].median for name in names) if time else None
+            yield _row(what, "seconds", seconds, took, time.total.n if time else None, why)
+        yield _row("tokens per second", "tokens/s", step.tokens_per_second, rate, why_not=why)
+        flops = report.model.flops_per_token if report.model else None
+        share = mfu(rate.median, flops, step.peak_flops, plan.machines.ranks) if rate and flops else None
+        what = "share of matmul rate, at the job's sizes" if plan.measured else "MFU"
+        yield _row(what, "share", step.mfu, share, rate.n if rate and share is not None else None, why)
     if plan.memory is not None:
-        yield _memory(plan.memory.peak_bytes, report)
+        peaks = [r for r in report.ranks if r.memory_peak_bytes is not None]
+        resident = any(r.memory_device != "cuda" for r in peaks)
+        why = "planned are tensors, measured is the whole process" if resident else ""
+        what = "memory peak, of the highest rank"
+        yield _row(what, "bytes", plan.memory.peak_bytes, report.memory_peak_bytes, len(peaks) or None, why)
 
 
-def _step_parts(planned: Step, measured: StepTime | None, why_not: str) -> Iterator[Comparison]:
-    """The parts of a step that both sides distinguish; they add up to it, apart from medians."""
-    both = (
-        ("of it forward and backward", sum(computing_parts(planned).values()), ("forward", "backward")),
-        ("of it optimizer", _sum(planned.parts, OPTIMIZER), ("optimizer",)),
-        ("of it batch, decisions, log", _sum(planned.parts, OVERHEAD), ("data", "exchange", "other")),
-    )
-    for what, seconds, names in both:
-        took = None if measured is None else sum(measured.parts[name].median for name in names)
-        n = None if measured is None else measured.total.n
-        yield Comparison(what=what, unit="seconds", predicted=seconds, measured=took, n=n, why_not=why_not)
-
-
-def _utilisation(plan: Plan, step: Step, report: TrainReport) -> Comparison:
-    """Model FLOP/s of a rank over the peak that the plan has; not measured where the log has no operations a token."""
-    rate, flops = report.tokens_per_second, report.model.flops_per_token if report.model else None
-    share = mfu(rate.median, flops, step.peak_flops, plan.machines.ranks) if rate and flops else None
-    return Comparison(
-        what="share of matmul rate, at the job's sizes" if plan.measured else "MFU",
-        unit="share",
-        predicted=step.mfu,
-        measured=share,
-        n=rate.n if rate and share is not None else None,
-        why_not=plan.unmodelled,
-    )
-
-
-def _memory(predicted: int, report: TrainReport) -> Comparison:
-    peaks = [r for r in report.ranks if r.memory_peak_bytes is not None]
-    resident = any(r.memory_device != "cuda" for r in peaks)
-    return Comparison(
-        what="memory peak, of the highest rank",
-        unit="bytes",
-        predicted=predicted,
-        measured=report.memory_peak_bytes,
-        n=len(peaks) or None,
-        why_not="planned are tensors, measured is the whole process" if resident else "",
+def _step_parts(step: Step) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
+    """The parts of a step that both sides distinguish, each with its planned seconds and the names of the measured
+    parts; they add up to the step, apart from medians."""
+    return (
+        ("of it forward and backward", sum(computing_parts(step).values()), ("forward", "backward")),
+        ("of it optimizer", _sum(step.parts, OPTIMIZER), ("optimizer",)),
+        ("of it batch, decisions, log", _sum(step.parts, OVERHEAD), ("data", "exchange", "other")),
     )
 
 
@@ -144,15 +121,13 @@ def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Compar
     saves = plan.saves
     if saves is None:
         return
-    newest = report.checkpoints[-1].bytes if report.checkpoints else None
-    took = report.save_time
-    stall, durable = (took.stall_seconds, took.durable_seconds) if took else (None, None)
-    yield Comparison(what="checkpoint", unit="bytes", predicted=saves.state_bytes, measured=newest)
+    newest, took = report.checkpoints[-1].bytes if report.checkpoints else None, report.save_time
+    yield _row("checkpoint", "bytes", saves.state_bytes, newest)
     if same and saves.every_steps is not None:
-        yield _median("save: training waits", "seconds", saves.stall_seconds, stall)
-    if same and saves.every_steps is not None and plan.step is not None:
-        agreed = _agreed_seconds(saves.durable_seconds, plan.step.seconds)
-        yield _median("save: until all ranks know of it", "seconds", agreed, durable)
+        yield _row("save: training waits", "seconds", saves.stall_seconds, took.stall_seconds if took else None)
+        if plan.step is not None:
+            agreed = _agreed_seconds(saves.durable_seconds, plan.step.seconds)
+            yield _row("save: until all ranks know of it", "seconds", agreed, took.durable_seconds if took else None)
 
 
 def _agreed_seconds(durable_seconds: float, step_seconds: float) -> float:
@@ -176,15 +151,13 @@ def _whole(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
     if step is not None and steps is not None:
         seconds = steps * (step.seconds + (step.save_stall_seconds or 0.0))
         took = trained.seconds if trained else None
-        whole = "all steps, with saves"
-        yield Comparison(what=whole, unit="seconds", predicted=seconds, measured=took, n=steps, why_not=plan.unmodelled)
+        yield _row("all steps, with saves", "seconds", seconds, took, steps, plan.unmodelled)
     if bought is not None:
-        took, why = report.wall_seconds if trained else None, plan.unmodelled or _partly(plan, report)
-        yield Comparison(what="whole job", unit="seconds", predicted=bought.seconds, measured=took, why_not=why)
+        why = plan.unmodelled or _partly(plan, report)
+        yield _row("whole job", "seconds", bought.seconds, report.wall_seconds if trained else None, why_not=why)
         if bought.cost is not None:
             paid = report.cost.total if trained and report.cost else None
-            usd = None if paid is None else float(paid)
-            yield Comparison(what="cost", unit="usd", predicted=bought.cost.usd, measured=usd, why_not=why)
+            yield _row("cost", "usd", bought.cost.usd, None if paid is None else float(paid), why_not=why)
 
 
 def _partly(plan: Plan, report: TrainReport) -> str:
@@ -197,9 +170,13 @@ def _partly(plan: Plan, report: TrainReport) -> str:
     return ""
 
 
-def _median(what: str, unit: Unit, predicted: float, figure: Spread | None, why_not: str = "") -> Comparison:
-    value, n = (figure.median, figure.n) if figure else (None, None)
-    return Comparison(what=what, unit=unit, predicted=predicted, measured=value, n=n, why_not=why_not)
+def _row(
+    what: str, unit: Unit, predicted: float, measured: Spread | float | None, n: int | None = None, why_not: str = ""
+) -> Comparison:
+    """measured: of a spread the median counts, with its n."""
+    if isinstance(measured, Spread):
+        n, measured = measured.n, measured.median
+    return Comparison(what=what, unit=unit, predicted=predicted, measured=measured, n=n, why_not=why_not)
 
 
 def _sum(parts: dict[str, float], names: tuple[str, ...]) -> float:

@@ -84,10 +84,11 @@ def gang_rate(steps: Sequence[StepDone]) -> Spread | None:
     return spread(s.tokens / s.seconds for s in steps if s.seconds > 0)
 
 
-def share_of(
+def utilisation(
     tflops: float | None, flops_per_token: float | None, rate: Spread | None, ranks: int | None
 ) -> float | None:
-    """MFU, where `tflops` is the peak of a rank; by the median rate. None where any of them is not known."""
+    """Model FLOP/s of a rank, at the median rate, over `tflops`: MFU where that is its peak. None where any of them is
+    not known."""
     if not tflops or not flops_per_token or rate is None or not ranks:
         return None
     return mfu(rate.median, flops_per_token, tflops * 1e12, ranks)

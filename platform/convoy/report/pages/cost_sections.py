@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from convoy.catalog.services import GB, ServiceCost
+from convoy.catalog.services import ServiceCost
 from convoy.display import formatting
 from convoy.display.formatting import usd
 from convoy.display.page import Block, Column, Heading, Table, Text, Tone, Value, columns
@@ -85,11 +85,7 @@ def _on_demand(price: OnDemandPrice) -> str:
 
 def _service(service: ServiceCost) -> tuple[str, ...]:
     each = "thousand" if service.unit == "1,000 requests" else service.unit
-    quantity = (
-        f"{formatting.significant(service.quantity)} {each}s"
-        if each != "GB"
-        else formatting.size(service.quantity * GB)
-    )
+    quantity = f"{formatting.significant(service.quantity)} {each}s"
     price = f"{service.usd_per_unit:g} a {each}"
     return (service.what, quantity, price, usd(service.usd), _dated(service.price_date, service.source))
 

@@ -1,19 +1,16 @@
 """The pages of a job: of training while it runs and when it has ended, well or not, and of a user's own script."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from convoy.display import formatting
 from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values, folded
 from convoy.report.analysis.outcome import state_word
-from convoy.report.pages import checkpoint_sections, cost_sections, incident_sections, sections
+from convoy.report.pages import cost_sections, incident_sections, sections
 from convoy.report.train_report import TrainReport
 
 if TYPE_CHECKING:
     from convoy.planner.plan_schema import Plan
-
-_NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None" = None) -> Page:
@@ -28,7 +25,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None
             *sections.progress(report),
             Values((_loss(report), _bits(report), _speed(report), _durable(report))),
             *incident_sections.incidents(report),
-            *checkpoint_sections.tiers(report),
+            *sections.tiers(report),
             *sections.curves(report),
             *sections.step_breakdown(report),
             *_predicted(report, plan),
@@ -39,7 +36,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None
 
 
 def final_page(
-    report: TrainReport, config: Mapping[str, Any], places: Mapping[str, str] = _NOWHERE, plan: "Plan | None" = None
+    report: TrainReport, config: Mapping[str, Any], places: Mapping[str, str] | None = None, plan: "Plan | None" = None
 ) -> Page:
     """Everything worth keeping of a job that has ended.
 
@@ -63,7 +60,7 @@ def final_page(
                 )
             ),
             *incident_sections.incidents(report),
-            *checkpoint_sections.tiers(report),
+            *sections.tiers(report),
             *sections.curves(report),
             *sections.optimizer_curves(report),
             *sections.samples(report),
@@ -75,7 +72,7 @@ def final_page(
             *folded(sections.startup(report)),
             *folded(sections.history(report)),
             *folded(sections.events(report)),
-            *sections.places(places),
+            *sections.places(places or {}),
             *folded(sections.facts(report, config)),
         ),
     )
@@ -126,7 +123,7 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
         Heading(_name(report, config), level=1),
         Text(" · ".join(facts), quiet=True),
         *sections.verdict(report),
-        *checkpoint_sections.alert(report),
+        *sections.failed_saves(report),
         *incident_sections.troubles(report),
     )
 
@@ -196,7 +193,7 @@ def _steps(report: TrainReport) -> Value:
 
 def _durable(report: TrainReport) -> Value:
     """The newest checkpoint, and how sure it is; then what did not go as it should."""
-    troubles = checkpoint_sections.save_troubles(report)
+    troubles = sections.save_troubles(report)
     tone: Tone = "warning" if troubles else "plain"
     if not report.checkpoints:
         if report.outcome.state == "running" and not troubles:
