@@ -174,7 +174,10 @@ def test_rewind_makes_an_earlier_commit_the_newest(trained: Run, own: str) -> No
     before_the_first = convoy("rewind", trained.job, "--to", 3, "--root", own)
     assert (before_the_first.exit_code, "commits: 10, 20" in before_the_first.stderr) == (2, True)
     done = convoy("rewind", trained.job, "--to", 15, "--root", own)
-    assert (done.exit_code, done.stdout) == (0, f"job {trained.job} goes on from step 10 of generation 1\n{UNTIL_THEN}")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        f"job {trained.job} continues from step 10 of generation 1\n{UNTIL_THEN}",
+    )
     assert newest_commit(read_history(job_store(own, trained.job))) == CommitRef(generation=1, step=10)
 
 
@@ -194,7 +197,7 @@ def test_rewind_reaches_the_endpoint_it_is_given_and_writes_as_the_job_was_confi
 
     done = convoy("rewind", "blue", "--to", 15, "--root", s3_uri, "--endpoint-url", s3_endpoint)
 
-    assert (done.exit_code, done.stdout) == (0, f"job blue goes on from step 10 of generation 1\n{UNTIL_THEN}")
+    assert (done.exit_code, done.stdout) == (0, f"job blue continues from step 10 of generation 1\n{UNTIL_THEN}")
     assert newest_commit(read_history(store)) == CommitRef(generation=1, step=10)
     bucket, _, prefix = s3_uri.removeprefix("s3://").partition("/")
     made = s3_client.head_object(Bucket=bucket, Key=f"{prefix}/blue/generations/000002.json")

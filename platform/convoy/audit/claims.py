@@ -105,7 +105,7 @@ SETTINGS = IDENTITY | {
     "price_per_hour", "price_per_gpu_hour", "spot_price", "on_demand_price", "market", "region", "tokens", "gpu_memory",
     "peak_tflops", "bytes_per_parameter",
 }  # fmt: skip
-"""That runs take from the top of the file where they do not tell them; every other key is an outcome."""
+"""Keys that runs inherit from the top of the file; every other key is an outcome."""
 
 _NOT_CHECKED = "it is not checked any more: leave it out"
 _PER_TOKENS = "write it as cost_per_tokens, e.g. $0.89 per 1 B tokens"
@@ -143,7 +143,7 @@ class Claims(NamedTuple):
 
 
 class PageClaims(NamedTuple):
-    """The whole file. What of a run stands at the top is a run by itself, whose settings those below `runs` share."""
+    """The whole file. Keys of a run at the top are a run by itself, whose settings those below `runs` share."""
 
     page: str = ""
     top: Claims = Claims("runs", {})

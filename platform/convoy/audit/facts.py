@@ -16,7 +16,7 @@ from convoy.audit.solver import CATALOG, Quantities, Value
 from convoy.catalog.instances import Instance
 
 PAGE = "page"
-"""Scope of what stands at the top of the file."""
+"""Scope of the top of the file."""
 
 _RENAMED = {
     "cost_per_tokens": ("cost_per_token", 1.0),
@@ -56,7 +56,7 @@ class Section(NamedTuple):
     claims: Claims
     machine: Instance | None
     owner: Mapping[str, str] = {}
-    """Scope in which each key stands, where that is another one."""
+    """Scope of each key, where that is another one."""
     kind: GpuKind | None = None
     run: "Section | None" = None
     """Of a checkpoint, collective or link: the run that it belongs to."""
@@ -106,7 +106,7 @@ class Section(NamedTuple):
 
 
 def runs_of(page: PageClaims) -> list[Section]:
-    """What stands at the top of the file, if anything of a run does, and each run below `runs`."""
+    """The run at the top of the file, if it has keys of one, and each run below `runs`."""
     top = page.top.entries
     runs = [_run(page, PAGE, page.top, {})] if top else []
     for at, run in enumerate(page.runs):
@@ -226,7 +226,7 @@ def _of_catalog(run: Section) -> list[tuple[str, Value]]:
 
 
 def _list_price(run: Section, machine: Instance) -> list[tuple[str, Value]]:
-    """The page's own price stands for the catalog's where it has one."""
+    """The page's own price, if any, replaces the catalog's."""
     market = run.word("market")
     prices = machines.prices_of(machine, market, run.word("region"))
     if not prices:

@@ -109,7 +109,7 @@ def compare(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
         for first, second in itertools.combinations(values, 2):
             compared |= first.of | second.of
             if first.span.apart(second.span) and page_claims(first.of | second.of):
-                # What is stated stands first.
+                # Stated figures come first.
                 stated, implied = sorted((first, second), key=lambda v: (bool(v.arithmetic), len(v.of)))
                 clashes.append(Clash(quantity, stated, implied))
     for bound in bounds:

@@ -34,8 +34,8 @@ def groups(report: BenchReport) -> tuple[Block, ...]:
 
 
 def title(group: GroupFigures, others: Sequence[GroupFigures]) -> str:
-    """The title of its suite, with what tells it from the suite's other groups: the model, how it is cut, its number
-    among the gangs of one comparison. Groups are named `SUITE-MODEL…`; a group with another name keeps it."""
+    """The title of its suite, with what distinguishes it from the suite's other groups: the model, how it is cut, its
+    number among the gangs of one comparison. Groups are named `SUITE-MODEL…`; a group with another name keeps it."""
     titles: dict[str, str] = {}
     for suite in registry.SUITES:
         titles |= {suite.name: suite.title, **suite.titles}
@@ -56,7 +56,7 @@ def title(group: GroupFigures, others: Sequence[GroupFigures]) -> str:
 
 
 def _preset(group: GroupFigures) -> str:
-    """The model's name, also for a model that stands for it where it is cut."""
+    """The model's name, also for a model that replaces it where it is cut."""
     return group.model.removesuffix(CHANGED)
 
 

@@ -1,7 +1,7 @@
 """Constants fitted to a benchmark of one's own, and how far what is fitted so can be trusted.
 
 The prior is what others' runs have shown: the shipped constants, each as sure as the physics of it. So what no case
-tells of stays where others' machines have it.
+has no data on remains as on others' machines.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Cases of Convoy's own benchmarks as measured runs, as `published.py` has those of others.
 
-Which of them are a matter of the planner was decided, and told in each, before they were measured (`Case.predicted`).
+Which of them the planner can predict was decided, and recorded in each, before they were measured (`Case.predicted`).
 """
 
 import dataclasses

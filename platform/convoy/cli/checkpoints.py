@@ -194,7 +194,7 @@ def _end(results: list[dict[str, Any]], places: dict[str, Any], as_json: bool) -
 
 
 def _chosen(store: Store, step: int | None, damaged: bool = False) -> list[CommitRef]:
-    """The commits that count, oldest first. Raises ConfigError if none of them has the step asked for.
+    """The commits that count, oldest first. Raises ConfigError if none of them has the requested step.
 
     damaged: also those that would count but for that.
     """

@@ -117,7 +117,7 @@ def rewind(jobs: Jobs, job: str, to_step: int) -> None:
         target = rewind_job(tiers[0], to_step, tiers[1:])
     except GenerationLostError as error:
         raise Failed(str(error)) from None
-    click.echo(f"job {job} goes on from step {target.step} of generation {target.generation}")
+    click.echo(f"job {job} continues from step {target.step} of generation {target.generation}")
     click.echo("until its next run, `convoy show` and `convoy list` describe the job as it was before")
 
 

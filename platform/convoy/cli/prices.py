@@ -56,7 +56,7 @@ def refresh(jobs: Jobs, regions: tuple[str, ...], instances: tuple[str, ...]) ->
     """Ask AWS for prices, and keep them below the root with today's day; runs that start from then on use them.
 
     Needs pricing:GetProducts, ec2:DescribeSpotPriceHistory and ec2:DescribeCapacityBlockOfferings. What AWS does not
-    tell keeps the price that was known, with its own day. Exit code 1 if nothing was told at all.
+    name keeps the price that was known, with its own day. Exit code 1 if AWS names no price at all.
     """
     names = [instance(name).name for name in instances] or instance_names()
     store = store_at(jobs.root, jobs.endpoint_url)

@@ -55,7 +55,7 @@ def run(
     After `--` come the words that `python FLOW` would get, with or without the command run: convoy run
     flows/train_flow.py --job blue -- --config-value set train.steps=5000. A preempted run, a lost machine and an
     outage are followed by another run, after a pause; a failure that comes three times at the same step is not, and
-    nor is a run that `convoy drain` ended. --root is needed where the flow's artifact `config` does not tell the root.
+    nor is a run that `convoy drain` ended. --root is needed where the flow's artifact `config` does not name the root.
 
     The first SIGINT or SIGTERM has the run save and end. Exit codes: 0, the job is done; 1, it failed; 2, bad input; 3,
     it was stopped or drained; 128 and more, a signal.
@@ -77,7 +77,7 @@ def run(
 def drain(jobs: Jobs, job: str, now: bool) -> None:
     """Have the run of JOB save and end, as if its machines were taken away; the job's next run resumes from there.
 
-    Returns as soon as the run is told. Exit code 2 if none is running.
+    Returns as soon as the request is written. Exit code 2 if none is running.
     """
     store = jobs.store(job)
     mark = read_mark(store)

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 Keys = tuple[str, ...]
 Classes = dict[str, type[BaseModel]]
-"""The classes a key can hold, by the tag pydantic tells them apart with; more than one: a union."""
+"""The classes a key can hold, by the tag by which pydantic distinguishes them; more than one: a union."""
 
 
 def classes_at(model: type[BaseModel], keys: Sequence[str]) -> Classes:

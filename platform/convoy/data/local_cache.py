@@ -52,7 +52,7 @@ def open_tokenizer(manifest: PreparedData, folder: Path) -> TextTokenizer | None
 
 
 def open_token_bytes(manifest: PreparedData, folder: Path) -> npt.NDArray[np.uint32] | None:
-    """[vocab_size] UTF-8 bytes each id stands for, 0 for special tokens; None where that is not known exactly."""
+    """[vocab_size] UTF-8 bytes of each id, 0 for special tokens; None where that is not known exactly."""
     if all(file.name != TOKEN_BYTES_FILE for file in manifest.files):
         return None
     counts: npt.NDArray[np.uint32] = np.load(folder / TOKEN_BYTES_FILE)
@@ -68,7 +68,7 @@ def cache_folder(config: DataConfig) -> Path:
 
 def _download(store: Store, prefix: str, file: DataFile, folder: Path) -> None:
     data = b""
-    for _ in range(_READS):  # a second read tells damage in the store from damage on the way
+    for _ in range(_READS):  # a second read distinguishes damage in the store from damage on the way
         data = store.read(prefix + file.name)
         if content_digest(data) == file.digest:
             break

@@ -117,7 +117,7 @@ def fingerprint(manifest: PreparedData, config: DataConfig) -> str:
     """What a job may never change about its data: tokens, tokenizer, sequence length, packing. 16 hex digits."""
     facts: dict[str, Any] = {
         "id": manifest.id,
-        # Two versions of the tokenizers library may make two datasets of one id: the files tell them apart.
+        # Two versions of the tokenizers library may make two datasets of one id: the files distinguish them.
         "files": [[file.name, file.digest] for file in manifest.files],
         "shards": [[shard.split, shard.first_token, shard.tokens] for shard in manifest.shards],
         "sequence_length": config.sequence_length,

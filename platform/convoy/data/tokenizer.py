@@ -84,7 +84,7 @@ def token_bytes(parsed: Any) -> npt.NDArray[np.uint32] | None:
 
 
 def byte_characters() -> list[str]:
-    """The character that stands for each byte 0 to 255 in byte-level vocabularies (GPT-2's table).
+    """The character that represents each byte 0 to 255 in byte-level vocabularies (GPT-2's table).
 
     Printable bytes of Latin-1 stand for themselves; the others take the code points from 256 on, in order.
     """
@@ -192,7 +192,7 @@ class BytesTokenizer(TextTokenizer):
 def train_bpe(config: BpeTokenizer, texts: Iterator[str]) -> TextTokenizer:
     """A byte-level BPE of the texts: any text can be encoded, and the same texts give the same tokenizer.
 
-    The vocabulary is smaller than asked for where the texts hold too few distinct pairs. Words longer than LONGEST_WORD
+    The vocabulary is smaller than requested where the texts hold too few distinct pairs. Words longer than LONGEST_WORD
     are cut for the training; encoding, whose time grows as the text does, takes them whole.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

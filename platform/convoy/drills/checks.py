@@ -40,7 +40,7 @@ STILL_SECONDS = 5.0
 KEEP_ALL = 1000
 
 UNDER_WAY_SECONDS = 3.0
-"""A save that has written all it needs when its storage fails is still committed, and told of within this."""
+"""A save that has written all it needs when its storage fails is still committed, and reported within this."""
 
 
 def stopped_late(trial: Observation, nodes: Collection[int]) -> list[str]:
@@ -156,7 +156,7 @@ def _began(trial: Observation) -> float:
 SHARED_MEMORY = Path("/dev/shm")
 
 GRACE_SECONDS = 3.0
-"""For processes that were told to end with their agent."""
+"""For processes that were ordered to end with their agent."""
 
 _OWNED = re.compile(r"convoy-(\d+)-\d+-.*")
 """A worker's folder there, by its process id; what a worker left that was killed is removed by a later one."""

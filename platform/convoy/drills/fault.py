@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from convoy.drills.observe import Observation
 
 Continuation = Literal["undisturbed", "in place", "next attempt", "preempted"]
-"""How a gang goes on. undisturbed: no generation ends by the fault. in place: the same agents form the next generation.
-next attempt: the attempt fails on all nodes, and the next one goes on. preempted: the attempt ends as agreed for a
-notice, and the next one goes on."""
+"""How a gang continues. undisturbed: no generation ends by the fault. in place: the same agents form the next
+generation. next attempt: the attempt fails on all nodes, and the next one continues. preempted: the attempt ends as
+agreed for a notice, and the next one continues."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class GangProgress:
-    """How far a gang is, as its log tells now."""
+    """How far a gang is, as its log has it now."""
 
     events: Sequence[Event]
     """All that was logged so far, by time."""
@@ -91,16 +91,16 @@ class Fault(ABC):
     hooks: ClassVar[bool] = False
     """The workers are to take orders of the drill (`DrillGang.order`)."""
     repeated: ClassVar[bool] = False
-    """`when` is asked again after an injection."""
+    """`when` is called again after an injection."""
     endless: ClassVar[bool] = False
-    """The gang trains until the fault has come and gone, and is then told to save and end: however fast it is, it is at
-    work meanwhile."""
+    """The gang trains until the fault has come and gone, and is then asked to save and end: however fast it is, it is
+    at work meanwhile."""
     lasting: ClassVar[bool] = False
     """It may go on for a given time."""
     default_seconds: ClassVar[float | None] = None
-    """For how long where nothing is asked for."""
+    """For how long by default."""
     target_detected: ClassVar[float | None] = None
-    """Seconds that the median is to keep, and each trial three times; None: no figure is asked for."""
+    """Seconds that the median is to keep, and each trial three times; None: no limit."""
     target_recovered: ClassVar[float | None] = None
     """The same, until the first step is done in the new generation."""
 
@@ -110,7 +110,7 @@ class Fault(ABC):
     folder: Path
     """Of this trial alone, on this machine; removed after it."""
     seconds: float | None = None
-    """The gang trains for so long, and is then told to save and end; None: to its last step."""
+    """The gang trains for so long, and is then asked to save and end; None: to its last step."""
 
     def __post_init__(self) -> None:
         """Draw what the trial is about."""
@@ -121,7 +121,7 @@ class Fault(ABC):
         return None
 
     def setup(self, stack: ExitStack) -> None:
-        """Make what the drill needs, such as a mount or a server; what undoes it goes on the stack."""
+        """Make what the drill needs, such as a mount or a server; what undoes it is pushed on the stack."""
         return
 
     def root(self) -> str | None:
@@ -185,7 +185,7 @@ INJECT_AFTER = 13
 """Steps after which most faults come: between two saves, with the commit before them there."""
 
 STEPS = 30
-"""Of a drill's job, unless it goes on for a given time."""
+"""Of a drill's job, unless it runs for a given time."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class DrillGang:
     # What is seen.
 
     def progress(self) -> GangProgress:
-        """As the log tells now."""
+        """As the log has it now."""
         with contextlib.suppress(StoreUnavailable):
             self._events = sorted([*self._events, *self._reader.poll()], key=lambda e: e.t)
         steps = [ref.step for ref in parse_commits(self.store.sizes("commits/"))]

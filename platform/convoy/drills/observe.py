@@ -58,7 +58,7 @@ class Observation:
 
     @cached_property
     def branch(self) -> list[Event]:
-        """The events that the final state stands on."""
+        """The events that led to the final state."""
         return surviving(self.events, lineage(self.events))
 
     @property
@@ -92,7 +92,7 @@ class Observation:
         return self.report.step_time.total.median if self.report.step_time else None
 
     def samples(self) -> tuple[int, int]:
-        """Lost and repeated ones among those that the newest commit stands on: by what it says of itself, and by the
+        """Lost and repeated ones among those that led to the newest commit: by what it says of itself, and by the
         log."""
         if self.commit is None:
             return 0, 0
@@ -102,7 +102,7 @@ class Observation:
         sampler = self.commit.sampler
         off = 0 if sampler is None else sampler.next_sample - step * batch
         tokens = {e.tokens for e in self.branch if isinstance(e, StepDone)}
-        if len(tokens) == 1:  # else a step's share cannot be told from the sum
+        if len(tokens) == 1:  # else a step's share cannot be derived from the sum
             per_sample = tokens.pop() / batch
             off = max(off, round(progress.tokens / per_sample) - step * batch, key=abs)
         lost = max(-off, 0) + progress.skipped * batch

@@ -32,7 +32,7 @@ class TrialResult(BaseModel):
     """Until the first step past the last one that was done before."""
     steps_recomputed: int | None = None
     samples_lost: int | None = None
-    """Of the steps that the final state stands on."""
+    """Of the steps that led to the final state."""
     samples_repeated: int | None = None
     final_state_equal: bool | None = None
     """To the undisturbed run's, bit for bit; None: not compared."""

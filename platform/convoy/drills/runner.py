@@ -32,7 +32,7 @@ class DrillRunner:
         states: dict[str, State] | None = None,
         drills: int = 1,
     ) -> None:
-        """folder: on this machine, there and empty. tell: is told how far it is, in a line each time. states: of
+        """folder: on this machine, there and empty. tell: receives its progress, a line each time. states: of
         undisturbed runs, which campaigns may share; None: this one has its own. drills: how many there will be."""
         self._plan = plan
         self._folder = folder

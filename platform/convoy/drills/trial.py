@@ -30,7 +30,7 @@ STEP_SECONDS = 1.5
 """For an attempt to end, and for each of its steps: several times what they take, for a machine that is busy."""
 
 LASTING_SECONDS = 900.0
-"""For a gang that goes on for a given time, besides that: it may have to compile first."""
+"""For a gang that runs for a given time, besides that: it may have to compile first."""
 
 OTHERS_SECONDS = 45.0
 """When an agent has ended, for the others to end too."""

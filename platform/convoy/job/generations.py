@@ -68,7 +68,7 @@ def form_generation(
     """Create the job's next generation, on from the newest commit that counts on any tier.
 
     origin: what was restored already, to go on from that instead, whatever the generation before has committed since;
-    one that was formed since stands, which is a GenerationLostError.
+    one that was formed since remains, which is a GenerationLostError.
     store: the root. others: the further tiers, which get the generation too. control: where the agents
     of the other nodes reach node 0's. token: what they then prove that they know; it is kept until `remove_tokens`.
     Raises GenerationLostError, CommitsLostError, and StoreUnavailable if any tier is
@@ -98,11 +98,11 @@ def form_generation(
                     )
                     _create(store, ours, others)
                     return ours
-    raise GenerationLostError(f"{store.uri}: another run of the job goes on saving and pruning")
+    raise GenerationLostError(f"{store.uri}: another run of the job continues to save and prune")
 
 
 def _restored(store: Store, history: History, origin: Origin) -> CommitRef | None:
-    """The parent of a generation that goes on from what was restored."""
+    """The parent of a generation that continues from what was restored."""
     if history.newest < origin.newest:
         raise StoreUnavailable(f"{store.uri} lacks generation {origin.newest} of the job: is it mounted?")
     if history.newest > origin.newest:
@@ -196,7 +196,7 @@ def _refusal(formation: str) -> str:
 
 
 def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRef:
-    """Make the newest commit at or below `to_step` the one the job goes on from; later ones count no more.
+    """Make the newest commit at or below `to_step` the one the job continues from; later ones no longer count.
 
     store: the root. others: the further tiers. Raises ConfigError if no commit that counts is that old or a tier does
     not keep what commits stand on, or as `full_history`.

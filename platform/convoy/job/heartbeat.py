@@ -136,7 +136,7 @@ class LiveMarker:
 
 
 def _pid_started(pid: int) -> str:
-    """Start time of a process in clock ticks since boot, so that a reused pid is told apart; empty if none."""
+    """Start time of a process in clock ticks since boot, so that a reused pid is noticed; empty if none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

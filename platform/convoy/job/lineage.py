@@ -46,7 +46,7 @@ class Generation(BaseModel):
 
     generation: int
     parent: CommitRef | None
-    """The commit it goes on from; None: from the start."""
+    """The commit it continues from; None: from the start."""
     formation: str
     """What formed it: the flow's task and attempt, or `rewind`."""
     nodes: int
@@ -124,7 +124,7 @@ def on_branch(history: History, ref: CommitRef) -> bool:
 
 
 def lineage(history: History) -> list[CommitRef]:
-    """The commits that count, oldest first. The last one is where the next generation goes on."""
+    """The commits that count, oldest first. The next generation continues from the last one."""
     whole: dict[int, set[int]] = {}
     for ref in frozenset[CommitRef]().union(*(tier.whole for tier in history.tiers)):
         whole.setdefault(ref.generation, set()).add(ref.step)
@@ -182,7 +182,7 @@ def read_history(store: Store, others: Sequence[Store] = ()) -> History:
     if orphans:
         raise StoreUnavailable(
             f"{store.uri} has commits of generation {min(orphans)}, and {generation_name(min(orphans))} is missing: "
-            "without it nobody can tell which commits count; put it back, for example by `convoy checkpoints copy` "
+            "without it nobody can know which commits count; put it back, for example by `convoy checkpoints copy` "
             "from another tier"
         )
     history = History({g.generation: g for g in generations}, root.commits, root.damaged, held)

@@ -78,7 +78,7 @@ def follow(
     on: go on until no run is working on the job. Each piece with the log it is of. Raises StoreUnavailable.
     """
     while True:
-        working = on and _is_worked_on(store)  # asked first, so that the last words of a run that ends now are given
+        working = on and _is_worked_on(store)  # checked first, so that a run's last words are printed
         newer = _next(store, log) if on else None
         try:
             data = store.read(log.name, start)

@@ -50,7 +50,7 @@ class JobRecord(BaseModel):
     model: str
     """Name of the model, for people."""
     steps: int
-    """Steps asked for when the job began; of a script, whose end nobody else knows, they mean nothing."""
+    """Steps requested when the job began; meaningless for a script, whose end nobody else knows."""
 
 
 def check_name(job: str) -> str:
@@ -101,7 +101,7 @@ def target_steps(store: Store, config: Mapping[str, Any]) -> int | None:
 
 def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -> JobRecord:
     """The job's record, made if absent. Raises ConfigError if this configuration is another job's, or if the store does
-    not keep what a job stands on."""
+    not store what a job depends on."""
     if read_record(store) is None:
         check_fit(store)
     ours = JobRecord(

@@ -61,7 +61,7 @@ def _written(decorators: Sequence[Decorator]) -> Iterator[str]:
 def checklist(missing: Sequence[ConfigError]) -> str:
     """What the user has still to provide before the run can start."""
     if not missing:
-        return "\nNothing is missing, as far as this machine can tell: without --dry-run the run starts."
+        return "\nNothing is missing, as far as this machine can see: without --dry-run the run starts."
     return "\n".join(
         ["", f"Missing before the run can start ({len(missing)}):", *(f"  [ ] {each}" for each in missing)]
     )

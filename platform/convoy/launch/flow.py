@@ -151,7 +151,7 @@ def _say_plan(config: RunConfig) -> None:
     elif UNUSED_PRICE in plan.assumed:
         print(f"convoy plan: {UNUSED_PRICE}", flush=True)
     if (why := warning(plan)) is not None:
-        print(f"WARNING: by its plan this run {why}. It starts all the same; `convoy plan` tells more", file=sys.stderr)
+        print(f"WARNING: by its plan this run {why}. It starts all the same; see `convoy plan`", file=sys.stderr)
 
 
 def _check_resume(command: Any, config: RunConfig) -> None:

@@ -52,7 +52,7 @@ def say_last_words(launched: Launched) -> None:
 
 
 def state_line(job: str, report: TrainReport) -> str:
-    """How the job stands, and what a run that continues it begins with."""
+    """The state of the job, and what a run that continues it begins with."""
     if report.started is None:
         return f"convoy: job {job} has not begun. {newest_checkpoint_line(report)}"
     reason = f" ({report.outcome.reason})" if report.outcome.reason else ""

@@ -69,7 +69,7 @@ class JobPlan:
     """The plan that a job's cards show. Used by one thread at a time."""
 
     def __init__(self, job: Store, config: RunConfig, plan: "Plan | Json | None" = None) -> None:
-        """plan: as the run's first step made it; None: it is made when it is asked for."""
+        """plan: as the run's first step made it; None: it is made when it is needed."""
         self._job = job
         self._config = config
         self._initial = plan

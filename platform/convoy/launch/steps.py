@@ -67,7 +67,7 @@ def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any
         check_budget(config)
         job = named_job(job_option, current.tags) or f"{current.flow_name}-{current.run_id}"
     tag_run(job, current)
-    # Planned as asked for: a price that `with_price` filled in would hide what other zones cost.
+    # Planned as requested: a price that `with_price` filled in would hide what other zones cost.
     return config.model_dump(mode="json"), job, planned(configured).model_dump(mode="json")
 
 
@@ -82,7 +82,7 @@ def prepare_data(config_json: Json, job: str) -> Json:
         manifest = prepare(config.data, open_store(config.root, config.checkpoint.store))
         check_vocabulary(manifest.vocab_size, config.model.vocab_size)
         data_fingerprint = fingerprint(manifest, config.data)
-        # Made here, so that the gang can tell a new job from one whose root is not mounted where it runs.
+        # Made here, so that the gang can distinguish a new job from one whose root is not mounted where it runs.
         ensure_record(job_store(config.root, job, config), job, config, data_fingerprint)
     print(_preparation_line(manifest))
     return {"id": manifest.id, "fingerprint": data_fingerprint}

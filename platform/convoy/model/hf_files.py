@@ -168,7 +168,7 @@ def _check_tensor(folder: Path, stored: Stored, shape: Shape) -> None:
     if stored.dtype not in _FLOATS:
         raise refusal(folder, f"{place} is of type {stored.dtype}: must be one of {', '.join(_FLOATS)}, not quantized")
     if stored.shape != shape:
-        raise refusal(folder, f"{place} has shape {stored.shape}: must be {shape}, as config.json tells")
+        raise refusal(folder, f"{place} has shape {stored.shape}: must be {shape}, as config.json says")
 
 
 def _more(names: list[str] | list[Stored]) -> str:

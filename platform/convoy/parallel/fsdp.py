@@ -77,7 +77,7 @@ def precision(train: TrainConfig) -> MixedPrecisionPolicy:
 def prepared_blocks(
     model: nn.Module, train: TrainConfig, *, fullgraph: bool = True
 ) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Apply recomputation and compilation to each block, and give it with what stands in its place then: to be sharded
+    """Apply recomputation and compilation to each block, and return it with what replaces it: to be sharded
     before the next one is prepared, or not at all.
 
     fullgraph: each block can be compiled without a break.
@@ -102,7 +102,7 @@ def _flat(blocks: Iterable[nn.Module]) -> Iterator[nn.Module]:
 
 
 def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put `new` where `old` stands, in whichever container of the model holds it."""
+    """Replace `old` by `new`, in whichever container of the model holds it."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():  # named_children would give a shared block only once
             if child is old and parent is not new:

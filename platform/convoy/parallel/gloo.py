@@ -3,7 +3,7 @@
 Its reduce-scatter moves twice the bytes that are needed. And gloo sends data once it knows that it is waited for, but
 its all-gather and all-to-all begin to send before they ask for theirs: where ranks come at different times, the later
 one's question waits behind its data, and the two directions of a link are used one after the other (two hosts on a link
-of 100 Mbit/s, 1.8 MB to reduce: 150 ms, and 75 ms if all is asked for first). On one host that is no matter, and the
+of 100 Mbit/s, 1.8 MB to reduce: 150 ms, and 75 ms if all is requested first). On one host that is no matter, and the
 calls that it takes to ask cost more than it spares: a step of the default model, two ranks with a core each, would take
 10 % longer.
 """
@@ -79,7 +79,7 @@ class ExchangeAndAdd(_Comm):
 
 
 def exchange_shards(sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
-    """sent, received: to and from each rank of the group. All is asked for before anything is sent."""
+    """sent, received: to and from each rank of the group. All is requested before anything is sent."""
     ranks, own = group.size(), group.rank()
     others = [(own + away) % ranks for away in range(1, ranks)]
     pending = [dist.irecv(received[rank], group=group, group_src=rank) for rank in reversed(others)]

@@ -85,7 +85,7 @@ class Pipeline:
                 *([each] if self.stage == 0 else []), target=each if self.last else None, return_outputs=False
             )
         except RuntimeError as error:
-            # The schedule raises, from what a stage raised, one of its own that tells shapes alone.
+            # The schedule raises, from what a stage raised, one of its own that names only shapes.
             if error.__cause__ is None:
                 raise
             raise error.__cause__ from error.__cause__.__cause__

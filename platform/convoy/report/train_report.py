@@ -22,7 +22,7 @@ class Fact(BaseModel):
 
 
 class Outcome(Fact):
-    """How the newest generation stands."""
+    """State of the newest generation."""
 
     state: Literal["running", "finished", "stopped", "preempted", "failed", "lost"]
     """lost: the log says that it runs, but no run gives a sign of life."""

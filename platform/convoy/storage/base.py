@@ -165,4 +165,4 @@ Component = Annotated[str, AfterValidator(_component)]
 """A field that becomes one component of a name, in an object that is read from a store."""
 
 OptionalComponent = Annotated[str, AfterValidator(lambda text: text and _component(text))]
-"""The same, where empty text stands for none."""
+"""The same, where empty text means none."""

@@ -49,7 +49,7 @@ class BackgroundLog:
         self._batch: deque[bytes] = deque()  # handed to the sink, and not written yet
         self._behind = False  # a try is under way, or the newest one failed
         self._dropped = 0
-        self._flushes = self._answered = 0  # that were asked for, and that are done
+        self._flushes = self._answered = 0  # requested, and done
         self._error: Exception | None = None  # of the newest try
         self._closed = False
         self._changed = threading.Condition()

@@ -211,7 +211,7 @@ _own = threading.local()
 
 
 def _bounce() -> memoryview:
-    """The thread's own pages; huge ones where there are any, for of fewer pieces the disk is asked at once."""
+    """The thread's own pages; huge ones where there are any, so that the disk gets fewer requests."""
     held: memoryview | None = getattr(_own, "bounce", None)
     if held is None:
         pages = mmap.mmap(-1, BOUNCE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -255,7 +255,7 @@ def _write_at(fd: int, direct: int | None, data: memoryview, start: int) -> None
 
 
 def _write_some(fd: int, direct: int | None, data: memoryview, start: int) -> int:
-    """Bytes written. Which offsets, lengths and addresses may go past the cache only the file system knows: it is asked
+    """Bytes written. Which offsets, lengths and addresses may bypass the cache only the file system knows: it is asked
     for whole pages, from where they are. To copy them to better ones first takes three times the cores' time, and
     memory that training on the same host lacks; only where they may not begin there they are."""
     whole = len(data) - len(data) % _PAGE

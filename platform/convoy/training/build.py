@@ -73,7 +73,7 @@ def materialise(model: nn.Module, config: RunConfig, device: torch.device, *, fi
 
 
 def model_built(config: RunConfig, model: nn.Module) -> ModelBuilt:
-    """The event that tells the model's size."""
+    """The event with the model's size."""
     shape, length = config.model, config.data.sequence_length
     return ModelBuilt(
         name=shape.name,

@@ -48,7 +48,7 @@ def finish(
     tiers: list[Store],
     commit: CommitRef | None,
 ) -> None:
-    """All ranks call it after the last commit, of `step`. Failing to export is told in the log, and fails nothing."""
+    """All ranks call it after the last commit, of `step`. A failed export is logged, and fails nothing else."""
     events.append(memory_peak(ranks, step))
     write_samples(assignment, ranks, trained, data, events, step)
     # From here on rank 0 is alone. Nobody waits for it: to export a large model takes longer than a barrier may.

@@ -197,7 +197,7 @@ def check_finite(t: Training, result: StepResult) -> None:
 def save_is_due(t: Training) -> bool:
     """A multiple of `checkpoint.every_steps` was reached since the last save, and this step was finite."""
     every, step = t.config.checkpoint.every_steps, t.progress.step
-    # Weights with which a step was skipped may be broken already: the commit before them stands.
+    # Weights with which a step was skipped may be broken already: the commit before them remains the newest.
     if every is None or t.nonfinite:
         return False
     saved = max(t.begun_at, t.saver.newest)

@@ -97,7 +97,7 @@ def connect(assignment: Assignment) -> Ranks:
 
 def lost_peer(error: BaseException) -> bool:
     """Whether a collective failed because another rank went away: a consequence, not a cause. In a pipeline's stage,
-    torch tells of it by an error of its own."""
+    torch reports it by an error of its own."""
     if isinstance(error, dist.DistError):
         return True
     if not isinstance(error, RuntimeError):

@@ -34,7 +34,7 @@ from convoy.training.step import URGENT_REASONS, Batch, Exchange, Stepper, StopR
 StartPhase = Literal["imported", "connected", "built", "restored", "first_step"]
 
 WAITS_IN = frozenset(f.__code__ for f in (Exchange.finish, UrgentStop.finish, Stepper.__call__, exchange_shards))
-"""Functions outside of torch in which a rank waits for others: they tell its agent a slow rank from one that waits."""
+"""Functions outside of torch in which a rank waits for others: by it agents distinguish slow from waiting ranks."""
 
 ORDERS: dict[OrderKind, Vote | None] = {
     "none": None,
@@ -100,7 +100,7 @@ def _run(assignment: Assignment, tiers: list[Store], log: StartLog, marker: Mark
         events.append(model_built(config, trained.module))
     data = Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     log.ready("built")
-    if assignment.parent is not None:  # one that restores nothing would tell nothing of how long it takes
+    if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
         marker.enter("restore")
     start = restore(assignment, ranks, trained, tiers, events)
     log.ready("restored")
@@ -177,7 +177,7 @@ def _first_step(log: StartLog, ranks: Ranks, trained: Trained, config: RunConfig
     seconds = config.train.matmul_peak_seconds
     if seconds:
         rate = measure_matmul(ranks, config.train.param_dtype, seconds)
-        # The machine of a job that goes on is known, or another one: what the first start found stays beside its plan.
+        # A resumed job's machine is known, or another one: what the first start measured stays with its plan.
         machine = probe(config, ranks, seconds) if new else None
         log.events.append(environment(ranks, config.train.param_dtype, rate, machine))
     saver.start()

@@ -100,7 +100,7 @@ def test_why_there_is_no_cost_is_told() -> None:
     (nowhere,) = _costs([a_case(hardware=GPUS, config=far)])
     assert nowhere.why == "no price of p4d.24xlarge in af-south-1 is known"
     (silent,) = _costs([a_case(hardware=GPUS, config={})])
-    assert silent.why.startswith("the results do not tell the region")
+    assert silent.why.startswith("the results do not name the region")
 
 
 def test_what_was_not_measured_costs_nothing() -> None:

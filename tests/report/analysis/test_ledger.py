@@ -173,7 +173,7 @@ def test_a_node_whose_log_is_lost_costs_what_the_others_do() -> None:
 def test_time_of_which_the_log_does_not_tell_the_machines_leaves_no_total() -> None:
     found = cost_of(preempted_job({}, {0: SPOT, 1: SPOT}))
     assert found.total is None
-    assert found.lacking == ("of 9 node-hours the log does not tell which machines they were",)
+    assert found.lacking == ("of 9 node-hours the log does not say which machines they were",)
 
 
 def test_a_save_for_a_notice_is_no_cost_on_demand() -> None:

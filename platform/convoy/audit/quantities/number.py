@@ -24,7 +24,7 @@ _MOST_DIGITS = 40
 """Before and behind the point: what is computed of the largest must still be a number."""
 
 _SIGMAS = 2.0
-"""What stands behind ± is mostly one standard deviation."""
+"""The figure after ± is mostly one standard deviation."""
 
 
 class Span(NamedTuple):

@@ -122,7 +122,7 @@ _PREFIX = "|".join(sorted(_MULTIPLIERS, key=len, reverse=True))
 
 
 def parse(name: str, text: str) -> Figure:
-    """Raises ValueError with what would be right. What stands in brackets after the figure is a remark."""
+    """Raises ValueError with what would be right. Brackets after the figure hold a remark."""
     kind, plain = KINDS[name], _NOISE.sub("", _REMARK.sub("", text.strip()))
     if "usd" in kind.above:
         if re.search(r"[€£¥]", plain):

@@ -40,7 +40,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFig
     if hardware.instance_type is None:
         why = f"{hardware.device} has no price because its instance type is not configured (cluster.instance_type)"
     elif group.region is None:
-        why = "the results do not tell the region of a price (cluster.region)"
+        why = "the results do not name the region of a price (cluster.region)"
     else:
         offers = [_offer(price, hardware.nodes, rate) for price in _prices(group, prices)]
         why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"

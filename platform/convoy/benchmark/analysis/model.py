@@ -30,14 +30,14 @@ SyncLevel = Literal["low", "middle", "high"]
 
 
 def verdict(ratio: Interval) -> Verdict:
-    """What an interval of a ratio tells: nothing, where it holds 1."""
+    """The verdict of a ratio's interval: no difference if it contains 1."""
     if ratio.low <= 1 <= ratio.high:
         return "no difference"
     return "more" if ratio.estimate > 1 else "less"
 
 
 class CaseFigures(Fact):
-    """A case by itself, and beside the one that it is compared with."""
+    """A case by itself, and versus the one that it is compared with."""
 
     name: str
     baseline: str | None
@@ -97,7 +97,7 @@ class GroupFigures(Fact):
 
 
 class ScalingPoint(Fact):
-    """A case of the scaling suite beside one rank, or as few as have room for the model."""
+    """A case of the scaling suite versus one rank, or as few as have room for the model."""
 
     case: str
     model: str
@@ -107,7 +107,7 @@ class ScalingPoint(Fact):
     """Whether it is the one that others are compared with."""
     tokens_per_second: Interval
     efficiency: Interval | None
-    """Rate per rank over that of the reference; None for that itself, and where `why` tells."""
+    """Rate per rank over that of the reference; None for that itself, and where `why` says so."""
     paired: bool
     """The reference was measured in turns with it."""
     of_independent: Interval | None
@@ -138,7 +138,7 @@ class SyncFigures(Fact):
 
 
 class EnvironmentFigures(Fact):
-    """An environment beside the first one of its group, over pairs of gangs."""
+    """An environment versus the first one of its group, over pairs of gangs."""
 
     group: str
     environment: str
@@ -198,7 +198,7 @@ class HistoryFigures(Fact):
     runs: tuple[HistoryRun, ...]
     changes: tuple[ChangePoint, ...]
     detectable: float | None
-    """The smallest relative change that the last runs would have shown; None: too few runs to tell of any."""
+    """The smallest relative change that the last runs would have shown; None: too few runs to detect any."""
 
 
 class BenchReport(Fact):

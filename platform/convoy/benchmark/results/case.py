@@ -1,4 +1,4 @@
-"""One case of a benchmark: a variant, measured in a gang beside those that it is compared with."""
+"""One case of a benchmark: a variant, measured in a gang together with those that it is compared with."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -13,7 +13,7 @@ SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
 
 CHANGED = ", cut"
-"""Ends the name of a model that was changed so that ranks and stages can share it: nothing of it is told of the model
+"""Ends the name of a model that was changed so that ranks and stages can share it: nothing of it applies to the model
 itself."""
 
 _RETIRED = frozenset({"power", "power_watts", "energy_joules_per_step"})
@@ -106,7 +106,7 @@ class Predicted(Fact):
     """None: `why_no_step` says why."""
     why_no_step: str = ""
     peak_bytes: int | None = None
-    """Tensors at the peak of a step, of the rank that takes most; None: `why_no_peak` tells."""
+    """Tensors at the peak of a step, of the rank that takes most; None: `why_no_peak` says why."""
     why_no_peak: str = ""
     saved_bytes: float | None = None
     """Bytes of a checkpoint; None: the case saves none."""
@@ -190,5 +190,5 @@ class Case(Fact):
 
 
 def key_of(suite: str, group: str, name: str) -> str:
-    """A case's: suites name their groups `SUITE-MODEL…`, which need not be told twice."""
+    """A case's: suites name their groups `SUITE-MODEL…`, which need not be repeated."""
     return "-".join([group, name] if f"{group}-".startswith(f"{suite}-") else [suite, group, name])

@@ -98,9 +98,9 @@ def _unsynchronised(own: Block, alone: Block) -> float:
 
 
 def losses_agree(case: Case, base: Case, tolerance: float) -> bool:
-    """Whether both computed the same, to `tolerance` of each loss, over the steps that both told of.
+    """Whether both computed the same, to `tolerance` of each loss, over the steps that both recorded.
 
-    Raises NotComparableError if one told of none.
+    Raises NotComparableError if one recorded none.
     """
     both = list(zip(case.losses, base.losses, strict=False))
     if not both:

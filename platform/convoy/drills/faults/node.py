@@ -89,7 +89,7 @@ class Partition(_NodeFault):
         return self.network.addresses[0]
 
     def environment(self, node: int) -> Mapping[str, str]:
-        # The machine's name stands for an address that no namespace has.
+        # The machine's name resolves to an address that no namespace has.
         return {"GLOO_SOCKET_IFNAME": "eth0"}
 
     def inject(self, gang: DrillGang) -> float:
@@ -101,7 +101,7 @@ class Partition(_NodeFault):
         self.network.plug(self.victim)
 
     def expected(self) -> Expectation:
-        # Of two nodes neither can tell which one is cut off.
+        # Of two nodes neither can know which one is cut off.
         node = self.victim if self.size.nodes > 2 else None
         return Expectation(way="next attempt", causes=frozenset({"node_silent", "cut_off"}), node=node)
 
@@ -129,5 +129,5 @@ class PartitionHeal(Partition):
         """It is whole already."""
 
     def expected(self) -> Expectation:
-        # Who has suspected another when it heals may be one of two alone, of whom neither can tell which is cut off.
+        # Who has suspected another when it heals may be one of two alone, of whom neither can know which is cut off.
         return Expectation(way="next attempt", causes=frozenset({"node_silent", "cut_off"}))

@@ -69,7 +69,7 @@ class SpotNotice(_Notice):
     """EC2 takes the machine away, and the next attempt has another one in its place."""
 
     name = "spot-notice"
-    summary = "EC2 tells one node, two minutes ahead, that it takes the machine away"
+    summary = "EC2 warns one node, two minutes ahead, that it reclaims the machine"
 
     def inject(self, gang: DrillGang) -> float:
         self.service.interrupt(lead_seconds=LEAD_SECONDS)
@@ -81,7 +81,7 @@ class SpotNotice(_Notice):
 
 
 class NoticeThenNothing(_Notice):
-    """The decision was made and stands: the attempt ends well, and the next one runs on the same machine."""
+    """The decision was made and remains: the attempt ends well, and the next one runs on the same machine."""
 
     name = "notice-then-nothing"
     summary = "a spot notice is taken back as soon as the node has read it, and the machine stays"
@@ -95,10 +95,10 @@ class NoticeThenNothing(_Notice):
 
 
 class RebalanceNotice(_Notice):
-    """EC2 may take the machine away: the gang saves, and goes on."""
+    """EC2 may reclaim the machine: the gang saves and continues."""
 
     name = "rebalance"
-    summary = "EC2 recommends one node to leave its machine; the gang saves at once and goes on"
+    summary = "EC2 recommends that one node leave its machine; the gang saves at once and continues"
     source = "rebalance"
 
     def overrides(self) -> Sequence[str]:

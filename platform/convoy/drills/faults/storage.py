@@ -1,4 +1,4 @@
-"""Drills in which the job's root takes no more writes. Training goes on, and saves go to the next shared tier."""
+"""Drills in which the job's root accepts no more writes. Training continues, and saves go to the next shared tier."""
 
 import time
 from abc import abstractmethod

@@ -13,7 +13,7 @@ from convoy.drills.observe import Observation
 from convoy.job.events.registry import Event, FailureKind, GenerationStarted, StepDone
 
 SLOW_SECONDS = 120.0
-"""For a node that has become slow to be told: several times what that takes."""
+"""For a node that has become slow to be reported: several times what that takes."""
 
 
 class Undisturbed(Fault):
@@ -206,12 +206,12 @@ DRAWN: Sequence[tuple[type[WorkerFault] | None, int]] = (
     (WorkerExit0, 2),
     (None, 2),
 )
-"""How often each is drawn; None: a whole node is killed, and the next attempt goes on."""
+"""How often each is drawn; None: a whole node is killed, and the next attempt continues."""
 
 
 class RandomFaults(Fault):
     """Poisson: a fault is as likely in any moment as in any other, recoveries included, once all nodes of an attempt
-    are there. A node that goes before is awaited: node 0 cannot tell it from one that has no machine yet."""
+    are there. A node that goes before is awaited: node 0 cannot distinguish it from one that has no machine yet."""
 
     name = "random"
     summary = "kills, stops, hangs and errors of workers and of nodes, at random times; then a clean end"
@@ -278,4 +278,4 @@ def p99_step(trial: Observation) -> float:
 def _names(trial: Observation, what: str) -> list[str]:
     """Whether the first cause says so."""
     texts = [e.reason + e.log_tail for e in trial.failures[:1]]
-    return [] if texts and what in texts[0] else [f"the first cause does not tell of {what}: {texts}"]
+    return [] if texts and what in texts[0] else [f"the first cause does not mention {what}: {texts}"]

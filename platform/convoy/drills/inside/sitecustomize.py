@@ -20,7 +20,7 @@ CRAWL_EVERY_SECONDS = 0.02
 
 
 class DrilledError(RuntimeError):
-    """What a worker that was told to fail fails with."""
+    """The error of a worker that was made to fail."""
 
 
 def heed(*_: object) -> None:

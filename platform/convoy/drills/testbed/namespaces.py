@@ -23,7 +23,7 @@ class Network:
         return ["ip", "netns", "exec", self.name(host)]
 
     def unplug(self, host: int) -> None:
-        """Nothing comes to the host any more, or from it; nobody is told."""
+        """Nothing reaches the host any more, or leaves it; no connection is closed."""
         self._on_switch("link", "set", f"port{host}", "nomaster")
 
     def plug(self, host: int) -> None:

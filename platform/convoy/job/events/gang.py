@@ -62,7 +62,7 @@ class GenerationStarted(Event):
     world_size: int = 1
     parent_generation: int | None = None
     parent_step: int | None = None
-    """The commit this generation goes on from; None: from the start."""
+    """The commit this generation continues from; None: from the start."""
     host: str = ""
     tiers: list[str] = Field(default_factory=list)
     """URIs of the job on each shared tier, in order: the root first."""
@@ -276,7 +276,7 @@ INTERRUPT = "interrupt"
 
 
 class StorageBad(Event):
-    """A tier did not take and give back a few bytes in time (the agent's probe). Training goes on."""
+    """A tier did not write and return a few bytes in time (the agent's probe). Training continues."""
 
     kind: Literal["storage_bad"] = "storage_bad"
     tier: str
@@ -297,8 +297,8 @@ class StorageGood(Event):
 
 
 class StoreRequests(Requests, Event):
-    """What the writer's process asked of one bucket since its last such event; written at most every minute, and at
-    the end. A process that is killed does not write its last ones."""
+    """What the writer's process requested from one bucket since its last such event; written at most every minute, and
+    at the end. A process that is killed does not write its last ones."""
 
     kind: Literal["store_requests"] = "store_requests"
 

@@ -197,7 +197,7 @@ class CheckpointSkipped(Event):
 
 
 class CheckpointFailed(Event):
-    """A save was not committed; the commit before it stands and training goes on (rank 0)."""
+    """A save was not committed; the commit before it remains the newest and training continues (rank 0)."""
 
     kind: Literal["checkpoint_failed"] = "checkpoint_failed"
     step: int

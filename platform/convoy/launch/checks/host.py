@@ -1,7 +1,7 @@
 """This host, as far as launching needs to know it: its GPUs and interpreter, and whether it has what a local run needs
 to read, and room for what it writes first. Imports neither torch nor metaflow.
 
-The data room is imported when it is asked: every task of a flow imports this module, and numpy takes its time.
+The data package is imported only when it is needed: every task of a flow imports this module, and numpy takes its time.
 """
 
 import errno

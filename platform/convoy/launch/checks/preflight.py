@@ -22,7 +22,7 @@ from convoy.launch.pricing import gang_price, with_price
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 
 NO_CREDENTIALS = "AWS credentials: none found"
-"""How the text begins without which no bucket can be asked."""
+"""Start of the line about the setting without which no bucket can be reached."""
 
 
 def of_account(config: RunConfig) -> Iterator[Demand]:
@@ -134,7 +134,7 @@ class Survey:
 
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
     """Raise ConfigError for a run that cannot work; return the job's end if it is finished already."""
-    missing = missing_settings(config, datastore)  # if anything is, no bucket is asked
+    missing = missing_settings(config, datastore)  # if anything is, no bucket is contacted
     result = Survey(config, None, tuple(missing)) if missing else _looked_at(config, job, _sees(config))
     if result.missing:
         raise together(result.missing)
@@ -187,7 +187,7 @@ def _at_root(config: RunConfig, job: str | None) -> Survey:
 
 
 def _unseen(config: RunConfig) -> Survey:
-    """A bucket that cannot be asked may hold prices; of a file system of the cluster's that is not known here."""
+    """A bucket that cannot be reached may hold prices; so may a file system of the cluster."""
     return Survey(config, root_answers=not is_shared(str(config.root)))
 
 
@@ -224,7 +224,7 @@ def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
     """Which sources announce that this machine is taken away, where the gang runs on it; each node of another gang
     reports its own. None: it is no EC2 instance, which nobody takes away."""
     if config.cluster.backend != "local":
-        return "convoy: each node tells in its log, and on the card, which of its sources of notices answer"
+        return "convoy: each node reports in its log, and on the card, which of its sources of notices answer"
     from convoy.gang.notices.sources import describe_statuses, has_metadata, machine_statuses
 
     return f"convoy: {describe_statuses(machine_statuses(environ))}" if has_metadata(environ) else None

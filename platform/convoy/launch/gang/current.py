@@ -19,7 +19,7 @@ class CurrentConvoy:
     """Each method runs this node's part of the gang, and returns when the whole gang has ended well.
 
     It raises Metaflow's exception with the first cause, its node and rank and that rank's last lines. Under `@retry`
-    the next attempt goes on with the job. A worker that fails while all nodes live is replaced in place, and costs no
+    the next attempt continues the job. A worker that fails while all nodes live is replaced in place, and costs no
     retry. A step may run several gangs, one after the other; all its nodes run the same ones.
     """
 

@@ -103,7 +103,7 @@ def on_one_host(environment: Mapping[str, str]) -> bool:
 
 
 def workers_per_node(requested: int | None, config: RunConfig, nodes: int, gpus: int, *, shared: bool) -> int:
-    """Workers of each node: as asked for, else one for each GPU, or one. Raises ConfigError if they do not fit.
+    """Workers of each node: as configured, else one for each GPU, or one. Raises ConfigError if they do not fit.
 
     requested: by `@convoy_gang`. gpus: of this machine. shared: all nodes are on it.
     """

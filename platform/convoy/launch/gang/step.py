@@ -167,12 +167,12 @@ def ended_sibling() -> str | None:
     """On this host node 0's process starts the other nodes': one that ended otherwise than with success, in words."""
     for pid, code in _ended_children():
         if code:
-            return f"the process of another node (pid {pid}) ended before it had joined: its own lines above tell why"
+            return f"the process of another node (pid {pid}) ended before it had joined: its own lines above say why"
     return None
 
 
 def _ended_children() -> Iterator[tuple[int, int]]:
-    """Children that nobody has asked for yet, and their wait status. Those that lead a session are not Metaflow's."""
+    """Children that nobody has waited for yet, and their wait status. Those that lead a session are not Metaflow's."""
     ours = os.getpid()
     for folder in Path("/proc").glob("[0-9]*"):
         try:

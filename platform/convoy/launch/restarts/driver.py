@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What `convoy run` was asked for."""
+    """The arguments of `convoy run`."""
 
     flow: Path
     job: str
@@ -139,7 +139,7 @@ class _Turn:
             return self._ended(process, code)
 
     def last_words(self, words: Sequence[str]) -> list[str]:
-        """How the job stands, and what to type next. words: of the command that this is."""
+        """The state of the job, and what to type next. words: of the command that this is."""
         job, elsewhere = self._request.job, f" --root {shlex.quote(self._request.root)}" if self._request.root else ""
         try:
             report = self._query_store(job_report)

@@ -194,7 +194,7 @@ def read_facts(store: Store, run: str) -> JobFacts:
 
 
 def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
-    """The newest gang of that step has finished, and the step goes on by itself. run: its pathspec.
+    """The newest gang of that step has finished, and the step continues by itself. run: its pathspec.
 
     failed: Unix time at which an attempt of the step last failed: a gang that finished before does not count. Raises
     StoreUnavailable, and ObjectMissing and ValueError for a generation that cannot be read.

@@ -115,7 +115,7 @@ def _seconds_by_use(time: NodeTime) -> dict[str, float]:
 
 def _unknown(machine: MachineCost) -> str:
     if machine.instance == UNKNOWN:
-        return f"of {machine.node_hours:.3g} node-hours the log does not tell which machines they were"
+        return f"of {machine.node_hours:.3g} node-hours the log does not say which machines they were"
     return f"the catalog has no {machine.market} price of {machine.instance} in {machine.region}"
 
 

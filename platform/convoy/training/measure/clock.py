@@ -1,4 +1,4 @@
-"""Where a step's time goes. On a GPU phases are told apart by CUDA events, since the host runs ahead of it."""
+"""Where a step's time goes. On a GPU phases are separated by CUDA events, since the host runs ahead of it."""
 
 import contextlib
 import os
@@ -106,7 +106,7 @@ class OwnTime:
 
 
 class UnknownTime:
-    """On a GPU the host cannot tell: it waits for its own device and for other ranks alike."""
+    """On a GPU the host cannot distinguish them: it waits for its own device and for other ranks alike."""
 
     def start(self) -> None:
         """Nothing is measured."""

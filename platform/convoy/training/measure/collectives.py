@@ -99,7 +99,7 @@ def _largest(
 ) -> float:
     """Bytes of a collective, as many as wanted unless the network would take longer than `most` seconds for them; at
     least twice as many as `size`. All ranks judge alike, by the slowest, and by the shortest of some times: what is not
-    tried is told from smaller ones, and errors grow with it."""
+    tried is extrapolated from smaller ones, and errors grow with it."""
     tried = 2 * size
     while tried < wanted:
         call, larger = made(tried), min(4 * tried, wanted)
@@ -110,7 +110,7 @@ def _largest(
 
 
 def _gathering(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
-    """As `parallel/fsdp.py` has it: on a CPU nothing runs beside the copy from where it was gathered to where weights
+    """As `parallel/fsdp.py` has it: on a CPU nothing runs next to the copy from where it was gathered to where weights
     are used, which one rank alone does not make."""
     whole = torch.zeros(count, dtype=dtype, device=ranks.device)
     part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
@@ -203,8 +203,8 @@ def _work(ranks: Ranks) -> Callable[[], object]:
 
 
 RESOLVED = 0.05
-"""Share of the larger size's seconds that its slope makes up at least: less cannot be told from what disturbs a clock,
-and with none at all still larger sizes would take no time."""
+"""Share of the larger size's seconds that its slope makes up at least: less cannot be distinguished from
+noise, and with none at all still larger sizes would take no time."""
 
 
 def time_line(small: tuple[float, float], large: tuple[float, float]) -> tuple[float, float]:

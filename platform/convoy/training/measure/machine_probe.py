@@ -1,5 +1,5 @@
 """A short look at the machine once it is warm: the rates at which this job's own sizes are computed and sent, from
-which the planner tells how long a step takes where the catalog knows nothing.
+which the planner predicts the time of a step where the catalog has no data.
 
 All ranks do the same at once, so that what they share (memory, caches, network) is shared as in training.
 """

@@ -93,7 +93,7 @@ def work(text: bytes, listen_fd: int | None, broken: Exception | None = None) ->
 
     try:
         stopped = run_rank(assignment, began)
-    except ImportError as error:  # before all others, since to tell those apart may need the same import
+    except ImportError as error:  # before all others, since distinguishing those may need the same import
         return _fault(error, reason)
     except Exception as error:
         return _failure(error, reason)

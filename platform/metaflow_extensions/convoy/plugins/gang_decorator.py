@@ -8,7 +8,7 @@ class ConvoyGangDecorator(ParallelDecorator):
     Makes a step that `num_parallel` leads to a supervised gang: each node's task runs an agent, which starts one worker
     per device, sees within a second when one fails anywhere, and owns all that the workers start.
 
-    It stands alone, or above `@parallel`. The step's body calls `current.convoy.train` or `current.convoy.run`.
+    Use it alone, or above `@parallel`. The step's body calls `current.convoy.train` or `current.convoy.run`.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ConvoyGangDecorator(ParallelDecorator):
             for wanted in (self.name, "card")
         )
         self._launched = None
-        if any(self is d for d in graph[gangs[0]].decorators):  # each gang's decorator is called: one tells of the run
+        if any(self is d for d in graph[gangs[0]].decorators):  # each gang's decorator is called: one reports the run
             has_job_option = any(parameter.name == "job" for _, parameter in flow._get_parameters())
             self._launched = {"flow": graph.name, "run": run_id, "has_job_option": has_job_option}
             self._cards = [name for name in (gangs[0], cards[-1]) if name in cards] if cards else []

@@ -8,7 +8,7 @@ from metaflow.cards import BlankCard
 STYLE = Path(__file__).with_name("style.css")
 
 WEB_FONT = re.compile(r'@import\s*"https://fonts\.googleapis\.com[^"]*";?')
-"""Metaflow's own sheet asks Google for a font, which tells Google who reads the card."""
+"""Metaflow's own sheet requests a font from Google, which then knows who reads the card."""
 
 
 class ConvoyCard(BlankCard):
