@@ -5,7 +5,7 @@
 FOLDER holds a JSON file for each case (docs/reference/benchmark-results.md). Each of several folders is a benchmark by
 itself, such as one for each kind of machine; one table has time and cost on all of them. HTML is one file that opens
 offline, follows a light or dark scheme, and prints; JSON has the figures under the names of
-`convoy.benchmark.analysis.model`, and by folder if there are several. The same results give the same bytes. Without
+`convoy.benchmark.analysis.report`, and by folder if there are several. The same results give the same bytes. Without
 --output, HTML is written to report.html in the first FOLDER, and Markdown and JSON to standard output. --earlier, which
 may be repeated, names folders of earlier results: those of the same fingerprint are the history in which changes are
 looked for. --prices names the `prices.json` that `convoy prices refresh` wrote below a root; its prices are used next
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from convoy.benchmark.analysis.history import earlier_runs
-from convoy.benchmark.analysis.model import BenchReport
+from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.page import BenchReports, page_of, page_of_several
 from convoy.benchmark.results.files import ResultUnreadableError, read_cases

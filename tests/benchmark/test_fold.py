@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from convoy.benchmark.analysis.model import CaseFigures, verdict
+from convoy.benchmark.analysis.report import CaseFigures, verdict
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
 from convoy.stats.interval import Interval

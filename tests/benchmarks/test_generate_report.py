@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from convoy.benchmark.analysis.model import FORMAT, BenchReport
+from convoy.benchmark.analysis.report import FORMAT, BenchReport
 from convoy.benchmark.page import BenchReports
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case

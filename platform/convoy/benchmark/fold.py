@@ -8,8 +8,8 @@ from typing import Any
 
 from convoy.benchmark.analysis.cost import costs
 from convoy.benchmark.analysis.history import history
-from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.analysis.predictions import predicted
+from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.results.case import Case, Provenance
 from convoy.benchmark.results.figures import (
     NotComparableError,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
-from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures
+from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures
 from convoy.benchmark.pages.cases import about, charts, largest, table, utilisation, value_column
 from convoy.benchmark.pages.charts import stacked_bars
 from convoy.benchmark.pages.headline import FROZEN, baseline_of

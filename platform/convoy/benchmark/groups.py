@@ -24,7 +24,7 @@ from convoy.config.loader import Tree, merged
 from convoy.config.run import RunConfig
 
 if TYPE_CHECKING:
-    from convoy.benchmark.analysis.model import BenchReport
+    from convoy.benchmark.analysis.report import BenchReport
     from convoy.benchmark.results.case import Case
     from convoy.catalog.prices import PriceBook
     from convoy.display.page import Block

@@ -6,7 +6,7 @@ from dataclasses import replace
 from convoy.benchmark import group_sections
 from convoy.benchmark.analysis import audit
 from convoy.benchmark.analysis.history import Earlier
-from convoy.benchmark.analysis.model import FORMAT, BenchReport
+from convoy.benchmark.analysis.report import FORMAT, BenchReport
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.pages import conclusions, cost, facts, headline, history, predictions
 from convoy.benchmark.results.case import Case, Fact

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.analysis.model import CostFigures
+from convoy.benchmark.analysis.report import CostFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
 from convoy.catalog.prices import SHIPPED, Observed, PriceBook, PriceList

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from convoy.benchmark.analysis.history import earlier_runs, history
-from convoy.benchmark.analysis.model import HistoryFigures
+from convoy.benchmark.analysis.report import HistoryFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.fingerprint import fingerprint
 from tests.benchmark.cases import a_case, replaced, runs_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.analysis.model import ScalingPoint
+from convoy.benchmark.analysis.report import ScalingPoint
 from convoy.benchmark.analysis.scaling import scaling
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case

@@ -7,7 +7,7 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from convoy.benchmark.analysis.model import BenchReport
+from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.page import page_of

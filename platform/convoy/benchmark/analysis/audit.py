@@ -10,7 +10,7 @@ from convoy.audit.audit import audit
 from convoy.audit.claims import Claims, Entry, PageClaims
 from convoy.audit.findings import Audit, findings_table
 from convoy.audit.quantities.number import Figure
-from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, trains_one_model
+from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, trains_one_model
 from convoy.benchmark.results.case import key_of
 from convoy.display import formatting
 from convoy.display.page import Block, Heading, Text

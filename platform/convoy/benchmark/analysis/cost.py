@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.benchmark.analysis.model import CaseFigures, CostFigures, GroupFigures, TokenPrice, trains_one_model
+from convoy.benchmark.analysis.report import CaseFigures, CostFigures, GroupFigures, TokenPrice, trains_one_model
 from convoy.benchmark.results.case import CHANGED, key_of
 from convoy.catalog.prices import MARKETS, Market, Price, PriceBook
 from convoy.stats.interval import Interval

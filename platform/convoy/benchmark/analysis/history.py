@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from convoy.benchmark.analysis.model import HistoryFigures, HistoryRun
+from convoy.benchmark.analysis.report import HistoryFigures, HistoryRun
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import tokens_per_second
 from convoy.benchmark.results.fingerprint import fingerprint

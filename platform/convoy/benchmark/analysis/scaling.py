@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from convoy.benchmark.analysis.model import ScalingKind, ScalingPoint
+from convoy.benchmark.analysis.report import ScalingKind, ScalingPoint
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import NotComparableError, rates, speedup, step_seconds, tokens_per_second

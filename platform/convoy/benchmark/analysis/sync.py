@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from convoy.benchmark.analysis.model import EnvironmentFigures, SyncFigures, SyncLevel
+from convoy.benchmark.analysis.report import EnvironmentFigures, SyncFigures, SyncLevel
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.collectives import from_values
 from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP, NotComparableError, median_parts, speedup, sync_share

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from convoy.benchmark.analysis.model import CaseFigures, GroupFigures, verdict
+from convoy.benchmark.analysis.report import CaseFigures, GroupFigures, verdict
 from convoy.benchmark.pages.charts import COLOURS, Row, bars, ratios, stacked_bars
 from convoy.benchmark.pages.headline import hardware_of
 from convoy.benchmark.results import values

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from convoy.benchmark.analysis.model import Verdict
+from convoy.benchmark.analysis.report import Verdict
 from convoy.display.charts import BLUE, GREEN, GREY, INK, LABEL, VERMILION, framed, legend
 from convoy.display.page import Chart
 from convoy.stats.interval import Interval

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from convoy.benchmark.analysis.model import BenchReport, CaseFigures, GroupFigures, Verdict, trains_one_model, verdict
+from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, Verdict, trains_one_model, verdict
 from convoy.benchmark.pages.headline import hardware_of, main_case
 from convoy.display import formatting
 from convoy.display.page import Text

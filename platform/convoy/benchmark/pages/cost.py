@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from convoy.benchmark.analysis.cost import TRAINED_TOKENS
-from convoy.benchmark.analysis.model import BenchReport, CostFigures, TokenPrice
+from convoy.benchmark.analysis.report import BenchReport, CostFigures, TokenPrice
 from convoy.benchmark.pages.headline import market
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Table, Text, columns

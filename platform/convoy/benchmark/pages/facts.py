@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC
 
-from convoy.benchmark.analysis.model import BenchReport, GroupFigures
+from convoy.benchmark.analysis.report import BenchReport, GroupFigures
 from convoy.benchmark.results import collectives, values
 from convoy.benchmark.results.case import Provenance
 from convoy.display import formatting

@@ -3,7 +3,7 @@
 from datetime import UTC
 
 from convoy.benchmark.analysis.cost import as_bought
-from convoy.benchmark.analysis.model import (
+from convoy.benchmark.analysis.report import (
     BenchReport,
     CaseFigures,
     GroupFigures,

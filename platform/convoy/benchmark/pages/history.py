@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC
 
-from convoy.benchmark.analysis.model import BenchReport, HistoryFigures
+from convoy.benchmark.analysis.report import BenchReport, HistoryFigures
 from convoy.benchmark.pages.charts import over_runs
 from convoy.benchmark.results.compare import Comparison, Comparisons
 from convoy.display import formatting

@@ -1,7 +1,7 @@
 """The section of a benchmark's page on how close predictions came to measurements."""
 
-from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.analysis.predictions import Quantity
+from convoy.benchmark.analysis.report import BenchReport
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Text, columns
 

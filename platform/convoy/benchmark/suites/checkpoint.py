@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures, Prediction
-from convoy.benchmark.analysis.model import BenchReport
+from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND, SampleMedian

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from convoy.benchmark.analysis import recovery
 from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures, Savings, campaign
 from convoy.benchmark.analysis.checkpoints import checkpoints
-from convoy.benchmark.analysis.model import BenchReport
 from convoy.benchmark.analysis.recovery import DrillFigures
+from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results.case import Case

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from convoy.benchmark.analysis import scaling
-from convoy.benchmark.analysis.model import BenchReport, ScalingPoint
+from convoy.benchmark.analysis.report import BenchReport, ScalingPoint
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.memory_estimate import memories
 from convoy.benchmark.pages.charts import Curve, over_ranks

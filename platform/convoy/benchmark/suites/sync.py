@@ -11,7 +11,7 @@ training saves because each rank updates only its share of the weights is no gai
 from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.analysis import sync
-from convoy.benchmark.analysis.model import BenchReport, EnvironmentFigures, SyncFigures, SyncLevel, verdict
+from convoy.benchmark.analysis.report import BenchReport, EnvironmentFigures, SyncFigures, SyncLevel, verdict
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import about, charts, table
 from convoy.benchmark.results.collectives import CollectiveTiming
