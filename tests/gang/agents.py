@@ -155,7 +155,7 @@ def _obey(peers: Peers) -> None:
     for line in sys.stdin:
         order = json.loads(line)
         if order["do"] == "close":
-            peers.close()
+            peers.leave()
             os._exit(0)
         peers.send(order["to"], order["body"])
     os._exit(1)  # who started it is gone

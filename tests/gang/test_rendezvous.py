@@ -69,7 +69,7 @@ class Nodes:
         for each in self.gathered.values():
             if isinstance(each, tuple):
                 each[0].release()
-                each[1].close()
+                each[1].leave()
 
     def _gather(self, gather: Callable[..., tuple[FormedGeneration, Peers]], index: int) -> None:
         try:
@@ -207,8 +207,8 @@ def peers(*events: PeerEvent) -> Any:
     told: SimpleQueue[PeerEvent] = SimpleQueue()
     for event in events:
         told.put(event)
-    made = SimpleNamespace(events=told, closed=False)
-    made.close = lambda: setattr(made, "closed", True)
+    made = SimpleNamespace(events=told, left=False)
+    made.leave = lambda: setattr(made, "left", True)
     return made
 
 
@@ -225,7 +225,7 @@ def test_a_clock_that_is_wrong_is_told_in_one_line_by_node_0_alone(capsys: pytes
     for index in (0, 1):
         made = peers(*joined, GangFormed(()))
         await_all(cast(Peers, made), a_node(index=index, nodes=4), nothing)
-        assert not made.closed
+        assert not made.left
     assert capsys.readouterr().err == (
         "convoy: the clock of node 1 is 7.5 s behind node 0's: what is told of several nodes may come in the wrong "
         "order; check their time synchronisation\n"
@@ -236,7 +236,7 @@ def test_nodes_that_will_not_come_together_are_told_and_the_connections_closed()
     made = peers(PeerJoined(1, Skew(0.0, 0.0)), PeersFailed(2, "node 2 did not come within 600 s"))
     with pytest.raises(FormationRefusedError, match=r"^node 2 did not come within 600 s$"):
         await_all(cast(Peers, made), a_node(nodes=3), nothing)
-    assert made.closed
+    assert made.left
 
 
 def test_what_ends_the_waiting_closes_the_connections() -> None:
@@ -246,4 +246,4 @@ def test_what_ends_the_waiting_closes_the_connections() -> None:
     made = peers()
     with pytest.raises(KeyError):
         await_all(cast(Peers, made), a_node(nodes=3), notice)
-    assert made.closed
+    assert made.left

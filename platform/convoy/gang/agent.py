@@ -17,7 +17,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig, with_param_dtype
 from convoy.gang import rendezvous
 from convoy.gang.async_call import say
-from convoy.gang.diagnosis.environment import NodeEnvironment
+from convoy.gang.diagnosis.node_monitor import NodeMonitor
 from convoy.gang.diagnosis.storage_probe import StorageProbe
 from convoy.gang.messages import PREEMPTED, GangOutcome, PreemptedError
 from convoy.gang.notices.notice import Poller, Source
@@ -86,7 +86,7 @@ class Gang:
             context = replace(context, task=replace(context.task, config=config))
             self._task = context.task
             probe = stack.enter_context(StorageProbe(self._tiers, self._node.index))
-            self._supervisor = Supervisor(context, peers, NodeEnvironment(context, self._poller, probe), formed)
+            self._supervisor = Supervisor(context, peers, NodeMonitor(context, self._poller, probe), formed)
             thread = threading.Thread(target=self._supervise, name="agent", daemon=True)
             thread.start()
             stack.callback(thread.join)

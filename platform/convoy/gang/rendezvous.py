@@ -130,7 +130,7 @@ def await_all(peers: Peers, node: Node, pause: Pause) -> None:
                     if warning is not None:
                         say(f"convoy: {warning}", error=True)
     except BaseException:
-        peers.close()
+        peers.leave()
         raise
 
 

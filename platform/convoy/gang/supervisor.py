@@ -12,9 +12,9 @@ from typing import Literal
 from convoy.config.errors import ConfigError
 from convoy.gang import rendezvous
 from convoy.gang.async_call import BackgroundCall, say
-from convoy.gang.diagnosis.environment import NodeEnvironment, take_all
 from convoy.gang.diagnosis.hang_detector import HangDetector
 from convoy.gang.diagnosis.monitor import Monitor
+from convoy.gang.diagnosis.node_monitor import NodeMonitor, take_all
 from convoy.gang.diagnosis.stragglers import StragglerDetector
 from convoy.gang.diagnosis.verdict import AgentPlace, FailureHistory, judge, outcome_of
 from convoy.gang.messages import (
@@ -65,12 +65,10 @@ STARTING_SECONDS = 0.01
 class Supervisor:
     """One agent's, from the first generation to the end of its part in the gang. `run` belongs to one thread."""
 
-    def __init__(
-        self, context: NodeContext, peers: Peers, environment: NodeEnvironment, formed: FormedGeneration
-    ) -> None:
+    def __init__(self, context: NodeContext, peers: Peers, node_monitor: NodeMonitor, formed: FormedGeneration) -> None:
         """formed: the first generation, which all nodes have joined."""
         node, script = context.node, context.task.script
-        self._context, self._peers, self._environment = context, peers, environment
+        self._context, self._peers, self._node_monitor = context, peers, node_monitor
         self._place = AgentPlace(node.index, node.nodes, node.world_size)
         exit_seconds = math.inf if script is None else script.exit_seconds
         self._monitor = Monitor(self._place, _hang_detector_for(context.task), exit_seconds)
@@ -137,7 +135,7 @@ class Supervisor:
                 self._look_at = now + LOOK_SECONDS
                 self._look(self.workers, now)
         if self._log is not None:
-            self._monitor.add_own(self._environment.look(now, self.workers, self._log))
+            self._monitor.add_own(self._node_monitor.look(now, self.workers, self._log))
 
     def _look(self, workers: WorkerGroup, now: float) -> None:
         self._monitor.add_own(workers.stops(now))
@@ -232,7 +230,7 @@ class Supervisor:
             self._over = self.generation.generation
         self._monitor.begin()
         self._stragglers.begin()
-        self._environment.begin()
+        self._node_monitor.begin()
         if self._place.leads:
             self._starting = BackgroundCall("forming the next generation", self._form, rendezvous.FORM_SECONDS)
 

@@ -88,7 +88,7 @@ def here(nodes: int, nproc: int = 1) -> Iterator[Here]:
         yield gang
     finally:
         for peers in gang.peers.values():
-            peers.close()
+            peers.leave()
 
 
 def rest(peers: Peers) -> list[object]:
@@ -239,7 +239,7 @@ def test_what_was_overheard_tells_no_token_and_is_of_no_use() -> None:
         gang.join(2)
         assert isinstance(next_event(leader.events, GangFormed | PeersFailed), GangFormed)
         for peers in gang.peers.values():
-            peers.close()
+            peers.leave()
         proxy.close()
 
 
@@ -296,7 +296,7 @@ def test_a_node_that_ends_before_all_have_come_fails_the_gang() -> None:
         leader, stays, leaves = gang.lead(), gang.join(1), gang.join(2)
         next_event(stays.events, PeerJoined)
         next_event(leaves.events, PeerJoined)
-        leaves.close()
+        leaves.leave()
         for peers in (leader, stays):
             assert next_event(peers.events, PeersFailed) == PeersFailed(
                 2, "node 2 ended before all 4 nodes had come together"
@@ -347,7 +347,7 @@ def test_what_is_said_last_comes_before_the_goodbye() -> None:
         zero, one = gang.all()
         for number in range(10):
             one.send(0, {"number": number})
-        one.close()
+        one.leave()
         assert [next_event(zero.events, PayloadReceived).body["number"] for _ in range(10)] == list(range(10))
         assert next_event(zero.events, PeerLeft) == PeerLeft(1)
 
@@ -356,7 +356,7 @@ def test_a_goodbye_is_no_loss_also_when_all_say_it_at_once() -> None:
     for _ in range(times(5)):
         with here(4) as gang:
             everyone = gang.all()
-            threads = [threading.Thread(target=peers.close) for peers in everyone]
+            threads = [threading.Thread(target=peers.leave) for peers in everyone]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -372,8 +372,8 @@ def test_closing_leaves_no_thread_and_no_file_and_sending_after_it_does_no_harm(
     before = left()
     with here(3) as gang:
         for peers in gang.all():
-            peers.close()
-            peers.close()
+            peers.leave()
+            peers.leave()
             peers.send(None, {"too": "late"})
         assert left() == before
 
@@ -438,7 +438,7 @@ def test_sending_and_leaving_never_wait_for_a_frozen_agent() -> None:
             assert time.monotonic() - began < AT_ONCE_SECONDS
             assert "bytes unread" in next_event(zero.events, PeerGone).how
             began = time.monotonic()
-            zero.close()
+            zero.leave()
             assert time.monotonic() - began < AT_ONCE_SECONDS
         finally:
             frozen.end()

@@ -17,7 +17,7 @@ LONGEST_PAUSE_SECONDS = 0.1
 """Between two exchanges while the gang does nothing but wait for its saves."""
 
 
-class StepAgreement:
+class StepSettlement:
     """The sum over all ranks of a save's status decides what follows: no rank acts on what it alone knows."""
 
     def __init__(

@@ -77,7 +77,7 @@ class Peers:
         self._outbox.append((to, handshake.Payload(body=body).framed()))
         self._wake_thread()
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """Say goodbye, so that no peer considers this node lost. Takes LEAVE_SECONDS at most. No event follows."""
         self._closing.set()
         self._wake_thread()
@@ -87,7 +87,7 @@ class Peers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.leave()
 
     def _wake_thread(self) -> None:
         try:

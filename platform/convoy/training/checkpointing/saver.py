@@ -25,7 +25,7 @@ from convoy.training.build import Trained
 from convoy.training.process_groups import Ranks
 
 if TYPE_CHECKING:
-    from convoy.checkpoint.save.agreement import StepAgreement
+    from convoy.checkpoint.save.agreement import StepSettlement
     from convoy.checkpoint.save.driver import Save, SaveDriver
     from convoy.training.checkpointing.save_events import SaveEvents
 
@@ -62,7 +62,7 @@ class Saver:
         self._hooks: list[RemovableHandle] = []
         self._state = state
         self._driver: SaveDriver | None = None
-        self._agreement: StepAgreement
+        self._settlement: StepSettlement
         self._observer: SaveEvents
         self._skipped = 0
         self._config_hash = config_hash(assignment.config)
@@ -90,7 +90,7 @@ class Saver:
             return
         from convoy.checkpoint.group import all_gather_objects
         from convoy.checkpoint.messages import WriterSetup
-        from convoy.checkpoint.save.agreement import StepAgreement
+        from convoy.checkpoint.save.agreement import StepSettlement
         from convoy.checkpoint.save.driver import SaveDriver
         from convoy.checkpoint.save.engine import Engine
         from convoy.checkpoint.save.post_commit import host_names
@@ -127,10 +127,12 @@ class Saver:
             alert_after=config.alert_after_failures,
             on_commit=self._marker.save_done,
         )
-        self._agreement = StepAgreement(group, len(self._tiers), away=self._marker.away, passed=self._marker.pass_point)
+        self._settlement = StepSettlement(
+            group, len(self._tiers), away=self._marker.away, passed=self._marker.pass_point
+        )
         self._driver = SaveDriver(
             engine,
-            self._agreement,
+            self._settlement,
             self._observer,
             tiers=self._tiers,
             session=names[0][0],
@@ -140,7 +142,7 @@ class Saver:
             verify=config.verify,
         )
         self._driver.newest = self._parent
-        self._agreement.attach(self._driver)
+        self._settlement.attach(self._driver)
         engine.writer.start()
         engine.plan(self._state())
 
@@ -149,7 +151,7 @@ class Saver:
         if self._driver is None:
             none = (0,) * len(self._tiers)
             return SaveStatus(reading_back=none, copying=none)
-        return self._agreement.status()
+        return self._settlement.status()
 
     def settle(self, sums: SaveStatus, step: int) -> None:
         """Draw the conclusions from all ranks' status, `step` steps done.
@@ -158,7 +160,7 @@ class Saver:
         """
         if self._driver is not None:
             self._observer.step = step
-            self._agreement.settle(sums)
+            self._settlement.settle(sums)
             self._check_superseded(step)
 
     def save(self, progress: Progress, *, now: bool = False) -> "Save | None":

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from convoy.config.train import NoticesConfig
-from convoy.gang.diagnosis import environment
-from convoy.gang.diagnosis.environment import NodeEnvironment
+from convoy.gang.diagnosis import node_monitor
+from convoy.gang.diagnosis.node_monitor import NodeMonitor
 from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
 from convoy.gang.messages import Evidence
 from convoy.gang.notices.notice import Notice, Poller, SourceStatus
@@ -48,12 +48,12 @@ class Here:
             self.asked_gpus += 1
             return gpu
 
-        monkeypatch.setattr(environment, "gpu_problem", gpu_problem)
+        monkeypatch.setattr(node_monitor, "gpu_problem", gpu_problem)
         config = SimpleNamespace(notices=NoticesConfig())
         node = SimpleNamespace(index=NODE, shares_host=shares_host)
         site = SimpleNamespace(node=node, task=SimpleNamespace(config=config, script=None))
         poller = SimpleNamespace(first_round=lambda: list(standings), notices=self.notices)
-        self.seen = NodeEnvironment(cast(NodeContext, site), cast(Poller, poller), cast(StorageProbe, self))
+        self.seen = NodeMonitor(cast(NodeContext, site), cast(Poller, poller), cast(StorageProbe, self))
 
     def changes(self, now: float) -> list[TierChange]:
         found, self.found = self.found, []
@@ -102,7 +102,7 @@ def test_only_what_foretells_the_machine_s_end_is_a_source(
 def test_no_source_is_told_only_where_there_might_be_one(
     instance: bool, told: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(environment, "has_metadata", lambda environ: instance)
+    monkeypatch.setattr(node_monitor, "has_metadata", lambda environ: instance)
     here = Here(monkeypatch, [SourceStatus("spot", True, False, "no answer")], shares_host=True)
     wait_for("the sources", lambda: here.look() or here.seen._sources is None)
     assert [e.answering for e in here.of(NoticeSources)] == told

@@ -26,7 +26,7 @@ FIRST_ROUND_SECONDS = 30.0
 T = TypeVar("T")
 
 
-class NodeEnvironment:
+class NodeMonitor:
     """Used by one thread; nothing here waits."""
 
     def __init__(self, context: NodeContext, poller: Poller, probe: StorageProbe) -> None:
