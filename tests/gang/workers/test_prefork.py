@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from convoy.gang.workers import prefork
 from convoy.gang.workers.prefork import Prefork
 from convoy.gang.workers.processes import TAG, kill_tagged, living
 from convoy.gang.workers.worker import Worker, exit_event
@@ -157,6 +158,26 @@ def test_leaving_ends_everything(tmp_path: Path) -> None:
     assert last.exit_code() == -signal.SIGKILL
     assert warm.close() == set()
     assert "was ended" in exit_event(start(warm, tmp_path, "return 0")).reason
+
+
+def test_one_that_dies_while_it_is_closed_leaves_no_replacement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replacement was started, and nothing ended it."""
+
+    def kill(pid: int) -> set[int]:
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return set()
+
+    before = descendants(os.getpid())
+    warm = light(tmp_path)
+    warm.__enter__()
+    monkeypatch.setattr(prefork, "kill_below", kill)
+
+    assert warm.close() == set()
+
+    assert descendants(os.getpid()) == before
 
 
 @pytest.mark.parametrize("how", ["child", "daemon", "fork"])

@@ -140,7 +140,8 @@ class Prefork:
         self._broken = "the process that workers are forked from was ended"
         left = kill_below(process.popen.pid)
         self.take_in()
-        left |= self._end(process)
+        if self._process is not None:  # or its replacement, where it has just died
+            left |= self._end(self._process)
         self._end_open()
         return left
 
