@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.diagnosis.hang_detector import (
-    COMPILED,
     FEWEST_STEPS,
-    FIRST_LIMITS,
-    FLOORS,
     LATE_SECONDS,
+    LIMITS,
     RECENT_SECONDS,
     SLACK,
     HangDetector,
@@ -74,8 +72,8 @@ def test_the_percentile_is_that_of_the_newest_thousand(values: list[float]) -> N
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_before_there_are_times_the_limit_is_the_stated_one(phase: Phase) -> None:
-    assert HangDetector().limit(0, phase) == FIRST_LIMITS[phase]
-    assert HangDetector(compiled=True).limit(0, phase) == (FIRST_LIMITS | COMPILED)[phase]
+    assert HangDetector().limit(0, phase) == LIMITS[phase].first
+    assert HangDetector(compiled=True).limit(0, phase) == (LIMITS[phase].compiled or LIMITS[phase].first)
 
 
 @given(st.lists(st.floats(0.01, 30), min_size=FEWEST_STEPS, max_size=40))
@@ -83,7 +81,7 @@ def test_before_there_are_times_the_limit_is_the_stated_one(phase: Phase) -> Non
 def test_a_step_may_take_a_multiple_of_what_nearly_all_took_and_not_less_than_the_floor(seconds: list[float]) -> None:
     patience, mark, now = after_steps(seconds)
 
-    limit = max(FLOORS["step"], SLACK * max(seconds))
+    limit = max(LIMITS["step"].floor, SLACK * max(seconds))
 
     assert patience.limit(0, "step") == pytest.approx(limit)
     for ask in (lambda moment: hung(0, mark, moment, patience),):
@@ -101,8 +99,8 @@ def test_a_hang_is_told_in_words() -> None:
 def test_few_steps_tell_nothing() -> None:
     patience, mark, now = after_steps([0.2] * (FEWEST_STEPS - 1))
 
-    assert patience.limit(0, "step") == FIRST_LIMITS["step"]
-    assert hung(0, mark, now + FIRST_LIMITS["step"] - 1, patience) is None
+    assert patience.limit(0, "step") == LIMITS["step"].first
+    assert hung(0, mark, now + LIMITS["step"].first - 1, patience) is None
 
 
 def test_a_slow_first_step_makes_patient_with_the_next_ones() -> None:
@@ -120,7 +118,7 @@ def test_what_is_short_within_a_first_step_tells_nothing_of_its_long_part() -> N
     patience.look({0: a_mark("first_step", 0, at=0.0)}, 0.0)
     patience.look({0: a_mark("evaluate", 0, at=0.1)}, 0.1)  # of batches that were quickly there
     patience.look({0: a_mark("first_step", 0, at=0.2)}, 0.2)
-    assert patience.limit(0, "first_step") == COMPILED["first_step"], "nothing was compiled yet"
+    assert patience.limit(0, "first_step") == LIMITS["first_step"].compiled, "nothing was compiled yet"
     patience.look({0: a_mark("step", 1, at=90.2, step_seconds=90.0)}, 0.3)
     assert patience.limit(0, "first_step") == SLACK * 90.0
 
@@ -128,13 +126,13 @@ def test_what_is_short_within_a_first_step_tells_nothing_of_its_long_part() -> N
 def test_steps_of_a_compiled_model_are_judged_anew_in_each_generation_and_others_are_not() -> None:
     compiled, _, now = after_steps([0.2] * 20, compiled=True)
     plain, _, _ = after_steps([0.2] * 20)
-    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (FLOORS["step"], FLOORS["step"])
+    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (LIMITS["step"].floor, LIMITS["step"].floor)
 
     for patience in (compiled, plain):
         patience.begin()
         patience.look({0: a_mark("step", 10, at=now)}, now)
 
-    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (COMPILED["step"], FLOORS["step"])
+    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (LIMITS["step"].compiled, LIMITS["step"].floor)
 
 
 def test_the_first_evaluation_of_a_process_may_compile() -> None:
@@ -144,9 +142,9 @@ def test_the_first_evaluation_of_a_process_may_compile() -> None:
         patience.begin()
         for phase in ("evaluate", "evaluate", "step"):
             now = next(seconds)
-            assert patience.limit(0, "evaluate") == COMPILED["evaluate"], generation
+            assert patience.limit(0, "evaluate") == LIMITS["evaluate"].compiled, generation
             patience.look({0: a_mark(phase, 0, at=now)}, now)
-        assert patience.limit(0, "evaluate") == FLOORS["evaluate"]
+        assert patience.limit(0, "evaluate") == LIMITS["evaluate"].floor
 
 
 def test_a_script_that_tells_nothing_never_hangs() -> None:
@@ -164,7 +162,7 @@ def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_wha
         patience.look({0: a_mark("step", step, at=now, step_seconds=0.01)}, now)
         now += 0.01
     assert patience.limit(0, "step") == 5.0
-    assert FLOORS["step"] < 5.0 < FIRST_LIMITS["step"]
+    assert LIMITS["step"].floor < 5.0 < LIMITS["step"].first
     for step in range(40, 80):
         patience.look({0: a_mark("step", step, at=now, step_seconds=2.0)}, now)
         now += 0.9
@@ -181,7 +179,7 @@ def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
     patience.begin()
 
     assert patience.limit(5, "build") == SLACK * 200.0
-    assert patience.limit(5, "restore") == FIRST_LIMITS["restore"]
+    assert patience.limit(5, "restore") == LIMITS["restore"].first
 
 
 # Pauses of our own
@@ -210,7 +208,7 @@ def test_a_hang_after_a_pause_is_seen_as_soon_as_any() -> None:
         patience.look({0: mark}, moment)
         seen.append(hung(0, mark, moment, patience) is not None)
 
-    assert FLOORS["step"] - LATE_SECONDS - 0.2 < looks[seen.index(True)] - woke < FLOORS["step"] + 0.1
+    assert LIMITS["step"].floor - LATE_SECONDS - 0.2 < looks[seen.index(True)] - woke < LIMITS["step"].floor + 0.1
 
 
 def test_times_over_a_pause_are_not_learned_from() -> None:
@@ -219,7 +217,7 @@ def test_times_over_a_pause_are_not_learned_from() -> None:
     patience.look({0: a_mark("evaluate", 0, count=2, at=0.1)}, 0.1)
     patience.look({0: a_mark("save", 0, at=99.0)}, 99.0)
 
-    assert patience.limit(0, "evaluate") == FLOORS["evaluate"]
+    assert patience.limit(0, "evaluate") == LIMITS["evaluate"].floor
 
 
 # Histories of whole workers
@@ -383,5 +381,5 @@ def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
             step += 1
             patience.look({0: a_mark("step", step, count=1, at=now, step_seconds=took)}, now)
 
-    assert patience.limit(0, "step") == FLOORS["step"]
+    assert patience.limit(0, "step") == LIMITS["step"].floor
     assert patience.limit(0, "evaluate") == pytest.approx(SLACK * statistics.median([20.0]), rel=0.02)

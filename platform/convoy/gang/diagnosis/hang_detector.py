@@ -15,42 +15,44 @@ SLACK = 4.5
 """A hang is no sign of life for this many times the 99th percentile of a phase's durations. With the time to notice and
 report it, a hang is reported within five times."""
 
-FLOORS: dict[Phase, float] = {
-    "start": 120.0,
-    "connect": 150.0,
-    "build": 300.0,
-    "restore": 1800.0,
-    "first_step": 60.0,
-    "step": 2.7,
-    "evaluate": 30.0,
-    "save": 60.0,
-    "finish": 7200.0,
-    "leave": 60.0,
-    "script": math.inf,
-}
-"""Seconds without a sign of life that are not a hang, however short the phase was before. A worker that starts may have
-to import torch though the one before it did not; exporting a large model at the end gives no sign at all. A script that
-reports no progress cannot be judged."""
 
-FIRST_LIMITS: dict[Phase, float] = {
-    "start": 300.0,
-    "connect": 630.0,
-    "build": 3600.0,
-    "restore": 7200.0,
-    "first_step": 600.0,
-    "step": 60.0,
-    "evaluate": 600.0,
-    "save": 600.0,
-    "finish": 7200.0,
-    "leave": 60.0,
-    "script": math.inf,
-}
-"""The same before the job has shown how long the phase takes. A start imports torch, perhaps over the network; the
-rendezvous has its own limit of 600 s, whose error says more; a build may copy the data to the node, and a restore reads
-a whole checkpoint."""
+@dataclass(frozen=True)
+class PhaseLimits:
+    """What a worker does in a phase, and how many seconds without a sign of life are not a hang."""
 
-COMPILED: dict[Phase, float] = {"first_step": 3600.0, "step": 600.0, "evaluate": 3600.0}
-"""The same where the model is compiled, which every process repeats, in its first step and its first evaluation."""
+    place: str
+    stage: int
+    """Of a worker's life. Ranks that train are in the same stage, whose points they pass in the same order."""
+    floor: float
+    """However short the phase was before."""
+    first: float
+    """Before the job has shown how long the phase takes."""
+    compiled: float | None = None
+    """The same where the model is compiled, which every process repeats, in its first step and first evaluation."""
+
+
+_STEP_PLACE = "step {next}"
+_TRAINING = 6
+
+LIMITS: dict[Phase, PhaseLimits] = {
+    # It may have to import torch, perhaps over the network, though the one before it did not.
+    "start": PhaseLimits("its start", 0, 120.0, 300.0),
+    # The rendezvous has its own limit of 600 s, whose error says more.
+    "connect": PhaseLimits("connecting to the others", 1, 150.0, 630.0),
+    # It may copy the data to the node.
+    "build": PhaseLimits("building the model", 2, 300.0, 3600.0),
+    # It reads a whole checkpoint.
+    "restore": PhaseLimits("restoring a checkpoint", 3, 1800.0, 7200.0),
+    "leave": PhaseLimits("closing its log after a failure", 4, 60.0, 60.0),
+    # A script that reports no progress cannot be judged.
+    "script": PhaseLimits("its script", 5, math.inf, math.inf),
+    "first_step": PhaseLimits(_STEP_PLACE, _TRAINING, 60.0, 600.0, compiled=3600.0),
+    "step": PhaseLimits(_STEP_PLACE, _TRAINING, 2.7, 60.0, compiled=600.0),
+    "evaluate": PhaseLimits("the evaluation after step {step}", _TRAINING, 30.0, 600.0, compiled=3600.0),
+    "save": PhaseLimits("saving step {step}", _TRAINING, 60.0, 600.0),
+    # Exporting a large model gives no sign of life at all.
+    "finish": PhaseLimits("its last work", 7, 7200.0, 7200.0),
+}
 
 FEWEST_STEPS = 5
 """The length of a step is known after this many."""
@@ -61,32 +63,8 @@ LATE_SECONDS = 1.0
 RECENT_SECONDS = 2.0
 """A beat that is older than this says nothing about now; a worker's heartbeat thread runs ten times a second."""
 
-_PLACES: dict[Phase, str] = {
-    "start": "its start",
-    "connect": "connecting to the others",
-    "build": "building the model",
-    "restore": "restoring a checkpoint",
-    "first_step": "step {next}",
-    "step": "step {next}",
-    "evaluate": "the evaluation after step {step}",
-    "save": "saving step {step}",
-    "finish": "its last work",
-    "leave": "closing its log after a failure",
-    "script": "its script",
-}
-
 _MOST_TIMES = 1000
 _PAUSES = 100
-_STAGES: tuple[frozenset[Phase], ...] = (
-    frozenset({"start"}),
-    frozenset({"connect"}),
-    frozenset({"build"}),
-    frozenset({"restore"}),
-    frozenset({"leave"}),
-    frozenset({"script"}),
-    frozenset({"first_step", "step", "evaluate", "save"}),
-    frozenset({"finish"}),
-)
 
 
 class RecentTimes:
@@ -128,11 +106,9 @@ class HangDetector:
     def __init__(self, *, compiled: bool = False, script_seconds: float | None = None) -> None:
         """compiled: the model is compiled in the first step of each process. script_seconds: the workers run a script,
         whose steps may take so long: between two of them it may evaluate or save without reporting it."""
-        limits: dict[Phase, float] = {} if script_seconds is None else {"step": script_seconds}
-        self._floors = FLOORS | limits
-        self._first_limits = (FIRST_LIMITS | COMPILED if compiled else FIRST_LIMITS) | limits
+        self._script_seconds = script_seconds
         self._compiled = compiled
-        self._times: dict[Phase, RecentTimes] = {phase: RecentTimes() for phase in FIRST_LIMITS}
+        self._times: dict[Phase, RecentTimes] = {phase: RecentTimes() for phase in LIMITS}
         self._ranks: dict[int, _Rank] = {}
         self._looked: float | None = None
         self._pauses: deque[tuple[float, float]] = deque(maxlen=_PAUSES)
@@ -162,9 +138,13 @@ class HangDetector:
 
     def limit(self, rank: int, phase: Phase) -> float:
         """Seconds for which this worker may show no progress in the phase."""
-        least = self._floors[phase] if self._has_history(rank, phase) else self._first_limits[phase]
+        own, has_history = LIMITS[phase], self._has_history(rank, phase)
+        first = own.compiled if self._compiled and own.compiled is not None else own.first
+        least = own.floor if has_history else first
+        if phase == "step" and self._script_seconds is not None:
+            least = self._script_seconds
         limit = max(least, SLACK * self._times[phase].p99())
-        if phase == "step" and not self._has_history(rank, phase):
+        if phase == "step" and not has_history:
             limit = max(limit, SLACK * self._times["first_step"].p99())
         return limit
 
@@ -221,16 +201,14 @@ def hanging(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> tu
     mark, limit = marks[first], detector.limit(first, marks[first].phase)
     if min(detector.age(each, now) for each in marks.values()) <= limit:
         return None
-    place = _PLACES[mark.phase].format(step=mark.step, next=mark.step + 1)
+    place = LIMITS[mark.phase].place.format(step=mark.step, next=mark.step + 1)
     age = detector.age(mark, now)
     return first, f"rank {first} has shown no progress in {place} for {age:.1f} s; the limit is {limit:.3g} s"
 
 
 def progress(mark: Mark) -> tuple[int, int, int]:
-    """How far a rank has come: steps done, stage, points passed since. Ranks that train are in the same stage, whose
-    points they pass in the same order."""
-    stage = next(i for i, phases in enumerate(_STAGES) if mark.phase in phases)
-    return mark.step, stage, mark.count
+    """How far a rank has come: steps done, stage, points passed since."""
+    return mark.step, LIMITS[mark.phase].stage, mark.count
 
 
 def _aliveness(mark: Mark, now: float) -> int:
