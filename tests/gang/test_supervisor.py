@@ -16,6 +16,7 @@ from convoy.gang.supervisor import Supervisor
 from convoy.gang.workers.board import Mark
 from convoy.job.events.registry import FailureDetected
 from convoy.job.lineage import Generation
+from tests.gang.tasks import a_node
 
 
 def generation(number: int) -> Generation:
@@ -26,7 +27,7 @@ def agent(node: int = 0, stages: int = 1) -> Any:
     """A node's of two, whose first generation is 4, without any worker."""
     config = SimpleNamespace(train=SimpleNamespace(compile=False), parallel=SimpleNamespace(pipeline=stages))
     site: Any = SimpleNamespace(
-        node=SimpleNamespace(index=node, nodes=2, world_size=2, leads=node == 0),
+        node=a_node(nproc=1, index=node, nodes=2),
         task=SimpleNamespace(script=None, config=config),
         store=None,
         open_log=lambda number: SimpleNamespace(close=lambda seconds: None),

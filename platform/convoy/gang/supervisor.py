@@ -16,7 +16,7 @@ from convoy.gang.diagnosis.hang_detector import HangDetector
 from convoy.gang.diagnosis.monitor import Monitor
 from convoy.gang.diagnosis.node_monitor import NodeMonitor, take_all
 from convoy.gang.diagnosis.stragglers import StragglerDetector
-from convoy.gang.diagnosis.verdict import AgentPlace, FailureHistory, judge, outcome_of
+from convoy.gang.diagnosis.verdict import FailureHistory, judge, outcome_of
 from convoy.gang.messages import (
     MESSAGES,
     Decision,
@@ -68,10 +68,9 @@ class Supervisor:
     def __init__(self, context: NodeContext, peers: Peers, node_monitor: NodeMonitor, formed: FormedGeneration) -> None:
         """formed: the first generation, which all nodes have joined."""
         node, script = context.node, context.task.script
-        self._context, self._peers, self._node_monitor = context, peers, node_monitor
-        self._place = AgentPlace(node.index, node.nodes, node.world_size)
+        self._context, self._node, self._peers, self._node_monitor = context, node, peers, node_monitor
         exit_seconds = math.inf if script is None else script.exit_seconds
-        self._monitor = Monitor(self._place, _hang_detector_for(context.task), exit_seconds)
+        self._monitor = Monitor(node, _hang_detector_for(context.task), exit_seconds)
         self._stragglers = StragglerDetector(node.nodes, node.world_size, context.task.config.parallel.pipeline)
         self._began = time.monotonic()
         self._cancelled = threading.Event()
@@ -106,7 +105,7 @@ class Supervisor:
                     return self._end(decision)
                 self._send(time.monotonic())
                 self._context.prefork.wait(self._poll_timeout(time.monotonic()))
-            return GangOutcome(outcome="failed", message=f"node {self._place.node} was ordered to end")
+            return GangOutcome(outcome="failed", message=f"node {self._node.index} was ordered to end")
         except Exception as error:
             self._monitor.add_own_failure(f"{type(error).__name__}: {error}", lasting=False)
             self._send(time.monotonic())
@@ -140,7 +139,7 @@ class Supervisor:
     def _look(self, workers: WorkerGroup, now: float) -> None:
         self._monitor.add_own(workers.stops(now))
         self._monitor.update_marks(workers.marks(), now)
-        if self._place.leads:
+        if self._node.leads:
             self._monitor.look_for_hangs(now)
             for change in self._stragglers.look(self._monitor.marks, now):
                 self._append(SlowNode(slow_node=change.node, share=change.share, seconds=change.seconds))
@@ -171,7 +170,7 @@ class Supervisor:
         unsent = self._monitor.take_unsent()
         if unsent:
             self._peers.send(None, EvidenceMessage(generation=number, sent=now, evidence=unsent).body())
-        if self.workers is not None and not self._place.leads and now >= self._send_at:
+        if self.workers is not None and not self._node.leads and now >= self._send_at:
             self._send_at = now + SEND_SECONDS
             self._peers.send(0, MarksMessage(generation=number, sent=now, marks=self.workers.marks()).body())
 
@@ -195,11 +194,11 @@ class Supervisor:
         if self._own_decision is not None:
             decision, until = self._own_decision
             return self._log_cause(decision) if now >= until or self._monitor.has_lost(0) else None
-        verdict = judge(self._monitor.evidence, now, self._place, self._history.failures())
+        verdict = judge(self._monitor.evidence, now, self._node, self._history.failures())
         if isinstance(verdict, Wait):
             self._judge_at = verdict.until
             return None
-        if self._place.leads:
+        if self._node.leads:
             number = self.generation.generation
             self._peers.send(None, DecisionMessage(generation=number, sent=now, decision=verdict).body())
             return self._log_cause(verdict)
@@ -226,12 +225,12 @@ class Supervisor:
 
     def _restart(self) -> None:
         self._stop_workers("failed")
-        if self._place.leads:
+        if self._node.leads:
             self._over = self.generation.generation
         self._monitor.begin()
         self._stragglers.begin()
         self._node_monitor.begin()
-        if self._place.leads:
+        if self._node.leads:
             self._starting = BackgroundCall("forming the next generation", self._form, rendezvous.FORM_SECONDS)
 
     def _form(self) -> tuple[FormedGeneration, EventWriter]:
@@ -252,7 +251,7 @@ class Supervisor:
                 return
             self.generation = formed.generation
             is_first = formed.generation == self._first
-            if self._place.leads and not is_first:
+            if self._node.leads and not is_first:
                 number = formed.generation.generation
                 self._peers.send(None, StartMessage(generation=number, sent=now, formed=formed.generation).body())
             workers = WorkerGroup(self._context, formed.generation, events)

@@ -6,17 +6,17 @@ import pytest
 
 from convoy.gang.diagnosis.hang_detector import HangDetector
 from convoy.gang.diagnosis.monitor import FRESH_SECONDS, Monitor
-from convoy.gang.diagnosis.verdict import AgentPlace
 from convoy.gang.messages import Evidence
 from convoy.gang.network.formation import PeerGone, PeerLeft, PeerReportedSilent, PeersFailed, PeerSilent
-from convoy.gang.task import STOPPED
+from convoy.gang.task import STOPPED, Node
 from convoy.gang.workers.board import Mark, Phase
+from tests.gang.tasks import a_node
 
-LEADER = AgentPlace(0, 2, 2)
+LEADER = a_node(nproc=1, nodes=2)
 
 
-def watch(seat: AgentPlace = LEADER) -> Monitor:
-    return Monitor(seat, HangDetector())
+def watch(node: Node = LEADER) -> Monitor:
+    return Monitor(node, HangDetector())
 
 
 def training(step: int, at: float, count: int = 1, phase: Phase = "step", advances: int = 0) -> Mark:
@@ -131,7 +131,7 @@ def test_what_others_told_is_not_told_again() -> None:
 
 
 def test_who_is_lost_decides_nothing_that_comes_here() -> None:
-    member = AgentPlace(2, 3, 3)
+    member = a_node(nproc=1, index=2, nodes=3)
     for event in (PeerGone(0, "closed"), PeerLeft(0), PeerSilent(0, 1.5, 9.0)):
         seen = watch(member)
         assert not seen.has_lost(0)

@@ -14,7 +14,6 @@ from convoy.gang.diagnosis.verdict import (
     PEERS_SECONDS,
     REPEATS,
     SETTLE_SECONDS,
-    AgentPlace,
     FailureHistory,
     cause_message,
     earlier_failures,
@@ -23,16 +22,16 @@ from convoy.gang.diagnosis.verdict import (
     repeats,
 )
 from convoy.gang.messages import End, Evidence, EvidenceKind, Finished, Preempted, Restart, Stopped, Verdict, Wait
-from convoy.gang.task import EXPECTED, STOPPED
+from convoy.gang.task import EXPECTED, STOPPED, Node
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind, GenerationStarted
 from convoy.storage import open_store
 from tests.campaign import examples
-from tests.gang.tasks import wait_for
+from tests.gang.tasks import a_node, wait_for
 
 pytestmark = pytest.mark.campaign
 
-LEADER = AgentPlace(0, 3, 3)
+LEADER = a_node(nproc=1, nodes=3)
 FAR = 1e6
 
 
@@ -55,8 +54,8 @@ def ended(node: int, code: int = 0, finishing: bool | None = True) -> Evidence:
     return exited(code, node, finishing=finishing)
 
 
-def settled(signs: Sequence[Evidence], seat: AgentPlace = LEADER, history: Sequence[FailureDetected] = ()) -> Verdict:
-    return judge(signs, FAR, seat, history)
+def settled(signs: Sequence[Evidence], here: Node = LEADER, history: Sequence[FailureDetected] = ()) -> Verdict:
+    return judge(signs, FAR, here, history)
 
 
 def cause_of(verdict: Verdict) -> FailureDetected:
@@ -110,7 +109,7 @@ def test_a_signal_or_a_lost_node_comes_before_an_error_that_was_seen_a_moment_ea
 @pytest.mark.parametrize("lost", [0, 2])
 def test_a_lost_node_ends_the_attempt_of_every_other_one(how: EvidenceKind, lost: int) -> None:
     for node in {0, 1, 2} - {lost}:
-        verdict = settled([sign(how, lost)], AgentPlace(node, 3, 3))
+        verdict = settled([sign(how, lost)], a_node(nproc=1, index=node, nodes=3))
         assert isinstance(verdict, End)
         assert verdict.cause.retryable
         assert (verdict.cause.failed_node, verdict.cause.worker, verdict.cause.action) == (lost, None, "end")
@@ -136,7 +135,7 @@ def test_a_node_that_hears_no_other_one_is_cut_off() -> None:
     assert (cause.cause, cause.failed_node) == ("cut_off", 0)
     assert cause_message(cause) == "node 0 was cut off, it heard no other node any more"
     assert cause_of(settled(silence[:1])).cause == "node_silent"
-    assert cause_of(settled([sign("silent", 1, by=0)], AgentPlace(0, 2, 2))).failed_node == 1
+    assert cause_of(settled([sign("silent", 1, by=0)], a_node(nproc=1, nodes=2))).failed_node == 1
 
 
 @pytest.mark.parametrize("cut_off", [0, 1, 2])
@@ -145,12 +144,12 @@ def test_when_both_sides_of_a_partition_tell_of_it_all_name_the_node_that_was_cu
     others = {0, 1, 2} - {cut_off}
     silence = [sign("silent", cut_off, 1.0, by=other) for other in others]
     silence += [sign("silent", other, 0.9, by=cut_off) for other in others]
-    cause = cause_of(settled(silence, AgentPlace(node, 3, 3)))
+    cause = cause_of(settled(silence, a_node(nproc=1, index=node, nodes=3)))
     assert (cause.cause, cause.failed_node) == ("cut_off" if node == cut_off else "node_silent", cut_off)
 
 
 def test_other_nodes_leave_what_agents_can_mend_to_node_0() -> None:
-    member = AgentPlace(1, 3, 3)
+    member = a_node(nproc=1, index=1, nodes=3)
     assert settled([killed(1), exited(EXPECTED, 2), sign("hung", 1), sign("stopped", 1)], member) == Wait()
     assert settled([ended(0), ended(1), ended(2)], member) == Wait()
     assert settled([sign("agent", 2)], member) == Wait()
@@ -280,7 +279,7 @@ def test_of_several_notices_the_first_is_named_and_the_one_that_is_over_first_en
 class Scene:
     """A fault, what follows from it, and when the leader learns of each."""
 
-    seat: AgentPlace
+    here: Node
     signs: tuple[Evidence, ...]
     """By arrival."""
     cause: FailureKind
@@ -293,7 +292,7 @@ class Scene:
         known: list[Evidence] = []
         now = 0.0
         for _ in range(100):
-            verdict = judge(known, now, self.seat)
+            verdict = judge(known, now, self.here)
             if not isinstance(verdict, Wait):
                 return verdict, now
             times = [t for t in (verdict.until, waiting[0].noticed if waiting else None) if t is not None]
@@ -308,10 +307,10 @@ class Scene:
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     nodes, per_node = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    seat = AgentPlace(0, nodes, nodes * per_node)
+    here = a_node(nproc=per_node, nodes=nodes)
     faults: list[FailureKind] = ["exited", "stopped", "hung", "exited_early"]
     cause = draw(st.sampled_from([*faults, "node_gone"] if nodes > 1 else faults))
-    rank = draw(st.integers(per_node if cause == "node_gone" else 0, seat.world_size - 1))
+    rank = draw(st.integers(per_node if cause == "node_gone" else 0, here.world_size - 1))
     node, at = rank // per_node, draw(st.floats(1.0, 2.0))
     delay = st.floats(0.0, 0.7 * SETTLE_SECONDS)
 
@@ -320,8 +319,8 @@ def scenes(draw: st.DrawFn) -> Scene:
         where = {"node": of // per_node, "by": of // per_node}
         return Evidence(**{"kind": kind, "rank": of, "at": happened, "noticed": late, **where, **facts})
 
-    others = [r for r in range(seat.world_size) if r // per_node != node] if cause == "node_gone" else [
-        r for r in range(seat.world_size) if r != rank
+    others = [r for r in range(here.world_size) if r // per_node != node] if cause == "node_gone" else [
+        r for r in range(here.world_size) if r != rank
     ]  # fmt: skip
     hard = draw(st.booleans())
     match cause:
@@ -348,7 +347,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         elif follows == "hangs" and cause in ("hung", "stopped"):
             signs.append(seen(other, "hung", draw(st.floats(0.0, at)), progress=(5, 5, 0), noticed=then + draw(delay)))
     ordered = tuple(sorted(signs, key=lambda s: s.noticed))
-    return Scene(seat, ordered, cause, node, None if cause == "node_gone" else rank)
+    return Scene(here, ordered, cause, node, None if cause == "node_gone" else rank)
 
 
 @pytest.mark.processes
@@ -383,15 +382,15 @@ def any_sign(draw: st.DrawFn) -> Evidence:
 @given(st.lists(any_sign(), max_size=8), st.randoms(use_true_random=False), st.floats(0, 20), st.integers(0, 2))
 @examples(300)
 def test_whatever_was_seen_some_things_never_happen(signs: list[Evidence], random: Any, now: float, node: int) -> None:
-    seat = AgentPlace(node, 3, 3)
-    verdict = judge(signs, now, seat)
+    here = a_node(nproc=1, index=node, nodes=3)
+    verdict = judge(signs, now, here)
     shuffled = signs.copy()
     random.shuffle(shuffled)
-    assert judge(shuffled, now, seat) == verdict or len({(s.at, s.node, s.rank) for s in signs}) < len(signs)
+    assert judge(shuffled, now, here) == verdict or len({(s.at, s.node, s.rank) for s in signs}) < len(signs)
     if isinstance(verdict, Wait):
         assert verdict.until is None or verdict.until > now
         if verdict.until is not None:
-            assert not isinstance(judge(signs, verdict.until, seat), Wait)
+            assert not isinstance(judge(signs, verdict.until, here), Wait)
     if node != 0:
         assert isinstance(verdict, Wait | End | Preempted)
     if any(s.kind == "notice" for s in signs):

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from convoy.gang.diagnosis.hang_detector import HangDetector, hanging, progress
-from convoy.gang.diagnosis.verdict import AgentPlace
 from convoy.gang.messages import Evidence
 from convoy.gang.network.formation import PeerEvent, PeerGone, PeerLeft, PeerReportedSilent, PeersFailed, PeerSilent
-from convoy.gang.task import STOPPED
+from convoy.gang.task import STOPPED, Node
 from convoy.gang.workers.board import Mark
 
 FRESH_SECONDS = 1.0
@@ -19,10 +18,10 @@ FRESH_SECONDS = 1.0
 class Monitor:
     """Used by one thread."""
 
-    def __init__(self, place: AgentPlace, detector: HangDetector, exit_seconds: float = math.inf) -> None:
+    def __init__(self, node: Node, detector: HangDetector, exit_seconds: float = math.inf) -> None:
         """detector: for the whole gang, which node 0 alone needs. exit_seconds: as in `Script`."""
         self._exit_seconds = exit_seconds
-        self._place = place
+        self._node = node
         self._detector = detector
         self.marks: dict[int, Mark] = {}
         """The newest mark of each rank, as far as this agent has one."""
@@ -55,12 +54,12 @@ class Monitor:
 
     def has_lost(self, node: int) -> bool:
         """Whether no decision of the node's agent can reach this one any more."""
-        own = (e for e in self.evidence if e.by == self._place.node and e.kind in ("gone", "silent", "left"))
+        own = (e for e in self.evidence if e.by == self._node.index and e.kind in ("gone", "silent", "left"))
         return any(e.node == node for e in own)
 
     def add_own_failure(self, reason: str, *, lasting: bool) -> None:
         """This agent cannot continue. lasting: another attempt would not do better."""
-        self.add_own([self._of_node("agent", self._place.node, reason=reason, lasting=lasting)])
+        self.add_own([self._of_node("agent", self._node.index, reason=reason, lasting=lasting)])
 
     def add_peer_event(self, event: PeerEvent) -> None:
         """Add what was learned of another agent."""
@@ -93,7 +92,7 @@ class Monitor:
         left = {rank: mark for rank, mark in self.marks.items() if rank not in ended}
         running = {rank: mark for rank, mark in left.items() if mark.earned is None}
         self._detector.look(running, now)
-        complete = len(left) + len(ended) == self._place.world_size
+        complete = len(left) + len(ended) == self._node.world_size
         if not complete or any(now - self._marked_at[rank] > FRESH_SECONDS for rank in left):
             return
         if not running:
@@ -117,13 +116,13 @@ class Monitor:
             )
 
     def _of_rank(self, kind: str, rank: int, mark: Mark, **facts: object) -> Evidence:
-        return self._made(kind, self._place.node_of(rank), rank=rank, step=mark.step, **facts)
+        return self._made(kind, rank // self._node.nproc_per_node, rank=rank, step=mark.step, **facts)
 
     def _of_node(self, kind: str, node: int, *, ago: float = 0.0, reason: str = "", lasting: bool = False) -> Evidence:
         return self._made(kind, node, at=time.monotonic() - ago, reason=reason, lasting=lasting)
 
     def _made(self, kind: str, node: int, **facts: object) -> Evidence:
-        own = {"kind": kind, "node": node, "by": self._place.node, "noticed": time.monotonic()}
+        own = {"kind": kind, "node": node, "by": self._node.index, "noticed": time.monotonic()}
         return Evidence.model_validate(own | facts)
 
 

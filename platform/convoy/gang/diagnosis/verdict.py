@@ -9,7 +9,6 @@ a consequence counts only where there is nothing else.
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -27,7 +26,7 @@ from convoy.gang.messages import (
     Verdict,
     Wait,
 )
-from convoy.gang.task import EXPECTED
+from convoy.gang.task import EXPECTED, Node
 from convoy.job.events.gang import first_cause, in_words
 from convoy.job.events.registry import INTERRUPT, OUTAGE, UNFIT, FailureDetected, FailureKind, decode
 from convoy.storage import Store, StoreUnavailable
@@ -55,34 +54,17 @@ _WITHOUT_NODE = ("gone", "silent", "left", "agent")
 """Kinds of evidence each of which keeps the gang from continuing at its size."""
 
 
-@dataclass(frozen=True)
-class AgentPlace:
-    """The position in its gang of the agent that judges."""
-
-    node: int
-    nodes: int
-    world_size: int
-
-    @property
-    def leads(self) -> bool:
-        """Node 0's agent decides for all; another one only decides that it cannot continue without a lost node."""
-        return self.node == 0
-
-    def node_of(self, rank: int) -> int:
-        return rank * self.nodes // self.world_size
-
-
 def _settled_at(possible: Sequence[Evidence]) -> float | None:
     """When the time is over in which an earlier cause could still be noticed; None: there is no possible cause."""
     waits = [e.noticed + (PEERS_SECONDS if e.is_lost_peer else SETTLE_SECONDS) for e in possible]
     return min(waits, default=None)
 
 
-def _failure(cause: Evidence, evidence: Sequence[Evidence], now: float, place: AgentPlace) -> FailureDetected:
+def _failure(cause: Evidence, evidence: Sequence[Evidence], now: float, here: Node) -> FailureDetected:
     """The event for a first cause, before it is known what follows."""
     # After a partition that heals at once both sides report silences: what counts is the node that they have in common.
-    apart = _node_apart(evidence, place) if cause.kind == "silent" else None
-    cut_off = apart == place.node
+    apart = _node_apart(evidence, here) if cause.kind == "silent" else None
+    cut_off = apart == here.index
     return FailureDetected(
         cause="cut_off" if cut_off else _failure_kind(cause),
         failed_node=cause.node if apart is None else apart,
@@ -97,9 +79,9 @@ def _failure(cause: Evidence, evidence: Sequence[Evidence], now: float, place: A
     )
 
 
-def _causes(evidence: Sequence[Evidence], place: AgentPlace) -> Iterator[Evidence]:
+def _causes(evidence: Sequence[Evidence], here: Node) -> Iterator[Evidence]:
     """The evidence that can be a first cause."""
-    done = {node for node in range(place.nodes) if _is_done(node, evidence, place)}
+    done = {node for node in range(here.nodes) if _is_done(node, evidence, here)}
     others_fail = any(e.kind == "hung" or e.is_lost_peer for e in evidence)
     for e in evidence:
         match e.kind:
@@ -115,9 +97,9 @@ def _causes(evidence: Sequence[Evidence], place: AgentPlace) -> Iterator[Evidenc
                 yield e
 
 
-def _is_done(node: int, evidence: Sequence[Evidence], place: AgentPlace) -> bool:
+def _is_done(node: int, evidence: Sequence[Evidence], here: Node) -> bool:
     ended = {e.rank for e in evidence if e.is_success and e.node == node}
-    return len(ended) * place.nodes == place.world_size
+    return len(ended) == here.nproc_per_node
 
 
 def _precedence(e: Evidence) -> tuple[int, tuple[int, int, int], float, int, int, str]:
@@ -158,33 +140,32 @@ def _failure_kind(e: Evidence) -> FailureKind:
             return "exited"
 
 
-def _node_apart(evidence: Sequence[Evidence], place: AgentPlace) -> int | None:
+def _node_apart(evidence: Sequence[Evidence], here: Node) -> int | None:
     """The node that no other one hears, or that hears no other one; this node, if that holds for several. None: there
     is none, or there are only two nodes, neither of which can know whose fault it is."""
     pairs = {frozenset((e.node, e.by)) for e in evidence if e.kind == "silent" and e.node != e.by}
-    apart = [node for node in range(place.nodes) if sum(node in pair for pair in pairs) == place.nodes - 1 > 1]
-    return place.node if place.node in apart else next(iter(apart), None)
+    apart = [node for node in range(here.nodes) if sum(node in pair for pair in pairs) == here.nodes - 1 > 1]
+    return here.index if here.index in apart else next(iter(apart), None)
 
 
-def judge(
-    evidence: Sequence[Evidence], now: float, place: AgentPlace, history: Sequence[FailureDetected] = ()
-) -> Verdict:
+def judge(evidence: Sequence[Evidence], now: float, here: Node, history: Sequence[FailureDetected] = ()) -> Verdict:
     """What follows from the evidence of one generation, in whatever order it arrived.
 
-    history: the first causes of the job's earlier generations, oldest first. The first verdict other than Wait ends the
-    generation: later evidence of it is not judged any more.
+    here: the node whose agent judges. Node 0's decides for all, another one only that it cannot continue without a lost
+    node. history: the first causes of the job's earlier generations, oldest first. The first verdict other than Wait
+    ends the generation: later evidence of it is not judged any more.
     """
     notices = [e for e in evidence if e.kind == "notice"]
     notice = min(notices, key=lambda e: (e.at, e.node), default=None)
-    possible = list(_causes(evidence, place))
-    if place.leads:
-        if len({e.rank for e in evidence if e.is_success}) == place.world_size:
+    possible = list(_causes(evidence, here))
+    if here.leads:
+        if len({e.rank for e in evidence if e.is_success}) == here.world_size:
             return _all_ended(evidence, notice)
-    elif not any(_ends_without_leader(e, place) for e in possible):
+    elif not any(_ends_without_leader(e, here) for e in possible):
         return Wait()
     settled = _settled_at(possible)
     if settled is not None and now >= settled:
-        cause = _failure(min(possible, key=_precedence), evidence, now, place)
+        cause = _failure(min(possible, key=_precedence), evidence, now, here)
         if notice is not None:
             return Preempted(notice, cause)
         return _restart_or_end(cause, possible, evidence, history)
@@ -219,8 +200,8 @@ def _all_ended(evidence: Sequence[Evidence], notice: Evidence | None) -> Verdict
     return Stopped() if notice is None else Preempted(notice)
 
 
-def _ends_without_leader(item: Evidence, place: AgentPlace) -> bool:
-    return item.kind in _WITHOUT_NODE and (item.kind != "agent" or item.node == place.node)
+def _ends_without_leader(item: Evidence, here: Node) -> bool:
+    return item.kind in _WITHOUT_NODE and (item.kind != "agent" or item.node == here.index)
 
 
 def _restart_or_end(
