@@ -32,7 +32,7 @@ def a_hello(node: int, nodes: int, nproc: int = 1, hostname: str = "host", port:
 
 
 def a_member(node: int) -> NodeAddress:
-    return NodeAddress(node=node, hostname=f"host{node}", address="10.0.0.1" if node else "", port=1000 + node)
+    return NodeAddress(node=node, address="10.0.0.1", port=1000 + node)
 
 
 @dataclass(frozen=True)

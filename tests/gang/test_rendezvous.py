@@ -223,17 +223,17 @@ def test_a_clock_that_is_wrong_is_told_in_one_line_by_node_0_alone(capsys: pytes
         PeerJoined(3, Skew(9.0, 6.0)),
     ]
     for index in (0, 1):
-        made = peers(*joined, GangFormed(()))
+        made = peers(*joined, GangFormed())
         await_all(cast(Peers, made), a_node(index=index, nodes=4), nothing)
         assert not made.left
     assert capsys.readouterr().err == (
-        "convoy: the clock of node 1 is 7.5 s behind node 0's: what is told of several nodes may come in the wrong "
+        "convoy: the clock of node 1 is 7.5 s behind node 0's: events of several nodes may appear in the wrong "
         "order; check their time synchronisation\n"
     )
 
 
 def test_nodes_that_will_not_come_together_are_told_and_the_connections_closed() -> None:
-    made = peers(PeerJoined(1, Skew(0.0, 0.0)), PeersFailed(2, "node 2 did not come within 600 s"))
+    made = peers(PeerJoined(1, Skew(0.0, 0.0)), PeersFailed("node 2 did not come within 600 s"))
     with pytest.raises(FormationRefusedError, match=r"^node 2 did not come within 600 s$"):
         await_all(cast(Peers, made), a_node(nodes=3), nothing)
     assert made.left

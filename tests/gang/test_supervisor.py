@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convoy.gang import rendezvous, supervisor
-from convoy.gang.messages import DecisionMessage, Evidence, EvidenceKind, EvidenceMessage, Restart, StartMessage
+from convoy.gang.messages import Evidence, EvidenceKind, Message, Restart
 from convoy.gang.network.formation import PayloadReceived
 from convoy.gang.rendezvous import FormedGeneration
 from convoy.gang.supervisor import Supervisor
@@ -40,7 +40,7 @@ def agent(node: int = 0, stages: int = 1) -> Any:
 def told(number: int, kind: EvidenceKind) -> PayloadReceived:
     now = time.monotonic()
     sign = Evidence(kind=kind, node=1, by=1, at=now, noticed=now, rank=1 if kind == "exited" else None, exit_code=70)
-    return PayloadReceived(node=1, body=EvidenceMessage(generation=number, sent=now, evidence=[sign]).body(), at=now)
+    return PayloadReceived(node=1, body=Message(generation=number, sent=now, evidence=[sign]).body(), at=now)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_an_end_of_a_worker_that_is_told_late_does_not_count_against_the_next_ge
 def restart() -> PayloadReceived:
     """Node 0 ends generation 4."""
     cause = FailureDetected(cause="exited", failed_node=1, worker=1, step=3, action="restart")
-    body = DecisionMessage(generation=4, decision=Restart(cause)).body()
+    body = Message(generation=4, sent=0.0, decision=Restart(cause)).body()
     return PayloadReceived(node=0, body=body, at=time.monotonic())
 
 
@@ -104,7 +104,7 @@ def test_the_next_generation_may_be_told_of_in_the_turn_in_which_the_last_one_en
     second._context.task.spent_seconds = 0.0
     now = time.monotonic()
     second._receive(restart())
-    second._receive(PayloadReceived(node=0, body=StartMessage(generation=5, formed=generation(5)).body(), at=now))
+    second._receive(PayloadReceived(node=0, body=Message(generation=5, sent=now, formed=generation(5)).body(), at=now))
     assert isinstance(second._decide(now), Restart)
     second._restart()
     assert second._starting is not None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, Field
 
 from convoy.gang.task import STOPPED
 from convoy.gang.workers.board import Mark
@@ -23,10 +23,8 @@ INTERRUPTED = "interrupted: "
 """How the message begins of a gang that ended for a notice; the second one where a person ended its run."""
 
 
-class Evidence(BaseModel):
+class Evidence(BaseModel, frozen=True):
     """One observation. Times are `time.monotonic()` of the agent that holds it."""
-
-    model_config = ConfigDict(frozen=True)
 
     kind: EvidenceKind
     node: int
@@ -140,10 +138,8 @@ Decision = Restart | End | Preempted | Finished | Stopped
 Verdict = Wait | Decision
 
 
-class GangOutcome(BaseModel):
+class GangOutcome(BaseModel, frozen=True):
     """How the gang ended: the same on all its nodes."""
-
-    model_config = ConfigDict(frozen=True)
 
     outcome: Literal["finished", "stopped", "preempted", "failed"]
     message: str = ""
@@ -158,48 +154,22 @@ class PreemptedError(RuntimeError):
     headline = "Convoy: preempted"
 
 
-class _Message(BaseModel):
-    """All times in a message are by the sender's clock."""
-
-    model_config = ConfigDict(frozen=True)
+class Message(BaseModel, frozen=True):
+    """What an agent has to say to others. All times are by the sender's clock."""
 
     generation: int
-    sent: float = 0.0
-    """When, by `time.monotonic()` of the sender."""
+    """That the sender is in."""
+    sent: float
+    """When, by `time.monotonic()`."""
+    evidence: list[Evidence] = []
+    """What the sender observed."""
+    marks: dict[int, Mark] = {}
+    """To node 0: how far the sender's workers are, by rank."""
+    decision: Annotated[Decision, Field(discriminator="kind")] | None = None
+    """From node 0: the generation is over, and what follows."""
+    formed: Generation | None = None
+    """From node 0: start your workers of this generation, whose object exists."""
 
     def body(self) -> dict[str, Any]:
         """The form that `Peers.send` takes."""
         return self.model_dump(mode="json")
-
-
-class EvidenceMessage(_Message):
-    """What the sender observed, in the generation that it was in."""
-
-    kind: Literal["evidence"] = "evidence"
-    evidence: list[Evidence]
-
-
-class MarksMessage(_Message):
-    """To node 0: how far the sender's workers are, by rank."""
-
-    kind: Literal["marks"] = "marks"
-    marks: dict[int, Mark]
-
-
-class DecisionMessage(_Message):
-    """From node 0: the generation is over, and what follows."""
-
-    kind: Literal["decision"] = "decision"
-    decision: Annotated[Decision, Field(discriminator="kind")]
-
-
-class StartMessage(_Message):
-    """From node 0: start your workers of this generation, whose object exists."""
-
-    kind: Literal["start"] = "start"
-    formed: Generation
-
-
-Message = Annotated[EvidenceMessage | MarksMessage | DecisionMessage | StartMessage, Field(discriminator="kind")]
-
-MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)

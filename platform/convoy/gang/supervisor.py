@@ -17,21 +17,7 @@ from convoy.gang.diagnosis.monitor import Monitor
 from convoy.gang.diagnosis.node_monitor import NodeMonitor, take_all
 from convoy.gang.diagnosis.stragglers import StragglerDetector
 from convoy.gang.diagnosis.verdict import FailureHistory, judge, outcome_of
-from convoy.gang.messages import (
-    MESSAGES,
-    Decision,
-    DecisionMessage,
-    End,
-    EvidenceMessage,
-    Finished,
-    GangOutcome,
-    MarksMessage,
-    Preempted,
-    Restart,
-    StartMessage,
-    Stopped,
-    Wait,
-)
+from convoy.gang.messages import Decision, End, Finished, GangOutcome, Message, Preempted, Restart, Stopped, Wait
 from convoy.gang.network.formation import PayloadReceived, PeerSilent
 from convoy.gang.network.peers import Peers
 from convoy.gang.rendezvous import FormedGeneration
@@ -146,33 +132,30 @@ class Supervisor:
                 say(f"convoy: {change}")
 
     def _receive(self, event: PayloadReceived) -> None:
-        message = MESSAGES.validate_python(event.body)
+        message = Message.model_validate(event.body)
         shift = event.at - message.sent
         is_newest = message.generation == self.generation.generation
         runs = is_newest and message.generation > self._over  # a late message must not end the next generation
-        match message:
-            case EvidenceMessage():
-                received = [item.received(event.at, shift) for item in message.evidence]
-                self._monitor.add(item for item in received if runs or not item.is_of_worker)
-            case MarksMessage() if runs:
-                marks = {rank: mark.shifted(shift) for rank, mark in message.marks.items()}
-                self._monitor.update_marks(marks, event.at)
-            case DecisionMessage() if is_newest and event.node == 0:
-                decision = message.decision
-                self._received = decision.received(event.at, shift) if isinstance(decision, Preempted) else decision
-                if isinstance(decision, Restart):  # here, since the next generation may start in the same turn
-                    self._over = message.generation
-            case StartMessage() if event.node == 0:
-                self._start(FormedGeneration(message.formed))
+        received = [item.received(event.at, shift) for item in message.evidence]
+        self._monitor.add(item for item in received if runs or not item.is_of_worker)
+        if runs:
+            self._monitor.update_marks({rank: mark.shifted(shift) for rank, mark in message.marks.items()}, event.at)
+        decision = message.decision
+        if decision is not None and is_newest and event.node == 0:
+            self._received = decision.received(event.at, shift) if isinstance(decision, Preempted) else decision
+            if isinstance(decision, Restart):  # here, since the next generation may start in the same turn
+                self._over = message.generation
+        if message.formed is not None and event.node == 0:
+            self._start(FormedGeneration(message.formed))
 
     def _send(self, now: float) -> None:
         number = self.generation.generation
         unsent = self._monitor.take_unsent()
         if unsent:
-            self._peers.send(None, EvidenceMessage(generation=number, sent=now, evidence=unsent).body())
+            self._peers.send(None, Message(generation=number, sent=now, evidence=unsent).body())
         if self.workers is not None and not self._node.leads and now >= self._send_at:
             self._send_at = now + SEND_SECONDS
-            self._peers.send(0, MarksMessage(generation=number, sent=now, marks=self.workers.marks()).body())
+            self._peers.send(0, Message(generation=number, sent=now, marks=self.workers.marks()).body())
 
     def _append(self, event: Event) -> None:
         """To the newest generation's log; the event is lost if that could not be opened."""
@@ -200,7 +183,7 @@ class Supervisor:
             return None
         if self._node.leads:
             number = self.generation.generation
-            self._peers.send(None, DecisionMessage(generation=number, sent=now, decision=verdict).body())
+            self._peers.send(None, Message(generation=number, sent=now, decision=verdict).body())
             return self._log_cause(verdict)
         if self._monitor.has_lost(0):
             return self._log_cause(verdict)
@@ -253,7 +236,7 @@ class Supervisor:
             is_first = formed.generation == self._first
             if self._node.leads and not is_first:
                 number = formed.generation.generation
-                self._peers.send(None, StartMessage(generation=number, sent=now, formed=formed.generation).body())
+                self._peers.send(None, Message(generation=number, sent=now, formed=formed.generation).body())
             workers = WorkerGroup(self._context, formed.generation, events)
             if self._ended_workers is not None:
                 self._closing.append(self._ended_workers.close())

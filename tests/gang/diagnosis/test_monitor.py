@@ -145,6 +145,6 @@ def test_who_is_lost_decides_nothing_that_comes_here() -> None:
 
 def test_an_agent_that_sees_nobody_any_more_cannot_go_on() -> None:
     seen = watch()
-    seen.add_peer_event(PeersFailed(None, "the thread of the peers failed"))
+    seen.add_peer_event(PeersFailed("the thread of the peers failed"))
     (sign,) = seen.take_unsent()
     assert (sign.kind, sign.node, sign.reason) == ("agent", 0, "the thread of the peers failed")

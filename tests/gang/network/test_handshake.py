@@ -31,7 +31,7 @@ def test_a_node_of_the_same_gang_fits() -> None:
         ({"python": "3.8"}, r"node 2 on two has Python = 3\.8, and node 0 on zero 3\.\d+: all nodes need the same"),
         (
             {"convoy": "0.0.7"},
-            r"a node has convoy 0\.0\.7 \(protocol 3\), and node 0 on zero .*: all nodes need the same",
+            r"a node has convoy 0\.0\.7 \(protocol 4\), and node 0 on zero .*: all nodes need the same",
         ),
         ({"protocol": 9}, r"a node has convoy .* \(protocol 9\), and node 0 on zero .*: all nodes need the same"),
         ({"to": 1}, "node 2 on two called node 1 and reached node 0 on zero: each node needs an address of its own"),
@@ -47,8 +47,8 @@ def test_a_node_that_does_not_fit_is_told_why_in_one_line(theirs: dict[str, Any]
 
 def test_of_a_version_to_come_the_version_is_told_whatever_else_it_says() -> None:
     ours = a_hello(node=0, nodes=2, nproc=1)
-    theirs = b'{"kind": "hello", "protocol": 3, "convoy": "9.0", "place": [1, 2]}'
-    with pytest.raises(IncompatibleNodeError, match=r"a node has convoy 9.0 \(protocol 3\)"):
+    theirs = b'{"kind": "hello", "protocol": 4, "convoy": "9.0", "place": [1, 2]}'
+    with pytest.raises(IncompatibleNodeError, match=r"a node has convoy 9.0 \(protocol 4\)"):
         read_hello(theirs, ours)
 
 

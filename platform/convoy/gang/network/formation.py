@@ -25,15 +25,11 @@ class PeerJoined:
 class GangFormed:
     """Every node is connected to every other."""
 
-    nodes: tuple[NodeAddress, ...]
-
 
 @dataclass(frozen=True)
 class PeersFailed:
     """The gang will not be formed, or this node can no longer see the others; the reason is one line."""
 
-    node: int | None
-    """Whose fault it is, where that is known."""
     reason: str
 
 
@@ -134,23 +130,23 @@ class Formation:
             case _ if self.ended:
                 return []
             case handshake.FormationFailed():
-                return self.fail(message.node, message.reason, by=node)
+                return self.fail(message.reason, by=node)
             case handshake.MeshReady() if self._leads:
                 self._ready.add(node)
                 return self._next()
             case handshake.AddressList() if node == 0:
                 self._nodes = message.nodes
-                lower = [Connect(other) for other in message.nodes if 0 < other.node < self._ours.node]
+                lower = [Connect(other) for other in message.nodes if other.node < self._ours.node]
                 return [*lower, *self._next()]
             case handshake.FormationComplete() if node == 0:
                 self.ended = True
-                return [GangFormed(self._nodes)]
+                return [GangFormed()]
         return []
 
     def gone(self, node: int) -> list[Step]:
         """The node's agent has ended."""
         ended = f"node {node} ended before all {self._ours.nodes} nodes had come together"
-        return self.fail(node, ended) if self._leads else []
+        return self.fail(ended) if self._leads else []
 
     def tick(self, now: float) -> list[Step]:
         """Node 0 has a deadline; the others wait for node 0, whose beats they hear."""
@@ -158,17 +154,17 @@ class Formation:
             return []
         missing = [node for node in range(1, self._ours.nodes) if node not in self._joined]
         which = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._ours.nodes}"
-        return self.fail(missing[0], f"{which} did not come within {self._join_seconds:g} s")
+        return self.fail(f"{which} did not come within {self._join_seconds:g} s")
 
-    def fail(self, node: int | None, reason: str, by: int | None = None) -> list[Step]:
+    def fail(self, reason: str, by: int | None = None) -> list[Step]:
         """The gang cannot be formed. by: the node that reports it; None: this node."""
         if self.ended:
             return []
         self.ended = True
-        failed = handshake.FormationFailed(node=node, reason=reason)
+        failed = handshake.FormationFailed(reason=reason)
         if self._leads:
-            return [Send(None, failed), PeersFailed(node, reason)]
-        return [*([Send(0, failed)] if by is None else []), PeersFailed(node, reason)]
+            return [Send(None, failed), PeersFailed(reason)]
+        return [*([Send(0, failed)] if by is None else []), PeersFailed(reason)]
 
     def _next(self) -> list[Step]:
         if len(self._joined) < self._ours.nodes - 1:
@@ -177,10 +173,9 @@ class Formation:
             return [Send(0, handshake.MeshReady())] if self._nodes else []
         steps: list[Step] = []
         if not self._nodes:
-            own = NodeAddress(node=0, hostname=self._ours.hostname, address="", port=self._ours.port)
-            self._nodes = (own, *(self._joined[node] for node in sorted(self._joined)))
+            self._nodes = tuple(self._joined[node] for node in sorted(self._joined))
             steps.append(Send(None, handshake.AddressList(nodes=self._nodes)))
         if len(self._ready) == self._ours.nodes - 1:
             self.ended = True
-            steps += [Send(None, handshake.FormationComplete()), GangFormed(self._nodes)]
+            steps += [Send(None, handshake.FormationComplete()), GangFormed()]
         return steps

@@ -7,12 +7,12 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 import convoy
 from convoy.gang.network.connection import frame
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 SKEW_SECONDS = 5.0
 """A warning is printed if clocks differ by more: events of several nodes are ordered by the clock."""
@@ -28,9 +28,7 @@ _PROOF_BYTES = hashlib.sha256().digest_size
 _OTHER: dict[Role, Role] = {"caller": "called", "called": "caller"}
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _Message(BaseModel, frozen=True):
     def encoded(self) -> bytes:
         return self.model_dump_json().encode()
 
@@ -65,7 +63,6 @@ class Welcome(_Message):
 
     kind: Literal["welcome"] = "welcome"
     node: int
-    hostname: str
     received: float
     """Unix time at which the hello was read."""
     wall: float
@@ -87,13 +84,10 @@ class HelloRefused(_Message):
     reason: str
 
 
-class NodeAddress(BaseModel):
+class NodeAddress(BaseModel, frozen=True):
     """A node, and where it listens as node 0 sees it."""
 
-    model_config = ConfigDict(frozen=True)
-
     node: int
-    hostname: str
     address: str
     port: int
 
@@ -103,7 +97,7 @@ class AddressList(_Message):
 
     kind: Literal["addresses"] = "addresses"
     nodes: tuple[NodeAddress, ...]
-    """All nodes in their order; the address of node 0 is empty."""
+    """All nodes but node 0."""
 
 
 class MeshReady(_Message):
@@ -122,7 +116,6 @@ class FormationFailed(_Message):
     """The gang cannot be formed: to node 0, and from it to all."""
 
     kind: Literal["failed"] = "failed"
-    node: int | None
     reason: str
 
 

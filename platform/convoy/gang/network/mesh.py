@@ -190,13 +190,13 @@ class Mesh:
                 continue
             del self._unidentified[connection]
             took = f"{other.dialer.place} took the connection and did not answer as node {other.dialer.node}"
-            self._do(self._formation.fail(None, f"{took} within {ANSWER_SECONDS:g} s"))
+            self._do(self._formation.fail(f"{took} within {ANSWER_SECONDS:g} s"))
 
     def _dial(self) -> None:
         for dialer in list(self._dialers):
             if dialer.is_late(self._now):
                 who = f"node {self._ours.node} on {self._ours.hostname}"
-                self._do(self._formation.fail(None, f"{who} {dialer.complaint}"))
+                self._do(self._formation.fail(f"{who} {dialer.complaint}"))
             elif (opened := dialer.attempt(self._now)) is not None:
                 connection = self._connections.add(opened, None)
                 authenticator = Authenticator(self._token, "caller")
@@ -233,7 +233,7 @@ class Mesh:
         try:
             listener = listen(connection.socket.getsockname()[0])
         except OSError as error:
-            self._do(self._formation.fail(None, str(error)))
+            self._do(self._formation.fail(str(error)))
             return
         self._ours = self._ours.model_copy(update={"port": listener.getsockname()[1]})
         self._listen(listener)
@@ -264,11 +264,10 @@ class Mesh:
                 raise handshake.IncompatibleNodeError(f"node {hello.node} on {hello.hostname} is there already")
         except handshake.IncompatibleNodeError as error:
             self._refuse(connection, other, str(error))
-            self._do(self._formation.fail(None, str(error)))
+            self._do(self._formation.fail(str(error)))
             return
         self._identify(connection, hello.node, hello)
-        ours = self._ours
-        welcome = handshake.Welcome(node=ours.node, hostname=ours.hostname, received=received, wall=time.time())
+        welcome = handshake.Welcome(node=self._ours.node, received=received, wall=time.time())
         self._connections.write(connection, frame(other.authenticator.seal(welcome.encoded())))
 
     def _refuse(self, connection: Connection, other: _Unidentified, reason: str) -> None:
@@ -288,10 +287,9 @@ class Mesh:
                 self._identify(connection, dialer.node, None)
                 ack = handshake.Ack(skew_seconds=-skew.seconds, error_seconds=skew.error_seconds)
                 self._connections.write(connection, ack.framed())
-                host, port = dialer.host, dialer.port
-                self._join(NodeAddress(node=dialer.node, hostname=message.hostname, address=host, port=port), skew)
+                self._join(NodeAddress(node=dialer.node, address=dialer.host, port=dialer.port), skew)
             case handshake.HelloRefused():  # accepted without proof: a node of another gang cannot give one
-                self._do(self._formation.fail(None, message.reason))
+                self._do(self._formation.fail(message.reason))
             case handshake.Welcome():
                 raise ValueError("a welcome without proof")
             case _:
@@ -364,9 +362,8 @@ class Mesh:
             case handshake.SilenceReport():
                 self._forward(node, message)
             case handshake.Ack() if peer.hello is not None:
-                address, port = peer.connection.address, peer.hello.port
-                joined = NodeAddress(node=node, hostname=peer.hello.hostname, address=address, port=port)
-                self._join(joined, Skew(message.skew_seconds, message.error_seconds))
+                address = NodeAddress(node=node, address=peer.connection.address, port=peer.hello.port)
+                self._join(address, Skew(message.skew_seconds, message.error_seconds))
             case handshake.Bye():
                 self._connections.drop(peer.connection)
                 del self._nodes[peer.connection], self._peers[node]

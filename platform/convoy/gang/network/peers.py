@@ -112,7 +112,7 @@ class Peers:
         except Exception:  # a bug: this node no longer sees the others, and must not continue as if it did
             self._mesh.close()
             if not self._closing.is_set():
-                self.events.put(PeersFailed(None, f"the thread of the peers failed:\n{traceback.format_exc()}"))
+                self.events.put(PeersFailed(f"the thread of the peers failed:\n{traceback.format_exc()}"))
         finally:
             self._wake.close()
             self._woken.close()
