@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from convoy.gang.agent import Gang
 from convoy.gang.messages import GangOutcome
@@ -22,19 +22,15 @@ from convoy.gang.workers.worker import signal_name
 FOREVER = 3600.0
 
 
-class NodeSpec(BaseModel):
+class NodeSpec(BaseModel, frozen=True):
     """What a node's process runs."""
-
-    model_config = ConfigDict(frozen=True)
 
     task: Task
     node: Node
 
 
-class NodeResult(BaseModel):
+class NodeResult(BaseModel, frozen=True):
     """How it ended on a node: an outcome or an error."""
-
-    model_config = ConfigDict(frozen=True)
 
     outcome: GangOutcome | None = None
     error: str = ""

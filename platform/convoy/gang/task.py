@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from convoy.config.run import RunConfig
 from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT, ParamDtypeChoice, Rent
@@ -23,10 +23,8 @@ NOTICE_FILE = Path("/tmp/spot_termination_notice")
 """Where Metaflow's monitor of spot instances writes when the instance is taken away."""
 
 
-class Script(BaseModel):
+class Script(BaseModel, frozen=True):
     """A user's program, which a gang's workers run in place of Convoy's training."""
-
-    model_config = ConfigDict(frozen=True)
 
     entrypoint: str
     """A file that ends in `.py`, by its whole path, or the name of a module."""
@@ -72,10 +70,8 @@ class Task:
     """How this node settled `train.param_dtype: auto`; None: it did not have to."""
 
 
-class Place(BaseModel):
+class Place(BaseModel, frozen=True):
     """A rank's position in the gang."""
-
-    model_config = ConfigDict(frozen=True)
 
     rank: int
     local_rank: int
@@ -157,10 +153,8 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class Assignment(BaseModel):
+class Assignment(BaseModel, frozen=True):
     """A worker's whole task, passed to it when it is forked."""
-
-    model_config = ConfigDict(frozen=True)
 
     config: RunConfig
     job: str

@@ -12,36 +12,27 @@ _BACKLOG = 1024
 def listen(host: str) -> socket.socket:
     """Listen at this address, on any free port. Raises OSError.
 
-    An address that no interface of this machine has, such as that of a router in front of it, leaves no choice but to
-    listen on all addresses: see `on_all_addresses`.
+    An address that no interface of this machine has, such as that of a router in front of it, or a name that resolves
+    only elsewhere, leaves no choice but to listen on all addresses: see `on_all_addresses`.
     """
-    return _listen_at(host) or _listen_everywhere()
-
-
-def on_all_addresses(listener: socket.socket) -> bool:
-    """Whether it can be reached at every address of this machine."""
-    return listener.getsockname()[0] in ("0.0.0.0", "::")
-
-
-def _listen_at(host: str) -> socket.socket | None:
-    """None: this machine does not have the address."""
     try:
         candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:  # a name that resolves only elsewhere
-        return None
+    except OSError:
+        candidates = []
     for family, _, _, _, address in candidates:
         try:
             return socket.create_server(address, family=family, backlog=_BACKLOG)
         except OSError as error:
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
-    return None
-
-
-def _listen_everywhere() -> socket.socket:
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     return socket.create_server(("", 0), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+
+
+def on_all_addresses(listener: socket.socket) -> bool:
+    """Whether it can be reached at every address of this machine."""
+    return listener.getsockname()[0] in ("0.0.0.0", "::")
 
 
 class Dialer:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from convoy.config.json_text import parse_json
 from convoy.config.train import NoticesConfig
@@ -28,10 +28,8 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable
 DRAIN = "drain.json"
 
 
-class DrainRequest(BaseModel):
+class DrainRequest(BaseModel, frozen=True):
     """A person's request that one run of the job ends soon: `drain.json` in the job's root, from `convoy drain`."""
-
-    model_config = ConfigDict(frozen=True)
 
     run: str
     """Metaflow pathspec of the run that is to end."""

@@ -15,7 +15,7 @@ import sys
 import traceback
 from typing import NoReturn, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from convoy.gang.workers.processes import adopt_orphans, kill_below, set_name, signal_at_end_of_parent
 
@@ -28,22 +28,16 @@ MOST_BYTES = 65_536
 MOST_FILES = 3
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ForkRequest(_Message):
+class ForkRequest(BaseModel, frozen=True):
     """Start a worker."""
 
     worker: int
     """Number of the request; the reports about this worker carry it."""
-    name: str
-    """What tools that list processes show."""
-    environment: dict[str, str]
-    """Added to the worker's."""
+    rank: int
+    local_rank: int
 
 
-class Report(_Message):
+class Report(BaseModel, frozen=True):
     """What became of a request; without one: everything is imported."""
 
     worker: int | None = None
@@ -204,10 +198,10 @@ class _ForkServer:
         if os.getppid() != self._pid:  # it ended before the kernel knew that this process ends with it
             os._exit(1)
         os.setsid()
-        set_name(request.name)
+        set_name(f"convoy rank {request.rank}")
         for own in (self._channel, self._child_ended, self._wakeup):
             own.close()
-        os.environ.update(request.environment)
+        os.environ["LOCAL_RANK"] = str(request.local_rank)
         gc.enable()
 
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,16 +72,17 @@ class Prefork:
         self.take_in()
         worker = Worker(assignment.place.rank, log, Path(assignment.reason_path), self.take_in)
         log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "wb") as output, _in_memory(assignment.model_dump_json().encode()) as task:
+        with open(log, "wb") as output, open(os.memfd_create("assignment"), "w+b") as task:
+            task.write(assignment.model_dump_json().encode())
+            task.seek(0)
             if self._process is None:
                 worker.reported_code, worker.fate, self._has_news = 1, self._broken, True
                 return worker
             self._requests += 1
             self._open[self._requests] = worker
-            name, listener = f"convoy rank {worker.rank}", assignment.listen_fd
-            environment = {"LOCAL_RANK": str(assignment.place.local_rank)}
-            request = ForkRequest(worker=self._requests, name=name, environment=environment)
-            files = [task, output.fileno(), *(() if listener is None else (listener,))]
+            place, listener = assignment.place, assignment.listen_fd
+            request = ForkRequest(worker=self._requests, rank=place.rank, local_rank=place.local_rank)
+            files = [task.fileno(), output.fileno(), *(() if listener is None else (listener,))]
             try:
                 socket.send_fds(self._process.channel, [request.model_dump_json().encode()], files)
             except (BrokenPipeError, ConnectionResetError):
@@ -221,16 +222,3 @@ class Prefork:
             worker.reported_code = 1 if fate and worker.reported_pid is None else -signal.SIGKILL
             worker.fate = fate
         self._open.clear()
-
-
-@contextlib.contextmanager
-def _in_memory(data: bytes) -> Iterator[int]:
-    """A file that holds the data, to be read from its start."""
-    file = os.memfd_create("assignment", os.MFD_CLOEXEC)
-    try:
-        with open(file, "wb", closefd=False) as stream:
-            stream.write(data)
-        os.lseek(file, 0, os.SEEK_SET)
-        yield file
-    finally:
-        os.close(file)
