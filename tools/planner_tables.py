@@ -22,7 +22,7 @@ from convoy.display.page import Chart
 from convoy.display.terminal import show
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.plan import plan
-from convoy.planner.step.break_even import Sending, break_even_tokens, replicated, sharded
+from convoy.planner.step.break_even import TrafficPerParameter, break_even_tokens, replicated, sharded
 from convoy.planner.step.calibration import Constants, Prior, chip_of, prior, shipped
 from convoy.planner.step.hardware import hardware
 from convoy.planner.validation.fit import fit, percent_errors
@@ -155,7 +155,7 @@ def break_even() -> str:
     calibration = shipped()
     share = calibration.constants.between_efficiency
     ways = {
-        "fsdp, machines without number": Sending(2, 1),
+        "fsdp, machines without number": TrafficPerParameter(2, 1),
         "fsdp, 4 machines": sharded(4),
         "the same, reduced once a step of 4 passes": sharded(4, passes=4, reduce_every_pass=False),
         "hsdp over single machines, 4 of them, 4 passes": replicated(4, passes=4),

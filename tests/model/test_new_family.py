@@ -28,7 +28,7 @@ from convoy.model.hf_config import read_hf_config
 from convoy.model.hf_format import Fixed
 from convoy.model.init import initialise, load_full_weights, parameter_names
 from convoy.model.transformer import Transformer, make_norm
-from convoy.planner.memory.gpu import memory
+from convoy.planner.memory.rank import memory
 from convoy.planner.step.communication import communication
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Workload

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from convoy.cli.main import main
 from convoy.config.errors import ConfigError
-from convoy.planner.memory.gpu import memory
+from convoy.planner.memory.rank import memory
 from convoy.planner.step.calibration import shipped
 from convoy.planner.step.step_time import step_time, tokens_per_second
 from convoy.planner.validation.published import MeasuredRun, memory_of, read_measured

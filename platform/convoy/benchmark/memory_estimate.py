@@ -15,7 +15,7 @@ from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, embedding_parameter_count, parameter_count
-from convoy.planner.memory.gpu import peak
+from convoy.planner.memory.rank import peak
 from convoy.planner.step.fsdp_units import WIDTH, stages
 from convoy.planner.workload import UNNAMED, Machine, Workload
 

@@ -11,8 +11,8 @@ from convoy.model.counts import parameter_count
 from convoy.planner.cost.assumptions import of_course, of_label, of_step
 from convoy.planner.cost.campaign import Course, planned_budget, planned_saves, planned_stop
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.gpu import Memory, MemoryFit, least_nodes, memory, memory_fit_of
 from convoy.planner.memory.host import HostMemory, host_memory
+from convoy.planner.memory.rank import Memory, MemoryFit, least_nodes, memory, memory_fit_of
 from convoy.planner.plan_schema import Missing, Part, Plan
 from convoy.planner.search.advice import Judged, changes, limits
 from convoy.planner.step.break_even import break_even

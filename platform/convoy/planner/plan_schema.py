@@ -12,8 +12,8 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.planner.config_keys import Keys
 from convoy.planner.cost.budget import Budget, MarketPlan
 from convoy.planner.cost.campaign import Saves, Stop
-from convoy.planner.memory.gpu import Memory
 from convoy.planner.memory.host import HostMemory
+from convoy.planner.memory.rank import Memory
 from convoy.planner.step.break_even import BreakEven
 from convoy.planner.step.step_time import Step
 from convoy.planner.workload import Batch, Machines

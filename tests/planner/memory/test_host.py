@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.model.counts import parameter_count
-from convoy.planner.memory.gpu import memory
 from convoy.planner.memory.host import host_memory
+from convoy.planner.memory.rank import memory
 from tests.planner.grid import GIB, GPT, P4D, workload
 
 HOST = replace(P4D, gpu="cpu", ranks=2, memory_bytes=32 * GIB, host_bytes=64 * GIB)

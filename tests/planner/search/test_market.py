@@ -18,7 +18,7 @@ from convoy.display.page import Page, Text
 from convoy.launch.checks.compatibility import world
 from convoy.planner.config_keys import key_words
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.gpu import memory
+from convoy.planner.memory.rank import memory
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan

@@ -3,7 +3,13 @@
 import pytest
 
 from convoy.model.counts import parameter_count
-from convoy.planner.step.break_even import Sending, break_even_tokens, replicated, sending, sharded
+from convoy.planner.step.break_even import (
+    TrafficPerParameter,
+    break_even_tokens,
+    replicated,
+    sharded,
+    traffic_per_parameter,
+)
 from convoy.planner.step.traffic import traffic
 from convoy.planner.workload import Workload
 from tests.planner.workloads import GPT_7B, workload
@@ -12,7 +18,7 @@ P4D, P5 = (50e9, 187e12), (400e9, 445e12)
 """Bytes per second into a machine, and FLOP/s of one of its GPUs."""
 
 
-FSDP = Sending(2, 1)
+FSDP = TrafficPerParameter(2, 1)
 """Over machines without number."""
 
 
@@ -49,7 +55,7 @@ def test_what_is_sent_by_how_parameters_and_gradients_are_kept() -> None:
 )
 def test_it_is_what_the_blocks_of_a_model_send_between_machines(nodes: int, parallel: dict[str, object]) -> None:
     job = workload(nodes, model=GPT_7B, parallel=parallel, micro_batch=1, global_batch=2 * 64 * 8)
-    assert sending(job).bytes_per_parameter() == pytest.approx(between(job), rel=1e-3)
+    assert traffic_per_parameter(job).bytes_per_parameter() == pytest.approx(between(job), rel=1e-3)
 
 
 def between(job: Workload) -> float:

@@ -8,7 +8,7 @@ import pytest
 import convoy.planner
 from convoy.config.errors import ConfigError
 from convoy.model.counts import parameter_count
-from convoy.planner.memory.gpu import RELIABLE_SHARE, memory
+from convoy.planner.memory.rank import RELIABLE_SHARE, memory
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.published import MeasuredRun, blocks_that_fit, memory_of, published, read_measured
 from tests.planner.workloads import LLAMA_8B, P5, workload

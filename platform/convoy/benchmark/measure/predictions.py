@@ -17,7 +17,7 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.gang.task import Place
 from convoy.model.counts import saved_bytes
-from convoy.planner.memory.gpu import peak
+from convoy.planner.memory.rank import peak
 from convoy.planner.step.calibration import shipped, shipped_for
 from convoy.planner.step.step_time import step_time, unmodelled
 from convoy.planner.workload import machine_of

@@ -7,7 +7,7 @@ from convoy.display.formatting import gib, whole_usd
 from convoy.display.page import Block, Callout, Column, Heading, Page, Text, Tone, Value, Values, columns
 from convoy.planner.config_keys import key_words
 from convoy.planner.cost.budget import MarketPlan, SpotPlan
-from convoy.planner.memory.gpu import shortage
+from convoy.planner.memory.rank import shortage
 from convoy.planner.pages import sections
 from convoy.planner.pages.sections import MARKETS
 from convoy.planner.plan_schema import Change, Plan

@@ -8,8 +8,8 @@ from convoy.display.page import Block, Column, Heading, Table, Text, columns
 from convoy.planner.cost.budget import Budget, MarketPlan, SpotPlan
 from convoy.planner.cost.campaign import Saves
 from convoy.planner.cost.cost import Cost
-from convoy.planner.memory.gpu import Memory
 from convoy.planner.memory.host import HostMemory
+from convoy.planner.memory.rank import Memory
 from convoy.planner.step.step_time import PART_NAMES, Step
 
 MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}

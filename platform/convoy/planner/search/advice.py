@@ -8,7 +8,7 @@ from convoy.config.run import RunConfig
 from convoy.planner.config_keys import Keys, with_keys
 from convoy.planner.cost.campaign import Course
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.gpu import Memory, MemoryFit, memory_fit, shortage
+from convoy.planner.memory.rank import Memory, MemoryFit, memory_fit, shortage
 from convoy.planner.plan_schema import Change, Limit
 from convoy.planner.step.break_even import BreakEven
 from convoy.planner.step.calibration import Calibration
@@ -44,7 +44,7 @@ class Judged(NamedTuple):
     calibration: Calibration
     measurements: Measurements
     least_nodes: int | None
-    """As `gpu.least_nodes`, where there is not enough room."""
+    """As `rank.least_nodes`, where there is not enough room."""
 
 
 def limits(judged: Judged, even: BreakEven | None) -> tuple[Limit, ...]:

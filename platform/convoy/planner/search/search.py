@@ -9,7 +9,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import SAVED_BYTES, parameter_count
-from convoy.planner.memory.gpu import RELIABLE_SHARE, Memory, fixed, peak
+from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, fixed, peak
 from convoy.planner.memory.tally import Part
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.fsdp_units import WIDTH
@@ -87,7 +87,7 @@ class Search:
         return ways
 
     def memory(self, job: Workload) -> Memory:
-        """As `gpu.memory`."""
+        """As `rank.memory`."""
         key = (job.parallel, job.shards, job.sequences_per_pass, job.passes > 1, job.train.activation_checkpointing)
         if key not in self._peaks:
             self._peaks[key] = peak(job, fused=self._task.fused)

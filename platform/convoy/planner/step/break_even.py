@@ -31,7 +31,7 @@ class BreakEven:
 
 
 @dataclass(frozen=True)
-class Sending:
+class TrafficPerParameter:
     """What enters a machine in a pass: parameters that are gathered and gradients that are scattered, as shares of the
     whole model."""
 
@@ -42,23 +42,25 @@ class Sending:
     def bytes_per_parameter(self, param_dtype: str = "bf16", reduce_dtype: str = "fp32") -> float:
         return self.gathers * WIDTH[param_dtype] + self.scatters * WIDTH[reduce_dtype]
 
-    def __add__(self, other: "Sending") -> "Sending":
-        return Sending(self.gathers + other.gathers, self.scatters + other.scatters)
+    def __add__(self, other: "TrafficPerParameter") -> "TrafficPerParameter":
+        return TrafficPerParameter(self.gathers + other.gathers, self.scatters + other.scatters)
 
 
-def sharded(machines: int, passes: int = 1, reshard: bool = True, reduce_every_pass: bool = True) -> Sending:
+def sharded(
+    machines: int, passes: int = 1, reshard: bool = True, reduce_every_pass: bool = True
+) -> TrafficPerParameter:
     """FSDP over the ranks of so many machines: gathered for forward and, where it was freed since, for backward. Of
     each message a machine has its own part already."""
     lacking = (machines - 1) / machines
-    return Sending(lacking * (2 if reshard else 1), lacking * (1 if reduce_every_pass else 1 / passes))
+    return TrafficPerParameter(lacking * (2 if reshard else 1), lacking * (1 if reduce_every_pass else 1 / passes))
 
 
-def replicated(copies: int, passes: int = 1, machines: int = 1) -> Sending:
+def replicated(copies: int, passes: int = 1, machines: int = 1) -> TrafficPerParameter:
     """HSDP or DDP: gradients alone, all-reduced once a step over copies that so many machines hold together."""
-    return Sending(0, 2 / passes * (copies - 1) / copies / machines)
+    return TrafficPerParameter(0, 2 / passes * (copies - 1) / copies / machines)
 
 
-def sending(job: Workload) -> Sending:
+def traffic_per_parameter(job: Workload) -> TrafficPerParameter:
     """Any strategy but a pipeline, whose stages send activations."""
     machines = max(1, job.sharing // job.machine.ranks)
     parallel, passes = job.parallel, job.passes
@@ -88,7 +90,7 @@ def break_even(job: Workload, calibration: Calibration) -> BreakEven:
     if parallel.pipeline > 1:
         raise ValueError("pipeline: what a pass sends does not grow with the parameters")
     machine = hardware(job.machine, job.train.param_dtype, job.ranks)
-    size = sending(job).bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
+    size = traffic_per_parameter(job).bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
     again = FORWARD_FLOPS_PER_PARAMETER * work(job, Kernels()).again.matmul
     rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor
     between = machine.between_bytes_per_second * constants.between_efficiency

@@ -22,7 +22,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
-from convoy.planner.memory.gpu import RELIABLE_SHARE, Memory, memory
+from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, memory
 from convoy.planner.step.hardware import Hardware, limited
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.sources import Limits, describe_kernels, describe_limits, kernels_of, limits_of

@@ -1,4 +1,4 @@
-"""Memory that a job needs on each GPU, part by part at the peak of a step, and on how many machines it has room.
+"""Memory that a job needs on each rank, part by part at the peak of a step, and on how many machines it has room.
 
 Weights, gradients, activations and buffers are those of tensors, followed through a step (`replay.py`). What CUDA, NCCL
 and the allocator take on top are the constants here. Derivation and checks: docs/explanation/memory.md.

@@ -15,7 +15,7 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
-from convoy.planner.memory.gpu import Memory, least_nodes, memory, memory_fit
+from convoy.planner.memory.rank import Memory, least_nodes, memory, memory_fit
 from convoy.planner.memory.replay import replay
 from convoy.planner.memory.tally import PARTS, Tally
 from convoy.planner.step.fsdp_units import stages
