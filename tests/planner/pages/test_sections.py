@@ -46,18 +46,17 @@ SPAN = "Spot costs 66 % less than on demand: from 0 % less (dearest zone) to 69 
 
 
 @pytest.mark.parametrize(
-    ("savings", "bad_day", "told"),
+    ("savings", "told"),
     [
-        ((-0.002, 0.66, 0.69), -0.22, f"{SPAN} Were every day a bad one: 22 % more, in the dearest zone."),
-        ((-0.002, 0.66, 0.69), None, SPAN),
-        ((-0.3, -0.1, 0.2), None, "Spot costs 10 % more than on demand: from 30 % more (dearest zone) to"),
+        ((-0.002, 0.66, 0.69), SPAN),
+        ((-0.3, -0.1, 0.2), "Spot costs 10 % more than on demand: from 30 % more (dearest zone) to"),
     ],
 )
-def test_what_spot_saves_is_a_sentence(savings: tuple[float, float, float], bad_day: float | None, told: str) -> None:
+def test_what_spot_saves_is_a_sentence(savings: tuple[float, float, float], told: str) -> None:
     plan = planned(instance_type="p4d.24xlarge", market="spot")
     assert plan.budget is not None
     assert plan.budget.spot is not None
-    spot = replace(plan.budget.spot, savings=savings, bad_day_savings=bad_day)
+    spot = replace(plan.budget.spot, savings=savings)
     budget = replace(plan.budget, spot=spot)
     (line,) = (line for line in lines(plan.model_copy(update={"budget": budget})) if line.startswith("Spot"))
     assert line.startswith(told)

@@ -19,7 +19,6 @@ from convoy.launch.checks.compatibility import world
 from convoy.planner.config_keys import key_words
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.rank import memory
-from convoy.planner.pages.plan import plan_page
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan
 from convoy.planner.search.market import MARKETS, Base, search
@@ -138,22 +137,6 @@ def test_where_training_would_hardly_ever_end_on_spot_other_markets_are_found() 
     assert (unfit.instance_type, unfit.nodes, unfit.market) == ("p4d.24xlarge", 64, "spot")
     assert "it would hardly ever end" in unfit.why
     assert f"64 × p4d.24xlarge (spot): {unfit.why}." in lines(search_page(told))
-
-
-def test_a_bad_day_without_an_end_is_no_reason_to_leave_out_spot() -> None:
-    """It is told on the plan's page, whose markets are those of the search."""
-    wait = Measurements(replacement_seconds=1e5)
-    told = search(preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), measurements=wait)
-    assert {row.market for row in told.found} == set(MARKETS)
-    spot = next(row for row in told.found if row.market == "spot")
-    found = plan(preset("llama-13b-p5", f"{KUBERNETES} {key_words(spot.keys)}"), measurements=wait)
-    budget = found.budget
-    assert budget is not None
-    assert budget.spot is not None
-    assert budget.spot.bad_day_seconds is None
-    assert "it would hardly ever end" in budget.spot.bad_day_endless
-    assert f"Spot, were every day a bad one: {budget.spot.bad_day_endless}." in lines(plan_page(found))
-    assert budget.spot.seconds / 3600 == pytest.approx(spot.hours)
 
 
 CONTRACT = (

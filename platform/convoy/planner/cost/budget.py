@@ -6,7 +6,7 @@ from decimal import Decimal
 from convoy.catalog.prices import SHIPPED, Market, Price, PriceBook
 from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
 from convoy.planner.cost.failures import Failures, Restart, Saving
-from convoy.planner.cost.spot import Campaign, campaigns, expected_campaign
+from convoy.planner.cost.spot import Campaign, expected_campaign
 
 STEADY: tuple[Market, ...] = ("on_demand", "capacity_block")
 """Markets whose machines nobody takes away."""
@@ -46,18 +46,12 @@ class SpotPlan(MarketPlan):
 
     shortest_seconds: float
     """At the lower end of the interruption rates."""
-    bad_day_seconds: float | None
-    """Were every day a bad one; null: that is no worse, or it would hardly ever end."""
-    bad_day_endless: str = ""
-    """Why there would be no end to it."""
     least_usd: float | None
     """In the cheapest zone, at the lower end."""
     most_usd: float | None
     """In the dearest zone, at the upper end."""
-    bad_day_usd: float | None
     savings: tuple[float, float, float] | None
     """Share of the cost on demand: at least, expected, at most; below 0: more is spent. Null: a price is not known."""
-    bad_day_savings: float | None
 
 
 @dataclass(frozen=True)
@@ -131,27 +125,22 @@ def _spot(
     stored: StoredCheckpoints | None,
     on_demand: Cost | None,
 ) -> SpotPlan:
-    band, price = campaigns(work, interval, failures, saving, restart), rented.price("spot")
-    expected = _plan(rented, "spot", band.often, stored)
-    cheapest = dearest = bad_day = savings = bad_day_savings = None
+    rare, often = (
+        expected_campaign(work, rate, interval, failures, saving, restart) for rate in (failures.rare, failures.often)
+    )
+    expected, price = _plan(rented, "spot", often, stored), rented.price("spot")
+    cheapest = dearest = savings = None
     if price is not None:
-        cheapest = _cost(rented, band.rare, price, stored, price.low_usd_per_hour)
-        dearest = _cost(rented, band.often, price, stored, price.high_usd_per_hour)
-        if band.bad_day is not None:
-            bad_day = _cost(rented, band.bad_day, price, stored, price.high_usd_per_hour)
+        cheapest = _cost(rented, rare, price, stored, price.low_usd_per_hour)
+        dearest = _cost(rented, often, price, stored, price.high_usd_per_hour)
     if on_demand and cheapest and dearest and expected.cost:
         savings = _saved(dearest, on_demand), _saved(expected.cost, on_demand), _saved(cheapest, on_demand)
-        bad_day_savings = _saved(bad_day, on_demand) if bad_day else None
     return SpotPlan(
         **vars(expected),
-        shortest_seconds=band.rare.seconds,
-        bad_day_seconds=band.bad_day.seconds if band.bad_day else None,
-        bad_day_endless=band.endless,
+        shortest_seconds=rare.seconds,
         least_usd=cheapest.usd if cheapest else None,
         most_usd=dearest.usd if dearest else None,
-        bad_day_usd=bad_day.usd if bad_day else None,
         savings=savings,
-        bad_day_savings=bad_day_savings,
     )
 
 

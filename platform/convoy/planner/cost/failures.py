@@ -57,9 +57,6 @@ ANNOUNCED = Assumed(_CAMPAIGN.announced_share, date(2026, 11, 23), _CONFIG)
 NOTICE_SECONDS = Assumed(_CAMPAIGN.notice_seconds, date(2026, 11, 23), f"{_CONFIG}: EC2's two minutes")
 """From a spot notice until the machine goes."""
 
-BAD_DAY_SECONDS = Assumed(3 * 3600.0, date(2026, 11, 23), f"{_CONFIG}: bad_day_hours")
-"""Mean time between interruptions of a gang on a bad day."""
-
 
 class Rate(NamedTuple):
     """How often a gang is interrupted."""

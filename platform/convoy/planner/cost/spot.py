@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from convoy.planner.cost.failures import BAD_DAY_SECONDS, Failures, Rate, Restart, Saving
+from convoy.planner.cost.failures import Failures, Rate, Restart, Saving
 from convoy.stats.interruptions import InterruptionKind, long_run
 
 LEAST_PRODUCTIVE = 1e-4
@@ -50,18 +50,6 @@ class Campaign:
     def overhead(self) -> float:
         """All other time over the productive time."""
         return self.seconds / self.productive - 1
-
-
-@dataclass(frozen=True)
-class Campaigns:
-    """The same training over the band of how often machines are taken away, and as if every day were a bad one."""
-
-    rare: Campaign
-    often: Campaign
-    bad_day: Campaign | None
-    """None: machines are taken away as often as that anyway, or it would hardly ever end."""
-    endless: str = ""
-    """Why it would hardly ever end on bad days."""
 
 
 def expected_campaign(
@@ -111,27 +99,3 @@ def _drained(
     writing = min(1.0, saving.durable_seconds / (interval + saving.stall_seconds))
     seconds = write * (1 - writing * (1 - in_time)) + writing * in_time * min(write, spare) / 2
     return InterruptionKind(used, True, (seconds, *after[1:]), exposed)
-
-
-def campaigns(
-    work_seconds: float,
-    interval: float,
-    failures: Failures,
-    saving: Saving,
-    restart: Restart,
-    bad_day_seconds: float = BAD_DAY_SECONDS.value,
-) -> Campaigns:
-    """Over the band, with the interval that was chosen before anybody knew which it would be. bad_day_seconds: mean
-    time until a machine is taken away on a bad day, as if every day were one. Raises as `expected_campaign` within the
-    band."""
-
-    def expected(rate: Rate) -> Campaign:
-        return expected_campaign(work_seconds, rate, interval, failures, saving, restart)
-
-    rare, often, bad = expected(failures.rare), expected(failures.often), failures.every(bad_day_seconds)
-    if bad.mtbf_seconds >= failures.often.mtbf_seconds:
-        return Campaigns(rare, often, None)
-    try:
-        return Campaigns(rare, often, expected(bad))
-    except ValueError as error:
-        return Campaigns(rare, often, None, str(error))

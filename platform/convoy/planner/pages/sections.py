@@ -103,20 +103,12 @@ def time_and_cost(budget: Budget, region: str, proviso: str) -> list[Block]:
     if not any(each.cost for each in markets) and (hint := no_such_region(region)):
         blocks.append(Text(f"cluster.region = {region}: {hint}"))
     if spot is not None and spot.savings is not None:
-        blocks.append(Text(_savings(spot.savings, spot.bad_day_savings)))
-    if spot is not None and spot.bad_day_endless:
-        blocks.append(Text(f"Spot, were every day a bad one: {spot.bad_day_endless}."))
+        least, expected, most = map(_cheaper, spot.savings)
+        span = f"from {least} (dearest zone) to {most} (cheapest zone)"
+        blocks.append(Text(f"Spot costs {expected} than on demand: {span}."))
     if budget.why_no_spot:
         blocks.append(Text(f"Spot: {budget.why_no_spot}.", quiet=True))
     return blocks
-
-
-def _savings(shares: tuple[float, float, float], bad_day: float | None) -> str:
-    least, expected, most = (_cheaper(share) for share in shares)
-    text = f"Spot costs {expected} than on demand: from {least} (dearest zone) to {most} (cheapest zone)."
-    if bad_day is None:
-        return text
-    return f"{text} Were every day a bad one: {_cheaper(bad_day)}, in the dearest zone."
 
 
 def _cheaper(savings: float) -> str:
