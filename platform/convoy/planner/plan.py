@@ -9,7 +9,8 @@ from convoy.config.train import ParamDtype
 from convoy.display.formatting import gib
 from convoy.model.counts import parameter_count
 from convoy.planner.cost.assumptions import of_course, of_label, of_step
-from convoy.planner.cost.campaign import Course, planned_budget, planned_saves, planned_stop
+from convoy.planner.cost.budget import planned_budget
+from convoy.planner.cost.campaign import Course, planned_saves, planned_stop
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.host import HostMemory, host_memory
 from convoy.planner.memory.rank import Memory, MemoryFit, least_nodes, memory, memory_fit_of

@@ -1,17 +1,13 @@
 """Time and cost until so many tokens are trained, in each market."""
 
-from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from convoy.catalog.prices import PriceBook, own_prices
-from convoy.config.cluster import PriceConfig
-from convoy.planner.cost.budget import Budget, Rented, budget
-from convoy.planner.cost.cost import StoredCheckpoints
+from convoy.planner.cost.budget import Budget, planned_budget, spot_plan
+from convoy.planner.cost.campaign import Course
 from convoy.planner.cost.failures import (
     Failures,
     Restart,
@@ -20,27 +16,33 @@ from convoy.planner.cost.failures import (
     assumed_saving,
     best_save_interval,
     drain,
-    never_taken,
     on_spot,
 )
 from convoy.planner.cost.spot import expected_campaign
+from convoy.planner.measurements import Measurements
 from tests.campaign import examples
+from tests.planner.search.test_market import workload
+from tests.planner.test_plan import preset
 
 pytestmark = pytest.mark.campaign
 
-P4D, EAST, DAY = "p4d.24xlarge", "us-east-1", 86400.0
-RENTED = Rented(P4D, 4, EAST)
-SAVING, RESTART = Saving(0.7, 25.0), Restart(25.0, 600.0)
+P4D, DAY = "p4d.24xlarge", 86400.0
 
 
-def a_budget(rented: Rented = RENTED, **changed: Any) -> Budget:
-    """30 days of work at 100,000 tokens a second."""
-    facts: dict[str, Any] = {
-        "tokens": 30 * DAY * 1e5, "tokens_per_second": 1e5, "rented": rented, "interval": 3000.0,
-        "steady": never_taken(rented.instance, rented.nodes), "spot": on_spot(rented.instance, rented.nodes),
-        "saving": SAVING, "restart": RESTART,
-    }  # fmt: skip
-    return budget(**(facts | changed))
+def a_course(words: str = "", **measured: Any) -> Course:
+    """30 days of work on 4 p4d in us-east-1, saved every 3,000 s."""
+    config = preset("gpt-7b-p4d", f"train.steps=864 checkpoint.every_steps=1 root=/fsx {words}")
+    given = {"saving": Saving(0.7, 25.0), "restart": Restart(25.0, 600.0), **measured}
+    return Course(config, workload(config), 3000.0, Measurements(**given))
+
+
+def a_budget(words: str = "", **measured: Any) -> Budget:
+    return planned_budget(a_course(words, **measured))
+
+
+def own_price(market: str) -> str:
+    price = '{usd_per_hour: 5.0, date: 2026-01-01, source: "our contract"}'
+    return f"cluster.market={market} 'cluster.price={price}'"
 
 
 def test_time_and_cost_on_demand() -> None:
@@ -57,33 +59,29 @@ def test_time_and_cost_on_demand() -> None:
 
 
 def test_savings_reach_over_zones_and_the_band() -> None:
-    """Zones from 6.53 to 13.99 USD an hour beside 21.9576 on demand."""
+    """Zones from 6.53 to 13.99 USD an hour, compared with 21.9576 on demand."""
     spot = a_budget().spot
     assert spot is not None
-    assert spot.savings is not None
     assert spot.savings == pytest.approx((1 - 13.99 / 21.9576, 1 - 9.9 / 21.9576, 1 - 6.53 / 21.9576), abs=0.002)
     assert spot.shortest_seconds < spot.seconds
 
 
 def test_a_price_of_one_s_own_is_that_of_its_market() -> None:
-    told = PriceConfig(usd_per_hour=5.0, date=date(2026, 1, 1), source="our contract")
-    rented = replace(RENTED, prices=PriceBook(own=own_prices(told, P4D, "spot", EAST)))
-    spot = a_budget(rented).spot
+    spot = a_budget(own_price("spot")).spot
     assert spot is not None
     assert spot.cost is not None
     assert (spot.cost.usd_per_hour, spot.cost.source) == (5.0, "our contract")
     assert spot.most_usd == spot.cost.usd
-    on_demand = a_budget(replace(RENTED, prices=PriceBook(own=own_prices(told, P4D, "on_demand", EAST)))).steady[0]
+    on_demand = a_budget(own_price("on_demand")).steady[0]
     assert on_demand.cost is not None
     assert on_demand.cost.usd_per_hour == 5.0
 
 
 def test_an_unknown_price_has_no_cost_and_says_why() -> None:
-    found = a_budget()
-    block = found.steady[1]
+    block = a_budget().steady[1]
     assert (block.market, block.cost) == ("capacity_block", None)
     assert block.why == "no capacity block price of p4d.24xlarge in us-east-1 is known"
-    far = a_budget(replace(RENTED, region="af-south-1"))
+    far = a_budget("cluster.region=af-south-1")
     assert [offer.cost for offer in far.steady] == [None, None]
     assert far.spot is not None
     assert (far.spot.cost, far.spot.savings) == (None, None)
@@ -92,23 +90,20 @@ def test_an_unknown_price_has_no_cost_and_says_why() -> None:
 
 
 def test_without_a_price_on_demand_spot_saves_nothing_that_is_known() -> None:
-    told = PriceConfig(usd_per_hour=5.0, date=date(2026, 1, 1))
-    far = replace(RENTED, region="af-south-1", prices=PriceBook(own=own_prices(told, P4D, "spot", "af-south-1")))
-    spot = a_budget(far).spot
+    spot = a_budget(f"cluster.region=af-south-1 {own_price('spot')}").spot
     assert spot is not None
     assert spot.cost is not None
     assert spot.savings is None
 
 
-def test_where_nobody_knows_how_often_machines_are_taken_there_is_no_forecast() -> None:
-    found = a_budget(Rented("g5.48xlarge", 2, EAST))
+def test_without_an_interruption_rate_there_is_no_forecast_for_spot() -> None:
+    found = a_budget("cluster.instance_type=g5.48xlarge")
     assert (found.spot, found.why_no_spot) == (None, "how often g5.48xlarge is taken away is not known")
     assert found.steady[0].cost is not None
 
 
 def test_where_training_on_spot_would_hardly_ever_end_it_costs_what_it_does_elsewhere() -> None:
-    endless = Failures(4, 0.9, 0.99, faults_seconds=1e7)
-    found = a_budget(spot=endless, restart=Restart(25.0, 1e7))
+    found = a_budget(replacement_seconds=4e7)
     assert found.spot is None
     assert "it would hardly ever end" in found.why_no_spot
     assert [offer.market for offer in found.steady] == ["on_demand", "capacity_block"]
@@ -117,7 +112,7 @@ def test_where_training_on_spot_would_hardly_ever_end_it_costs_what_it_does_else
 
 def test_a_capacity_block_is_bought_where_there_is_one() -> None:
     """31 days of which the last is not used whole, at 39.33 USD."""
-    block = a_budget(Rented("p5.48xlarge", 4, EAST)).steady[1]
+    block = a_budget("cluster.instance_type=p5.48xlarge").steady[1]
     assert block.cost is not None
     assert block.cost.usd == pytest.approx(31 * 24 * 4 * 39.33, abs=0.01)
     assert block.cost.machines["unused"] > 0
@@ -145,12 +140,10 @@ def test_more_bandwidth_is_never_slower(state: float, nodes: int, rate: float, m
 @given(st.floats(0.0, 0.4), st.floats(0.0, 0.2), st.floats(0.1, 0.4))
 @examples(50)
 def test_who_is_taken_away_more_often_never_pays_less(low: float, wider: float, more: float) -> None:
-    stored = StoredCheckpoints("s3://bucket", EAST, 80e9, 32, checkpoints=3)
+    course = a_course("root=s3://bucket")
 
     def usd(shift: float) -> list[float]:
-        told = Failures(4, low + shift, low + wider + shift, faults_seconds=1e7)
-        spot = a_budget(spot=told, stored=stored).spot
-        assert spot is not None
+        spot = spot_plan(course, Failures(4, low + shift, low + wider + shift, faults_seconds=1e7), None)
         assert spot.cost is not None
         return [usd for usd in (spot.least_usd, spot.cost.usd, spot.most_usd) if usd is not None]
 

@@ -72,7 +72,7 @@ def of_course(course: Course) -> Iterator[str]:
     wait = REPLACEMENT_SECONDS
     if measurements.replacement_seconds is None and course.restart.wait_seconds == wait.value:
         yield f"another machine is there {formatting.duration(wait.value)} after one is gone{_from(wait)}"
-    yield from _of_failures(course.rented.instance, course.steady.faults_seconds != float("inf"), measurements)
+    yield from _of_failures(course.instance, course.steady.faults_seconds != float("inf"), measurements)
 
 
 def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Iterator[str]:

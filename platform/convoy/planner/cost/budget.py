@@ -3,26 +3,14 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from convoy.catalog.prices import SHIPPED, Market, Price, PriceBook
-from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
-from convoy.planner.cost.failures import Failures, Restart, Saving
-from convoy.planner.cost.spot import Campaign, expected_campaign
+from convoy.catalog.prices import Market
+from convoy.planner.cost.campaign import Course
+from convoy.planner.cost.cost import Cost
+from convoy.planner.cost.failures import Failures
+from convoy.planner.cost.spot import Campaign
 
 STEADY: tuple[Market, ...] = ("on_demand", "capacity_block")
 """Markets whose machines nobody takes away."""
-
-
-@dataclass(frozen=True)
-class Rented:
-    """Machines of one type, and what they cost where."""
-
-    instance: str
-    nodes: int
-    region: str
-    prices: PriceBook = SHIPPED
-
-    def price(self, market: Market) -> Price | None:
-        return self.prices.price(self.instance, market, self.region)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,71 +57,29 @@ class Budget:
         return (*self.steady, *([self.spot] if self.spot else []))
 
 
-def budget(
-    tokens: float,
-    tokens_per_second: float,
-    rented: Rented,
-    interval: float,
-    steady: Failures,
-    spot: Failures | None,
-    saving: Saving,
-    restart: Restart,
-    stored: StoredCheckpoints | None = None,
-) -> Budget:
-    """tokens_per_second: without saves and interruptions. interval: in every market. steady: failures of machines that
-    nobody takes away. spot: of those on spot; None: their interruption rate is not known, so there is no forecast.
-    Raises ValueError as `expected_campaign` for machines that nobody takes away; where the training would hardly ever
-    end on spot alone, that is why there is no plan on spot."""
-    work = tokens / tokens_per_second
-    undisturbed = expected_campaign(work, steady.often, interval, steady, saving, restart)
-    plans = tuple(_plan(rented, market, undisturbed, stored) for market in STEADY)
-    if spot is None:
-        return Budget(tokens, plans, None, f"how often {rented.instance} is taken away is not known")
+def planned_budget(course: Course) -> Budget:
+    """Raises ValueError where the training would hardly ever end even on machines that nobody takes away; where it
+    would hardly ever end on spot alone, that is why there is no plan on spot."""
+    instance, failures = course.instance, course.spot
+    undisturbed = course.at(course.interval, course.steady)
+    steady = tuple(_market_plan(course, market, undisturbed) for market in STEADY)
+    if failures is None:
+        return Budget(course.tokens, steady, None, f"how often {instance} is taken away is not known")
     try:
-        return Budget(tokens, plans, _spot(rented, work, interval, spot, saving, restart, stored, plans[0].cost))
+        return Budget(course.tokens, steady, spot_plan(course, failures, steady[0].cost))
     except ValueError as error:
-        return Budget(tokens, plans, None, str(error))
+        return Budget(course.tokens, steady, None, str(error))
 
 
-def _plan(rented: Rented, market: Market, campaign: Campaign, stored: StoredCheckpoints | None) -> MarketPlan:
-    price, why = rented.price(market), ""
-    if price is None:
-        why = f"no {market.replace('_', ' ')} price of {rented.instance} in {rented.region} is known"
-    return MarketPlan(
-        market=market,
-        seconds=campaign.seconds,
-        parts=campaign.parts,
-        interruptions=campaign.interruptions,
-        cost=None if price is None else _cost(rented, campaign, price, stored),
-        why=why,
-    )
-
-
-def _cost(
-    rented: Rented, campaign: Campaign, price: Price, stored: StoredCheckpoints | None, zone: float | None = None
-) -> Cost:
-    return cost(campaign, rented.nodes, price, stored, zone, stale=rented.prices.is_stale(price.date))
-
-
-def _spot(
-    rented: Rented,
-    work: float,
-    interval: float,
-    failures: Failures,
-    saving: Saving,
-    restart: Restart,
-    stored: StoredCheckpoints | None,
-    on_demand: Cost | None,
-) -> SpotPlan:
-    rare, often = (
-        expected_campaign(work, rate, interval, failures, saving, restart) for rate in (failures.rare, failures.often)
-    )
-    expected, price = _plan(rented, "spot", often, stored), rented.price("spot")
-    cheapest = dearest = savings = None
-    if price is not None:
-        cheapest = _cost(rented, rare, price, stored, price.low_usd_per_hour)
-        dearest = _cost(rented, often, price, stored, price.high_usd_per_hour)
-    if on_demand and cheapest and dearest and expected.cost:
+def spot_plan(course: Course, failures: Failures, on_demand: Cost | None) -> SpotPlan:
+    """on_demand: cost of the same there. Raises ValueError as `expected_campaign`."""
+    price = course.price("spot")
+    rare, often = (course.at(course.interval, failures, rate) for rate in (failures.rare, failures.often))
+    expected = _market_plan(course, "spot", often)
+    cheapest = course.cost(rare, price, price and price.low_usd_per_hour)
+    dearest = course.cost(often, price, price and price.high_usd_per_hour)
+    savings = None
+    if on_demand and expected.cost and cheapest and dearest:
         savings = _saved(dearest, on_demand), _saved(expected.cost, on_demand), _saved(cheapest, on_demand)
     return SpotPlan(
         **vars(expected),
@@ -141,6 +87,19 @@ def _spot(
         least_usd=cheapest.usd if cheapest else None,
         most_usd=dearest.usd if dearest else None,
         savings=savings,
+    )
+
+
+def _market_plan(course: Course, market: Market, campaign: Campaign) -> MarketPlan:
+    price = course.price(market)
+    unknown = f"no {market.replace('_', ' ')} price of {course.instance} in {course.config.cluster.region} is known"
+    return MarketPlan(
+        market=market,
+        seconds=campaign.seconds,
+        parts=campaign.parts,
+        interruptions=campaign.interruptions,
+        cost=course.cost(campaign, price),
+        why="" if price else unknown,
     )
 
 

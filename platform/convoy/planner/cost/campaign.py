@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from convoy.catalog.prices import Price
+from convoy.catalog.prices import Market, Price
 from convoy.config.run import RunConfig
 from convoy.model.counts import saved_bytes
-from convoy.planner.cost.budget import Budget, Rented, budget
 from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
 from convoy.planner.cost.failures import (
     Failures,
+    Rate,
     Restart,
     Saving,
     assumed_restart,
@@ -48,12 +48,11 @@ class Course:
         return self.config.train.steps * self.step_seconds
 
     @property
-    def rented(self) -> Rented:
+    def instance(self) -> str:
         """Raises ValueError where the machines are one's own."""
-        cluster = self.config.cluster
-        if cluster.instance_type is None:
+        if self.config.cluster.instance_type is None:
             raise ValueError("cluster.instance_type: none is named")
-        return Rented(cluster.instance_type, self.job.nodes, cluster.region, self.measurements.prices.of(cluster))
+        return self.config.cluster.instance_type
 
     @property
     def saving(self) -> Saving:
@@ -77,7 +76,7 @@ class Course:
     def steady(self) -> Failures:
         if self.config.cluster.instance_type is None:
             return Failures(self.job.nodes)
-        return never_taken(self.rented.instance, self.job.nodes)
+        return never_taken(self.instance, self.job.nodes)
 
     @property
     def spot(self) -> Failures | None:
@@ -85,7 +84,7 @@ class Course:
             return None
         rate = self.measurements.node_bytes_per_second
         last = drain(self.state_bytes, self.job.nodes, rate, self.step_seconds) if rate else None
-        return on_spot(self.rented.instance, self.job.nodes, last)
+        return on_spot(self.instance, self.job.nodes, last)
 
     @property
     def failures(self) -> Failures:
@@ -94,7 +93,7 @@ class Course:
         if self.config.cluster.market != "spot":
             return self.steady
         if (spot := self.spot) is None:
-            raise ValueError(f"spot: how often {self.rented.instance} is taken away is not known")
+            raise ValueError(f"spot: how often {self.instance} is taken away is not known")
         return spot
 
     @property
@@ -111,23 +110,28 @@ class Course:
         root, verified = self.config.root or "", checkpoint.verify
         return StoredCheckpoints(root, cluster.region, self.state_bytes, self.job.ranks, count, verified)
 
-    @property
-    def price(self) -> Price | None:
-        """The price of a machine in the market of the configuration; None: not known, or the machines are one's own."""
+    def price(self, market: Market | None = None) -> Price | None:
+        """The price of a machine in a market, by default that of the configuration; None: not known, or the machines
+        are one's own."""
         cluster = self.config.cluster
-        return None if cluster.instance_type is None else self.rented.price(cluster.market)
+        if cluster.instance_type is None:
+            return None
+        prices = self.measurements.prices.of(cluster)
+        return prices.price(cluster.instance_type, market or cluster.market, cluster.region)
 
-    def at(self, interval: float) -> Campaign:
-        """Expected in the market of the configuration. Raises as `expected_campaign`."""
-        failures = self.failures
-        return expected_campaign(self.work_seconds, failures.often, interval, failures, self.saving, self.restart)
+    def at(self, interval: float, failures: Failures | None = None, rate: Rate | None = None) -> Campaign:
+        """Expected with so many seconds of work between two saves. failures: by default those in the market of the
+        configuration. rate: one of theirs, by default the upper end. Raises as `expected_campaign`."""
+        failures = failures or self.failures
+        rate = rate or failures.often
+        return expected_campaign(self.work_seconds, rate, interval, failures, self.saving, self.restart)
 
-    def cost(self, campaign: Campaign) -> Cost | None:
-        """Cost in the market of the configuration; None: the price is not known."""
-        if (price := self.price) is None:
+    def cost(self, campaign: Campaign, price: Price | None, usd_per_hour: float | None = None) -> Cost | None:
+        """None: the price is not known. usd_per_hour: of one of the price's zones, in its place."""
+        if price is None:
             return None
         stale = self.measurements.prices.is_stale(price.date)
-        return cost(campaign, self.job.nodes, price, self.stored, stale=stale)
+        return cost(campaign, self.job.nodes, price, self.stored, usd_per_hour, stale=stale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +186,7 @@ def planned_saves(course: Course) -> Saves:
     steps = in_steps(best, course.step_seconds) if math.isfinite(best) else None
     whole = best if steps is None else min(course.work_seconds, steps * course.step_seconds)
     now, then = course.at(course.interval), course.at(whole)
-    costs = course.cost(now), course.cost(then)
+    costs = [course.cost(each, course.price()) for each in (now, then)]
     return Saves(
         state_bytes=course.state_bytes,
         stall_seconds=course.saving.stall_seconds,
@@ -196,21 +200,6 @@ def planned_saves(course: Course) -> Saves:
         best_overhead=then.overhead,
         seconds_over_best=now.seconds - then.seconds,
         usd_over_best=round(costs[0].usd - costs[1].usd, 2) if costs[0] and costs[1] else None,
-    )
-
-
-def planned_budget(course: Course) -> Budget:
-    """Raises ValueError where the training would hardly ever end even on machines that nobody takes away."""
-    return budget(
-        course.tokens,
-        course.job.tokens_per_step / course.step_seconds,
-        course.rented,
-        course.interval,
-        course.steady,
-        course.spot,
-        course.saving,
-        course.restart,
-        course.stored,
     )
 
 
@@ -231,7 +220,7 @@ def planned_stop(course: Course) -> Stop | None:
 
 def _limits(course: Course, hours: float) -> Iterator[tuple[str, float, float]]:
     """Key, limit, and what the whole training needs."""
-    limits, price = course.config.budget, course.price
+    limits, price = course.config.budget, course.price()
     if limits.max_hours is not None:
         yield "budget.max_hours", limits.max_hours, hours
     if limits.max_cost_usd is not None and price is not None:

@@ -150,7 +150,7 @@ def _whole_run(course: Course) -> tuple[float | None, float | None]:
     """Seconds and US dollars, in the market of the configuration."""
     try:
         campaign = course.at(course.interval)
-        cost = course.cost(campaign)
+        cost = course.cost(campaign, course.price())
     except ValueError:
         return None, None
     return campaign.seconds, cost.usd if cost else None

@@ -8,8 +8,8 @@ from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.model.counts import flops_per_token, mfu
 from convoy.planner.config_keys import Keys
-from convoy.planner.cost.budget import MarketPlan, SpotPlan
-from convoy.planner.cost.campaign import Course, planned_budget
+from convoy.planner.cost.budget import MarketPlan, SpotPlan, planned_budget
+from convoy.planner.cost.campaign import Course
 from convoy.planner.plan_schema import Planned
 from convoy.planner.search.search import Way
 from convoy.planner.step.hardware import hardware
@@ -102,7 +102,7 @@ def search_row(way: Way, course: Course, keys: Keys) -> SearchRow:
     bought = _bought(course)
     cost, spot = bought.cost, bought if isinstance(bought, SpotPlan) else None
     return SearchRow(
-        instance_type=course.rented.instance,
+        instance_type=course.instance,
         nodes=way.job.nodes,
         market=bought.market,
         keys=keys,
