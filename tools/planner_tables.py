@@ -11,24 +11,28 @@ import random
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from convoy.catalog.instances import instance
 from convoy.config.loader import read_run, resolve
+from convoy.config.model import TransformerConfig
+from convoy.config.parallel import ParallelConfig
+from convoy.config.train import TrainConfig
 from convoy.display.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, framed
 from convoy.display.html import draw_svg
 from convoy.display.page import Chart
 from convoy.display.terminal import show
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.plan import plan
-from convoy.planner.step.break_even import TrafficPerParameter, break_even_tokens, replicated, sharded
+from convoy.planner.step.break_even import break_even_tokens, bytes_per_parameter
 from convoy.planner.step.calibration import Constants, Prior, chip_of, prior, shipped
 from convoy.planner.step.hardware import hardware
 from convoy.planner.validation.fit import fit, percent_errors
 from convoy.planner.validation.published import MeasuredRun, published, read_measured
 from convoy.planner.validation.validate import baseline_errors, median_abs, p90_abs
-from convoy.planner.workload import rented_machine
+from convoy.planner.workload import Workload, rented_machine
 from generated import replaced
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -154,11 +158,17 @@ def break_even() -> str:
     """Markdown table: tokens of a pass that hide what is sent, with the constants that `convoy plan` uses."""
     calibration = shipped()
     share = calibration.constants.between_efficiency
+
+    def sent(**parallel: Any) -> float:
+        train = TrainConfig(global_batch=4 * 32, micro_batch=1, param_dtype="bf16")
+        machine, config = rented_machine(instance("p4d.24xlarge"), 8), ParallelConfig.model_validate(parallel)
+        return bytes_per_parameter(Workload(TransformerConfig(), 256, train, config, machine, 4))
+
     ways = {
-        "fsdp, machines without number": TrafficPerParameter(2, 1),
-        "fsdp, 4 machines": sharded(4),
-        "the same, reduced once a step of 4 passes": sharded(4, passes=4, reduce_every_pass=False),
-        "hsdp over single machines, 4 of them, 4 passes": replicated(4, passes=4),
+        "fsdp, machines without number": 8.0,
+        "fsdp, 4 machines": sent(),
+        "the same, reduced once a step of 4 passes": sent(reduce_every_pass=False),
+        "hsdp over single machines, 4 of them, 4 passes": sent(strategy="hsdp"),
     }
     lines = [
         f"| machine | network | a GPU's matmul rate | {' | '.join(ways)} |",
@@ -168,7 +178,7 @@ def break_even() -> str:
         machine = hardware(rented_machine(instance(name), 8))
         of_peak = calibration.constants.matmul_efficiency[chip_of(calibration, machine.chip)]
         network, rate = share * machine.between_bytes_per_second, of_peak * machine.flops
-        tokens = [break_even_tokens(way.bytes_per_parameter(), network, rate) for way in ways.values()]
+        tokens = [break_even_tokens(size, network, rate) for size in ways.values()]
         rates = (
             f"{network / 1e9:,.1f} GB/s ({share:.1%} of line rate) | {rate / 1e12:,.0f} TFLOP/s ({of_peak:.1%} of peak)"
         )

@@ -76,8 +76,8 @@ def spot_plan(course: Course, failures: Failures, on_demand: Cost | None) -> Spo
     price = course.price("spot")
     rare, often = (course.at(course.interval, failures, rate) for rate in (failures.rare, failures.often))
     expected = _market_plan(course, "spot", often)
-    cheapest = course.cost(rare, price, price and price.low_usd_per_hour)
-    dearest = course.cost(often, price, price and price.high_usd_per_hour)
+    cheapest = course.cost(rare, price, price.low_usd_per_hour if price else None)
+    dearest = course.cost(often, price, price.high_usd_per_hour if price else None)
     savings = None
     if on_demand and expected.cost and cheapest and dearest:
         savings = _saved(dearest, on_demand), _saved(expected.cost, on_demand), _saved(cheapest, on_demand)

@@ -16,9 +16,6 @@ from convoy.planner.workload import Workload
 FLOPS_PER_PARAMETER = 6
 """A token's operations: 2 forward, 4 backward."""
 
-FORWARD_FLOPS_PER_PARAMETER = 2
-"""Recomputation repeats a share of these."""
-
 
 @dataclass(frozen=True)
 class BreakEven:
@@ -30,42 +27,20 @@ class BreakEven:
     """What enters a machine in a pass."""
 
 
-@dataclass(frozen=True)
-class TrafficPerParameter:
-    """What enters a machine in a pass: parameters that are gathered and gradients that are scattered, as shares of the
-    whole model."""
+def bytes_per_parameter(job: Workload) -> float:
+    """What enters a machine in a pass, with any strategy but a pipeline, whose stages send activations.
 
-    gathers: float
-    scatters: float
-    """The scatter and the gather of an all-reduce are two."""
-
-    def bytes_per_parameter(self, param_dtype: str = "bf16", reduce_dtype: str = "fp32") -> float:
-        return self.gathers * WIDTH[param_dtype] + self.scatters * WIDTH[reduce_dtype]
-
-    def __add__(self, other: "TrafficPerParameter") -> "TrafficPerParameter":
-        return TrafficPerParameter(self.gathers + other.gathers, self.scatters + other.scatters)
-
-
-def sharded(
-    machines: int, passes: int = 1, reshard: bool = True, reduce_every_pass: bool = True
-) -> TrafficPerParameter:
-    """FSDP over the ranks of so many machines: gathered for forward and, where it was freed since, for backward. Of
-    each message a machine has its own part already."""
-    lacking = (machines - 1) / machines
-    return TrafficPerParameter(lacking * (2 if reshard else 1), lacking * (1 if reduce_every_pass else 1 / passes))
-
-
-def replicated(copies: int, passes: int = 1, machines: int = 1) -> TrafficPerParameter:
-    """HSDP or DDP: gradients alone, all-reduced once a step over copies that so many machines hold together."""
-    return TrafficPerParameter(0, 2 / passes * (copies - 1) / copies / machines)
-
-
-def traffic_per_parameter(job: Workload) -> TrafficPerParameter:
-    """Any strategy but a pipeline, whose stages send activations."""
+    The machines of a sharding group gather parameters for forward and, where they were freed since, for backward; of
+    each message a machine has its own part already. Replicas of what the group holds together all-reduce gradients once
+    a step, which is a scatter and a gather.
+    """
+    parallel, train, passes = job.parallel, job.train, job.passes
     machines = max(1, job.sharing // job.machine.ranks)
-    parallel, passes = job.parallel, job.passes
-    within = sharded(machines, passes, parallel.reshard_after_forward, parallel.reduce_every_pass)
-    return within + replicated(job.nodes // machines, passes, machines)
+    replicas, lacking = job.nodes // machines, (machines - 1) / machines
+    gathers = lacking * (2 if parallel.reshard_after_forward else 1)
+    scatters = lacking * (1 if parallel.reduce_every_pass else 1 / passes)
+    scatters += 2 / passes * (replicas - 1) / replicas / machines
+    return gathers * WIDTH[train.param_dtype] + scatters * WIDTH[train.reduce_dtype]
 
 
 def break_even_tokens(
@@ -90,8 +65,8 @@ def break_even(job: Workload, calibration: Calibration) -> BreakEven:
     if parallel.pipeline > 1:
         raise ValueError("pipeline: what a pass sends does not grow with the parameters")
     machine = hardware(job.machine, job.train.param_dtype, job.ranks)
-    size = traffic_per_parameter(job).bytes_per_parameter(job.train.param_dtype, job.train.reduce_dtype)
-    again = FORWARD_FLOPS_PER_PARAMETER * work(job, Kernels()).again.matmul
+    size = bytes_per_parameter(job)
+    again = 2 * work(job, Kernels()).again.matmul  # a share of forward's operations
     rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor
     between = machine.between_bytes_per_second * constants.between_efficiency
     return BreakEven(break_even_tokens(size, between, rate, FLOPS_PER_PARAMETER + again), size)

@@ -155,7 +155,7 @@ def exposed(job: Workload, machine: MeasuredMachine) -> Exposed:
     """Raises ValueError where a collective is needed that nobody measured: nothing is known of what it takes."""
     seconds = {"weights": 0.0, "gradients": 0.0, "activations": 0.0, "loss and norm": 0.0}
     for collective in communication(job):
-        seconds[collective.what] += collective.number * _line(collective, machine).seconds(collective.bytes)
+        seconds[collective.what] += collective.number * _seconds(collective, machine)
     others = seconds["activations"] + seconds["loss and norm"]
     return Exposed(seconds["weights"], seconds["gradients"], others, _moved(job))
 
@@ -167,39 +167,28 @@ def _moved(job: Workload) -> float:
     return weights * (job.passes * gathers * WIDTH[train.param_dtype] + reductions * WIDTH[train.reduce_dtype])
 
 
-def _line(collective: Collective, machine: MeasuredMachine) -> Line:
-    """The line of a collective, at its own number of ranks."""
-    gather, reduce, ranks = machine.gather, machine.reduce, collective.ranks
-    line = {"all_gather": gather, "send": gather, "reduce_scatter": reduce}.get(collective.kind, machine.all_reduce)
-    if line is not None:
-        return _handed_on(line) if collective.kind == "send" else _among(line, ranks)
-    if collective.kind == "all_reduce" and gather is not None and reduce is not None:
-        return _both(_among(gather, ranks), _among(reduce, ranks))
-    missing = {"all_gather": "all-gather", "send": "all-gather", "reduce_scatter": "reduce-scatter"}
-    name = missing.get(collective.kind, "all-reduce")
-    raise ValueError(f"{machine.device}: {collective.what} of {ranks} ranks needs a measured {name}, and there is none")
+def _seconds(collective: Collective, machine: MeasuredMachine) -> float:
+    """Of one such collective. An all-reduce that nobody measured is a reduce-scatter and a gather of its result."""
+    gather, reduce, all_reduce = machine.gather, machine.reduce, machine.all_reduce
+    if collective.kind == "all_reduce" and all_reduce is None and gather is not None and reduce is not None:
+        return _line_seconds(reduce, collective) + _line_seconds(gather, collective)
+    name, line = {
+        "all_gather": ("all-gather", gather),
+        "send": ("all-gather", gather),
+        "reduce_scatter": ("reduce-scatter", reduce),
+        "all_reduce": ("all-reduce", all_reduce),
+    }[collective.kind]
+    if line is None:
+        needed = f"{collective.what} of {collective.ranks} ranks needs a measured {name}, and there is none"
+        raise ValueError(f"{machine.device}: {needed}")
+    return _line_seconds(line, collective)
 
 
-def _among(line: Line, ranks: int) -> Line:
-    """A ring has as many hops as other ranks, and carries (n - 1) / n of a message through each link."""
-    hops = (ranks - 1) / (line.ranks - 1)
-    share = (line.ranks - 1) / line.ranks * ranks / (ranks - 1)
-    return Line(
-        latency_seconds=hops * line.latency_seconds, bytes_per_second=share * line.bytes_per_second, ranks=ranks
-    )
-
-
-def _handed_on(gather: Line) -> Line:
-    """From one rank to another: a single hop, through which all of the message passes."""
-    share, hops = (gather.ranks - 1) / gather.ranks, gather.ranks - 1
-    rate = share * gather.bytes_per_second
-    return Line(latency_seconds=gather.latency_seconds / hops, bytes_per_second=rate, ranks=2)
-
-
-def _both(gather: Line, reduce: Line) -> Line:
-    """An all-reduce is a reduce-scatter and a gather of its result. Both lines: of as many ranks."""
-    return Line(
-        latency_seconds=gather.latency_seconds + reduce.latency_seconds,
-        bytes_per_second=1 / (1 / gather.bytes_per_second + 1 / reduce.bytes_per_second),
-        ranks=gather.ranks,
-    )
+def _line_seconds(line: Line, collective: Collective) -> float:
+    """A ring has as many hops as other ranks, and carries (n - 1) / n of a message through each of its links. What one
+    rank sends to another passes a single link whole."""
+    hop_seconds = line.latency_seconds / (line.ranks - 1)
+    link_bytes_per_second = line.bytes_per_second * (line.ranks - 1) / line.ranks
+    others = 1 if collective.kind == "send" else collective.ranks - 1
+    carried = collective.bytes if collective.kind == "send" else collective.bytes * others / collective.ranks
+    return others * hop_seconds + carried / link_bytes_per_second

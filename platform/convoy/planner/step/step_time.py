@@ -80,29 +80,8 @@ class Rates:
     gap: float
 
 
-@dataclass(frozen=True)
-class Seconds:
-    """Time of some work, by what bounds it, as in `StepTime`."""
-
-    matmul: float
-    attention: float
-    memory: float
-    kernels: float
-
-    @property
-    def total(self) -> float:
-        return self.matmul + self.attention + self.memory + self.kernels
-
-    def __add__(self, other: "Seconds") -> "Seconds":
-        return Seconds(
-            self.matmul + other.matmul,
-            self.attention + other.attention,
-            self.memory + other.memory,
-            self.kernels + other.kernels,
-        )
-
-    def times(self, factor: float) -> "Seconds":
-        return Seconds(self.matmul * factor, self.attention * factor, self.memory * factor, self.kernels * factor)
+Seconds = dict[str, float]
+"""Time of some work, by what bounds it: `matmul`, `attention`, `memory` and `kernels`, as in `StepTime`."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +160,9 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     rates = _rates(counted.hardware, k, chip, kernels)
     ahead = _forward(done, rates, k)
     back = _backward(done, ahead)
-    whole = (ahead + back).times(done.blocks) + _head(done, rates, k)
+    head = _head(done, rates, k)
+    whole = {bound: done.blocks * (ahead[bound] + back[bound]) + head.get(bound, 0.0) for bound in ahead}
+    running = {bound: seconds * passes for bound, seconds in whole.items()}
     modelled, lines = counted.hardware.hides, counted.exposed
     gather, reduce = _exposed(counted, k, ahead, back)
     gather, reduce = modelled * gather + lines.gather, modelled * reduce + lines.reduce
@@ -190,22 +171,18 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     tensor = modelled * (tensor + _seconds(sent.tensor_head, counted.hardware, k))
     # Nothing is taken to hide what a stage hands on, forward and back: torch's schedule waits for it.
     handed_on = modelled * 2 * _seconds(sent.send, counted.hardware, k)
-    running = whole.times(passes)
-    among = tensor + lines.tensor / passes
+    one_pass = sum(whole.values()) + tensor + lines.tensor / passes
     # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
-    on_gpu = running.total + gather + reduce + packing + tensor * passes + lines.tensor
+    on_gpu = sum(running.values()) + gather + reduce + packing + tensor * passes + lines.tensor
     waiting = _larger(0.0, _host(done, k) * passes - on_gpu)
     seconds = {
-        "matmul": running.matmul,
-        "attention": running.attention,
-        "memory": running.memory,
-        "kernels": running.kernels,
+        **running,
         "host": waiting,
         "gather": gather,
         "reduce": reduce,
         "packing": packing,
         "tensor": tensor * passes + lines.tensor,
-        "bubble": (counted.stages - 1) * (whole.total + waiting / passes + among + handed_on) + passes * handed_on,
+        "bubble": (counted.stages - 1) * (one_pass + waiting / passes + handed_on) + passes * handed_on,
         "optimizer": k.optimizer_bytes * sent.updated / rates.memory,
         "step": k.step_seconds,
     }
@@ -231,32 +208,30 @@ def _larger(a: float, b: float) -> float:
 
 def _forward(work: Work, rates: Rates, k: Constants) -> Seconds:
     """One block."""
-    return Seconds(
-        matmul=work.matmul_flops / rates.matmul + k.matmul_traffic * work.matmul_bytes / rates.memory,
-        attention=work.attention_flops / rates.attention * (1 + k.narrow_head / work.head_width),
-        memory=k.elementwise_traffic * work.memory_bytes / rates.memory,
-        kernels=work.kernels * rates.gap,
-    )
+    return {
+        "matmul": work.matmul_flops / rates.matmul + k.matmul_traffic * work.matmul_bytes / rates.memory,
+        "attention": work.attention_flops / rates.attention * (1 + k.narrow_head / work.head_width),
+        "memory": k.elementwise_traffic * work.memory_bytes / rates.memory,
+        "kernels": work.kernels * rates.gap,
+    }
 
 
 def _backward(work: Work, ahead: Seconds) -> Seconds:
     """One block, and what of its forward pass is computed again. ahead: its forward pass."""
-    return Seconds(
-        matmul=ahead.matmul * (2 + work.again.matmul),
-        attention=ahead.attention * (work.attention_backward + work.again.attention),
-        memory=ahead.memory * (2 + work.again.rest),
-        kernels=ahead.kernels * (2 + work.again.rest),
-    )
+    return {
+        "matmul": ahead["matmul"] * (2 + work.again.matmul),
+        "attention": ahead["attention"] * (work.attention_backward + work.again.attention),
+        "memory": ahead["memory"] * (2 + work.again.rest),
+        "kernels": ahead["kernels"] * (2 + work.again.rest),
+    }
 
 
 def _head(work: Work, rates: Rates, k: Constants) -> Seconds:
     """Logits, loss, and their backward pass."""
-    return Seconds(
-        matmul=3 * (work.head_flops / rates.head + k.matmul_traffic * work.head_bytes / rates.memory),
-        attention=0.0,
-        memory=k.logit_bytes * work.logits / rates.memory,
-        kernels=0.0,
-    )
+    return {
+        "matmul": 3 * (work.head_flops / rates.head + k.matmul_traffic * work.head_bytes / rates.memory),
+        "memory": k.logit_bytes * work.logits / rates.memory,
+    }
 
 
 def _host(work: Work, k: Constants) -> float:
@@ -271,14 +246,15 @@ def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> t
     one's backward runs: all but the first gather and the last reduction of a pass have something to hide behind.
     """
     sent, machine, hidden = counted.traffic, counted.hardware, counted.work.blocks - 1
+    forward_seconds, backward_seconds = sum(ahead.values()), sum(back.values())
     gather, reduce = _seconds(sent.gather, machine, k), _seconds(sent.reduce, machine, k)
     copies = _seconds(sent.replicate, machine, k)
     again = sent.again * gather
-    forward = _seconds(sent.gather_root, machine, k) + gather + hidden * _added(gather, ahead.total, k)
-    gathering = hidden * _added(again, back.total, k)
-    ends = _added(_seconds(sent.gather_again, machine, k), back.total, k)
-    reducing = hidden * _added(again + reduce, back.total, k)
-    replicating = hidden * _added(again + reduce + copies, back.total, k)
+    forward = _seconds(sent.gather_root, machine, k) + gather + hidden * _added(gather, forward_seconds, k)
+    gathering = hidden * _added(again, backward_seconds, k)
+    ends = _added(_seconds(sent.gather_again, machine, k), backward_seconds, k)
+    reducing = hidden * _added(again + reduce, backward_seconds, k)
+    replicating = hidden * _added(again + reduce + copies, backward_seconds, k)
     last = reduce + _seconds(sent.reduce_root, machine, k)
     once = replicating - reducing + copies + _seconds(sent.replicate_root, machine, k)
     return sent.gathering * (forward + gathering + ends), sent.reducing * (reducing - gathering + last) + once

@@ -15,7 +15,7 @@ from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.hardware import hardware
 from convoy.planner.step.step_time import step_time, tokens_per_second
 from convoy.planner.validation.published import MeasuredRun, memory_of
-from convoy.planner.workload import Workload
+from convoy.planner.workload import Machine
 
 
 class RowError(Frozen):
@@ -77,36 +77,27 @@ def p90_abs(errors: Sequence[float]) -> float:
     return statistics.quantiles(sizes, n=10, method="inclusive")[8] if len(sizes) > 1 else sizes[0]
 
 
-def constant_hfu(references: Sequence[MeasuredRun], job: Workload) -> float | None:
-    """Tokens/s of a GPU at the median HFU of all references on this kind of GPU; None: there are none."""
-    alike = _on_its_gpu(references, job)
-    return _speed(job, statistics.median(map(_hfu, alike))) if alike else None
+def baseline_errors(references: Sequence[MeasuredRun], measured: Sequence[MeasuredRun]) -> list[float]:
+    """Errors in percent of the median HFU of all references on the same kind of GPU, of the runs on GPUs that the
+    references have."""
+    alike = [(run, _on_its_gpu(references, run.workload.machine)) for run in measured]
+    return [100 * (statistics.median(map(_hfu, others)) / _hfu(run) - 1) for run, others in alike if others]
 
 
-def token_flops(job: Workload) -> float:
-    """Operations of forward and backward: r (6 N + 12 L d S), where N counts all parameters, and r is 4/3 if all blocks
-    are recomputed."""
-    model = job.model
-    attention = 12.0 * model.n_layers * model.d_model * job.sequence_length
-    return _recomputation(job) * (6.0 * parameter_count(model) + attention)
-
-
-def _on_its_gpu(references: Sequence[MeasuredRun], job: Workload) -> list[MeasuredRun]:
+def _on_its_gpu(references: Sequence[MeasuredRun], machine: Machine) -> list[MeasuredRun]:
     """Runs on the same chip with as much memory, or with any where there are none."""
-    chip = [run for run in references if run.workload.machine.gpu == job.machine.gpu]
-    return [run for run in chip if run.workload.machine.memory_bytes == job.machine.memory_bytes] or chip
-
-
-def _recomputation(job: Workload) -> float:
-    return 4 / 3 if job.train.activation_checkpointing == "full" else 1.0
+    chip = [run for run in references if run.workload.machine.gpu == machine.gpu]
+    return [run for run in chip if run.workload.machine.memory_bytes == machine.memory_bytes] or chip
 
 
 def _hfu(run: MeasuredRun) -> float:
-    return run.tokens_per_second * token_flops(run.workload) / hardware(run.workload.machine).flops
-
-
-def _speed(job: Workload, hfu: float) -> float:
-    return hfu * hardware(job.machine).flops / token_flops(job)
+    """Operations of a token are r (6 N + 12 L d S), where N counts all parameters, and r is 4/3 if all blocks are
+    recomputed."""
+    job, model = run.workload, run.workload.model
+    attention = 12.0 * model.n_layers * model.d_model * job.sequence_length
+    repeated = 4 / 3 if job.train.activation_checkpointing == "full" else 1.0
+    operations = repeated * (6.0 * parameter_count(model) + attention)
+    return run.tokens_per_second * operations / hardware(job.machine).flops
 
 
 def _row_error(index: int, run: MeasuredRun, calibration: Calibration) -> RowError:
@@ -118,16 +109,6 @@ def _row_error(index: int, run: MeasuredRun, calibration: Calibration) -> RowErr
         index=index,
         predicted_tokens_per_s_per_gpu=predicted,
         measured=run.tokens_per_second,
-        pct_error=_percent_error(predicted, run),
+        pct_error=100 * (predicted / run.tokens_per_second - 1),
         fits=memory_of(run).fits,
     )
-
-
-def baseline_errors(references: Sequence[MeasuredRun], measured: Sequence[MeasuredRun]) -> list[float]:
-    """Errors of `constant_hfu` in percent, of the runs on GPUs that the references have."""
-    speeds = [(constant_hfu(references, run.workload), run) for run in measured]
-    return [_percent_error(speed, run) for speed, run in speeds if speed is not None]
-
-
-def _percent_error(predicted: float, run: MeasuredRun) -> float:
-    return 100 * (predicted / run.tokens_per_second - 1)
