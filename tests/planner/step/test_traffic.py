@@ -3,8 +3,8 @@
 import pytest
 
 from convoy.model.counts import parameter_count
-from convoy.planner.step.communication import busiest
-from convoy.planner.step.traffic import Group, traffic
+from convoy.planner.step.communication import Collective, Kind, busiest
+from convoy.planner.step.traffic import message, traffic
 from convoy.planner.workload import Workload
 from tests.planner.workloads import GPT_7B, LLAMA_8B, workload
 
@@ -146,11 +146,11 @@ def test_each_optimizer_updates_its_share() -> None:
 
 
 def test_a_ring_has_a_hop_for_each_of_its_ranks() -> None:
-    one, many = Group(8, 1, 1).ring(1e6), Group(8, 4, 1).ring(1e6)
+    def hops(kind: Kind, ranks: int) -> float:
+        return message(Collective(kind, "weights", "block", 1, 10**6, ranks, 1), 8).hops
 
-    assert many.hops - one.hops == pytest.approx(3 * 14e-6)
-    assert Group(8, 1, 1).ring(1e6, rounds=2).hops == pytest.approx(2 * one.hops)
-    assert Group(1, 1, 1).ring(1e6).hops == 0
+    assert hops("all_gather", 32) - hops("all_gather", 8) == pytest.approx(3 * 14e-6)
+    assert hops("all_reduce", 8) == pytest.approx(2 * hops("all_gather", 8))
 
 
 def test_linear_wraps_send_the_same_in_more_messages() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from convoy.config.model import TransformerConfig
@@ -96,7 +96,7 @@ class Search:
     def _timed(self, machine: Machine, nodes: int) -> list[tuple[StepTime, Workload, _Line, int]]:
         """All ways whose smallest micro batch may fit, fastest first."""
         timed = []
-        for jobs in workloads(*self._task[:3], machine, nodes):
+        for jobs in _workloads(self._task, machine, nodes):
             if self._has_room(jobs[0]):
                 line = _Line(len(jobs))
                 timed += [(step_time(job, self._calibration), job, line, index) for index, job in enumerate(jobs)]
@@ -117,35 +117,25 @@ class Search:
         return state + (width + reduced) * whole + handed_on
 
 
-def workloads(
-    model: TransformerConfig, sequence_length: int, train: TrainConfig, machine: Machine, nodes: int
-) -> Iterator[list[Workload]]:
+def _workloads(task: Task, machine: Machine, nodes: int) -> Iterator[list[Workload]]:
     """Each list is one way to spread the model and to recompute, by micro batch from the smallest on: memory grows
-    along it. train: global batch, types, and whether blocks are compiled, as far as a way allows it. None where there
-    are more ranks than sequences."""
-    for parallel in _ways(model, machine, nodes):
+    along it. Blocks are compiled as far as a way allows it. None where there are more ranks than sequences."""
+    for parallel in _ways(task.model, machine, nodes):
         for recomputed in ("none", "selective", "full"):
             if parallel.wrap == "linear" and recomputed == "selective":
                 continue
-            update = {"activation_checkpointing": recomputed, "compile": train.compile and _compiles(parallel)}
-            changed = train.model_copy(update=update)
-            sized = list(_sizes(model, sequence_length, changed, parallel, machine, nodes))
+            compiled = task.train.compile and _compiles(parallel)
+            train = task.train.model_copy(update={"activation_checkpointing": recomputed, "compile": compiled})
+            sized = list(_sizes(Workload(task.model, task.sequence_length, train, parallel, machine, nodes)))
             if sized:
                 yield sized
 
 
-def _sizes(
-    model: TransformerConfig,
-    sequence_length: int,
-    train: TrainConfig,
-    parallel: ParallelConfig,
-    machine: Machine,
-    nodes: int,
-) -> Iterator[Workload]:
+def _sizes(whole: Workload) -> Iterator[Workload]:
     """Micro batches that cut a step into equal passes; where ranks cannot have equally many sequences, all that make
     another number of passes, as training evens them out. Where gradients are kept whole between passes there must be
     several, and in a pipeline one for each stage."""
-    whole = Workload(model, sequence_length, train, parallel, machine, nodes)
+    train, parallel = whole.train, whole.parallel
     if train.global_batch < whole.data_ranks:
         return
     count, even = whole.sequences_per_rank, train.global_batch % whole.data_ranks == 0
@@ -154,8 +144,7 @@ def _sizes(
         cuts = count % size == 0 if even else size == math.ceil(count / passes)
         if not cuts or (passes == 1 and not parallel.reduce_every_pass) or passes < parallel.pipeline:
             continue
-        update = {"micro_batch": size}
-        yield Workload(model, sequence_length, train.model_copy(update=update), parallel, machine, nodes)
+        yield replace(whole, train=train.model_copy(update={"micro_batch": size}))
 
 
 def _ways(model: TransformerConfig, machine: Machine, nodes: int) -> Iterator[ParallelConfig]:

@@ -77,39 +77,6 @@ class Traffic:
     """Parameters that a rank's optimizer updates."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """Ranks that share a collective."""
-
-    on_node: int
-    nodes: int
-    abreast: int
-    """Such groups on a machine, all active at once."""
-
-    @property
-    def ranks(self) -> int:
-        return self.on_node * self.nodes
-
-    def ring(self, size: float, rounds: float = 1.0) -> Message:
-        """Once around; an all-reduce is two rounds."""
-        if self.ranks == 1:
-            return Message()
-        share = (self.ranks - 1) / self.ranks if self.on_node > 1 else 0.0
-        hops = (self.on_node - 1) * INSIDE_HOP_SECONDS + (self.nodes - 1) * BETWEEN_HOP_SECONDS
-        return Message(
-            inside=rounds * size * share,
-            between=rounds * size * self.abreast * (self.nodes - 1) / self.nodes,
-            hops=rounds * hops,
-            held=size,
-        )
-
-
-def group(collective: Collective, ranks_per_machine: int) -> Group:
-    """Ranks `stride` apart are on one machine as far as it has them; the others form groups like it."""
-    on_node = max(1, min(collective.ranks, ranks_per_machine // collective.stride))
-    return Group(on_node, -(-collective.ranks // on_node), max(1, ranks_per_machine // on_node))
-
-
 def traffic(job: Workload) -> Traffic:
     """Messages of the rank that sends most."""
     stage, sent = busiest(job)
@@ -144,9 +111,18 @@ def traffic(job: Workload) -> Traffic:
 
 
 def message(collective: Collective, ranks_per_machine: int) -> Message:
-    """One of them, by a ring."""
+    """Of one collective: once around a ring, for an all-reduce twice. Ranks `stride` apart are on one machine as far as
+    it has them; the others form groups like it, all active at once."""
     rounds = 2.0 if collective.kind == "all_reduce" else 1.0
-    return group(collective, ranks_per_machine).ring(collective.bytes, rounds)
+    on_node = max(1, min(collective.ranks, ranks_per_machine // collective.stride))
+    nodes, abreast = -(-collective.ranks // on_node), max(1, ranks_per_machine // on_node)
+    ranks, size = on_node * nodes, rounds * collective.bytes
+    return Message(
+        inside=size * (ranks - 1) / ranks if on_node > 1 else 0.0,
+        between=size * abreast * (nodes - 1) / nodes,
+        hops=rounds * ((on_node - 1) * INSIDE_HOP_SECONDS + (nodes - 1) * BETWEEN_HOP_SECONDS),
+        held=collective.bytes,
+    )
 
 
 def _handed_on(job: Workload, sent: Iterable[Collective]) -> Message:

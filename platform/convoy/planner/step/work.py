@@ -5,7 +5,7 @@ scores again, and what is recomputed. They are plain numbers, so that the same f
 a whole table of measurements at once. docs/explanation/step-time.md#compute derives each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,9 +40,6 @@ class Again:
     attention: float
     rest: float
     """Bytes that are moved between products; kernels count alike."""
-
-    def times(self, share: float) -> "Again":
-        return Again(self.matmul * share, self.attention * share, self.rest * share)
 
 
 @dataclass(frozen=True)
@@ -131,43 +128,29 @@ def _moved(model: TransformerConfig, train: TrainConfig, kernels: Kernels, tenso
     }
 
 
-def again(
-    mode: Literal["none", "selective", "full"],
-    products: Sequence[int],
-    moved: Mapping[str, float],
-    *,
-    plain: bool,
-    to_the_end: bool,
-) -> Again:
-    """products: operations of each linear layer, in forward's order, in any unit. moved: bytes of `norms`, `residuals`,
-    `attention` and more. plain: attention is products that selective mode does not keep. to_the_end: backward needs
-    something behind the last product.
+def _again(model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved: Mapping[str, float]) -> Again:
+    """moved: bytes of `norms`, `residuals`, `attention` and more.
 
     torch computes a block again only as far as backward needs something of it: nothing needs the last product's result,
-    so neither that product nor the residual behind it is made again. `selective` keeps the first, third, fifth and
-    seventh product, and fused attention: see `parallel/fsdp.py`.
+    so neither that product nor the residual behind it is made again, unless the mask of a dropout is behind them.
+    `selective` keeps the first, third, fifth and seventh product, and fused attention: see `parallel/fsdp.py`.
     """
+    mode, share = train.activation_checkpointing, 1.0
     if mode == "none":
         return Again(0.0, 0.0, 0.0)
+    if mode == "selective" and kernels.whole_blocks is not None:
+        mode, share = "full", kernels.whole_blocks
+    products = [rows * columns for rows, columns in linear_layers(model, separate=kernels.separate_projections)]
+    to_the_end = model.dropout > 0 or not kernels.stops_early
     needed = len(products) - (0 if to_the_end else 1)
     made = range(needed) if mode == "full" else range(1, needed, 2)
-    attention = 1.0 if mode == "full" or plain else 0.0
+    attention = 1.0 if mode == "full" or train.attention == "plain" else 0.0
     spared = (0.0 if to_the_end else moved["residuals"] / 2) + (1 - attention) * moved["attention"]
     return Again(
-        matmul=sum(products[i] for i in made) / sum(products),
-        attention=attention,
-        rest=1 - spared / sum(moved.values()),
+        matmul=share * sum(products[i] for i in made) / sum(products),
+        attention=share * attention,
+        rest=share * (1 - spared / sum(moved.values())),
     )
-
-
-def _again(model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved: dict[str, float]) -> Again:
-    products = [rows * columns for rows, columns in linear_layers(model, separate=kernels.separate_projections)]
-    # The mask of a dropout behind the last product is one thing more that backward needs.
-    to_the_end = model.dropout > 0 or not kernels.stops_early
-    mode, share = train.activation_checkpointing, kernels.whole_blocks
-    if mode == "selective" and share is not None:
-        return again("full", products, moved, plain=False, to_the_end=to_the_end).times(share)
-    return again(mode, products, moved, plain=train.attention == "plain", to_the_end=to_the_end)
 
 
 def _kernels(model: TransformerConfig, train: TrainConfig) -> float:
