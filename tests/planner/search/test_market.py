@@ -22,7 +22,7 @@ from convoy.planner.memory.rank import memory
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan
 from convoy.planner.search.market import MARKETS, Base, search
-from convoy.planner.search.result import PlanSearch, SearchRow, loosened, ranked
+from convoy.planner.search.result import PlanSearch, SearchRow, ranked
 from convoy.planner.search.search import ALIKE, Search, Task
 from convoy.planner.step.calibration import shipped
 from convoy.planner.step.step_time import step_time
@@ -304,31 +304,6 @@ def test_what_a_search_rests_on_is_said_once() -> None:
         "on_demand", "capacity_block",
     }  # fmt: skip
     assert told.calibration.startswith(str(shipped().date))
-
-
-@pytest.mark.parametrize(
-    ("max_usd", "max_hours", "told"),
-    [
-        (5, None, ["--max-usd 5: must be at least 10"]),
-        (None, 1, ["--max-hours 1: must be at least 2.0"]),
-        (25, 3, ["--max-usd 25: must be at least 30", "--max-hours 3: must be at least 9.0"]),
-        (5, 3, ["--max-usd 5: must be at least 30"]),
-        (5, 1, ["the cheapest of all is", "the fastest of all is"]),
-        (30, 2, []),
-    ],
-)
-def test_limits_that_nothing_keeps_are_told_how_far_to_go(
-    max_usd: float | None, max_hours: float | None, told: list[str]
-) -> None:
-    rows = ranked([row(10, 9), row(30, 2), row(40, 4)], max_usd, max_hours)
-    found = list(loosened(rows, max_usd, max_hours))
-    assert [line[: len(start)] for line, start in zip(found, told, strict=True)] == told
-
-
-def test_a_limit_is_not_loosened_to_what_an_old_price_promises() -> None:
-    rows = ranked([row(10, 9).model_copy(update={"stale": True}), row(30, 2)], 5, None)
-    (line,) = loosened(rows, 5, None)
-    assert line.startswith("--max-usd 5: must be at least 30")
 
 
 def cost(told: SearchRow) -> float:

@@ -29,7 +29,7 @@ def search_page(result: PlanSearch) -> Page:
         text = "None of these machines can be relied on to train it; why is below"
         blocks.append(Callout("Nothing found", text, "warning"))
     elif not rows:
-        blocks += [Callout("Nothing is within these limits", line, "warning") for line in result.loosen]
+        blocks.append(Callout("Nothing is within these limits", "The tables have what is nearest to them", "warning"))
         rows, beyond = [row for row in result.found if not row.stale] or list(result.found), " beyond the limits"
     if result.found and not any(row.usd is not None for row in result.found):
         hint = no_such_region(result.region)

@@ -16,7 +16,7 @@ from convoy.planner.cost.assumptions import of_course, of_step
 from convoy.planner.cost.campaign import Course
 from convoy.planner.cost.failures import best_save_interval, in_steps
 from convoy.planner.measurements import Measurements
-from convoy.planner.search.result import PlanSearch, SearchRow, Unfit, loosened, ranked, search_row
+from convoy.planner.search.result import PlanSearch, SearchRow, Unfit, ranked, search_row
 from convoy.planner.search.search import Search, Task, Way
 from convoy.planner.step.calibration import shipped
 from convoy.planner.workload import Machine, as_rented, machine_of
@@ -80,7 +80,6 @@ def search(
     for name in instances:
         for count in nodes:
             survey.add([_Place(name, count, market) for market in markets])
-    rows = ranked(survey.rows, max_usd, max_hours)
     assumed = (line for course in survey.courses for line in (*of_step(course.job, calibration), *of_course(course)))
     return PlanSearch(
         model=model.name,
@@ -92,10 +91,9 @@ def search(
         max_usd=max_usd,
         max_hours=max_hours,
         laid_on=base.name,
-        found=tuple(rows),
+        found=tuple(ranked(survey.rows, max_usd, max_hours)),
         unfit=tuple(survey.unfit),
         refused=tuple(dict.fromkeys(survey.refused)),
-        loosen=tuple(loosened(rows, max_usd, max_hours)),
         no_spot=tuple(dict.fromkeys(survey.no_spot)),
         assumed=tuple(dict.fromkeys(assumed)),
         calibration=f"{calibration.date}: {calibration.data}",

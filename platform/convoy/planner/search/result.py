@@ -1,11 +1,10 @@
 """The result of a search over machines, as `convoy plan search` prints it. docs/reference/plan-formats.md#search."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date
 
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.display import formatting
 from convoy.model.counts import flops_per_token, mfu
 from convoy.planner.config_keys import Keys
 from convoy.planner.cost.budget import MarketPlan, SpotPlan, planned_budget
@@ -84,8 +83,6 @@ class PlanSearch(Planned):
     unfit: tuple[Unfit, ...]
     refused: tuple[str, ...] = ()
     """Why the configured backend does not run what was left out, each reason once."""
-    loosen: tuple[str, ...]
-    """Where nothing is within the limits: how far each would have to go while the other stays."""
     no_spot: tuple[str, ...]
     """Types without a forecast on spot: their interruption rate is not known."""
     assumed: tuple[str, ...]
@@ -149,51 +146,17 @@ def _training_keys(way: Way, config: RunConfig) -> Keys:
 
 def ranked(rows: Sequence[SearchRow], max_usd: float | None, max_hours: float | None) -> list[SearchRow]:
     """In the order of `PlanSearch`, with the limits and the Pareto set marked."""
-    marked = [row.model_copy(update={"within": _within(row, max_usd, max_hours)}) for row in rows]
-    rivals = [row for row in marked if row.within and row.usd is not None and not row.stale]
-    return sorted(
-        (
-            row.model_copy(update={"pareto": row in rivals and not any(_beats(other, row) for other in rivals)})
-            for row in marked
-        ),
-        key=lambda row: (row.usd is None, row.stale, row.usd or row.hours),
-    )
 
+    def is_within(row: SearchRow) -> bool:
+        is_cheap = max_usd is None or (row.usd is not None and row.usd <= max_usd)
+        return is_cheap and (max_hours is None or row.hours <= max_hours)
 
-def loosened(rows: Sequence[SearchRow], max_usd: float | None, max_hours: float | None) -> Iterator[str]:
-    """Where nothing is within the limits: how far each would have to go, by prices that are not stale if there are any.
-    rows: from `ranked`."""
-    if not rows or any(row.within for row in rows):
-        return
-    rows = [row for row in rows if not row.stale] or rows
-    quick = [row for row in rows if _within(row, None, max_hours) and row.usd is not None]
-    cheap = [row for row in rows if _within(row, max_usd, None)]
-    if max_usd is not None and quick:
-        cheapest = min(quick, key=lambda row: row.usd or 0.0)
-        yield f"--max-usd {max_usd:,.0f}: must be at least {cheapest.usd:,.0f}, for {_summary(cheapest)}"
-    if max_hours is not None and cheap:
-        fastest = min(cheap, key=lambda row: row.hours)
-        yield f"--max-hours {max_hours:,.0f}: must be at least {fastest.hours:,.1f}, for {_summary(fastest)}"
-    if quick or cheap:
-        return
-    priced = [row for row in rows if row.usd is not None]
-    if priced:
-        yield f"the cheapest of all is {_summary(min(priced, key=lambda row: row.usd or 0.0))}"
-    else:
-        yield "no price of these machines is known in this region"
-    fastest = min(rows, key=lambda row: row.hours)
-    yield f"the fastest of all is {_summary(fastest)}; more machines (--nodes) may be faster"
-
-
-def _summary(row: SearchRow) -> str:
-    cost = "" if row.usd is None else f" and {row.usd:,.0f} USD"
-    market = row.market.replace("_", " ")
-    return f"{row.nodes} × {row.instance_type}, {market}: {formatting.long_duration(3600 * row.hours)}{cost}"
-
-
-def _within(row: SearchRow, max_usd: float | None, max_hours: float | None) -> bool:
-    cheap = max_usd is None or (row.usd is not None and row.usd <= max_usd)
-    return cheap and (max_hours is None or row.hours <= max_hours)
+    rivals = [row for row in rows if is_within(row) and row.usd is not None and not row.stale]
+    marked = []
+    for row in rows:
+        pareto = row in rivals and not any(_beats(other, row) for other in rivals)
+        marked.append(row.model_copy(update={"within": is_within(row), "pareto": pareto}))
+    return sorted(marked, key=lambda row: (row.usd is None, row.stale, row.usd or row.hours))
 
 
 def _beats(other: SearchRow, row: SearchRow) -> bool:
