@@ -32,8 +32,8 @@ def test_a_figure_that_nobody_measured_has_its_value_its_day_and_its_source() ->
         assert source in line
 
 
-def test_storage_that_nobody_told_of_is_said_to_hold_nothing_back() -> None:
-    assert "the storage holds nothing back" in assumed()
+def test_storage_of_unknown_speed_is_assumed_not_to_be_a_bottleneck() -> None:
+    assert "storage is not a bottleneck" in assumed()
     told = assumed(node_bytes_per_second=1e9)
     assert "storage" not in told
     assert "100% of machines that are taken away have notice, 2 m 00 s ahead" in told
