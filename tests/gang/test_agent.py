@@ -88,7 +88,7 @@ def test_a_bug_is_tried_three_times_and_told_with_its_last_lines(tmp_path: Path)
     assert first == "rank 0 on node 0 exited with code 1: RuntimeError: the layers do not fit"
     assert why == "the same failure at step 0, 3 times: it is not tried again"
     assert rest[0] == "its last lines:"
-    assert not outcome.retryable
+    assert [e.retryable for e in events_of(task) if e.kind == "failure_detected"] == [True, True, False]
     assert any("build_wrongly" in line for line in rest)
 
 

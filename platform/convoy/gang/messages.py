@@ -144,8 +144,6 @@ class GangOutcome(BaseModel, frozen=True):
     outcome: Literal["finished", "stopped", "preempted", "failed"]
     message: str = ""
     """For a failure the first cause in plain words, with the worker's last lines; for a preemption the notice."""
-    retryable: bool = True
-    """Another attempt may do better after this failure."""
 
 
 class PreemptedError(RuntimeError):

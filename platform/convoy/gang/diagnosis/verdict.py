@@ -280,7 +280,7 @@ def outcome_of(decision: End | Finished | Preempted | Stopped) -> GangOutcome:
         case Finished() | Stopped():
             return GangOutcome(outcome=decision.kind)
         case End(cause):
-            return GangOutcome(outcome="failed", message=cause_message(cause), retryable=cause.retryable)
+            return GangOutcome(outcome="failed", message=cause_message(cause))
         case Preempted(notice, cause):
             message = f"{PREEMPTED}node {notice.node} had a notice {notice.reason}"
             if notice.reason.startswith(mark := f"({INTERRUPT}): "):
