@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -84,9 +83,8 @@ def test_a_step_may_take_a_multiple_of_what_nearly_all_took_and_not_less_than_th
     limit = max(LIMITS["step"].floor, SLACK * max(seconds))
 
     assert patience.limit(0, "step") == pytest.approx(limit)
-    for ask in (lambda moment: hung(0, mark, moment, patience),):
-        assert ask(now + limit - 0.01) is None
-        assert ask(now + limit + 0.01) is not None
+    assert hung(0, mark, now + limit - 0.01, patience) is None
+    assert hung(0, mark, now + limit + 0.01, patience) is not None
 
 
 def test_a_hang_is_told_in_words() -> None:
@@ -105,8 +103,7 @@ def test_few_steps_tell_nothing() -> None:
 
 def test_a_slow_first_step_makes_patient_with_the_next_ones() -> None:
     patience = HangDetector()
-    patience.look({0: a_mark("first_step", 0, at=0.0)}, 0.0)
-    for second in range(1, 40):
+    for second in range(40):
         patience.look({0: a_mark("first_step", 0, at=0.0)}, float(second))
     patience.look({0: a_mark("step", 1, at=40.0, step_seconds=40.0)}, 40.0)
 
@@ -171,8 +168,7 @@ def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_wha
 
 def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
     patience = HangDetector()
-    patience.look({0: a_mark("build", 0, at=0.0)}, 0.0)
-    for second in range(1, 200):
+    for second in range(200):
         patience.look({0: a_mark("build", 0, at=0.0)}, float(second))
     patience.look({0: a_mark("restore", 0, at=200.0)}, 200.0)
 
@@ -382,4 +378,4 @@ def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
             patience.look({0: a_mark("step", step, count=1, at=now, step_seconds=took)}, now)
 
     assert patience.limit(0, "step") == LIMITS["step"].floor
-    assert patience.limit(0, "evaluate") == pytest.approx(SLACK * statistics.median([20.0]), rel=0.02)
+    assert patience.limit(0, "evaluate") == pytest.approx(SLACK * 20.0, rel=0.02)

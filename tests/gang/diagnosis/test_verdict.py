@@ -24,8 +24,8 @@ from convoy.gang.diagnosis.verdict import (
 from convoy.gang.messages import End, Evidence, EvidenceKind, Finished, Preempted, Restart, Stopped, Verdict, Wait
 from convoy.gang.task import EXPECTED, STOPPED, Node
 from convoy.job.events.log import EventWriter
-from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT, FailureDetected, FailureKind, GenerationStarted
-from convoy.storage import open_store
+from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT, Event, FailureDetected, FailureKind, GenerationStarted
+from convoy.storage import Store, open_store
 from tests.campaign import examples
 from tests.gang.tasks import a_node, wait_for
 
@@ -319,9 +319,8 @@ def scenes(draw: st.DrawFn) -> Scene:
         where = {"node": of // per_node, "by": of // per_node}
         return Evidence(**{"kind": kind, "rank": of, "at": happened, "noticed": late, **where, **facts})
 
-    others = [r for r in range(here.world_size) if r // per_node != node] if cause == "node_gone" else [
-        r for r in range(here.world_size) if r != rank
-    ]  # fmt: skip
+    failing = range(node * per_node, (node + 1) * per_node) if cause == "node_gone" else [rank]
+    others = [r for r in range(here.world_size) if r not in failing]
     hard = draw(st.booleans())
     match cause:
         case "exited":
@@ -407,26 +406,28 @@ def test_whatever_was_seen_some_things_never_happen(signs: list[Evidence], rando
             assert all(s.is_lost_peer or s.by_us or s.is_success or s.kind in ("store", "gone", "left") for s in signs)
 
 
+def log_events(store: Store, generation: int, *events: Event, node: int = 0, rank: int | None = None) -> None:
+    writer = EventWriter(store, generation, node, rank)
+    for event in events:
+        writer.append(event)
+    writer.close()
+
+
 def test_they_are_those_that_node_0_told_oldest_first(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     for generation in (1, 2, 3):
         for node, rank in ((0, None), (0, 0), (1, None)):
-            writer = EventWriter(store, generation, node, rank)
-            writer.append(GenerationStarted())
-            writer.append(failed(generation if (node, rank) == (0, None) else 99))
-            writer.close()
+            step = generation if (node, rank) == (0, None) else 99
+            log_events(store, generation, GenerationStarted(), failed(step), node=node, rank=rank)
     assert [cause.step for cause in earlier_failures(store, 3)] == [1, 2]
 
 
 def test_no_more_are_read_than_a_verdict_looks_at(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     for generation in range(1, MOST_WITHOUT_PROGRESS + 3):
-        writer = EventWriter(store, generation, 0)
-        writer.append(failed(generation))
-        writer.close()
-    assert [cause.step for cause in earlier_failures(store, MOST_WITHOUT_PROGRESS + 3)] == list(
-        range(3, MOST_WITHOUT_PROGRESS + 3)
-    )
+        log_events(store, generation, failed(generation))
+    steps = [cause.step for cause in earlier_failures(store, MOST_WITHOUT_PROGRESS + 3)]
+    assert steps == list(range(3, MOST_WITHOUT_PROGRESS + 3))
 
 
 def test_this_attempt_s_follow_and_what_is_no_event_is_passed_over(tmp_path: Path) -> None:

@@ -84,12 +84,9 @@ def silent(source: Source) -> str:
 # ---- spot interruptions
 
 
-def test_without_a_notice_there_is_none(spot: SpotSource) -> None:
-    assert spot.poll() is None
-
-
 @pytest.mark.parametrize("action", ["terminate", "stop"])
 def test_an_interruption_is_a_notice_with_its_time(spot: SpotSource, server: ImdsStandIn, action: str) -> None:
+    assert spot.poll() is None
     server.interrupt(action, lead_seconds=120)
     notice = noticed(spot)
     assert notice.kind == "end"
@@ -185,15 +182,8 @@ def test_metaflow_s_file_names_the_time(tmp_path: Path) -> None:
     assert notice.text == f"Metaflow: this spot instance is taken away ({utc(NOW + 100)})"
 
 
-def test_a_file_that_is_not_there_answers_nothing(tmp_path: Path) -> None:
-    assert silent(notice_file(tmp_path, None)).endswith("notice: not there, and would be only with a notice")
-
-
-def test_a_file_that_is_being_written_is_no_notice_yet(tmp_path: Path) -> None:
+def test_a_file_that_names_no_time_counts_from_when_it_was_written_unless_it_is_still_empty(tmp_path: Path) -> None:
     assert notice_file(tmp_path, "").poll() is None
-
-
-def test_a_file_that_names_no_time_counts_from_when_it_was_written(tmp_path: Path) -> None:
     assert noticed(notice_file(tmp_path, "soon")).deadline == NOW + 30
 
 
@@ -203,19 +193,13 @@ def test_a_file_left_from_long_ago_is_no_notice(tmp_path: Path, text: str) -> No
     assert notice_file(tmp_path, text, now=NOW + STALE_SECONDS - 40).poll() is not None
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_cannot_be_read_does_not_answer(tmp_path: Path) -> None:
+    assert silent(notice_file(tmp_path, None)).endswith("notice: not there, and would be only with a notice")
     (tmp_path / "notice").mkdir()
     assert silent(NoticeFileSource(tmp_path / "notice", 30)).endswith("notice: Is a directory")
 
 
 # ---- signals, and the end of the launcher
-
-
-def told(source: Source) -> Notice:
-    """Its notice, which may be of more than one kind of source."""
-    notice = source.poll()
-    assert notice is not None
-    return notice
 
 
 @pytest.fixture
@@ -241,7 +225,7 @@ def test_a_signal_is_a_notice_with_a_deadline(number: int, expected: Notice) -> 
         source = SignalSource(signals, deadline_seconds=30)
         assert source.poll() is None
         os.kill(os.getpid(), number)
-        assert told(source) == expected
+        assert source.poll() == expected
     assert signal.getsignal(number) == before
 
 
@@ -250,7 +234,8 @@ def test_a_second_sigterm_gives_no_more_time() -> None:
     with EndingSignals(clock=lambda: next(times)) as signals:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
-        assert told(SignalSource(signals, deadline_seconds=30)).deadline == NOW + 30
+        notice = Notice("sigterm", "end", NOW + 30, "SIGTERM to the agent")
+        assert SignalSource(signals, deadline_seconds=30).poll() == notice
 
 
 @pytest.mark.usefixtures("not_under_nohup")
@@ -259,10 +244,10 @@ def test_a_second_ctrl_c_ends_at_once_and_a_second_hangup_does_not() -> None:
         source = SignalSource(signals, deadline_seconds=30)
         for _ in range(2):  # a shell sends one, and the kernel another
             os.kill(os.getpid(), signal.SIGHUP)
-        assert told(source).deadline == NOW + 30
+        assert source.poll() == Notice("interrupt", "end", NOW + 30, "its terminal was closed")
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
-        assert told(source) == Notice("interrupt", "end", 0, "Ctrl-C, twice")
+        assert source.poll() == Notice("interrupt", "end", 0, "Ctrl-C, twice")
 
 
 def test_the_end_of_the_process_that_started_this_one_is_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +256,7 @@ def test_the_end_of_the_process_that_started_this_one_is_a_notice(monkeypatch: p
     launcher = os.getppid()
     monkeypatch.setattr(os, "getppid", lambda: 1)
     text = f"the run's own process (pid {launcher}) is gone"
-    assert told(source) == Notice("interrupt", "end", NOW + 30, text)
+    assert source.poll() == Notice("interrupt", "end", NOW + 30, text)
 
 
 # ---- a person
@@ -281,20 +266,14 @@ def wish(run: str = "TrainFlow/7", now: bool = False) -> DrainRequest:
     return DrainRequest(run=run, now=now, host="my-host", requested=NOW)
 
 
-def test_a_drain_is_for_one_run(store: Store) -> None:
+def test_a_drain_is_for_one_run_and_now_leaves_it_no_time(store: Store) -> None:
     ours, other = DrainSource(store, "TrainFlow/7"), DrainSource(store, "TrainFlow/8")
     assert ours.poll() is None
     request_drain(store, wish())
     assert noticed(ours) == Notice("drain", "end", None, "convoy drain on my-host at 08:00:00 UTC")
     assert other.poll() is None
-
-
-def test_a_drain_that_is_to_be_now_has_no_time_left(store: Store) -> None:
-    request_drain(store, wish())
     request_drain(store, wish(now=True))
-    assert noticed(DrainSource(store, "TrainFlow/7")) == Notice(
-        "drain", "end", 0, "convoy drain --now on my-host at 08:00:00 UTC"
-    )
+    assert noticed(ours) == Notice("drain", "end", 0, "convoy drain --now on my-host at 08:00:00 UTC")
 
 
 def test_a_root_that_is_gone_does_not_answer(tmp_path: Path) -> None:
@@ -327,13 +306,9 @@ def test_the_machine_s_sources_all_foretell_its_end(server: ImdsStandIn, tmp_pat
     assert sources[1].poll() is None
 
 
-@given(st.integers(0, 4_000_000_000))
-def test_a_time_as_the_service_writes_it_is_read_back(unix: int) -> None:
-    assert unix_time(utc(unix)) == unix_time(utc(unix).removesuffix("Z")) == unix  # without a zone it is UTC
-
-
 @given(st.integers(0, 4_000_000_000), st.integers(-14, 14))
-def test_a_time_of_another_zone_is_the_same_time(unix: int, hours: int) -> None:
+def test_a_time_is_the_same_in_every_zone(unix: int, hours: int) -> None:
+    assert unix_time(utc(unix)) == unix_time(utc(unix).removesuffix("Z")) == unix  # without a zone it is UTC
     there = datetime.fromtimestamp(unix, timezone(timedelta(hours=hours)))
     assert unix_time(there.isoformat()) == unix
 
@@ -397,4 +372,4 @@ def test_before_a_run_it_is_told_where_the_gang_is_here(server: ImdsStandIn) -> 
     assert notice_line(local, nobody).startswith("convoy: no notice source: ")
     assert notice_line(local, {}) is None or on_ec2()
     cluster = local.cluster.model_copy(update={"backend": "kubernetes"})
-    assert "each node tells" in notice_line(local.model_copy(update={"cluster": cluster}), environ)
+    assert "each node reports" in notice_line(local.model_copy(update={"cluster": cluster}), environ)
