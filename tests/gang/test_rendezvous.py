@@ -217,11 +217,8 @@ def nothing(seconds: float) -> None:
 
 
 def test_a_clock_that_is_wrong_is_told_in_one_line_by_node_0_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    joined = [
-        PeerJoined(1, Skew(-7.5, 0.01)),
-        PeerJoined(2, Skew(0.2, 0.01)),
-        PeerJoined(3, Skew(9.0, 6.0)),
-    ]
+    skews = (Skew(-7.5, 0.01), Skew(0.2, 0.01), Skew(9.0, 6.0))
+    joined = [PeerJoined(node, skew) for node, skew in enumerate(skews, 1)]
     for index in (0, 1):
         made = peers(*joined, GangFormed())
         await_all(cast(Peers, made), a_node(index=index, nodes=4), nothing)
