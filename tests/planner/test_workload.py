@@ -32,13 +32,8 @@ def test_ranks_are_divided_as_training_divides_them(
 ) -> None:
     job = workload(4, parallel)
 
-    assert (job.ranks, job.sharing, job.shards, job.replicas, job.data_ranks) == (
-        32,
-        sharing,
-        shards,
-        replicas,
-        data_ranks,
-    )
+    assert (job.ranks, job.sharing, job.shards) == (32, sharing, shards)
+    assert (job.replicas, job.data_ranks) == (replicas, data_ranks)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +43,3 @@ def test_passes_are_evened_out(batch: int, micro: int, passes: int, each: int) -
     job = workload(4, {}, global_batch=batch, micro_batch=micro)
 
     assert (job.passes, job.sequences_per_pass, job.tokens_per_pass) == (passes, each, each * 256)
-
-
-def test_ranks_that_cannot_be_divided_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"parallel.shard_size = 3: must divide the number of ranks, 8"):
-        workload(1, {"strategy": "hsdp", "shard_size": 3})

@@ -8,18 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from convoy.catalog.instances import instance
 from convoy.config.loader import read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
-from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.memory.rank import Memory, least_nodes, memory, memory_fit
 from convoy.planner.memory.replay import replay
 from convoy.planner.memory.tally import PARTS, Tally
 from convoy.planner.step.fsdp_units import stages
-from convoy.planner.workload import Machine, Workload
+from convoy.planner.workload import Machine, Workload, machine_of
 from tests.campaign import examples, in_full
 from tests.planner.grid import GIB, GPT, LLAMA, P4D, cases, workload
 from tests.planner.test_plan import planned
@@ -38,30 +36,10 @@ def preset(name: str, *, nodes: int | None = None, **keys: Any) -> Workload:
     parallel = config.parallel.model_copy(update={k: v for k, v in keys.items() if k in ParallelConfig.model_fields})
     train = config.train.model_copy(update={k: v for k, v in keys.items() if k in TrainConfig.model_fields})
     model = config.model.model_copy(update={k: v for k, v in keys.items() if k in TransformerConfig.model_fields})
-    job = Workload(model, config.data.sequence_length, train, parallel, machine(config), nodes or config.cluster.nodes)
+    machine = machine_of(config)
+    job = Workload(model, config.data.sequence_length, train, parallel, machine, nodes or config.cluster.nodes)
     batch = job.data_ranks * train.micro_batch * min(2, job.passes)
-    return Workload(
-        model,
-        job.sequence_length,
-        train.model_copy(update={"global_batch": batch}),
-        parallel,
-        job.machine,
-        job.nodes,
-    )
-
-
-def machine(config: RunConfig) -> Machine:
-    assert config.cluster.instance_type is not None
-    facts = instance(config.cluster.instance_type)
-    assert facts.gpu is not None
-    return Machine(
-        facts.gpu.name,
-        facts.gpus,
-        facts.gpu.memory_mib * 2**20,
-        facts.memory_gib * GIB,
-        facts.nvlink_gb_per_second * 1e9,
-        facts.network_gbps / 8 * 1e9,
-    )
+    return replace(job, train=train.model_copy(update={"global_batch": batch}))
 
 
 def chosen(whole: list[str], few: tuple[str, ...]) -> list[str]:
