@@ -86,11 +86,7 @@ class Checkpoints:
         session, *_ = self._ranks.all_gather(uuid.uuid4().hex[:12])
         self._generation = OwnGeneration(self._stores, self._ranks, session)
         self._engine = Engine(
-            setup,
-            rank=self._ranks.rank,
-            world_size=self._ranks.size,
-            group=self._ranks.group,
-            optimizer=optimizer,
+            setup, rank=self._ranks.rank, world_size=self._ranks.size, group=self._ranks.group, optimizer=optimizer
         )
         self._agreement = NextSaveAgreement(self._stores, deadline_seconds, commits=self._ranks.rank == 0)
         self._driver = SaveDriver(

@@ -36,14 +36,33 @@ def all_gather_objects(value: T, group: dist.ProcessGroup) -> list[T]:
     return [pickle.loads(message[:length]) for message, length in zip(whole, lengths, strict=True)]
 
 
-class Ranks:
-    """The ranks that open a store together: all make each call at once. Without a process group there is one."""
+class GroupMember:
+    """A rank of a group on the CPU; None: this process alone. All ranks make each call at once."""
+
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
+        self.group = group
+        self.rank = 0 if group is None else dist.get_rank(group)
+        self.size = 1 if group is None else dist.get_world_size(group)
+
+    def all_gather(self, value: T) -> list[T]:
+        """The values of all, by rank."""
+        return [value] if self.group is None else all_gather_objects(value, self.group)
+
+    def first(self, value: Any) -> Any:
+        """Rank 0's value, on all ranks."""
+        if self.group is None:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, group=self.group, group_src=0)
+        return box[0]
+
+
+class Ranks(GroupMember):
+    """The ranks that open a store together. Without a process group there is one."""
 
     def __init__(self, group: dist.ProcessGroup | None, timeout_seconds: float) -> None:
         """group: None: all ranks. timeout: how long a rank may wait for another one in a collective."""
-        self.group = _gloo_group(group, timeout_seconds)
-        self.rank = 0 if self.group is None else dist.get_rank(self.group)
-        self.size = 1 if self.group is None else dist.get_world_size(self.group)
+        super().__init__(_gloo_group(group, timeout_seconds))
         self.hosts = self.all_gather(socket.gethostname())
         """The host of each, by rank."""
 
@@ -52,23 +71,18 @@ class Ranks:
         """The host of this rank."""
         return self.hosts[self.rank]
 
-    def all_gather(self, value: T) -> list[T]:
-        """The values of all, by rank."""
-        return [value] if self.group is None else all_gather_objects(value, self.group)
-
     def run_on_first(self, work: Callable[[], T]) -> T:
         """Return or raise on all ranks what rank 0's `work` does."""
-        box: list[Any] = [None, None]
+        result, error = None, None
         if self.rank == 0:
             try:
-                box[0] = work()
-            except Exception as error:
-                box[1] = error
-        if self.group is not None:
-            dist.broadcast_object_list(box, group=self.group, group_src=0)
-        if box[1] is not None:
-            raise box[1]
-        return box[0]
+                result = work()
+            except Exception as failure:
+                error = failure
+        result, error = self.first((result, error))
+        if error is not None:
+            raise error
+        return result
 
 
 def _all_gather(data: bytes, width: int, group: dist.ProcessGroup) -> list[bytes]:

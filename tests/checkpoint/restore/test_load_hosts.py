@@ -149,8 +149,8 @@ def test_another_tier_that_the_host_reads_rightly_is_used(of_three: Path) -> Non
 
 def exchanges(rank: int, folder: Path) -> int:
     """How often ranks exchanged something."""
-    calls, gather = list[int](), dist.all_gather_object
-    dist.all_gather_object = lambda *a, **k: (calls.append(1), gather(*a, **k))[1]  # type: ignore[assignment]
+    calls, gather = list[int](), dist.all_gather
+    dist.all_gather = lambda *a, **k: (calls.append(1), gather(*a, **k))[1]  # type: ignore[assignment]
     state = {"w": torch.zeros(3000), "step": 0}
     store = open_store(str(folder / "job"))
     restore([store], candidates(read_history(store)), state, group=dist.group.WORLD, host=HOSTS[rank])

@@ -39,7 +39,7 @@ def tiers(tmp_path: Path) -> list[Store]:
 
 def pending(tiers: list[Any], commit: Commit, deadline_seconds: float = 5.0) -> Pending:
     """Of a save that was committed on the first tier, as was told."""
-    save = Save(commit, Timing(0.0, 0.0, 0))
+    save = Save(commit, Timing(0.0, 0.0))
     save.outcome.set_result(Outcome(Attempt(commit.step, 0, 0, "x")))
     return pending_of(save, Driver(deadline_seconds), tiers)  # type: ignore[arg-type]
 

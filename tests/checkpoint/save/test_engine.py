@@ -181,7 +181,7 @@ def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
     state = {"model": model, "optimizer": optimizer, "step": 1}
     engine.plan(state)
     engine.stage(0, state)
-    buffer = Path(engine._slots[0].staged.path)  # type: ignore[union-attr]
+    buffer = Path(engine._slots[0].copy.path)  # type: ignore[union-attr]
     assert buffer.is_relative_to("/dev/shm")
     shutil.rmtree(buffer.parent)
     engine.submit(attempt(1), draft(1), DEADLINE_SECONDS)
@@ -191,7 +191,7 @@ def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
         train(model, optimizer)
         state["step"] = step
         assert save(engine, state, step, slot) == COMMITTED
-        assert Path(engine._slots[slot].staged.path).is_relative_to("/dev/shm")  # type: ignore[union-attr]
+        assert Path(engine._slots[slot].copy.path).is_relative_to("/dev/shm")  # type: ignore[union-attr]
     found = saved_state(uri, 4)
     assert_same(whole(found["model"], found["optimizer"]), whole(model, optimizer))
 
@@ -318,7 +318,7 @@ def writer_of(engine: Engine) -> int:
 
 
 def buffer_of(engine: Engine, slot: int) -> str:
-    return engine._slots[slot].staged.path  # type: ignore[union-attr]
+    return engine._slots[slot].copy.path  # type: ignore[union-attr]
 
 
 def test_a_copy_that_fails_beside_training_fails_its_save_alone(

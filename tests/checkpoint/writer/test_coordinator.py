@@ -305,6 +305,16 @@ def test_a_root_that_hangs_holds_up_another_tier_for_a_while_only(
         released.set()
 
 
+def test_a_root_that_raises_what_nobody_foresaw_is_logged_and_does_not_fail_the_save(
+    local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(coordinator, "_generations", lambda *_: [][0])
+    tier = open_store(str(tmp_path / "tier"))
+    both_parts(tier)
+    assert commit(tier, root=local).attempt == "a"
+    assert [r.getMessage() for r in caplog.records] == ["the generations of the root could not be listed"]
+
+
 def test_a_listing_that_fails_fails_the_attempt(local: Store) -> None:
     both_parts(local)
     faulty = Faulty(local)

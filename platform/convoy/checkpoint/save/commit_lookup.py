@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TypeVar
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
@@ -18,12 +17,6 @@ LookupResult = Commit | str | None
 """The commit, or why there will be none, or None: not decided yet."""
 
 
-@dataclass(frozen=True)
-class _Lookup:
-    attempt: str
-    result: "Future[LookupResult]"
-
-
 class CommitLookup:
     """Not for several threads at once. On each tier one look-up is under way at most: while it hangs none begins."""
 
@@ -31,14 +24,15 @@ class CommitLookup:
         """wake: called by another thread when a look-up has ended."""
         self._stores = stores
         self._wake = wake
-        self._lookups: dict[int, _Lookup] = {}
+        self._lookups: dict[int, tuple[str, Future[LookupResult]]] = {}
+        """By tier: the attempt that is looked up, and the result."""
 
     def begin(self, tier: int, ref: CommitRef, attempt: str) -> bool:
         """Begin to look on a tier. Returns at once; False: an earlier look-up there has not ended yet."""
         if tier in self._lookups:
             return False
         result = in_thread(f"look on tier {tier}", lambda: _look_up(self._stores[tier], ref, attempt))
-        self._lookups[tier] = _Lookup(attempt, result)
+        self._lookups[tier] = attempt, result
         result.add_done_callback(lambda _: self._wake())
         return True
 
@@ -47,11 +41,10 @@ class CommitLookup:
 
         Raises whatever a look-up should not have raised.
         """
-        lookup = self._lookups.get(tier)
-        if lookup is None or not lookup.result.done():
+        if tier not in self._lookups or not self._lookups[tier][1].done():
             return None
-        del self._lookups[tier]
-        return lookup.result.result() if lookup.attempt == attempt else None
+        name, result = self._lookups.pop(tier)
+        return result.result() if name == attempt else None
 
 
 def in_thread(name: str, work: Callable[[], T]) -> "Future[T]":

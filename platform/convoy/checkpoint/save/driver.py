@@ -34,7 +34,6 @@ class Timing:
     """When it began, by `time.perf_counter`."""
     waited: float
     """How long updates had waited for copies before this save, in all."""
-    slot: int
     call: float = 0.0
     joined: float = 0.0
     """How long an update waited for the copy."""
@@ -176,14 +175,12 @@ class SaveDriver:
         in `Save`. Raises ValueError if two saves are under way.
         """
         with self.lock:
-            slot = self.queue.free_slot()
-            timing = Timing(time.perf_counter() if began is None else began, self.engine.waited_seconds, slot)
+            timing = Timing(time.perf_counter() if began is None else began, self.engine.waited_seconds)
             save = Save(draft, timing, busy)
             if self.superseded is not None:  # since the ranks agreed to save
                 save.outcome.set_result(Outcome(Attempt(draft.step, 0, 0, ""), error=self.superseded))
                 return save
-            self.engine.stage(slot, state, now)
-            save.copy = self.engine.copy(slot)
+            save.copy = self.engine.stage(self.queue.free_slot(), state, now)
             head = self.queue.add(draft.step, tier)
             self.saves[self.queue.attempts[-1].number] = save
             if head is not None:
@@ -334,9 +331,8 @@ class SaveDriver:
         self.engine.writer.after_commit(request)
 
     def _note_staged(self) -> None:
-        """Before the slot is used again."""
+        """Before a save is settled, which drops its copy."""
         for save in self.saves.values():
-            timing = save.timing
-            at = self.engine.staged_at(timing.slot) if timing.staged is None else None
-            if at is not None:
+            timing, at = save.timing, save.copy.copied_at if save.copy is not None else None
+            if at is not None and timing.staged is None:
                 timing.staged, timing.joined = at - timing.began, self.engine.waited_seconds - timing.waited

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.messages import Committed, PartWritten, SaveFailed, WritePart, WriterSetup
+from convoy.checkpoint.messages import Committed, PartWritten, SaveFailed, WriterSetup
 from convoy.checkpoint.save.commit_lookup import CommitLookup, LookupResult
-from convoy.checkpoint.save.engine import Apart
+from convoy.checkpoint.save.engine import StagedPart
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS, WriterProcess
 from convoy.storage import Store
 
@@ -20,7 +20,7 @@ LOOKUP_SECONDS = 0.2
 def save_now(
     setup: WriterSetup,
     stores: Sequence[Store],
-    staged: Apart,
+    staged: StagedPart,
     draft: Commit,
     *,
     attempt: str,
@@ -39,7 +39,10 @@ def save_now(
         errors = list[str]()
         for tier in range(len(stores)):
             name = f"{attempt}-{tier}"
-            processes[-1].send(_request(setup, tier, staged, draft, name, writer, writers, deadline_seconds))
+            uri = setup.tiers[tier]
+            processes[-1].send(
+                staged.request(draft, name, uri, writer=writer, writers=writers, deadline_seconds=deadline_seconds)
+            )
             # Writer 0 comes to a tier later than a writer whose part failed at once on those before.
             until = time.monotonic() + longest, began + (tier + 1) * longest + GRACE_SECONDS
             result = _settled(processes[-1], lookup, tier, draft, name, writer, until)
@@ -55,29 +58,11 @@ def save_now(
             process.abandon()
 
 
-def _started(setup: WriterSetup, staged: Apart) -> WriterProcess:
+def _started(setup: WriterSetup, staged: StagedPart) -> WriterProcess:
     process = WriterProcess(setup, urgent=True)
     process.start()
     process.send(staged.layout)
     return process
-
-
-def _request(
-    setup: WriterSetup, tier: int, staged: Apart, draft: Commit, name: str, writer: int, writers: int, seconds: float
-) -> WritePart:
-    whole = draft.model_copy(update={"attempt": name, "tensors": staged.tensors})
-    return WritePart(
-        tier=setup.tiers[tier],
-        buffer=staged.buffer,
-        generation=draft.generation,
-        step=draft.step,
-        attempt=name,
-        writer=writer,
-        writers=writers,
-        values=staged.values,
-        draft=whole if writer == 0 else None,
-        deadline_seconds=seconds,
-    )
 
 
 def _settled(

@@ -50,25 +50,33 @@ class Checked:
         return signature(self.tree.tensors)
 
 
-@dataclass(frozen=True)
-class Apart:
-    """A staged state for a save by a part of the ranks."""
-
-    buffer: str
-    layout: SetLayout
-    values: list[PlainValue]
-    tensors: dict[str, TensorInfo]
-
-
 @dataclass
-class _Slot:
+class StagedPart:
     """The content of a staging buffer."""
 
     layout: SetLayout
     values: list[PlainValue]
     tensors: dict[str, TensorInfo]
     """The tensors of the whole state as it was planned then."""
-    staged: Staged
+    copy: Staged
+
+    def request(
+        self, draft: Commit, attempt: str, tier: str, *, writer: int, writers: int, deadline_seconds: float
+    ) -> WritePart:
+        """The request to write it as the part of one writer; writer 0 commits. draft: as in `Engine.submit`."""
+        whole = draft.model_copy(update={"attempt": attempt, "tensors": self.tensors})
+        return WritePart(
+            tier=tier,
+            buffer=self.copy.path,
+            generation=draft.generation,
+            step=draft.step,
+            attempt=attempt,
+            writer=writer,
+            writers=writers,
+            values=self.values if writer == 0 else [],
+            draft=whole if writer == 0 else None,
+            deadline_seconds=deadline_seconds,
+        )
 
 
 class Engine:
@@ -98,7 +106,7 @@ class Engine:
         self._made_stager: Stager | None = None
         self._plan: Plan | None = None
         self._layouts: tuple[Layout, SetLayout] | None = None
-        self._slots: dict[int, _Slot | str] = {}
+        self._slots: dict[int, StagedPart | str] = {}
         self._unsafe: dict[int, list[AttemptState]] = {}
         """Attempts that were settled while their slot was perhaps still being read."""
         self.writer = WriterClient(setup)
@@ -137,9 +145,9 @@ class Engine:
                 for slot in (0, 1):
                     self._stager.warm(slot, self._plan.layout)
 
-    def stage(self, slot: int, state: Mapping[str, Any] | Checked, now: bool = False) -> None:
-        """Copy the state into the slot, from which nothing is being read. Never raises: a state that cannot be staged
-        fails the attempt that is submitted from it.
+    def stage(self, slot: int, state: Mapping[str, Any] | Checked, now: bool = False) -> Staged | None:
+        """Copy the state into the slot, from which nothing is being read: the copy, for waiting until it is whole.
+        Never raises: None for a state that cannot be staged; the attempt that is submitted from it fails.
 
         now: all is copied on return. Otherwise what only the optimizer changes may be copied until `join`.
         """
@@ -149,21 +157,12 @@ class Engine:
             if self._plan is None or not self.fits(checked):
                 raise CheckpointError("the structure of the state has changed since it was planned")
             deferred = () if now else self._deferred()
-            self._put(slot, checked, self._plan, self._plan.layout, deferred, self._plan.replicas)
+            return self._put(slot, checked, self._plan, self._plan.layout, deferred, self._plan.replicas).copy
         except Exception as error:  # on one rank: the others count this save too
             if not isinstance(error, (OSError, RuntimeError)):  # as torch, a lack of memory or `check` raise
                 log.exception("the state could not be staged: its save will fail")
             self._slots[slot] = one_line(error)
-
-    def copy(self, slot: int) -> Staged | None:
-        """The copy that is in the slot, for waiting until it is whole."""
-        content = self._slots.get(slot)
-        return content.staged if isinstance(content, _Slot) else None
-
-    def staged_at(self, slot: int) -> float | None:
-        """When the slot's copy was whole, by `time.perf_counter`; None: not yet."""
-        content = self._slots.get(slot)
-        return content.staged.copied_at if isinstance(content, _Slot) else None
+            return None
 
     def join(self) -> None:
         """The state may change when this returns. On CUDA: by work that the current stream is given from now on."""
@@ -184,28 +183,23 @@ class Engine:
         if isinstance(slot, str):
             self.writer.fail(state, slot)
             return
-        whole = draft.model_copy(update={"attempt": attempt.name, "tensors": slot.tensors})
-        request = WritePart(
-            tier=self.setup.tiers[attempt.tier],
-            buffer=slot.staged.path,
-            generation=draft.generation,
-            step=attempt.step,
-            attempt=attempt.name,
+        request = slot.request(
+            draft,
+            attempt.name,
+            self.setup.tiers[attempt.tier],
             writer=self._rank,
             writers=self._world_size,
-            values=slot.values if self._rank == 0 else [],
-            draft=whole if self._rank == 0 else None,
             deadline_seconds=deadline_seconds,
         )
 
         def send() -> None:
             try:
-                replicas = slot.staged.digests()
+                replicas = slot.copy.digests()
                 self.writer.send(state, slot.layout, request.model_copy(update={"replicas": replicas}))
             except Exception as error:  # else nothing would settle the attempt, and the thread that stages would end
                 self.writer.fail(state, one_line(error))
 
-        self._stager.after(slot.staged, send)
+        self._stager.after(slot.copy, send)
 
     def status(self, attempt: Attempt | None) -> SaveStatus:
         """This rank's status of an attempt that was submitted. Never blocks."""
@@ -223,7 +217,7 @@ class Engine:
         if state is not None and state.may_be_read:
             self._unsafe.setdefault(attempt.slot, []).append(state)
 
-    def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> Apart:
+    def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> StagedPart:
         """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.
 
         Raises CheckpointError if a shard is on none of them, if there was no plan yet, or there is too little memory.
@@ -237,14 +231,13 @@ class Engine:
         self._release(slot)
         try:
             # Not compared with other ranks' replicas: a state that is not the same everywhere is better than none.
-            self._put(slot, checked, self._plan, self._plan.without(self._rank, frozenset(reachable)), (), ())
+            layout = self._plan.without(self._rank, frozenset(reachable))
+            staged = self._put(slot, checked, self._plan, layout, (), ())
         except OSError as error:
             raise CheckpointError(f"staging: {error}") from error
-        staged = self._slots[slot]
-        assert isinstance(staged, _Slot)
-        staged.staged.wait()
-        staged.staged.digests()
-        return Apart(staged.staged.path, staged.layout, staged.values, staged.tensors)
+        staged.copy.wait()
+        staged.copy.digests()
+        return staged
 
     def discard(self, slot: int) -> None:
         """Give the slot's memory back."""
@@ -283,11 +276,12 @@ class Engine:
         layout: Layout,
         deferred: Iterable[torch.Tensor],
         compared: Sequence[str],
-    ) -> None:
-        staged = self._stager.stage(slot, layout, checked.tree.tensors, deferred, compared)
+    ) -> StagedPart:
+        copy = self._stager.stage(slot, layout, checked.tree.tensors, deferred, compared)
         if self._layouts is None or self._layouts[0] is not layout:
             self._layouts = layout, SetLayout(shards=list(layout.shards), file_bytes=list(layout.file_bytes))
-        self._slots[slot] = _Slot(self._layouts[1], checked.values, plan.tensors, staged)
+        part = self._slots[slot] = StagedPart(self._layouts[1], checked.values, plan.tensors, copy)
+        return part
 
     def _deferred(self) -> Iterator[torch.Tensor]:
         """The tensors that only the optimizer's step changes."""

@@ -152,8 +152,10 @@ class SaveQueue:
 
     def free_slot(self) -> int:
         """Index of a buffer that nothing is read from. Raises ValueError if there is none."""
+        if not self.may_add():
+            raise ValueError("both buffers are in use")
         taken = {attempt.slot for attempt in self._attempts}
-        return next(slot for slot in range(MOST) if slot not in taken) if self.may_add() else _none()
+        return next(slot for slot in range(MOST) if slot not in taken)
 
     def away(self, tier: int) -> bool:
         """Whether some rank does not reach the tier, by the last status."""
@@ -219,7 +221,3 @@ class SaveQueue:
 
     def _attempt(self, step: int, slot: int, tier: int, number: int, tried: int = 0) -> Attempt:
         return Attempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number, tried)
-
-
-def _none() -> int:
-    raise ValueError("both buffers are in use")

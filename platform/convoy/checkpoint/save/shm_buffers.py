@@ -5,7 +5,6 @@ room (containers give it 64 MiB) they are anonymous files of the kernel's own, w
 """
 
 import contextlib
-import ctypes
 import fcntl
 import mmap
 import os
@@ -166,8 +165,3 @@ def _made(folder: Path | None, name: str, length: int) -> tuple[int, str]:
 def _register(data: torch.Tensor) -> bool:
     """Whether CUDA took the memory as pinned; without, copies are right but wait for the host."""
     return int(torch.cuda.cudart().cudaHostRegister(data.data_ptr(), data.numel(), 0)) == 0
-
-
-def address(buffer: memoryview) -> int:
-    """The address of a writable buffer."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))

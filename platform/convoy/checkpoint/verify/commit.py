@@ -1,6 +1,7 @@
 """Reading commits back, every byte, without torch: what is whole is marked so, what is damaged too."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 
 from convoy.checkpoint.commits import CommitGoneError, chunk_span, describe, read_chunk, read_commit, read_part
@@ -74,8 +75,15 @@ def _read(store: Store, commit: Commit, record: PartRecord, drop_cache: bool, *,
 
 def read_back(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, threads: int) -> None:
     """Check every chunk of a part. Raises as `verify_part` does, and marks nothing."""
+
+    def check(file: DataFile, index: int) -> None:
+        if stop():
+            raise StoppedError(f"{commit.ref.name}: stopped while it was read back")
+        buffer = bytearray(chunk_span(file, index, record.chunk_bytes)[1])
+        read_chunk(store, commit, file, index, memoryview(buffer), record.chunk_bytes)
+
     for file in record.files:
-        _check_file(store, commit, file, record.chunk_bytes, stop, threads)
+        in_parallel(functools.partial(check, file), -(-file.bytes // record.chunk_bytes), threads)
 
 
 def read_again(store: Store, ref: CommitRef, part: int | None, *, data: bool, threads: int) -> None:
@@ -96,16 +104,6 @@ def read_again(store: Store, ref: CommitRef, part: int | None, *, data: bool, th
 def _forget(store: Store, name: str) -> None:
     with contextlib.suppress(ObjectMissing, StoreUnavailable):  # which reading it will show
         store.drop_cache(name)
-
-
-def _check_file(store: Store, commit: Commit, file: DataFile, chunk_bytes: int, stop: Stop, threads: int) -> None:
-    def check(index: int) -> None:
-        if stop():
-            raise StoppedError(f"{commit.ref.name}: stopped while it was read back")
-        buffer = bytearray(chunk_span(file, index, chunk_bytes)[1])
-        read_chunk(store, commit, file, index, memoryview(buffer), chunk_bytes)
-
-    in_parallel(check, -(-file.bytes // chunk_bytes), threads)
 
 
 @contextlib.contextmanager

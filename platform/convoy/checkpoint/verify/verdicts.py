@@ -9,13 +9,14 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import torch.distributed as dist
 
 from convoy.checkpoint.commits import CommitGoneError, DamagedPartError, IncompleteCommitError, read_commit
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import DamagedCommitError
+from convoy.checkpoint.group import GroupMember
 from convoy.checkpoint.verify.commit import read_again, read_whole
 from convoy.checkpoint.verify.marks import dismiss, suspicions
 from convoy.checkpoint.verify.second_host import Finding, Question, confirmed_finding, misread, named, questions
@@ -23,8 +24,6 @@ from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable
-
-T = TypeVar("T")
 
 log = logging.getLogger("convoy.checkpoint")
 
@@ -63,7 +62,7 @@ class Verdict:
     """Damage that does not depend on how the host reads."""
 
 
-class Readers:
+class Readers(GroupMember):
     """The ranks that read commits together: all call each method, but for `reading` and `tried`."""
 
     def __init__(
@@ -75,14 +74,12 @@ class Readers:
         host: str | None = None,
     ) -> None:
         """on_damage: called on rank 0, to mark it. host: of this rank; None: by the name it has."""
+        super().__init__(group)
         self._tiers = tiers
-        self._group = group
         self._on_damage = on_damage
         self._threads = threads
         self._host = host or socket.gethostname()
         self._hosts: list[str] | None = None
-        self.rank = 0 if group is None else dist.get_rank(group)
-        self.size = 1 if group is None else dist.get_world_size(group)
 
     def judged(
         self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, data: bool
@@ -128,21 +125,6 @@ class Readers:
             return Verdict(Outcome.REFUSED, str(error)), None
         except Exception as error:
             return Verdict(Outcome.BROKEN, f"rank {self.rank}: {type(error).__name__}: {error}"), None
-
-    def all_gather(self, value: T) -> list[T]:
-        if self._group is None:
-            return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value, group=self._group)
-        return values
-
-    def first(self, value: Any) -> Any:
-        """Rank 0's value, on all ranks."""
-        if self._group is None:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, group=self._group, group_src=0)
-        return box[0]
 
     def _marked(self, damage: Damage, verdict: Verdict) -> Verdict:
         """The verdict, unless the damage cannot be marked: the commit would count again for the next generation."""

@@ -1,16 +1,17 @@
 """The coordinator: waits for every writer's part, checks them against each other, and creates the commit."""
 
+import logging
 import math
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from convoy.checkpoint.commits import check_mounted, create_commit, digest, file_digest
+from convoy.checkpoint.commits import check_mounted, digest, file_digest
 from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, part_name, shards_prefix
 from convoy.checkpoint.messages import WritePart
+from convoy.checkpoint.save.commit_lookup import in_thread
 from convoy.checkpoint.state.replicas import difference
 from convoy.checkpoint.writer.parts import GoOn
 from convoy.job.lineage import generation_name
@@ -26,6 +27,8 @@ ROOT_SECONDS = 10.0
 
 _READERS = 8
 
+log = logging.getLogger("convoy.checkpoint")
+
 
 class AttemptFailedError(RuntimeError):
     """A part will not come, or the parts do not fit together."""
@@ -37,22 +40,6 @@ class WriterFailedError(AttemptFailedError):
 
 class SupersededError(RuntimeError):
     """Another gang has formed a newer generation of the job: nothing this one commits would count."""
-
-
-def commit_when_complete(
-    store: Store,
-    root: Store | None,
-    request: WritePart,
-    *,
-    go_on: GoOn = lambda: None,
-    sleep: Callable[[float], object] = time.sleep,
-    clock: Callable[[], float] = time.time,
-) -> Commit:
-    """Poll for the parts of the attempt, then commit it: the commit as it is in the store.
-
-    The arguments are those of `commit_to_make`. Raises what that does, and DamagedCommitError.
-    """
-    return create_commit(store, commit_to_make(store, root, request, go_on=go_on, sleep=sleep, clock=clock))
 
 
 def commit_to_make(
@@ -94,7 +81,14 @@ def check_newest(store: Store, root: Store | None, generation: int) -> None:
         check_mounted(store, generation)
         names = set(store.sizes("generations/"))
     else:
-        names = _within(ROOT_SECONDS, lambda: _generations(store, root, generation))
+        names = set()
+        answer = in_thread("generations of the root", lambda: _generations(store, root, generation))
+        try:
+            names = answer.result(ROOT_SECONDS)
+        except (StoreUnavailable, TimeoutError):
+            pass  # the root may be away; a thread that hangs is left behind
+        except Exception:  # the save does not depend on it
+            log.exception("the generations of the root could not be listed")
     newest = max((int(m[1]) for name in names if (m := re.fullmatch(r"generations/(\d+)\.json", name))), default=0)
     if newest > generation:
         raise SupersededError(
@@ -194,22 +188,6 @@ def _generations(store: Store, root: Store, generation: int) -> set[str]:
     if name in names and not store.sizes(name):
         store.create(name, root.read(name))
     return names
-
-
-def _within(seconds: float, ask: Callable[[], set[str]]) -> set[str]:
-    """The result of `ask`, or nothing if it fails or takes longer. A thread that hangs is left behind."""
-    answers: list[set[str]] = []
-
-    def run() -> None:
-        try:
-            answers.append(ask())
-        except StoreUnavailable:
-            answers.append(set())
-
-    thread = threading.Thread(target=run, name="generations of the root", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answers[0] if answers else set()
 
 
 def _pauses() -> Iterator[float]:

@@ -45,7 +45,7 @@ def spent_commits(
     history: History, tier: Inventory, policy: RetentionConfig, grace_seconds: float = GRACE_SECONDS
 ) -> list[CommitRef]:
     """The tier's commits that may go, oldest first. history: the generations, by the root."""
-    chain = lineage(_on_tier(history, tier))
+    chain = lineage(History(history.generations, frozenset(tier.commits), tier.damaged))
     floor = _floor(chain, tier.verified, policy.keep_last)
     protected = _milestones(chain, tier.verified, policy.keep_every_steps) | tier.leased
 
@@ -56,14 +56,11 @@ def spent_commits(
             return floor is not None and ref.step < floor
         return tier.now - tier.commits[ref] > grace_seconds
 
-    return [ref for ref in _in_order(tier.commits) if spent(ref)]
+    return sorted(filter(spent, tier.commits), key=lambda ref: (ref.generation, ref.step))
 
 
 def spent_attempts(
-    history: History,
-    tier: Inventory,
-    committed: Mapping[CommitRef, str],
-    grace_seconds: float = GRACE_SECONDS,
+    history: History, tier: Inventory, committed: Mapping[CommitRef, str], grace_seconds: float = GRACE_SECONDS
 ) -> list[Attempt]:
     """Attempts whose files no commit names, and none will.
 
@@ -105,10 +102,6 @@ def _may_be_named(attempt: Attempt, tier: Inventory, committed: Mapping[CommitRe
     return attempt.ref in tier.commits and committed.get(attempt.ref, attempt.name) == attempt.name
 
 
-def _on_tier(history: History, tier: Inventory) -> History:
-    return History(history.generations, frozenset(tier.commits), tier.damaged)
-
-
 def _floor(chain: Sequence[CommitRef], verified: frozenset[CommitRef], keep_last: int) -> int | None:
     """Step of the oldest commit that must stay; None: all must."""
     good = [ref.step for ref in chain if ref in verified]
@@ -128,7 +121,3 @@ def _milestones(
         if first not in verified and ref in verified:
             firsts[multiple] = ref
     return frozenset(ref for multiple, ref in firsts.items() if multiple > 0)
-
-
-def _in_order(refs: Mapping[CommitRef, float]) -> list[CommitRef]:
-    return sorted(refs, key=lambda ref: (ref.generation, ref.step))
