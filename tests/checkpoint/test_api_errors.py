@@ -2,8 +2,7 @@
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
 from tests.checkpoint.test_api import gang, resumed_writer, sharded, stopped_writer
+from tests.checkpoint.writers import wait_for
 
 
 class OutOfMemory:
@@ -92,20 +92,12 @@ def test_an_error_after_a_commit_leaves_it_a_commit(tmp_path: Path, monkeypatch:
             assert ckpt.save(step, {"w": torch.ones(3)}).wait(timeout_seconds=20.0).step == step
 
 
-WAIT_SECONDS = 30.0
 HANGS = 1
 """Index of the tier that does."""
 
 
 def steps(place: Path) -> list[int]:
     return sorted(ref.step for ref in parse_commits(open_store(str(place)).sizes("commits/")))
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager

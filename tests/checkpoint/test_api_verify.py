@@ -13,6 +13,7 @@ from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
 from tests.checkpoint.restore.test_load import gang, spread
 from tests.checkpoint.shims import Faulty
+from tests.checkpoint.verify.test_commit import spoil
 
 HOSTS = ["good", "bad", "bad"]
 REF = CommitRef(generation=1, step=1)
@@ -106,9 +107,3 @@ def test_a_step_without_a_commit_is_told_on_all_ranks(job: Path) -> None:
     for name in open_store(str(job / "job")).sizes("commits/"):
         open_store(str(job / "job")).delete(name)
     assert outcome(gang(3, job, verify, job, HOSTS, [])) == "step 1: no commit of it counts"
-
-
-def spoil(store: Store, name: str) -> None:
-    data = bytearray(store.read(name))
-    data[0] ^= 1
-    store.write(name, bytes(data))

@@ -27,7 +27,7 @@ def told(rank: int, uri: str, lengths: list[int]) -> tuple[list[Any], int]:
 
 @pytest.mark.parametrize(
     ("lengths", "collectives"),
-    [([0, 1, 2], 1), ([100, 3000, 0], 1), ([0, 5000, 1], 2), ([100_000, 1, 7], 2), ([4097, 4096, 4095], 2)],
+    [([0, 100, 3000], 1), ([100_000, 1, 7], 2), ([4097, 4096, 4095], 2)],
 )
 def test_all_ranks_know_what_all_told(lengths: list[int], collectives: int, tmp_path: Any) -> None:
     wanted = [{"rank": rank, "data": bytes([rank]) * length} for rank, length in enumerate(lengths)]
@@ -36,7 +36,7 @@ def test_all_ranks_know_what_all_told(lengths: list[int], collectives: int, tmp_
         assert calls == collectives
 
 
-@pytest.mark.parametrize(("pickled", "collectives"), [(FITS - 1, 1), (FITS, 1), (FITS + 1, 2)])
+@pytest.mark.parametrize(("pickled", "collectives"), [(FITS, 1), (FITS + 1, 2)])
 def test_at_the_edge_nothing_is_cut_off(pickled: int, collectives: int, tmp_path: Any) -> None:
     around = len(pickle.dumps({"rank": 0, "data": bytes(1000)})) - 1000
     for values, calls in gang(2, tmp_path, told, [pickled - around, 0]):

@@ -19,6 +19,7 @@ from convoy.job.lineage import CommitRef, lineage, parse_commits, read_history
 from convoy.storage import Store, open_store
 from tests.checkpoint.test_protocol import GangState
 from tests.checkpoint.torchless import commit_when_complete, form, restored
+from tests.checkpoint.writers import wait_for
 
 POLICY = RetentionConfig(keep_last=1)
 
@@ -67,13 +68,6 @@ def restore_newest(store: Store) -> CommitRef:
         state = GangState(generation=ref.generation)
         assert restored(store, ref) == [state.data(writer, ref.step) for writer in range(2)]
     return ref
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def commits_of(store: Store, generation: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,13 @@ from tests.checkpoint.torchless import TinyState
 WAIT_SECONDS = 30.0
 
 R = TypeVar("R", bound=Report)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < until, "it did not come true in time"
+        time.sleep(0.01)
 
 
 class Writers:

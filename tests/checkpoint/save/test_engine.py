@@ -15,7 +15,7 @@ from torch import nn
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.messages import Committed, SaveFailed, SetLayout, WriterSetup
+from convoy.checkpoint.messages import SaveFailed, SetLayout, WriterSetup
 from convoy.checkpoint.restore.load import restore
 from convoy.checkpoint.save import staging
 from convoy.checkpoint.save.engine import Engine
@@ -145,34 +145,12 @@ def test_training_on_at_once_does_not_change_what_is_saved(
         assert_same(whole(found["model"], found["optimizer"]), wanted)
 
 
-def test_the_commit_names_every_tensor_and_the_attempt(engine: Engine, uri: str, model: Model) -> None:
-    state = {"model": model, "step": 5}
-    engine.plan(state)
-    assert save(engine, state, 5) == COMMITTED
-
-    reports = [report for report in engine.writer.reports() if isinstance(report, Committed)]
-    assert [(r.commit.step, r.commit.attempt) for r in reports] == [(5, "a-5-0")]
-    assert reports[0].commit.tensors.keys() == {f"model.{name}" for name in model.state_dict()}
-
-
 def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engine: Engine, model: Model) -> None:
     engine.plan({"model": model})
     assert save(engine, {"model": model, "more": torch.zeros(2)}, 1) == FAILED
     assert save(engine, {"model": model, "odd": object()}, 2) == FAILED
     errors = [report.error for report in engine.writer.reports() if isinstance(report, SaveFailed)]
     assert ["structure" in errors[0], "odd: builtins.object" in errors[1]] == [True, True]
-
-
-def test_what_is_staged_stays_whole_when_another_structure_is_planned(engine: Engine, model: Model) -> None:
-    engine.plan({"model": model})
-    engine.stage(0, {"model": model})
-    engine.plan({"model": model, "more": torch.zeros(2)})
-    engine.stage(1, {"model": model, "more": torch.zeros(2)})
-    for step, slot, more in [(1, 0, False), (2, 1, True)]:
-        engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
-        assert settled(engine, attempt(step, slot)) == COMMITTED
-        committed = [report for report in engine.writer.reports() if isinstance(report, Committed)]
-        assert ("more" in committed[0].commit.tensors) is more
 
 
 def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
@@ -286,12 +264,6 @@ def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
     engine.stage(0, state)
     assert buffer_of(engine, 0) != before
     os.kill(hung, signal.SIGKILL)
-
-
-def test_another_generation_is_told_apart_from_a_failure(engine: Engine, uri: str, model: Model) -> None:
-    engine.plan({"model": model})
-    form(open_store(uri))
-    assert save(engine, {"model": model}, 1) == SaveStatus(failed=1, superseded=1)
 
 
 def test_a_plan_that_fails_is_an_error_that_names_the_tensor(engine: Engine) -> None:

@@ -32,13 +32,6 @@ def test_a_save_starts_at_once_and_a_second_one_waits_for_it() -> None:
     assert queue.may_add()
 
 
-def test_nothing_known_changes_nothing() -> None:
-    queue = SaveQueue(2, "s")
-    first = queue.add(10)
-    assert queue.settle(NOTHING) == queue.settle(NOTHING)
-    assert queue.under_way == first
-
-
 def test_what_failed_is_tried_whole_on_the_next_tier_from_the_same_buffer_under_a_new_name() -> None:
     queue = SaveQueue(2, "s")
     first = queue.add(10)
@@ -229,12 +222,6 @@ def test_sums_of_what_ranks_know_are_those_of_each_tier(tiers: int, data: st.Dat
 def _hear(queue: SaveQueue, late: list[SaveStatus]) -> None:
     while late:
         queue.settle(late.pop(0))
-
-
-def test_a_superseded_gang_learns_it() -> None:
-    queue = SaveQueue(1, "s")
-    queue.add(1)
-    assert queue.settle(SaveStatus(failed=1, superseded=1)).superseded
 
 
 @given(

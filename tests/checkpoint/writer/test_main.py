@@ -5,22 +5,21 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.format import CHUNK_BYTES
-from convoy.checkpoint.messages import Committed, Hurry, PartWritten, Ready, SaveFailed, SetLayout
+from convoy.checkpoint.messages import Committed, Hurry, PartWritten, SaveFailed, SetLayout
 from convoy.checkpoint.save.commit_lookup import find_commit
 from convoy.checkpoint.writer.__main__ import NICENESS
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
 from tests.checkpoint.torchless import TinyState, form, newest, restored
-from tests.checkpoint.writers import WAIT_SECONDS, Writers, writers
+from tests.checkpoint.writers import WAIT_SECONDS, Writers, wait_for, writers
 from tests.test_import_time import python, relative_cpu_time
 
 STATE = TinyState()
@@ -63,13 +62,6 @@ def pid_of(gang: Writers, writer: int) -> int:
     process = gang.processes[writer]._process
     assert process is not None
     return process.pid
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < until, "it did not come true in time"
-        time.sleep(0.01)
 
 
 def gone(pid: int) -> bool:
@@ -180,33 +172,10 @@ def test_the_next_write_ends_the_waiting_for_parts_that_will_not_come(gang: Writ
     assert newest(local) is not None
 
 
-def test_another_tier_is_written_to_when_asked(gang: Writers, local: Store, tmp_path: Path) -> None:
-    tier = open_store(str(tmp_path / "tier"))
-    form(tier)
-    for number, place in enumerate([local, tier]):
-        for writer in range(2):
-            gang.write(place.uri, writer, 5 + number)
-        committed = gang.await_report(0, Committed)
-        assert newest(place) == committed.commit.ref
-
-
 def test_a_place_without_the_job_is_not_mounted_and_nothing_is_written_there(gang: Writers, tmp_path: Path) -> None:
     gang.write(str(tmp_path / "mount"), 1, 5)
     assert "generations/000001.json is missing: is it mounted?" in gang.await_report(1, SaveFailed).error
     assert not (tmp_path / "mount" / "shards").exists()
-
-
-def test_a_superseded_gang_is_told_so(tmp_path: Path) -> None:
-    root = open_store(str(tmp_path / "root"))
-    form(root)
-    form(root)
-    with writers(tmp_path, [root.uri]) as gang:
-        for writer in range(2):
-            gang.write(root.uri, writer, 5)
-        failed = gang.await_report(0, SaveFailed)
-    assert failed.superseded
-    assert "another run of the job formed generation 2" in failed.error
-    assert newest(root) is None
 
 
 def test_what_lies_in_a_buffer_is_as_the_newest_layout_says(gang: Writers, local: Store) -> None:
@@ -265,12 +234,6 @@ def test_a_tier_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest
             assert gang.await_report(0, Committed).commit.step == 5
             gang.write("s3://bucket/job", 1, 6, deadline_seconds=0.2)
             assert "did not answer" in gang.await_report(1, SaveFailed).error
-
-
-def test_it_is_ready_when_its_stores_have_proven_themselves(tmp_path: Path) -> None:
-    with writers(tmp_path, [str(tmp_path / "root")], TinyState(sizes=(10,))) as gang:
-        assert gang.await_report(0, Ready)
-    assert (tmp_path / "root" / "proofs").is_dir()
 
 
 PARENT = """
