@@ -180,7 +180,7 @@ def efa(dev: Path, sysfs: Path) -> Finding:
 
 
 def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
-    """Whether anything announces that this machine will be taken away."""
+    """Whether anything announces that this machine will be reclaimed."""
     from convoy.gang.notices.sources import describe_statuses, machine_statuses
 
     statuses = machine_statuses(environ, sysfs, DEADLINE_SECONDS)

@@ -53,7 +53,7 @@ def progress(step: int) -> None:
 
 
 def notice() -> Notice | None:
-    """What the gang is to do because a machine will be taken away, or may be; None: nothing.
+    """What the gang is to do because a machine will be reclaimed, or may be; None: nothing.
 
     `save`: save the state, and continue. `save_and_end`: save the state, then end; there is time for it. `end`: end at
     once, without saving. A script that then returns with success ends the attempt as preempted, and a later one

@@ -1,4 +1,4 @@
-"""Gangs on machines that are taken away, simulated event by event: many at a time, each on its own clock.
+"""Gangs on machines that are reclaimed, simulated event by event: many at a time, each on its own clock.
 
 Nothing is taken from the formulas that it is compared with. Each machine lives for an exponential time, a lost one has
 another in its place after a wait; saves are due at multiples of the interval, are written beside training and count

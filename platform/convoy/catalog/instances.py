@@ -90,7 +90,7 @@ class Interruptions(Frozen):
 
     instance: str
     low: float = Field(ge=0, lt=1)
-    """Share of machines that were taken away within a month: the band's lower end."""
+    """Share of machines that were reclaimed within a month: the band's lower end."""
     high: float = Field(gt=0, lt=1)
     date: date
     """Day of the observation."""

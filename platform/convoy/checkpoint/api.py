@@ -58,7 +58,7 @@ class Checkpoints:
     ) -> None:
         """uri: a path that all ranks share, or `s3://bucket/prefix`.
 
-        optimizer: what only its step changes is copied while training goes on; None: `save` copies before it returns.
+        optimizer: what only its step changes is copied while training continues; None: `save` copies before it returns.
         tiers: further places, to which commits are copied; while one does not take a save the next one does. What the
         ranks still copy or read back when a save begins keeps them from doing so with its commit, on that tier; for the
         newest commit this is made up for by `close`, and not before.
@@ -66,8 +66,9 @@ class Checkpoints:
         deadline_seconds: of a save, on each tier, and at `close` of what is done between saves. verify: read commits
         back in the background, each that the ranks have time for.
         keep_last, keep_every_steps: as in `config.checkpoint.RetentionConfig`. threads: chunks written at once.
-        write_mb_per_second: pace at which this rank writes while nobody waits for a save, in 10^6 bytes, so that the
-        steps beside it do not feel it; faster where its part would take more than 30 s; None: as fast as the storage.
+        write_mb_per_second: pace at which this rank writes while nobody waits for a save, in 10^6 bytes, so that
+        concurrent steps are hardly affected; faster where its part would take more than 30 s; None: as fast as the
+        storage.
         """
         store = StoreConfig() if store is None else store
         self._policy = RetentionConfig(keep_last=keep_last, keep_every_steps=keep_every_steps)

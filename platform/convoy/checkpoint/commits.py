@@ -51,7 +51,7 @@ class IncompleteCommitError(DamagedCommitError):
 
 
 def create_commit(store: Store, commit: Commit) -> Commit:
-    """Make the checkpoint exist: the commit as it stands in the store.
+    """Make the checkpoint exist: the commit as it is in the store.
 
     Where another save of the same generation and step was first, its commit is given: it holds the same state.
     Raises DamagedCommitError if what is there under that name is no commit of that generation and step.

@@ -50,7 +50,7 @@ def run(
     start_minutes: float,
     most_runs: int | None,
 ) -> None:
-    """Run FLOW until its job is done, however often its machines are taken away.
+    """Run FLOW until its job is done, however often its machines are reclaimed.
 
     After `--` come the words that `python FLOW` would get, with or without the command run: convoy run
     flows/train_flow.py --job blue -- --config-value set train.steps=5000. A preempted run, a lost machine and an
@@ -75,7 +75,7 @@ def run(
 @with_jobs
 @click.option("--now", is_flag=True, help="End on the last checkpoint, without another save.")
 def drain(jobs: Jobs, job: str, now: bool) -> None:
-    """Have the run of JOB save and end, as if its machines were taken away; the job's next run resumes from there.
+    """Have the run of JOB save and end, as if its machines were reclaimed; the job's next run resumes from there.
 
     Returns as soon as the request is written. Exit code 2 if none is running.
     """

@@ -1,1 +1,1 @@
-"""The agent of a node: it starts the rank workers, sees how they end, and tells why. Never imports torch."""
+"""The agent of a node: it starts the rank workers, sees how they end, and reports why. Never imports torch."""

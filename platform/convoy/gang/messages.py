@@ -13,7 +13,7 @@ from convoy.job.lineage import Generation
 EvidenceKind = Literal["exited", "stopped", "hung", "gone", "silent", "left", "agent", "store", "notice"]
 """exited, stopped (by a signal), hung: a worker. gone (its connection closed), silent, left (it said goodbye): the
 agent of `node`, as `by` observed it. agent: `node` cannot continue, or (with exit_code UNFIT) its machine is not fit to
-train. store: whether `node` reaches the store. notice: the gang must end, since `node` will be taken away or is to be
+train. store: whether `node` reaches the store. notice: the gang must end, since `node` will be reclaimed or is to be
 drained."""
 
 

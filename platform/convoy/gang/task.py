@@ -20,7 +20,7 @@ RESERVED = (EXPECTED, STOPPED, PEER_LOST, OUTAGE, UNFIT)
 """Exit codes that mean more to an agent than a failed worker. A script's own exit code never has such a meaning."""
 
 NOTICE_FILE = Path("/tmp/spot_termination_notice")
-"""Where Metaflow's monitor of spot instances writes when the instance is taken away."""
+"""Where Metaflow's monitor of spot instances writes when the instance is reclaimed."""
 
 
 class Script(BaseModel, frozen=True):

@@ -35,4 +35,4 @@ class Measurements:
     """Memory of this host, for a run without an instance type."""
     host_gpus: int = 0
     measured: MeasuredMachine | None = None
-    """What ranks of the job measured after its first step: it stands in for a catalog without the machines."""
+    """What ranks of the job measured after its first step: it replaces a catalog that lacks the machines."""

@@ -56,7 +56,7 @@ def campaign_of(cases: list[Case]) -> tuple[CampaignFigures, CampaignCourse]:
 
 
 def interrupted(share: float, nodes: int) -> float:
-    """Mean time until one of machines with eight GPUs each is taken away or breaks."""
+    """Mean time until one of machines with eight GPUs each is reclaimed or breaks."""
     return 1 / (1 / mtbf_seconds(share, nodes) + 8 * nodes / GPU_FAULT_SECONDS.value)
 
 
@@ -177,7 +177,7 @@ def test_savings_are_of_a_price_of_ones_own_where_it_is_of_these_machines(
     [
         (faults(), {}, "no stall of a save was measured"),
         ([*saves(), faults()[1]], {}, "no recovery from node-kill was measured"),
-        (survival(), {"instance_type": "g5.xlarge"}, "how often g5.xlarge is taken away is not known"),
+        (survival(), {"instance_type": "g5.xlarge"}, "how often g5.xlarge is reclaimed is not known"),
         (survival(), {"replacement_seconds": 1e9}, "an interruption every "),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_time_is_understood_though_this_host_s_clock_is_wrong(server: ImdsStan
 
 
 def test_a_time_that_is_long_over_is_no_notice(spot: SpotSource, server: ImdsStandIn) -> None:
-    """The machine was not taken away after all."""
+    """The machine was not reclaimed after all."""
     for action in ("terminate", "hibernate"):
         server.interrupt(action, lead_seconds=-STALE_SECONDS - 5)
         assert spot.poll() is None
@@ -179,7 +179,7 @@ def notice_file(tmp_path: Path, text: str | None, now: float = NOW) -> NoticeFil
 def test_metaflow_s_file_names_the_time(tmp_path: Path) -> None:
     notice = noticed(notice_file(tmp_path, f"{utc(NOW + 100)}\n"))
     assert (notice.kind, notice.deadline) == ("end", NOW + 100)
-    assert notice.text == f"Metaflow: this spot instance is taken away ({utc(NOW + 100)})"
+    assert notice.text == f"Metaflow: this spot instance is reclaimed ({utc(NOW + 100)})"
 
 
 def test_a_file_that_names_no_time_counts_from_when_it_was_written_unless_it_is_still_empty(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_figure_that_nobody_measured_has_its_value_its_day_and_its_source() ->
         ("takes 4.7 s", "2026-11-22", "docs/guides/drills.md"),
         ("10 m 00 s after one is gone", "2026-11-23", "recovery.campaign"),
         ("once in 5.78 years", "2024-07-31", "Llama 3 405B"),
-        ("5 to 10 % are taken away a month", "2026-02-24", "Spot Instance Advisor"),
+        ("5 to 10 % are reclaimed a month", "2026-02-24", "Spot Instance Advisor"),
     ):
         line = next(line for line in text.splitlines() if value in line)
         assert day in line
@@ -36,7 +36,7 @@ def test_storage_of_unknown_speed_is_assumed_not_to_be_a_bottleneck() -> None:
     assert "storage is not a bottleneck" in assumed()
     told = assumed(node_bytes_per_second=1e9)
     assert "storage" not in told
-    assert "100% of machines that are taken away have notice, 2 m 00 s ahead" in told
+    assert "100% of machines that are reclaimed have notice, 2 m 00 s ahead" in told
 
 
 def test_a_measured_restart_leaves_the_wait_for_another_machine() -> None:
@@ -67,7 +67,7 @@ def test_spot_without_a_band_is_refused_and_never_planned_as_if_nothing_were_tak
     found = planned("gpt-7b-p4d", words)
     assert found.saves is None
     assert {each.part: each.why for each in found.missing} == {
-        "saves": "spot: how often p4de.24xlarge is taken away is not known"
+        "saves": "spot: how often p4de.24xlarge is reclaimed is not known"
     }
     assert found.budget is not None
     assert found.budget.spot is None

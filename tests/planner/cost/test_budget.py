@@ -98,7 +98,7 @@ def test_without_a_price_on_demand_spot_saves_nothing_that_is_known() -> None:
 
 def test_without_an_interruption_rate_there_is_no_forecast_for_spot() -> None:
     found = a_budget("cluster.instance_type=g5.48xlarge")
-    assert (found.spot, found.why_no_spot) == (None, "how often g5.48xlarge is taken away is not known")
+    assert (found.spot, found.why_no_spot) == (None, "how often g5.48xlarge is reclaimed is not known")
     assert found.steady[0].cost is not None
 
 

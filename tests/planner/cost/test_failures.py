@@ -60,7 +60,7 @@ def test_no_save_begins_before_the_one_before_it_is_durable() -> None:
 
 
 def test_what_breaks_has_no_notice() -> None:
-    """As many machines break as are taken away: of all interruptions, half as far apart, 0.8 / 2 are announced."""
+    """As many machines break as are reclaimed: of all interruptions, half as far apart, 0.8 / 2 are announced."""
     told = every_hour(announced=0.8, faults_seconds=3600.0)
     assert told.often == pytest.approx((1800.0, 0.4))
     assert told.every(math.inf) == Rate(3600.0, 0.0)

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.campaign, pytest.mark.processes]
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_is_what_the_search_recommends_for_its_machines(path: Path) -> None:
-    """Or as fast, as far as predictions can tell, and with memory that can be counted on."""
+    """Or as fast, as far as predictions can distinguish, and with memory that can be counted on."""
     config = preset(path.stem)
     fastest = Search(task(config), shipped()).fastest(machine_of(config), config.cluster.nodes)[0]
     own = workload(config)

@@ -25,7 +25,7 @@ UNANNOUNCED, ANNOUNCED = "node-kill", "spot-notice"
 EXAMPLE, EXAMPLE_NODES, EXAMPLE_REGION = "p4d.24xlarge", 4, "us-east-1"
 """The machines of a campaign where neither the configuration nor the results name any."""
 
-_RATES = "the share taken away, for all machines, and faults of their GPUs, as a plan assumes them"
+_RATES = "the share reclaimed, for all machines, and faults of their GPUs, as a plan assumes them"
 
 
 class Setting(CampaignConfig):
@@ -94,7 +94,7 @@ class CampaignFigures(Fact):
     course: CampaignCourse | None = None
     """None: `why` says why nothing is computed."""
     bad_day: CampaignCourse | None = None
-    """The same where machines are taken away as often as on a bad day, all the time; None: the setting has none."""
+    """The same where machines are reclaimed as often as on a bad day, all the time; None: the setting has none."""
     why: str = ""
 
 
@@ -113,7 +113,7 @@ def campaign(
     lost = next((d for d in drills if d.drill == UNANNOUNCED), None)
     facts: dict[str, Any] = {"setting": setting, "taken_per_month": share, "taken_source": source}
     if share is None:
-        why = f"how often {setting.instance_type} is taken away is not known (recovery.campaign.taken_per_month)"
+        why = f"how often {setting.instance_type} is reclaimed is not known (recovery.campaign.taken_per_month)"
         return CampaignFigures(**facts, why=why)
     if not (saved and saving and saving.stall and saving.save and saving.stall.median > 0):
         return CampaignFigures(**facts, why="no stall of a save was measured (suite checkpoint)")
@@ -220,7 +220,7 @@ def _setting(config: CampaignConfig, saved: Case | None) -> Setting:
 
 
 def _taken(setting: Setting) -> tuple[float | None, str]:
-    """Share of machines that are taken away within a month, and where that is from."""
+    """Share of machines that are reclaimed within a month, and where that is from."""
     if setting.taken_per_month is not None:
         return setting.taken_per_month, "recovery.campaign.taken_per_month"
     band = interruptions(setting.instance_type)

@@ -97,7 +97,7 @@ def _against(sample: SampleMedian | None, target: float | None) -> str | None:
 
 _EXPECTED = (
     "Computed by the planner's model of interruptions (docs/explanation/interruptions.md), from what was measured "
-    "above and what the table says: no machine was rented for it. Machines are taken away independently, at a constant "
+    "above and what the table says: no machine was rented for it. Machines are reclaimed independently, at a constant "
     "rate, and break as often as in a plan; the gang stops when it loses one, and resumes with another. Restarts are "
     "those of the drills, on one host: what a new machine and a larger state add is replacement_seconds. A bad day is "
     "deliberately bad, as if every day were one. How reliable recovery is, the drills show."

@@ -94,7 +94,7 @@ class Engine:
     ) -> None:
         """group: all ranks of the gang, None: this one alone. device: of the state; None: that of the first state.
 
-        optimizer: what only its step changes is copied while training goes on, and a hook makes the step wait for
+        optimizer: what only its step changes is copied while training continues, and a hook makes the step wait for
         that; None: `stage` copies all before it returns.
         """
         self.setup = setup

@@ -99,7 +99,7 @@ class CommitDeadline:
     """How long one rank waits for the coordinator's commit before it gives an attempt up by its own clock.
 
     The coordinator settles an attempt within a known time of its own beginning, but it may begin later than this rank:
-    a rank whose part fails goes on to the next tier at once, and the coordinator, where it cannot hear of that, only at
+    a rank whose part fails moves to the next tier at once, and the coordinator, where it cannot hear of that, only at
     its deadline. A rank that gave up before the coordinator must have would report a failure, and the coordinator
     commit. Reads no clock: times are of one clock, in seconds, and come in order.
     """

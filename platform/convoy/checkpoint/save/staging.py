@@ -1,4 +1,4 @@
-"""Copies of the state in shared memory, made while training goes on.
+"""Copies of the state in shared memory, made while training continues.
 
 What only the optimizer changes is copied in the background, until its next step waits for the copy. Everything else,
 such as a BatchNorm's statistics, changes in the forward already and is copied before `stage` returns.

@@ -180,7 +180,7 @@ class WriterClient:
     def start(self) -> None:
         """Start the process, which takes some tenths of a second. Where that fails, attempts do, until it succeeds."""
         writer = WriterProcess(self._setup)
-        with contextlib.suppress(OSError):  # no memory, too many processes: training goes on
+        with contextlib.suppress(OSError):  # no memory, too many processes: training continues
             writer.start()
             self._writer = writer  # from now on `send` may use it
 

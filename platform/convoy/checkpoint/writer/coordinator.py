@@ -53,7 +53,7 @@ def commit_to_make(
 ) -> Commit:
     """Poll for the parts of the attempt: the commit that is now to be created.
 
-    root: the first tier; None if it is out of reach. go_on: raises AbandonedError past the deadline; asked before each
+    root: the first tier; None if it is out of reach. go_on: raises AbandonedError past the deadline; called before each
     look and at the end. clock: Unix time. Raises AttemptFailedError, SupersededError, StoreUnavailable.
     """
     draft, attempt = request.draft, _Attempt(store, request)

@@ -1,7 +1,7 @@
 """Copying commits to another tier, with the same protocol: files, then part records, then the commit, only if absent.
 
 Each file gets a name that nobody else uses, and the part record on the target names those: of two that copy the same
-part one record stands, whole, and no half-written file is ever named. Copying again what is there does nothing.
+part one record exists, complete, and no half-written file is ever named. Copying again what is there does nothing.
 """
 
 import contextlib

@@ -50,7 +50,7 @@ def prune(
     early, with the reason in `error`.
 
     root: the job's first tier, whose generations decide; None: `store` is. own_generation: of the caller. over: names
-    of its attempts that it knows to have failed before their commit was begun. stop: asked before each removal; True
+    of its attempts that it knows to have failed before their commit was begun. stop: called before each removal; True
     ends it.
     """
     pruning = _Pruning(store, root or store, own_generation, stop)

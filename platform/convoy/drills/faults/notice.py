@@ -1,4 +1,4 @@
-"""Drills in which a machine is to be taken away, and says so ahead. Each node has a metadata service of its own."""
+"""Drills in which a machine is to be reclaimed, and says so ahead. Each node has a metadata service of its own."""
 
 import os
 import signal

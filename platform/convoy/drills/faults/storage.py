@@ -58,7 +58,7 @@ class _RootRefuses(Fault):
     @cached_property
     def steps_since_save(self) -> int:
         """Soon after a save, so that the root is known to fail when the next one is due; or so late that the next one
-        begins there, and has to be taken away from it."""
+        begins there, and has to be reclaimed from it."""
         return self.random.choice((2, SAVE_EVERY - 1))
 
     def when(self, progress: GangProgress) -> bool:

@@ -108,7 +108,7 @@ class NodeMonitor:
             self._say(f"{change.uri}: takes and gives bytes again, after {change.seconds:.1f} s")
         else:
             log.append(StorageBad(tier=change.uri, problem=change.problem, seconds=change.seconds))
-            self._say(f"{change.uri}: {change.problem}; training goes on")
+            self._say(f"{change.uri}: {change.problem}; training continues")
         if change.tier > 0:
             return []
         at = now if available else now - change.seconds

@@ -1,7 +1,7 @@
 """How agents form a mesh: a pure account of who has joined, which says what to do next; and events about peers.
 
 All connect to node 0. When every node has, node 0 sends each the addresses of the others, and each connects to those
-with a lower number; when each has reported to node 0 that it is connected to all, node 0 tells all that the gang is
+with a lower number; when each has reported to node 0 that it is connected to all, node 0 informs all that the gang is
 formed.
 """
 

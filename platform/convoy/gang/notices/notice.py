@@ -36,7 +36,7 @@ OWN_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Notice:
-    """A machine will be taken away, or is likely to be, or a person wants the gang to end."""
+    """A machine will be reclaimed, or is likely to be, or a person wants the gang to end."""
 
     source: str
     kind: Literal["end", "rebalance"]
@@ -55,7 +55,7 @@ class Source(Protocol):
 
     name: str
     foretells: bool
-    """It announces that the machine is taken away, which is what people mean by a source of notices."""
+    """It announces that the machine is reclaimed, which is what people mean by a source of notices."""
 
     def poll(self) -> Notice | None:
         """The notice, if there is one. May take any time: other sources are polled meanwhile. Raises NoAnswer."""

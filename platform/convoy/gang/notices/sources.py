@@ -63,7 +63,7 @@ def read_drain(store: Store) -> DrainRequest | None:
 
 
 STALE_SECONDS = 600.0
-"""A machine that is still there this long after it was to be taken away will stay."""
+"""A machine that is still there this long after it was to be reclaimed will stay."""
 
 INTERRUPT_SECONDS = 4.0
 """After Ctrl-C Metaflow's local runtime gives its tasks 4 to 5 s, and then kills them.
@@ -155,7 +155,7 @@ class NoticeFileSource:
         deadline = written + self.deadline_seconds if named is None else named
         if _is_stale(deadline, self.clock()):
             return None
-        return Notice(self.name, "end", deadline, f"Metaflow: this spot instance is taken away ({text[:80]})")
+        return Notice(self.name, "end", deadline, f"Metaflow: this spot instance is reclaimed ({text[:80]})")
 
 
 @dataclass

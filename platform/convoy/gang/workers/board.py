@@ -85,7 +85,7 @@ class Mark:
     """The exit code of a script whose last line has run: its threads and exit handlers are left. None: the script still
     runs, or the worker runs none."""
     polls_orders: bool = False
-    """The script has asked for its agent's orders, and can be expected to ask again."""
+    """The script has requested its agent's orders, and can be expected to do so again."""
 
     def shifted(self, seconds: float) -> "Mark":
         """The same by another host's clock, which is so far ahead of this one."""
@@ -306,7 +306,7 @@ def beating(marker: Marker, waits_in: Collection[CodeType] = ()) -> Iterator[Non
     """Mark while the context lasts, in a thread, that Python runs in this worker, and whether it waits for other ranks.
     Enter it in the thread that trains.
 
-    Of ranks at the same point all but one wait for that one: this tells the agent which. And a slow node is the one
+    Of ranks at the same point all but one wait for that one: by this the agent knows which. And a slow node is the one
     that waits less than all others. waits_in: functions outside of torch that wait for other ranks.
     """
     over, main = threading.Event(), threading.get_ident()

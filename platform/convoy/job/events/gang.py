@@ -312,7 +312,7 @@ class EventsDropped(Event):
 
 
 class NoticeSources(Event):
-    """Where this node can learn ahead that its machine will be taken away; written once, after the first round of
+    """Where this node can learn ahead that its machine will be reclaimed; written once, after the first round of
     questions. A signal, or a person's wish, is always heard, and not among them. A machine of one's own
     that has none does not write it."""
 
@@ -321,7 +321,7 @@ class NoticeSources(Event):
 
 
 class NoticeReceived(Event):
-    """A notice that a machine will be taken away, or may be, and what the gang does about it."""
+    """A notice that a machine will be reclaimed, or may be, and what the gang does about it."""
 
     kind: Literal["notice_seen"] = "notice_seen"
     source: str

@@ -221,7 +221,7 @@ def priced(config: RunConfig) -> RunConfig:
 
 
 def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
-    """Which sources announce that this machine is taken away, where the gang runs on it; each node of another gang
+    """Which sources announce that this machine is reclaimed, where the gang runs on it; each node of another gang
     reports its own. None: it is no EC2 instance, which nobody takes away."""
     if config.cluster.backend != "local":
         return "convoy: each node reports in its log, and on the card, which of its sources of notices answer"

@@ -83,7 +83,7 @@ def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Ite
     if band is None:
         return
     yield (
-        f"of {instance} on spot {100 * band.low:g} to {100 * band.high:g} % are taken away a month ({band.date},"
+        f"of {instance} on spot {100 * band.low:g} to {100 * band.high:g} % are reclaimed a month ({band.date},"
         f" {band.source})"
     )
     if measurements.node_bytes_per_second is None:
@@ -91,7 +91,7 @@ def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Ite
         return
     ahead, noticed = NOTICE_SECONDS, NOTICED_SECONDS
     yield (
-        f"{ANNOUNCED.value:.0%} of machines that are taken away have notice, "
+        f"{ANNOUNCED.value:.0%} of machines that are reclaimed have notice, "
         f"{formatting.duration(ahead.value)} ahead{_from(ahead)}; "
         f"it is seen after {formatting.duration(noticed.value)}{_from(noticed)}"
     )

@@ -64,7 +64,7 @@ def planned_budget(course: Course) -> Budget:
     undisturbed = course.at(course.interval, course.steady)
     steady = tuple(_market_plan(course, market, undisturbed) for market in STEADY)
     if failures is None:
-        return Budget(course.tokens, steady, None, f"how often {instance} is taken away is not known")
+        return Budget(course.tokens, steady, None, f"how often {instance} is reclaimed is not known")
     try:
         return Budget(course.tokens, steady, spot_plan(course, failures, steady[0].cost))
     except ValueError as error:

@@ -89,11 +89,11 @@ class Course:
     @property
     def failures(self) -> Failures:
         """In the market of the configuration. Raises ValueError for a type on spot of which nobody knows how often it
-        is taken away."""
+        is reclaimed."""
         if self.config.cluster.market != "spot":
             return self.steady
         if (spot := self.spot) is None:
-            raise ValueError(f"spot: how often {self.instance} is taken away is not known")
+            raise ValueError(f"spot: how often {self.instance} is reclaimed is not known")
         return spot
 
     @property

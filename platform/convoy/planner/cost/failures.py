@@ -17,7 +17,7 @@ from convoy.stats.interruptions import best_interval
 
 
 class Assumed(NamedTuple):
-    """A figure that stands for a measurement."""
+    """A figure that replaces a measurement."""
 
     value: float
     date: date
@@ -49,7 +49,7 @@ GPU_FAULT_SECONDS = Assumed(
 _CAMPAIGN, _CONFIG = CampaignConfig(), "default of recovery.campaign"
 
 REPLACEMENT_SECONDS = Assumed(_CAMPAIGN.replacement_seconds, date(2026, 11, 23), _CONFIG)
-"""Until there is another machine in place of one that was taken away."""
+"""Until there is another machine in place of one that was reclaimed."""
 
 ANNOUNCED = Assumed(_CAMPAIGN.announced_share, date(2026, 11, 23), _CONFIG)
 """Share of interruptions that have notice."""
@@ -83,21 +83,21 @@ class Drain:
 
 @dataclass(frozen=True)
 class Failures:
-    """A gang stops for each of its machines that is taken away or breaks, whichever it is."""
+    """A gang stops for each of its machines that is reclaimed or breaks, whichever it is."""
 
     nodes: int
     low: float = 0.0
-    """Share of such machines that are taken away within a month: the lower end of what is known."""
+    """Share of such machines that are reclaimed within a month: the lower end of what is known."""
     high: float = 0.0
     """The upper end. Both 0: none is."""
     taken_seconds: float | None = None
-    """Mean time until one of the gang's machines is taken away, where that is known, in place of both."""
+    """Mean time until one of the gang's machines is reclaimed, where that is known, in place of both."""
     faults_seconds: float = math.inf
     """Mean time until something of the gang breaks, on machines that nobody takes away, too: without notice."""
     notice_seconds: float = NOTICE_SECONDS.value
     """From a notice until the machine is gone."""
     announced: float = ANNOUNCED.value
-    """Share of machines that are taken away which have notice; EC2 gives it as far as it can."""
+    """Share of machines that are reclaimed which have notice; EC2 gives it as far as it can."""
     drain: Drain | None = None
     """What is done with it; None: nothing."""
 
@@ -118,7 +118,7 @@ class Failures:
         return self.every(self._taken(self.high))
 
     def every(self, taken_seconds: float) -> Rate:
-        """Were a machine taken away so often, and broke as often as it does."""
+        """Were a machine reclaimed so often, and broke as often as it does."""
         taken, both = 1 / taken_seconds, 1 / taken_seconds + 1 / self.faults_seconds
         if not both:
             return Rate(math.inf, 0.0)
@@ -169,7 +169,7 @@ def never_taken(instance: str, nodes: int) -> Failures:
 
 
 def on_spot(instance: str, nodes: int, drain: Drain | None = None) -> Failures | None:
-    """The same, and taken away as the catalog has it; None: nothing is known of this type. drain: as of `Failures`."""
+    """The same, and reclaimed as the catalog has it; None: nothing is known of this type. drain: as of `Failures`."""
     rates, steady = interruptions(instance), never_taken(instance, nodes)
     if rates is None:
         return None
@@ -183,7 +183,7 @@ def drain(state_bytes: float, nodes: int, bytes_per_second: float, step_seconds:
 
 
 def best_save_interval(failures: Failures, saving: Saving) -> float:
-    """Seconds of work between two saves that lose least, at the upper end of how often machines are taken away.
+    """Seconds of work between two saves that lose least, at the upper end of how often machines are reclaimed.
 
     Only interruptions that lose work make saves worth their stall: Young's sqrt(2 C M / (1 - p)), by Daly's
     higher-order estimate, for a stall C, a mean time between interruptions M and notices that are used in a share p of

@@ -1,4 +1,4 @@
-"""A training on machines that are taken away, some of them with notice: what it is expected to take."""
+"""A training on machines that are reclaimed, some of them with notice: what it is expected to take."""
 
 import math
 from dataclasses import dataclass

@@ -60,7 +60,7 @@ def _about(result: PlanSearch) -> str:
     return (
         f"{result.global_batch:,} sequences of {result.sequence_length:,} = {count(batch)} tokens a step; "
         f"prices of {result.region}{limited}. Cost on spot is what is expected at"
-        " the upper end of how often machines are taken away; between the cheapest zone at the lower end and the"
+        " the upper end of how often machines are reclaimed; between the cheapest zone at the lower end and the"
         " dearest at the upper. * : nothing else is both cheaper and faster."
     )
 
@@ -137,7 +137,7 @@ def _way(keys: Keys) -> str:
 
 
 def _interval(result: PlanSearch, row: SearchRow) -> str:
-    """How often these machines save: more often where they are taken away."""
+    """How often these machines save: more often where they are reclaimed."""
     spot, steady = (
         {
             f"{each.trained['checkpoint.every_steps']:,}"
@@ -162,7 +162,7 @@ def _notes(result: PlanSearch) -> Iterator[str]:
     yield from (f"{', '.join(names)}: {why}." for why, names in reasons.items())
     yield from (f"Left out, for a run with these would be refused: {why}." for why in result.refused)
     for name in result.no_spot:
-        yield f"{name} on spot: how often it is taken away is not known, so that there is no forecast."
+        yield f"{name} on spot: how often it is reclaimed is not known, so that there is no forecast."
     sources = dict.fromkeys((row.price_source, row.price_date) for row in result.found if row.price_source)
     yield from (f"Prices of {day}: {source}." for source, day in sources)
     if any(row.market == "capacity_block" and row.usd is not None for row in result.found):

@@ -25,7 +25,7 @@ class SearchRow(Planned):
     market: str
     keys: Keys
     """What `--set` lays on `laid_on` to get this row: machines and market, how it trains there, how often it saves, and
-    whatever else the search was asked for."""
+    whatever else the search includes."""
     trained: Keys = {}
     """How it trains there, whatever it is laid on: the searched keys of `train`, those of `parallel` that differ from
     the defaults, and how often it saves."""

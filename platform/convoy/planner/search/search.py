@@ -28,7 +28,7 @@ STAGES = (2, 4, 8, 16)
 LARGEST_MICRO_BATCH = 64
 
 ALIKE = 0.02
-"""Steps that differ by no more than this share are equally fast, as far as predictions can tell."""
+"""Steps that differ by no more than this share are equally fast, as far as predictions can distinguish."""
 
 
 class Task(NamedTuple):
