@@ -136,7 +136,7 @@ def test_every_command_is_documented() -> None:
 
 
 GLOSSARY = DOCS / "reference" / "glossary.md"
-RETIRED = r"\b(told|tells?|beside|go(es|ing)? on|went on|reclaimed|laid on|of use|standing still|mend(ed|s)?)\b"
+RETIRED = r"\b(told|tells?|beside|go(es|ing)? on|went on|taken away|laid on|of use|standing still|mend(ed|s)?)\b"
 
 
 def prose(page: Path) -> str:
