@@ -55,7 +55,7 @@ def test_it_runs_by_its_name_and_its_row_is_told() -> None:
 
 def test_drills_that_go_on_for_a_time_are_named_by_the_error_for_one_that_does_not() -> None:
     result = convoy_drill("worker-kill", "--seconds", "60")
-    assert "coffee-spill and none and random go on for a time" in str(result.exception)
+    assert "only coffee-spill and none and random run for a given time" in str(result.exception)
 
 
 def test_a_benchmark_takes_it_and_names_it_for_a_misspelt_one() -> None:

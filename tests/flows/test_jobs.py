@@ -39,7 +39,7 @@ def test_a_finished_job_says_so_and_starts_no_run(forked: Forked, tmp_path: Path
     for words in (option, tag, (*option, *tag)):
         done = forked.run(place, FLOW, *flow_command("run", *words)[2:])
         assert done.returncode == 0
-        told = f"job {job} is finished: 20 steps are done; set train.steps above 20 to go on"
+        told = f"job {job} is finished: 20 steps are done; set train.steps above 20 to continue"
         assert done.stdout.strip() == told
         assert own_lines(done.stderr) == []
     assert place.runs() == []

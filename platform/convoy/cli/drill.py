@@ -61,7 +61,7 @@ def drill(
         raise ConfigError(f"drill {name} --all: give one of the two")
     kinds = list(faults.DRILLS) if name is None else [faults.drill_named("drill", name)]
     if seconds is not None and not any(kind.lasting for kind in kinds):
-        raise ConfigError(f"--seconds {seconds:g}: drill {name} ends by itself; {_lasting()} go on for a time")
+        raise ConfigError(f"--seconds {seconds:g}: drill {name} ends by itself; only {_lasting()} run for a given time")
     if keep is not None and Path(keep).exists():
         raise ConfigError(f"--keep {keep}: already exists; choose a new folder")
     plan = DrillPlan(

@@ -107,7 +107,7 @@ def _restored(store: Store, history: History, origin: Origin) -> CommitRef | Non
         raise StoreUnavailable(f"{store.uri} lacks generation {origin.newest} of the job: is it mounted?")
     if history.newest > origin.newest:
         formed = f"another run of the job formed generation {history.newest} since this one restored"
-        raise GenerationLostError(f"{store.uri}: {formed}; restore again to go on from what that one saves")
+        raise GenerationLostError(f"{store.uri}: {formed}; restore again to continue from what that one saves")
     if origin.parent is not None and not places(history, origin.parent):
         gone = f"the commit of step {origin.parent.step}, which was restored, is damaged or gone by now"
         raise CommitsLostError(f"{store.uri}: {gone}; restore again")

@@ -126,7 +126,7 @@ def test_a_node_that_says_why_it_leaves_is_believed() -> None:
     verdict = settled([sign("left", 2, 9.99), told])
     assert isinstance(verdict, End)
     assert not verdict.cause.retryable
-    assert cause_message(verdict.cause) == "node 2 could not go on: port 4000 is taken"
+    assert cause_message(verdict.cause) == "node 2 could not continue: port 4000 is taken"
 
 
 def test_a_node_that_hears_no_other_one_is_cut_off() -> None:
@@ -168,7 +168,7 @@ def test_all_ended_is_finished_and_stopped_where_they_agreed_to_stop() -> None:
 
 def test_a_worker_that_ends_with_success_before_its_end_has_failed() -> None:
     cause = cause_of(settled([ended(1, 0, finishing=False)]))
-    assert cause_message(cause) == "rank 1 on node 1 ended too early, with success, while the others went on"
+    assert cause_message(cause) == "rank 1 on node 1 ended too early, with success, while the others continued"
 
 
 def test_without_a_progress_board_an_early_end_shows_by_what_the_others_do() -> None:

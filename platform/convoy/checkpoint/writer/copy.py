@@ -205,7 +205,7 @@ def _check_same(source: Store, target: Store, generations: Sequence[str]) -> Non
     if not all(alike):
         name = generations[alike.index(False)]
         raise ConfigError(
-            f"{target.uri}/{name}: differs from {source.uri}/{name}; it holds another job, or this one as it went on "
+            f"{target.uri}/{name}: differs from {source.uri}/{name}; it holds another job, or this one as it continued "
             "there by itself: copy to an empty place"
         )
 

@@ -108,7 +108,7 @@ class WorkerError(OrderedFault):
 
 class WorkerExit0(OrderedFault):
     name = "worker-exit0"
-    summary = "a worker ends with success while the others go on"
+    summary = "a worker ends with success while the others continue"
     causes = frozenset({"exited_early"})
     order = "exit"
 

@@ -119,7 +119,7 @@ others, failed itself)."""
 
 _HAPPENED: dict[FailureKind, tuple[str, str]] = {
     "exited": ("failed", ""),
-    "exited_early": ("ended too early", "with success, while the others went on"),
+    "exited_early": ("ended too early", "with success, while the others continued"),
     "stopped": ("was stopped", "by a signal"),
     "hung": ("hung", ""),
     "link_lost": ("lost its connection", "though no peer had failed"),
@@ -127,7 +127,7 @@ _HAPPENED: dict[FailureKind, tuple[str, str]] = {
     "node_gone": ("was lost", "its agent ended without a word"),
     "node_silent": ("was lost", "nothing more was heard of it"),
     "cut_off": ("was cut off", "it heard no other node any more"),
-    "agent_failed": ("could not go on", ""),
+    "agent_failed": ("could not continue", ""),
 }
 """What became of it in a few words, and in a few more."""
 

@@ -87,7 +87,7 @@ class Finished:
     steps: int
 
     def __str__(self) -> str:
-        return f"job {self.job} is finished: {self.step} steps are done; set train.steps above {self.step} to go on"
+        return f"job {self.job} is finished: {self.step} steps are done; set train.steps above {self.step} to continue"
 
 
 def on_this_host(config: RunConfig, gpus: int) -> RunConfig:

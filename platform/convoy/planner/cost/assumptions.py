@@ -93,7 +93,7 @@ def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Ite
     yield (
         f"{ANNOUNCED.value:.0%} of machines that are reclaimed have notice, "
         f"{formatting.duration(ahead.value)} ahead{_from(ahead)}; "
-        f"it is seen after {formatting.duration(noticed.value)}{_from(noticed)}"
+        f"it is noticed after {formatting.duration(noticed.value)}{_from(noticed)}"
     )
 
 

@@ -113,7 +113,7 @@ def _ways(result: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
         Column[SearchRow]("Memory", lambda row: row.memory_share, "{:.0%}".format),
         Column[SearchRow]("How", lambda row: f"{_way(row.trained)}, {_interval(result, row)}"),
     )
-    laid = f", laid on {result.laid_on}," if result.laid_on else ","
+    laid = f", on top of {result.laid_on}," if result.laid_on else ","
     which = f"{_machines(rows[0])}, {MARKETS[rows[0].market]}"
     first = f"{which}{laid} for --set or --config-value set (--json has those of all):"
     return [Heading("How"), table, Text(""), Text(first), Text(key_words(rows[0].keys))]
