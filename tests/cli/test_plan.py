@@ -225,7 +225,7 @@ def test_a_search_is_read_at_a_hundred_columns(model: str) -> None:
     for words in ("By old prices", "Prices of 2024-12-31: AWS page", "Assumed: of p5.48xlarge on spot"):
         assert sum(line.startswith(words) for line in lines) == 1, words
     keys = lines.index(next(line for line in lines if line.startswith(f"model={model} ")))
-    assert lines[keys - 1].endswith("on top of default, for --set or --config-value set (--json has those of all):")
+    assert lines[keys - 1].endswith("on top of default, for --set or --config-value set (all: --json):")
     assert "checkpoint.every_steps=" in "".join(lines[keys : keys + 4])
 
 

@@ -115,7 +115,7 @@ def _ways(result: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
     )
     laid = f", on top of {result.laid_on}," if result.laid_on else ","
     which = f"{_machines(rows[0])}, {MARKETS[rows[0].market]}"
-    first = f"{which}{laid} for --set or --config-value set (--json has those of all):"
+    first = f"{which}{laid} for --set or --config-value set (all: --json):"
     return [Heading("How"), table, Text(""), Text(first), Text(key_words(rows[0].keys))]
 
 
