@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(MOST_SECONDS + 60)]
 
 FLOW = REPOSITORY / "flows" / "benchmark_flow.py"
 QUICK = (
+    "suites=[throughput,scaling,strategies,memory,utilisation,sync,checkpoint,recovery] cases=null "
     "measure.rounds=6 measure.block_seconds=0.02 measure.block_steps=1 measure.warm_up_most=16 "
     "measure.machine_seconds=0.1 "
     "run.data.sequence_length=32 run.data.corpus.kind=synthetic run.train.global_batch=4 run.train.micro_batch=2 "
@@ -130,7 +131,7 @@ def test_a_dry_run_tells_the_gangs_and_starts_none(benchmark: Benchmark) -> None
     assert done.returncode == 0, done.stderr
     assert '"suites"' in done.stdout
     assert "scaling-tiny: 2 (2 nodes × 1) ranks: 1 rank, 2 jobs of 1 rank" in done.stderr
-    assert "9 groups, one after the other" in done.stderr
+    assert "6 groups, one after the other" in done.stderr
 
 
 def test_what_does_not_fit_is_refused_before_a_run_exists(benchmark: Benchmark) -> None:

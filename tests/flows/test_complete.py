@@ -58,7 +58,7 @@ def test_convoy_run_says_what_happens(completed: Completed) -> None:
     assert re.fullmatch(r"RUN was preempted at step \d+: node [01] had a notice \(.*\): .*; once more in 0 s", told[1])
     assert told[2] == "job taken, run 2"
     assert told[3] == "the run saves and ends; a second signal ends it without that"
-    assert re.fullmatch(r"RUN was drained at step \d+: asked for on .*", told[4])
+    assert re.fullmatch(r"RUN was drained at step \d+: requested on .*", told[4])
     assert told[5:] == ["job taken: 2 runs, 1 preempted, 1 drained", "job taken, run 1", "RUN has finished"]
 
 
