@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -20,6 +21,7 @@ from moto.server import ThreadedMotoServer
 from mypy_boto3_s3 import S3Client
 from xdist.scheduler import LoadScopeScheduling
 
+from convoy.storage import Store, open_store
 from tests.campaign import in_full, left_out, this_commit
 from tests.processes import STARTS, starts_processes, uses_s3
 
@@ -183,3 +185,15 @@ def store_uri(request: pytest.FixtureRequest) -> str:
     if request.param == "s3":
         return str(request.getfixturevalue("s3_uri"))
     return str(request.getfixturevalue("tmp_path") / "store")
+
+
+@pytest.fixture
+def store(store_uri: str) -> Store:
+    """An empty store: once in a folder, once in S3."""
+    return open_store(store_uri)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    """An empty store in a folder."""
+    return open_store(str(tmp_path / "store"))

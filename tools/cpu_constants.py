@@ -16,7 +16,7 @@ from convoy.benchmark.planner_fit import left_out
 from convoy.benchmark.planner_runs import workload_of
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
-from convoy.planner.step.calibration import NEGLIGIBLE, Calibration, Prior, prior, shipped_for
+from convoy.planner.step.calibration import NEGLIGIBLE, Calibration, Prior, prior, shipped_for_measured
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.fit import fit, percent_errors
 from convoy.planner.validation.published import MeasuredRun
@@ -101,7 +101,7 @@ def others(rows: Sequence[MeasuredRun]) -> list[float]:
 
 def table(rows: Sequence[MeasuredRun], calibration: Calibration) -> str:
     """Markdown."""
-    columns = (percent_errors(rows, shipped_for("cpu")), percent_errors(rows, calibration), others(rows))
+    columns = (percent_errors(rows, shipped_for_measured("cpu")), percent_errors(rows, calibration), others(rows))
     lines = ["| tokens/s of | measured | shipped | fitted | fitted to others |", "| --- | --- | --- | --- | --- |"]
     for row, *errors in zip(rows, *columns, strict=True):
         lines.append(f"| {row.name} | {row.tokens_per_second:.0f} | {' | '.join(f'{e:+.1f} %' for e in errors)} |")
@@ -145,7 +145,7 @@ def rewritten(document: str, text: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     if arguments == ["--check"]:
-        rows, shipped = read(ROWS), shipped_for("cpu")
+        rows, shipped = read(ROWS), shipped_for_measured("cpu")
         document = DOCUMENT.read_text()
         same = near(fitted(rows), shipped) and rewritten(document, section(rows, shipped)) == document
         print("up to date" if same else f"{CONSTANTS.name}, {DOCUMENT.name}: run tools/cpu_constants.py")

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.planner_fit import own_fit
+from convoy.benchmark.planner_fit import fit_planner_to
 from convoy.benchmark.planner_runs import own_runs, typical
 from convoy.benchmark.results.case import Case
 from convoy.config.run import TRAIN
 from convoy.config.train import TrainConfig
-from convoy.planner.step.calibration import Calibration, chip_of, shipped, shipped_for
+from convoy.planner.step.calibration import Calibration, chip_of, shipped, shipped_for_measured
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.validate import median_abs
 from tests.benchmark.cases import MEASURED, a_case, replaced
@@ -39,7 +39,7 @@ def on_this_host(truth: Calibration) -> list[Case]:
 
 
 def test_what_a_benchmark_shows_of_a_gpu_is_found() -> None:
-    found = own_fit(on_gpus(SLOWER))
+    found = fit_planner_to(on_gpus(SLOWER))
     before, after = (abs(each.constants.matmul_efficiency["A100"] - 0.6) for each in (shipped(), found.calibration))
     assert after < before / 3
     assert found.calibration.constants.matmul_efficiency["H100"] == shipped().constants.matmul_efficiency["H100"]
@@ -51,15 +51,15 @@ def test_what_a_benchmark_shows_of_a_gpu_is_found() -> None:
 def test_one_training_in_several_suites_is_left_out_at_once() -> None:
     cases = on_gpus(SLOWER)
     twice = [replaced(case, suite="sync", group="sync") for case in cases]
-    once, both = own_fit(cases), own_fit([*cases, *twice])
+    once, both = fit_planner_to(cases), fit_planner_to([*cases, *twice])
     assert (once.trainings, both.trainings) == (8, 8)
     assert (len(once.others), len(both.others)) == (8, 16)
     assert both.others[:8] == pytest.approx(both.others[8:])
-    assert own_fit([cases[0], twice[0]]).others == ()  # nothing is left to fit to
+    assert fit_planner_to([cases[0], twice[0]]).others == ()  # nothing is left to fit to
 
 
 def test_a_machine_that_the_catalog_does_not_know_is_kept_with_the_constants() -> None:
-    found = own_fit(on_this_host(shipped_for("cpu")))
+    found = fit_planner_to(on_this_host(shipped_for_measured("cpu")))
     assert found.calibration.machines == (MEASURED,)
     assert median_abs(found.before) < 1
     assert found.calibration.machine_for("fp32", 2) == MEASURED
@@ -67,15 +67,15 @@ def test_a_machine_that_the_catalog_does_not_know_is_kept_with_the_constants() -
 
 
 def test_the_data_are_named_with_machine_day_and_commit() -> None:
-    told = own_fit(on_this_host(shipped_for("cpu"))).calibration.data
+    told = fit_planner_to(on_this_host(shipped_for_measured("cpu"))).calibration.data
     assert told.startswith("6 runs of a benchmark on AMD EPYC 7R13, 2026-11-22, commit 0123456789ab (results sha256 ")
 
 
 def test_devices_that_no_plan_can_tell_apart_are_refused_by_name() -> None:
     other = replaced(MEASURED, device="Intel Xeon")
-    truth = shipped_for("cpu")
+    truth = shipped_for_measured("cpu")
     with pytest.raises(ValueError, match="cases of several devices need a calibration each: AMD EPYC 7R13, Intel Xeon"):
-        own_fit([*on_this_host(truth), a_run(truth, "elsewhere", machine=other)])
+        fit_planner_to([*on_this_host(truth), a_run(truth, "elsewhere", machine=other)])
     with pytest.raises(ValueError, match="it has machines of several devices: AMD EPYC 7R13, Intel Xeon"):
         replaced(truth, machines=(MEASURED, other)).machine_for("fp32", 2)
 
@@ -89,7 +89,7 @@ def test_devices_that_no_plan_can_tell_apart_are_refused_by_name() -> None:
 )
 def test_threads_tell_machines_of_one_device_apart(ranks: int, told: str) -> None:
     other = replaced(MEASURED, threads=2, ranks=ranks)
-    found = replaced(shipped_for("cpu"), machines=(MEASURED, other))
+    found = replaced(shipped_for_measured("cpu"), machines=(MEASURED, other))
     wanted = (2 + ranks) // 2
     assert found.machine_for("fp32", wanted, 2) == other
     with pytest.raises(ValueError, match=told):
@@ -97,12 +97,12 @@ def test_threads_tell_machines_of_one_device_apart(ranks: int, told: str) -> Non
 
 
 def test_steps_and_seeds_make_no_other_training() -> None:
-    truth = shipped_for("cpu")
+    truth = shipped_for_measured("cpu")
     cases = on_this_host(truth)
     again = [
         a_run(truth, "again", {"n_layers": 4, "name": "other"}, global_batch=4, steps=9, seed=3, log_every_steps=2)
     ]
-    assert own_fit(cases).trainings == own_fit([*cases, *again]).trainings == 6
+    assert fit_planner_to(cases).trainings == fit_planner_to([*cases, *again]).trainings == 6
 
 
 def test_no_key_that_makes_no_other_training_changes_the_time_of_a_step() -> None:
@@ -111,13 +111,14 @@ def test_no_key_that_makes_no_other_training_changes_the_time_of_a_step() -> Non
         "node_check_seconds": 0.0, "matmul_peak_seconds": 0.0,
     }  # fmt: skip
     assert set(others) | set(TRAIN) == set(TrainConfig.model_fields)
-    plain, changed = (own_runs([a_run(shipped_for("cpu"), "a", **train)]).rows[0].workload for train in ({}, others))
+    truth = shipped_for_measured("cpu")
+    plain, changed = (own_runs([a_run(truth, "a", **train)]).rows[0].workload for train in ({}, others))
     assert plain.train != changed.train
     assert step_time(plain).total == step_time(changed).total
 
 
 def test_why_a_case_is_left_out_is_told() -> None:
-    good = on_this_host(shipped_for("cpu"))[0]
+    good = on_this_host(shipped_for_measured("cpu"))[0]
     unplanned = replaced(good.predicted, step_seconds=None, why_no_step="padding is not planned")
     found = own_runs([
         good,
@@ -135,7 +136,7 @@ def test_why_a_case_is_left_out_is_told() -> None:
 
 
 def test_a_case_that_ran_on_another_device_than_is_planned_is_left_out() -> None:
-    rented, here = on_gpus(shipped())[0], on_this_host(shipped_for("cpu"))[0]
+    rented, here = on_gpus(shipped())[0], on_this_host(shipped_for_measured("cpu"))[0]
     on_cpus = replaced(rented, hardware=replaced(rented.hardware, device="AMD EPYC 7R13"))
     moved = replaced(here, hardware=replaced(here.hardware, device="Intel Xeon"))
     found = own_runs([rented, on_cpus, here, moved])
@@ -148,7 +149,7 @@ def test_a_case_that_ran_on_another_device_than_is_planned_is_left_out() -> None
 
 def test_without_a_case_that_can_be_fitted_to_there_is_no_calibration() -> None:
     with pytest.raises(ValueError, match="no case can be fitted to: 2 of 2: nothing was predicted of it"):
-        own_fit([a_case("ours"), a_case("baseline")])
+        fit_planner_to([a_case("ours"), a_case("baseline")])
 
 
 def test_of_several_measurements_of_a_machine_a_middle_one_stands_for_it() -> None:
@@ -159,12 +160,12 @@ def test_of_several_measurements_of_a_machine_a_middle_one_stands_for_it() -> No
 
 def local(cluster: dict[str, Any], nodes: int = 1, **train: Any) -> Case:
     """Eight ranks on the machine itself, which all of them measured."""
-    return a_run(shipped_for("cuda"), f"{nodes} {cluster} {train}", WIDE, cluster, nodes, 8 // nodes, ON_A100,
+    return a_run(shipped_for_measured("cuda"), f"{nodes} {cluster} {train}", WIDE, cluster, nodes, 8 // nodes, ON_A100,
                  param_dtype="bf16", micro_batch=4, global_batch=64, **train)  # fmt: skip
 
 
 def test_a_local_benchmark_that_names_its_machine_serves_plans_of_such() -> None:
-    found = own_fit([local({"instance_type": "p4d.24xlarge"}, nodes) for nodes in (1, 2)])
+    found = fit_planner_to([local({"instance_type": "p4d.24xlarge"}, nodes) for nodes in (1, 2)])
     machine = found.rows[0].workload.machine
     assert (machine.gpu, machine.ranks, machine.measured) == ("A100", 8, None)
     assert found.trainings == 1  # nodes of a local run are processes on one machine
@@ -173,7 +174,7 @@ def test_a_local_benchmark_that_names_its_machine_serves_plans_of_such() -> None
 
 @pytest.mark.parametrize("cluster", [{}, {"instance_type": "p9.huge"}])
 def test_a_local_benchmark_on_what_it_does_not_name_is_of_what_its_ranks_measured(cluster: dict[str, Any]) -> None:
-    calibration = own_fit([local(cluster)]).calibration
+    calibration = fit_planner_to([local(cluster)]).calibration
     assert calibration.machines == (ON_A100,)
     with pytest.raises(ValueError, match=rf"A100: .* no efficiencies of it; it is of {A100}, measured where the bench"):
         chip_of(calibration, "A100")

@@ -206,31 +206,3 @@ def save_where_one_rank_is_ahead(rank: int, uri: str) -> str:
 
 def test_a_rank_that_is_ahead_waits_for_the_coordinator_to_follow(tmp_path: Path) -> None:
     assert gang(2, tmp_path, save_where_one_rank_is_ahead) == ["2", "2"]
-
-
-def wait_for_what_another_rank_knows(rank: int, uri: str) -> list[str]:
-    with opened(uri, verify=False) as ckpt:
-        over = hang(ckpt, 2) if rank == 1 else threading.Event()
-        pending = ckpt.save(2, sharded())
-        if rank == 0:
-            pending.wait()
-        dist.barrier()
-        ckpt.save(3, sharded())  # here rank 1 hears of the commit, which it has not read
-        results = []
-        if rank == 1:
-            with pytest.raises(TimeoutError):
-                pending.wait(timeout_seconds=0.2)
-            results.append(told_at_last(pending))
-            over.set()
-        return [*results, told(pending)]
-
-
-def told_at_last(pending: Any) -> str:
-    with pytest.raises(CheckpointError) as error:
-        pending.wait()
-    return str(error.value).partition("/")[0]
-
-
-def test_a_commit_that_cannot_be_read_is_waited_for_no_longer_than_said(tmp_path: Path) -> None:
-    first, second = gang(2, tmp_path, wait_for_what_another_rank_knows)
-    assert (first, second) == (["2"], ["step 2 was saved, but ", "2"])

@@ -1,8 +1,5 @@
 """Errors on one rank that nobody foresaw, and tiers that hang: the others hear of it, and later saves continue."""
 
-import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +7,7 @@ import pytest
 import torch
 
 from convoy.checkpoint import CheckpointError, Checkpoints
-from convoy.job.lineage import parse_commits
-from convoy.storage import open_store
 from tests.checkpoint.test_api import gang, resumed_writer, sharded, stopped_writer
-from tests.checkpoint.writers import wait_for
 
 
 class OutOfMemory:
@@ -90,47 +84,3 @@ def test_an_error_after_a_commit_leaves_it_a_commit(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(ckpt._driver, "_request", once)
         for step in (1, 2):
             assert ckpt.save(step, {"w": torch.ones(3)}).wait(timeout_seconds=20.0).step == step
-
-
-HANGS = 1
-"""Index of the tier that does."""
-
-
-def steps(place: Path) -> list[int]:
-    return sorted(ref.step for ref in parse_commits(open_store(str(place)).sizes("commits/")))
-
-
-@contextlib.contextmanager
-def hanging(place: Path) -> Iterator[None]:
-    """Who copies a commit to the tier hangs: the first generation's object, which it compares, is a pipe."""
-    name = place / "generations" / "000001.json"
-    data = name.read_bytes()
-    name.unlink()
-    os.mkfifo(name)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # nobody reads
-            os.close(os.open(name, os.O_WRONLY | os.O_NONBLOCK))  # a pipe has no positions: an error, tried again
-        name.unlink()
-        name.write_bytes(data)
-
-
-def test_a_further_tier_that_hangs_holds_up_only_the_copies_to_itself(tmp_path: Path) -> None:
-    root, hangs, good = (tmp_path / name for name in ("root", "hangs", "good"))
-    with Checkpoints(str(root), tiers=[str(hangs), str(good)], keep_last=10) as ckpt:
-
-        def copied(step: int) -> None:
-            wait_for(lambda: step in steps(good) and ckpt._agreement.view().busy.copying <= {HANGS})
-
-        ckpt.save(1, {"t": torch.arange(10)}).wait()
-        copied(1)
-        wait_for(lambda: steps(hangs) == [1] and not ckpt._agreement.view().busy.copying)
-        with hanging(hangs):
-            for step in (2, 3, 4):
-                ckpt.save(step, {"t": torch.arange(10)}).wait()
-                copied(step)
-            assert steps(hangs) == [1]
-            assert ckpt._agreement.view().busy.copying == {HANGS}
-    assert steps(good) == [1, 2, 3, 4]
-    assert steps(hangs) == [1, 2, 4]

@@ -1,14 +1,12 @@
 """A chunk is read whole and checked, or not given at all."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.commits import CommitGoneError, chunk_span, read_chunk, read_part
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile
-from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage import Store, StoreUnavailable
 from tests.campaign import examples
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form, part_bytes
@@ -17,16 +15,6 @@ pytestmark = pytest.mark.campaign
 
 CHUNK = 4096
 STATE = TinyState(sizes=(3 * CHUNK + 17,), chunk_bytes=CHUNK)
-
-
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
 
 
 def saved(store: Store) -> tuple[Commit, DataFile]:

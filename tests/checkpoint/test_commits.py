@@ -16,16 +16,6 @@ from tests.conftest import S3Server
 STATE = TinyState()
 
 
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
-
-
 def draft(generation: int, step: int, attempt: str) -> Commit:
     return STATE.draft(generation, step).model_copy(update={"attempt": attempt})
 

@@ -14,11 +14,6 @@ from tests.conftest import S3Server
 REF, OTHER = CommitRef(generation=1, step=10), CommitRef(generation=1, step=20)
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path))
-
-
 def only_lease(store: Store) -> Path:
     (name,) = store.sizes("leases/")
     return Path(store.uri) / name

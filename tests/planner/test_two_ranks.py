@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.planner.step.communication import exposed
+from convoy.planner.step.communication import communication_seconds
 from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
 from tests.planner.workloads import with_more_ranks
@@ -33,7 +33,7 @@ def test_two_ranks_take_what_one_tells(tmp_path: Path) -> None:
         statistics.median(block.seconds for block in seen.measured[name].blocks) for name in (ALONE, "together")
     )
     planned = with_more_ranks(job, seen.machine, alone, seen.optimizer_seconds)
-    sending = exposed(job, seen.machine).total
+    sending = communication_seconds(job, seen.machine).total
     print(f"alone {alone:.4f} s (update {seen.optimizer_seconds:.4f} s), sent {sending:.4f} s")
     print(f"predicted {planned:.4f} s, measured {took:.4f} s: {planned / took - 1:+.1%}; {seen.machine}")
     sent = took - (alone - seen.optimizer_seconds / 2)

@@ -6,7 +6,7 @@ from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
-from convoy.planner.step.communication import exposed
+from convoy.planner.step.communication import communication_seconds
 from convoy.planner.workload import Machine, Workload
 
 P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)
@@ -45,9 +45,9 @@ def with_more_ranks(job: Workload, machine: MeasuredMachine, alone_seconds: floa
 
     alone_seconds: of its step, beside as many others as there will be, so that what ranks of a host share is shared.
     optimizer_seconds: the part of it that is the update, of which each rank has a share then. Raises ValueError as
-    `exposed`.
+    `communication_seconds`.
     """
-    return alone_seconds - optimizer_seconds * (1 - 1 / job.shards) + exposed(job, machine).total
+    return alone_seconds - optimizer_seconds * (1 - 1 / job.shards) + communication_seconds(job, machine).total
 
 
 def on_link(line: Line, bytes_per_second: float, ranks: int) -> Line:

@@ -14,11 +14,6 @@ from convoy.storage.s3 import S3Store
 MIB = 2**20
 
 
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
 def test_the_uri_decides_the_kind_of_store(store: Store, store_uri: str) -> None:
     assert isinstance(store, S3Store if store_uri.startswith("s3://") else PosixStore)
     assert store.uri == store_uri

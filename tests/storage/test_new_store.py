@@ -107,11 +107,6 @@ def store_uri() -> str:
     return "mem://store"
 
 
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
 def test_the_uri_decides_the_kind_of_store(store: Store, store_uri: str) -> None:
     assert isinstance(store, MemoryStore)
     assert store.uri == store_uri

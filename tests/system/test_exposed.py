@@ -11,7 +11,7 @@ import pytest
 from convoy.config.run import RunConfig
 from convoy.drills.testbed.mounts import run as command
 from convoy.drills.testbed.namespaces import Network
-from convoy.planner.step.communication import exposed
+from convoy.planner.step.communication import communication_seconds
 from tests.planner import pair
 from tests.planner.pair import ALONE, Meeting, Seen
 from tests.planner.workloads import on_link, with_more_ranks
@@ -84,7 +84,8 @@ def predicted(config: RunConfig, seen: Seen, megabits: int | None) -> tuple[floa
         lines = {"gather": on_link(machine.gather, link, 2), "reduce": on_link(machine.reduce, link, 2)}
         machine = machine.model_copy(update=lines)
     job = pair.workload(config, nodes=2)
-    return with_more_ranks(job, machine, alone_seconds(seen), seen.optimizer_seconds), exposed(job, machine).total
+    sent = communication_seconds(job, machine).total
+    return with_more_ranks(job, machine, alone_seconds(seen), seen.optimizer_seconds), sent
 
 
 def alone_seconds(seen: Seen) -> float:

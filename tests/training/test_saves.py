@@ -132,7 +132,7 @@ def test_saves_pass_over_a_tier_that_an_agent_finds_away(tmp_path: Path) -> None
     job = Job(str(tmp_path / "root"), tiny(train={"steps": 8}, checkpoint={"every_steps": 2, "tiers": [str(second)]}))
 
     with contextlib.closing(Board.create(1)) as well, contextlib.closing(Board.create(2)) as board:
-        board.set_away({0})
+        board.set_unusable_tiers({0})
         job.run(2, boards=[well, board])
 
     assert job.events(CheckpointFailed) == []

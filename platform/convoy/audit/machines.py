@@ -103,7 +103,7 @@ def network(entry: Instance) -> Span:
     return exactly(entry.network_gbps * 1e9 / 8)
 
 
-def nvlink(entry: Instance) -> Span | None:
+def nvlink_bytes_per_second(entry: Instance) -> Span | None:
     """Bytes a second of one GPU within a machine: per direction, or both together as data sheets have it."""
     one = entry.nvlink_gb_per_second * 1e9
     return Span(one, math.sqrt(2) * one, 2 * one) if one else None

@@ -73,7 +73,7 @@ def limits(part: Section) -> Quantities:
     elif part.claims.section == "collectives":
         values |= _of_collective(part, network, gbit)
     elif part.word("scope") == "intra_node":
-        nvlink = machines.nvlink(machine)
+        nvlink = machines.nvlink_bytes_per_second(machine)
         if nvlink is not None:
             values["most"] = (nvlink, f"{gbs(nvlink.low)} of NVLink of a {name} in one direction")
     else:
@@ -166,7 +166,7 @@ def _of_collective(collective: Section, network: Span, gbit: str) -> dict[str, t
     if machine is None or bus is None:
         return {}
     nodes = collective.value("nodes") or (ranks / machine.gpus if machine.gpus else 0.0)
-    nvlink = machines.nvlink(machine)
+    nvlink = machines.nvlink_bytes_per_second(machine)
     if nodes > 1:
         algorithm, where = network.scaled(1 / _moved(operation, nodes)), f"{nodes:g} nodes with {gbit}"
     elif nvlink is not None and 1 < ranks <= machine.gpus:

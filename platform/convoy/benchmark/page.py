@@ -88,11 +88,11 @@ def page_of_several(reports: BenchReports, title: str = "Benchmark") -> Page:
     blocks: list[Block] = [Heading(title, level=1)]
     for folder, report in reports.folders.items():
         blocks.append(Text(f"{folder}: {headline.facts(report)}", quiet=True))
-        blocks += (_with_folder(folder, warning) for warning in headline.warnings(report))
+        blocks += (_prefix_title(folder, warning) for warning in headline.warnings(report))
     blocks += [*cost.costs(together(reports)), Text(_APART, quiet=True)]
     for folder, report in reports.folders.items():
         blocks += [Heading(folder), *conclusions.conclusions(report), headline.values(report)]
-        blocks += (_with_folder(folder, block) for block in sections(report, costs=()))
+        blocks += (_prefix_title(folder, block) for block in sections(report, costs=()))
     return Page(title, tuple(blocks))
 
 
@@ -107,7 +107,7 @@ def together(reports: BenchReports) -> BenchReport:
     return fold_cases([]).model_copy(update={"costs": tuple(sorted(costs, key=lambda each: each.model))})
 
 
-def _with_folder(folder: str, block: Block) -> Block:
+def _prefix_title(folder: str, block: Block) -> Block:
     match block:
         case Heading():
             return replace(block, text=f"{folder}: {block.text}")

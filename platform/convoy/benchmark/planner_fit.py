@@ -27,7 +27,7 @@ OPERATIONS_SPREAD = 0.5
 
 
 @dataclass(frozen=True)
-class OwnFit:
+class PlannerFit:
     """A calibration, with what it is made of. Errors are of tokens/s, in percent, positive where predicted too fast."""
 
     calibration: Calibration
@@ -44,7 +44,7 @@ class OwnFit:
     """Number of trainings with different configurations."""
 
 
-def own_fit(cases: Sequence[Case]) -> OwnFit:
+def fit_planner_to(cases: Sequence[Case]) -> PlannerFit:
     """Raises ValueError where no case can be fitted to, for a GPU that the shipped constants do not have, and for
     machines of several devices that the catalog does not have."""
     runs = own_runs(cases)
@@ -59,7 +59,7 @@ def own_fit(cases: Sequence[Case]) -> OwnFit:
     own = calibration.model_copy(
         update={"data": f"{calibration.data} (results sha256 {_digest(cases)})", "machines": typical(runs.machines)}
     )
-    return OwnFit(
+    return PlannerFit(
         calibration=own,
         rows=runs.rows,
         left_out=runs.left_out,

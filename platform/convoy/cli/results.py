@@ -10,7 +10,7 @@ from convoy.audit.audit import audit as audit_claims
 from convoy.audit.claims import read_claims
 from convoy.audit.findings import audit_page
 from convoy.benchmark.pages.history import compare_page
-from convoy.benchmark.planner_fit import OwnFit, own_fit
+from convoy.benchmark.planner_fit import PlannerFit, fit_planner_to
 from convoy.benchmark.results import compare as comparing
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import ResultUnreadableError, read_case, read_cases
@@ -96,7 +96,7 @@ def calibrate(results: str, output: str) -> None:
     is_benchmark = path.is_dir() or path.suffix == ".json"
     try:
         if is_benchmark:
-            own = own_fit(read_results(path))
+            own = fit_planner_to(read_results(path))
             calibration, lines = own.calibration, list(_errors_in_words(own))
         else:
             calibration, lines = _fit_table(path)
@@ -121,7 +121,7 @@ def _fit_table(path: Path) -> tuple[Calibration, list[str]]:
     return calibration, [f"{fitted.rows} runs, off by a median of {fitted.median_abs_pct_error} %"]
 
 
-def _errors_in_words(own: OwnFit) -> Iterator[str]:
+def _errors_in_words(own: PlannerFit) -> Iterator[str]:
     yield f"{plural(len(own.rows), 'case')} of {plural(own.trainings, 'training')} not configured alike, off by"
     yield f"  {_errors(own.before)} as it was shipped"
     yield f"  {_errors(own.after)} as fitted to them, which is no claim about others"

@@ -137,7 +137,7 @@ class Fault(ABC):
         """Added to that of the node's agent, and so of all that it starts."""
         return {}
 
-    def command(self, node: int) -> Sequence[str]:
+    def command_prefix(self, node: int) -> Sequence[str]:
         """Words before the node's command line, such as `ip netns exec NAME`."""
         return ()
 

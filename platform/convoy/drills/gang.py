@@ -231,7 +231,8 @@ class DrillGang:
         temporary = self.temporary_folder(node)
         temporary.mkdir(exist_ok=True)
         environment = {**self._environment(node), "TMPDIR": str(temporary)}
-        return start(spec, self.folder / "nodes" / f"{self.attempt}-{node}", environment, self.fault.command(node))
+        folder = self.folder / "nodes" / f"{self.attempt}-{node}"
+        return start(spec, folder, environment, self.fault.command_prefix(node))
 
 
 def newest_of_name(pids: Iterable[int], name: str) -> int | None:

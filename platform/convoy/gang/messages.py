@@ -61,7 +61,7 @@ class Evidence(BaseModel, frozen=True):
         return self.model_copy(update={"at": self.at + shift, "noticed": now, "deadline": deadline})
 
     @property
-    def is_of_worker(self) -> bool:
+    def lapses_with_generation(self) -> bool:
         """Irrelevant once the gang has new workers."""
         return self.kind in ("exited", "stopped", "hung")
 

@@ -137,7 +137,7 @@ class Supervisor:
         is_newest = message.generation == self.generation.generation
         runs = is_newest and message.generation > self._over  # a late message must not end the next generation
         received = [item.received(event.at, shift) for item in message.evidence]
-        self._monitor.add(item for item in received if runs or not item.is_of_worker)
+        self._monitor.add(item for item in received if runs or not item.lapses_with_generation)
         if runs:
             self._monitor.update_marks({rank: mark.shifted(shift) for rank, mark in message.marks.items()}, event.at)
         decision = message.decision

@@ -29,13 +29,13 @@ def read_hf_weights(folder: Path, config: TransformerConfig) -> Iterator[tuple[s
     with ExitStack() as stack:
         files = {file: _opened(folder, file, stack) for file in {tensor.file for tensor in stored.values()}}
 
-        def read(name: str) -> Tensor:
+        def read_finite_tensor(name: str) -> Tensor:
             return _finite(folder, stored[name], files[stored[name].file].get_tensor(stored[name].name))
 
         for pair in correspondences(config):
-            parts = [read(name) for name in pair.theirs]
+            parts = [read_finite_tensor(name) for name in pair.theirs]
             if HEAD in stored and config.tied_embeddings and pair.ours == "embed.token.weight":
-                _check_tied(folder, parts[0], read(HEAD))
+                _check_tied(folder, parts[0], read_finite_tensor(HEAD))
             parts = [part.T if pair.transposed else part for part in parts]
             yield pair.ours, parts[0] if len(parts) == 1 else torch.cat(parts)
 

@@ -31,7 +31,7 @@ def linear_cross_entropy_sum(hidden_td: Tensor, weight_vd: Tensor, targets_t: Te
     if torch.is_grad_enabled():
         loss: Tensor = _LinearCrossEntropySum.apply(hidden_td, weight_vd, targets_t, chunk)
         return loss
-    workspace = _Workspace(hidden_td, weight_vd, chunk)
+    workspace = _ChunkLoss(hidden_td, weight_vd, chunk)
     loss = workspace.zero()
     for rows in _chunks(len(targets_t), chunk):
         loss += workspace.loss_of(hidden_td[rows], weight_vd, targets_t[rows])
@@ -41,7 +41,7 @@ def linear_cross_entropy_sum(hidden_td: Tensor, weight_vd: Tensor, targets_t: Te
 class _LinearCrossEntropySum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_td: Tensor, weight_vd: Tensor, targets_t: Tensor, chunk: int) -> Tensor:
-        workspace = _Workspace(hidden_td, weight_vd, chunk)
+        workspace = _ChunkLoss(hidden_td, weight_vd, chunk)
         loss = workspace.zero()
         grad_hidden_td = torch.empty_like(hidden_td)
         grad_weight_vd = torch.zeros_like(weight_vd, dtype=workspace.dtype)
@@ -64,7 +64,7 @@ class _LinearCrossEntropySum(torch.autograd.Function):
         return scaled_hidden_td.to(grad_hidden_td.dtype), (grad_weight_vd * grad_loss).to(ctx.weight_dtype), None, None
 
 
-class _Workspace:
+class _ChunkLoss:
     """The two buffers of one chunk's logits: one in the compute dtype for the matmuls, one in fp32.
 
     They are reused by every chunk and changed in place: on CPU, fresh buffers of this size cost more

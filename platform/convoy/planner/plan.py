@@ -17,7 +17,7 @@ from convoy.planner.memory.rank import Memory, MemoryFit, least_nodes, memory, m
 from convoy.planner.plan_schema import Missing, Part, Plan
 from convoy.planner.search.advice import Judged, changes, limits
 from convoy.planner.step.break_even import break_even
-from convoy.planner.step.calibration import Calibration, shipped, shipped_for
+from convoy.planner.step.calibration import Calibration, shipped, shipped_for_measured
 from convoy.planner.step.step_time import Step, StepTime, step_time, unmodelled
 from convoy.planner.workload import (
     UNNAMED,
@@ -48,7 +48,7 @@ def plan(config: RunConfig, measurements: Measurements | None = None, machine: M
         result = _with_auto(config, measurements, machine)
     else:
         calibration = measurements.calibration or (
-            shipped_for(machine.measured.kind) if machine.measured else shipped()
+            shipped_for_measured(machine.measured.kind) if machine.measured else shipped()
         )
         result = _Planning(config, machine, measurements, calibration).plan()
     return result.model_copy(update={"assumed": (*label, *result.assumed)})

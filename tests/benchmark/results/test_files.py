@@ -131,11 +131,6 @@ def test_a_file_of_a_later_version_is_refused_and_its_new_keys_alone_are_not(tmp
         read_case(path)
 
 
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
 def on(day: int, **changes: object) -> Case:
     case = a_case()
     measured = datetime(2026, 11, 1, tzinfo=UTC) + timedelta(days=day)

@@ -2,8 +2,6 @@
 
 import threading
 
-import pytest
-
 from convoy.checkpoint.verify.marks import (
     damaged,
     dismiss,
@@ -20,14 +18,9 @@ from convoy.checkpoint.verify.marks import (
     verified_parts,
 )
 from convoy.job.lineage import CommitRef
-from convoy.storage import Store, open_store
+from convoy.storage import Store
 
 REF, OTHER = CommitRef(generation=1, step=10), CommitRef(generation=1, step=20)
-
-
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
 
 
 def test_the_first_finders_evidence_stays(store: Store) -> None:

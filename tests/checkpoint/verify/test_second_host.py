@@ -13,7 +13,7 @@ from convoy.checkpoint.verify.marks import damaged, dismiss, mark_damaged, read_
 from convoy.checkpoint.verify.second_host import (
     Finding,
     Question,
-    Settled,
+    RereadResult,
     confirmed_finding,
     questions,
     reader_of,
@@ -94,7 +94,7 @@ def misread(store: Store, commit: Commit) -> None:
         verify_part(wrong, commit.ref, 1, host="a")
 
 
-def settled(store: Any, rank: int) -> list[Settled]:
+def settled(store: Any, rank: int) -> list[RereadResult]:
     return list(settle(store, rank, HOSTS))
 
 

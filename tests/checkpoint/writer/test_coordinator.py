@@ -36,11 +36,6 @@ PREFIX = shards_prefix(1, 5, "a")
 
 
 @pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
-@pytest.fixture
 def local(tmp_path: Path) -> Store:
     store = open_store(str(tmp_path / "store"))
     form(store)

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,23 +17,13 @@ from convoy.checkpoint.writer.parts import (
     bytes_per_second,
     write_part,
 )
-from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage import Store, StoreUnavailable
 from convoy.storage.checksum import crc32c
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState
 
 STATE = TinyState()
 PREFIX = shards_prefix(1, 5, "a")
-
-
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
 
 
 def test_the_record_says_what_lies_where_with_a_checksum_per_chunk(store: Store) -> None:

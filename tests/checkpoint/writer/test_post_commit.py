@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from convoy.checkpoint.format import CHUNK_BYTES, Commit, file_name
+from convoy.checkpoint.format import Commit, file_name
 from convoy.checkpoint.messages import (
-    Committed,
     Copied,
     PartVerified,
     PostCommitRequest,
@@ -29,7 +28,7 @@ from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form, newest, restored
-from tests.checkpoint.writers import WAIT_SECONDS, writers
+from tests.checkpoint.writers import WAIT_SECONDS
 
 STATE = TinyState()
 
@@ -394,45 +393,3 @@ def test_a_save_interrupts_it_between_two_chunks_and_it_goes_on_afterwards(root:
     assert isinstance(report, PartVerified)
     assert report.error is None
     assert store.chunks == 4
-
-
-@pytest.fixture
-def large() -> TinyState:
-    """Two chunks on one writer, so that a copy to S3 has several parts."""
-    return TinyState(sizes=(CHUNK_BYTES + 1000,))
-
-
-@pytest.fixture
-def places(tmp_path: Path, s3_uri: str) -> tuple[Store, Store]:
-    root, tier = open_store(str(tmp_path / "root")), open_store(s3_uri)
-    form(root, tier)
-    return root, tier
-
-
-def test_the_writer_process_does_it_all(places: tuple[Store, Store], large: TinyState, tmp_path: Path) -> None:
-    root, tier = places
-    with writers(tmp_path, [root.uri, tier.uri], large) as gang:
-        process = gang.processes[0]
-        commits = list[Commit]()
-        for step in (5, 6):
-            gang.write(root.uri, 0, step, attempt=str(step))
-            commits.append(gang.await_report(0, Committed).commit)
-            asked = PostCommitRequest(
-                ref=commits[-1].ref,
-                tier=root.uri,
-                writer=0,
-                verify_part=0,
-                drop_cache=True,
-                copy_to=[tier.uri],
-                verify_copies=0,
-                prune=True,
-                generation=1,
-            )
-            process.send(asked)
-            gang.await_report(0, Copied)
-            assert [gang.await_report(0, PartVerified).error for _ in range(2)] == [None, None]
-            pruned = [gang.await_report(0, Pruned) for _ in range(2)]
-        assert [report.error for report in pruned] == [None, None]
-    assert {report.tier: report.commits for report in pruned} == {uri: [commits[0].ref] for uri in (root.uri, tier.uri)}
-    assert newest(root) == commits[1].ref
-    assert restored(tier, commits[1].ref) == restored(root, commits[1].ref) == [large.data(0, 6)]

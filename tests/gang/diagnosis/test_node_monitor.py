@@ -64,7 +64,8 @@ class Here:
 
     def look(self, mark: Mark | None = TRAINS) -> list[Evidence]:
         """mark: where the node's only worker is; None: there is none."""
-        team = SimpleNamespace(marks=lambda: {NODE: mark}, order=self.orders.append, set_away=self.told_away.append)
+        away = self.told_away.append
+        team = SimpleNamespace(marks=lambda: {NODE: mark}, order=self.orders.append, set_unusable_tiers=away)
         log = cast(EventWriter, self)
         return self.seen.look(time.monotonic(), None if mark is None else cast(WorkerGroup, team), log)
 

@@ -59,11 +59,6 @@ def rebalance(server: ImdsStandIn) -> RebalanceSource:
     return RebalanceSource(client(server))
 
 
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
 def client(server: ImdsStandIn) -> Imds:
     return Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url})
 

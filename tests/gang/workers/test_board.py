@@ -99,7 +99,7 @@ def test_all_workers_know_which_tiers_are_away(board: Board) -> None:
     assert {marker.away() for marker in markers} == {frozenset()}
     order = board.order("save")
     for tiers in ({0, 2}, {1}, set[int](), {0, 100}):
-        board.set_away(tiers)
+        board.set_unusable_tiers(tiers)
         assert {marker.away() for marker in markers} == {frozenset(tiers - {100})}
         assert {marker.order() for marker in markers} == {order}
     assert Marker(None, 0).away() == frozenset()

@@ -35,11 +35,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
 until = partial(wait_for, "what compiles or copies")
 
 

@@ -31,11 +31,6 @@ pytestmark = pytest.mark.campaign
 LOG = "events/000000/00000/rank00000.jsonl"
 
 
-@pytest.fixture
-def store(store_uri: str) -> Store:
-    return open_store(store_uri)
-
-
 def did(step: int, t: float = 0.0) -> RankThroughput:
     return RankThroughput(t=t, step=step, tokens=4096, seconds=0.25)
 

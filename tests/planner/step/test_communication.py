@@ -16,8 +16,8 @@ from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
-from convoy.planner.step.calibration import shipped, shipped_for
-from convoy.planner.step.communication import Collective, _of_stage, communication, exposed
+from convoy.planner.step.calibration import shipped, shipped_for_measured
+from convoy.planner.step.communication import Collective, _of_stage, communication, communication_seconds
 from convoy.planner.step.fsdp_units import stages
 from convoy.planner.step.hardware import hardware
 from convoy.planner.step.step_time import step_time
@@ -156,20 +156,20 @@ def unnamed_gpu(**measured: object) -> Machine:
 
 def test_every_collective_of_a_step_takes_its_line() -> None:
     sent = [c for c in communication(job()) if c.what in ("weights", "gradients")]
-    found = exposed(job(), MEASURED)
+    found = communication_seconds(job(), MEASURED)
     by_hand = sum(c.number * (1e-3 + c.bytes / 1e9) for c in sent)
     assert found.gather + found.reduce == pytest.approx(by_hand)
     assert found.tensor == pytest.approx(2 * 2e-3, rel=1e-3)  # loss and norm: a reduction and a gather each
 
 
 def test_a_rank_alone_sends_nothing_and_casts_all_the_same() -> None:
-    found = exposed(job(ranks=1), MEASURED)
+    found = communication_seconds(job(ranks=1), MEASURED)
     assert found.total == 0
-    assert found.moved == exposed(job(), MEASURED).moved > 0
+    assert found.moved == communication_seconds(job(), MEASURED).moved > 0
 
 
 def test_more_ranks_than_measured_have_more_hops_and_a_larger_share_to_carry() -> None:
-    two, four = exposed(job(), MEASURED), exposed(job(ranks=4), MEASURED)
+    two, four = communication_seconds(job(), MEASURED), communication_seconds(job(ranks=4), MEASURED)
     sizes = [c for c in communication(job(ranks=4)) if c.what == "weights"]
     assert four.gather == pytest.approx(sum(c.number * (3e-3 + c.bytes / 1e9 * 1.5) for c in sizes))
     assert four.gather > two.gather
@@ -190,7 +190,7 @@ def test_copies_are_planned_by_their_sums_alone() -> None:
     copies = MEASURED.model_copy(update={"gather": None, "reduce": None, "all_reduce": LINE})
     asked = job(copies, strategy="ddp")
     by_hand = sum(c.number * LINE.seconds(c.bytes) for c in communication(asked))
-    assert exposed(asked, copies).total == pytest.approx(by_hand)
+    assert communication_seconds(asked, copies).total == pytest.approx(by_hand)
     assert step_time(asked).reduce > 0
     with pytest.raises(ValueError, match="needs a measured all-gather"):
         step_time(job(copies))
@@ -202,7 +202,7 @@ def test_a_line_of_some_of_the_ranks_is_that_of_as_many() -> None:
     asked = job(four, ranks=4, strategy="hsdp", shard_size=2)
     sent = [c for c in communication(asked) if c.what in ("weights", "gradients")]
     assert {c.ranks for c in sent} == {2}
-    found = exposed(asked, four)
+    found = communication_seconds(asked, four)
     assert found.gather + found.reduce == pytest.approx(sum(c.number * LINE.seconds(c.bytes) for c in sent))
     gpu = unnamed_gpu(ranks=4)
     assert hardware(gpu).between_bytes_per_second == pytest.approx(LINE.bytes_per_second / 2)
@@ -215,15 +215,15 @@ def test_what_one_rank_hands_to_another_passes_its_link_whole() -> None:
     others = [c for c in communication(staged) if c.what == "loss and norm"]
     rest = sum(c.number * 2 * LINE.seconds(c.bytes) for c in others)
     handed_on = send.number * (1e-3 + send.bytes / (LINE.bytes_per_second / 2))
-    assert exposed(staged, MEASURED).tensor == pytest.approx(rest + handed_on)
+    assert communication_seconds(staged, MEASURED).tensor == pytest.approx(rest + handed_on)
 
 
 def test_a_stage_waits_for_what_the_others_send_too() -> None:
     slow = MEASURED.model_copy(update={"gather": LINE.model_copy(update={"latency_seconds": 0.1})})
-    added = exposed(job(pipeline=2), slow).tensor - exposed(job(pipeline=2), MEASURED).tensor
+    before, after = (communication_seconds(job(pipeline=2), machine).tensor for machine in (MEASURED, slow))
     staged = job(slow, pipeline=2)
     later = step_time(staged).bubble - step_time(job(pipeline=2)).bubble
-    assert later == pytest.approx(added / staged.passes)
+    assert later == pytest.approx((after - before) / staged.passes)
 
 
 def test_copies_on_unnamed_gpus_have_the_link_that_their_sums_had() -> None:
@@ -252,12 +252,12 @@ def test_a_link_takes_its_time_beside_that_of_the_ranks() -> None:
 
 def test_several_ranks_share_the_update_and_send() -> None:
     took = with_more_ranks(job(), MEASURED, alone_seconds=0.1, optimizer_seconds=0.01)
-    assert took == pytest.approx(0.1 - 0.005 + exposed(job(), MEASURED).total)
+    assert took == pytest.approx(0.1 - 0.005 + communication_seconds(job(), MEASURED).total)
 
 
 def test_on_a_cpu_nothing_is_hidden() -> None:
     time = step_time(job())
-    found = exposed(job(), MEASURED)
+    found = communication_seconds(job(), MEASURED)
     assert (time.gather, time.reduce, time.tensor) == (found.gather, found.reduce, found.tensor)
     slower = MEASURED.model_copy(update={"matmul_flops": 1e9})
     assert step_time(job(slower)).gather == time.gather  # though there is more to hide behind
@@ -283,7 +283,7 @@ def test_the_default_configuration_is_planned_on_this_host_once_it_was_measured(
     told = plan(config, Measurements(measured=MEASURED, host_bytes=16e9))
     assert told.step is not None
     assert told.step.seconds == pytest.approx(sum(told.step.parts.values()))
-    assert told.calibration.startswith(str(shipped_for("cpu").date))
+    assert told.calibration.startswith(str(shipped_for_measured("cpu").date))
     without = plan(config, Measurements(host_bytes=16e9))
     assert without.step is None
 
@@ -294,8 +294,8 @@ def test_an_unnamed_gpu_hides_what_it_sends_and_reaches_what_it_measured() -> No
     assert gpu is not None
     time = step_time(replace(job(), machine=machine))
     assert 0 < time.total < 1
-    assert shipped_for("cuda").constants.matmul_efficiency == {"cuda": 1.0}
-    assert shipped_for("cuda").constants.kernel_seconds == shipped().constants.kernel_seconds
+    assert shipped_for_measured("cuda").constants.matmul_efficiency == {"cuda": 1.0}
+    assert shipped_for_measured("cuda").constants.kernel_seconds == shipped().constants.kernel_seconds
     known = Machine("A100", 2, 40 * 2**30, 16e9, 3e11, 5e10)
     assert as_measured(known, gpu) == known  # the catalog is asked first
     assert as_measured(job(None).machine, gpu) == job(None).machine  # a GPU tells nothing of a CPU

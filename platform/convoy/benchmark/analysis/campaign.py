@@ -127,12 +127,12 @@ def campaign(
     own_prices = _prices(setting, saved, prices)
     costs = Saving(saving.stall.median, durable.median), Restart(lost.recovered.median, setting.replacement_seconds)
 
-    def expected(rate: Rate) -> CampaignCourse:
+    def course_at(rate: Rate) -> CampaignCourse:
         return _course(rate, setting.days * DAY, failures, *costs, own_prices)
 
     hours = setting.bad_day_hours
     try:
-        course, bad_day = expected(failures.often), expected(failures.every(hours * HOUR)) if hours else None
+        course, bad_day = course_at(failures.often), course_at(failures.every(hours * HOUR)) if hours else None
     except ValueError as error:  # it would hardly ever end
         return CampaignFigures(**facts, why=str(error))
     save, drill = f"measured: {saving.case}, {saving.model}", f"drill {UNANNOUNCED}, n = {lost.recovered.n}"

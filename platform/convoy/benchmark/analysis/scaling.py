@@ -67,7 +67,7 @@ def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPo
 def _efficiency(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> tuple[Interval | None, bool, str]:
     """Compared with the fewest ranks, whether the two took turns, and why there is none."""
     fewest = [other for other in measured if is_reference(other)]
-    reference, why = _reference(case, fewest, "the fewest ranks were not measured")
+    reference, why = _comparable_case(case, fewest, "the fewest ranks were not measured")
     if reference is None:
         return None, False, why
     ratio, paired = _ratio(case, reference)
@@ -79,11 +79,11 @@ def _efficiency(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> tupl
 def _of_independent(case: Case, measured: Sequence[Case]) -> Interval | None:
     ranks = case.hardware.ranks
     jobs = [c for c in measured if c.values.get(values.INDEPENDENT) and c.hardware.ranks == ranks]
-    reference, _ = _reference(case, jobs, "")
+    reference, _ = _comparable_case(case, jobs, "")
     return None if reference is None else _ratio(case, reference)[0]
 
 
-def _reference(case: Case, others: Sequence[Case], none: str) -> tuple[Case | None, str]:
+def _comparable_case(case: Case, others: Sequence[Case], none: str) -> tuple[Case | None, str]:
     """The case to compare with, one of the same gang before others; or why there is none."""
     same_model = [other for other in others if other.model == case.model and tokens_per_second(other) is not None]
     why = none

@@ -18,7 +18,7 @@ from convoy.config.run import RunConfig
 from convoy.gang.task import Place
 from convoy.model.counts import saved_bytes
 from convoy.planner.memory.rank import peak
-from convoy.planner.step.calibration import shipped, shipped_for
+from convoy.planner.step.calibration import shipped, shipped_for_measured
 from convoy.planner.step.step_time import step_time, unmodelled
 from convoy.planner.workload import machine_of
 from convoy.training.measure.machine_probe import probe
@@ -65,10 +65,10 @@ def _measured(group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], ranks:
     train = group.run.train.model_copy(update={"param_dtype": dtype})
     config = group.run.model_copy(update={"parallel": parallel, "train": train})
     own = probe(config, world_of(ranks, ranks.place.world_size, parallel), group.measure.machine_seconds)
-    return slowest_machine(own, ranks)
+    return gather_slowest_machine(own, ranks)
 
 
-def slowest_machine(own: MeasuredMachine | None, ranks: Ranks) -> MeasuredMachine | None:
+def gather_slowest_machine(own: MeasuredMachine | None, ranks: Ranks) -> MeasuredMachine | None:
     """The measurement of the slowest of these ranks, since a step is as long as its slowest rank; None if there is
     none. All ranks call it alike, and get the same."""
     machines: list[MeasuredMachine | None] = [None] * ranks.place.world_size
@@ -110,7 +110,7 @@ def _predicted(
 
     seconds, why_no_step = _attempt(step_seconds)
     n_bytes, why_no_peak = _attempt(peak_bytes)
-    calibration = shipped() if machine is None else shipped_for(machine.kind)
+    calibration = shipped() if machine is None else shipped_for_measured(machine.kind)
     model, saves = config.model, spec.kind == "saving"
     return Predicted(
         calibration=f"{calibration.date}: {calibration.data}",

@@ -57,7 +57,7 @@ class Peer(Variant):
     def step(self) -> None:
         config, done = self._config, len(self.losses)
         batches = next(self._batches)
-        tokens = self._global_tokens(batches)
+        tokens = self._start_token_sum(batches)
         loss_sum = torch.zeros((), device=self._ranks.device)
         for i, batch in enumerate(batches):
             seed_randomness(config.train.seed, done, batch.index, batch.tokens_bs.device)
@@ -71,7 +71,7 @@ class Peer(Variant):
         reduction.wait()
         self._count(float(loss_sum) / tokens(), tokens())
 
-    def _global_tokens(self, batches: Sequence[Batch]) -> Callable[[], int]:
+    def _start_token_sum(self, batches: Sequence[Batch]) -> Callable[[], int]:
         """Start to sum the tokens of all ranks; the returned function waits for the sum."""
         count = torch.tensor(sum(batch.weight for batch in batches))
         work = dist.all_reduce(count, group=self._ranks.control, async_op=True)

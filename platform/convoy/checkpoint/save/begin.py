@@ -17,7 +17,7 @@ from convoy.checkpoint.save.driver import Save, SaveDriver
 from convoy.checkpoint.save.emergency import save_now
 from convoy.checkpoint.save.engine import Checked
 from convoy.checkpoint.save.generation import OwnGeneration
-from convoy.checkpoint.save.next_save import Agreed, NextSaveAgreement, View
+from convoy.checkpoint.save.next_save import AgreedSaves, NextSaveAgreement, View
 from convoy.checkpoint.save.staging import Staged
 from convoy.checkpoint.state.replicas import difference
 from convoy.config.json_text import canonical_json
@@ -140,7 +140,7 @@ class Saving:
         except Exception as error:  # of a `state_dict()`, whatever it may be
             return None, False, error
 
-    def _agree(self, reports: list[tuple[str | None, int, bool, int, View]], own: Exception | None) -> Agreed:
+    def _agree(self, reports: list[tuple[str | None, int, bool, int, View]], own: Exception | None) -> AgreedSaves:
         errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(reports) if error]
         if errors:
             raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(reports) == 1 else errors[0]) from own
@@ -170,7 +170,7 @@ class Saving:
         if step < newest:
             raise _not_newer(step, newest)
 
-    def _check_step(self, step: int, agreed: Agreed) -> None:
+    def _check_step(self, step: int, agreed: AgreedSaves) -> None:
         parent = self._generation.parent
         newest = max(agreed.newest, parent.step if parent else -1)
         if step <= newest:

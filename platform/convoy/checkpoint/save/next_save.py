@@ -63,7 +63,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Agreed:
+class AgreedSaves:
     """The conclusions from the views of all ranks."""
 
     steps: frozenset[int] = frozenset()
@@ -83,10 +83,10 @@ class Agreed:
         return len(self.steps) < MOST
 
 
-def agreed(views: Sequence[View]) -> Agreed:
+def agreed(views: Sequence[View]) -> AgreedSaves:
     settled = {number for view in views for number in view.settled}
     steps = {step for view in views for number, step in view.steps.items() if number not in settled}
-    return Agreed(
+    return AgreedSaves(
         steps=frozenset(steps),
         newest=max(view.newest for view in views),
         first_tier=max(view.first_tier for view in views),
@@ -198,7 +198,7 @@ class NextSaveAgreement:
                 superseded=driver.superseded,
             )
 
-    def align(self, views: Sequence[View]) -> Agreed:
+    def align(self, views: Sequence[View]) -> AgreedSaves:
         """Draw the same conclusions as all others who have the same views."""
         driver = self._driver
         with driver.lock:
@@ -259,13 +259,13 @@ class NextSaveAgreement:
         with driver.lock:
             while not self._closing:
                 self._guarded(self._round)
-                driver.lock.wait(self._seconds())
+                driver.lock.wait(self._poll_seconds())
 
     def _wake(self) -> None:
         with self._driver.lock:
             self._driver.lock.notify_all()
 
-    def _seconds(self) -> float:
+    def _poll_seconds(self) -> float:
         if not self._driver.queue.steps:
             return IDLE_SECONDS
         return AWAITED_SECONDS if self._driver.is_awaited else WRITING_SECONDS

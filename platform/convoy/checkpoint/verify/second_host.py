@@ -72,7 +72,7 @@ def named(part: int | None, commit: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settled:
+class RereadResult:
     """The result of reading a suspected part again."""
 
     ref: CommitRef
@@ -84,7 +84,7 @@ class Settled:
     """The host that found damage where there is none."""
 
 
-def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda: False) -> Iterator[Settled]:
+def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda: False) -> Iterator[RereadResult]:
     """Read again, from the storage, what other hosts suspect and this rank is to look at; hosts: of each rank.
 
     A part that cannot be read now holds up no other; it is reported, and read again the next time. Raises
@@ -102,12 +102,12 @@ def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda
         except StoppedError:
             raise
         except Exception as error:
-            settled = Settled(suspicion.ref, suspicion.part, one_line(error))
+            settled = RereadResult(suspicion.ref, suspicion.part, one_line(error))
         if settled is not None:
             yield settled
 
 
-def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> Settled | None:
+def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> RereadResult | None:
     """None: there is nothing to report, such as for a commit that was pruned."""
     ref, part, evidence = suspicion.ref, suspicion.part, read_suspicion(store, suspicion)
     try:
@@ -118,9 +118,9 @@ def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> Settled 
     except SuspectedError:  # the first host's word was taken back meanwhile; this host's own is looked at next
         return None
     except DamagedCommitError as error:
-        return Settled(ref, part, str(error), damaged=True)
+        return RereadResult(ref, part, str(error), damaged=True)
     dismiss(store, suspicion)
     if evidence is None:
         return None
     wrong = misread(evidence.host, host, named(part, ref.name), evidence.error)
-    return Settled(ref, part, wrong, misread_by=evidence.host)
+    return RereadResult(ref, part, wrong, misread_by=evidence.host)

@@ -82,7 +82,7 @@ class Partition(_NodeFault):
     def setup(self, stack: ExitStack) -> None:
         stack.enter_context(self.network)
 
-    def command(self, node: int) -> Sequence[str]:
+    def command_prefix(self, node: int) -> Sequence[str]:
         return self.network.prefix(node)
 
     def main_host(self) -> str:

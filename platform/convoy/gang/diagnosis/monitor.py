@@ -32,8 +32,8 @@ class Monitor:
 
     def begin(self) -> None:
         """New workers start: evidence of those before them no longer counts. Evidence of nodes does."""
-        self.evidence = [item for item in self.evidence if not item.is_of_worker]
-        self._unsent = [item for item in self._unsent if not item.is_of_worker]
+        self.evidence = [item for item in self.evidence if not item.lapses_with_generation]
+        self._unsent = [item for item in self._unsent if not item.lapses_with_generation]
         self.marks, self._marked_at = {}, {}
         self._detector.begin()
 

@@ -53,7 +53,7 @@ class NodeMonitor:
         evidence += self._check_gpus(now)
         evidence += [item for change in self._probe.changes(now) for item in self._report_tier(change, now, log)]
         if workers is not None:
-            workers.set_away(self._probe.away)
+            workers.set_unusable_tiers(self._probe.away)
         return evidence
 
     def _check_gpus(self, now: float) -> list[Evidence]:

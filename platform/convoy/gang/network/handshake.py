@@ -58,7 +58,7 @@ class Hello(_Message):
     """Unix time of sending."""
 
 
-class Welcome(_Message):
+class HelloAccepted(_Message):
     """The answer to a hello that fits, sealed."""
 
     kind: Literal["welcome"] = "welcome"
@@ -151,7 +151,7 @@ class Bye(_Message):
 
 Message = Annotated[
     Hello
-    | Welcome
+    | HelloAccepted
     | Ack
     | HelloRefused
     | AddressList

@@ -267,7 +267,7 @@ class Mesh:
             self._do(self._formation.fail(str(error)))
             return
         self._identify(connection, hello.node, hello)
-        welcome = handshake.Welcome(node=self._ours.node, received=received, wall=time.time())
+        welcome = handshake.HelloAccepted(node=self._ours.node, received=received, wall=time.time())
         self._connections.write(connection, frame(other.authenticator.seal(welcome.encoded())))
 
     def _refuse(self, connection: Connection, other: _Unidentified, reason: str) -> None:
@@ -282,7 +282,7 @@ class Mesh:
         answer, proven = other.authenticator.unseal(data)
         message = handshake.MESSAGES.validate_json(answer)
         match message:
-            case handshake.Welcome() if proven and message.node == dialer.node:
+            case handshake.HelloAccepted() if proven and message.node == dialer.node:
                 skew = handshake.skew(other.sent, message.received, message.wall, time.time())
                 self._identify(connection, dialer.node, None)
                 ack = handshake.Ack(skew_seconds=-skew.seconds, error_seconds=skew.error_seconds)
@@ -290,7 +290,7 @@ class Mesh:
                 self._join(NodeAddress(node=dialer.node, address=dialer.host, port=dialer.port), skew)
             case handshake.HelloRefused():  # accepted without proof: a node of another gang cannot give one
                 self._do(self._formation.fail(message.reason))
-            case handshake.Welcome():
+            case handshake.HelloAccepted():
                 raise ValueError("a welcome without proof")
             case _:
                 raise ValueError(f"a greeting was expected, not {message.kind}")

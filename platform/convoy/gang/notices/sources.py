@@ -41,7 +41,7 @@ class DrainRequest(BaseModel, frozen=True):
     """Unix time, by the clock of that host."""
 
 
-class DrainUnreadableError(RuntimeError):
+class InvalidDrainError(RuntimeError):
     """The object in place of a drain request is not one."""
 
 
@@ -51,7 +51,7 @@ def request_drain(store: Store, request: DrainRequest) -> None:
 
 
 def read_drain(store: Store) -> DrainRequest | None:
-    """The newest request. Raises StoreUnavailable, DrainUnreadableError."""
+    """The newest request. Raises StoreUnavailable, InvalidDrainError."""
     try:
         data = store.read(DRAIN)
     except ObjectMissing:
@@ -59,7 +59,7 @@ def read_drain(store: Store) -> DrainRequest | None:
     try:
         return DrainRequest.model_validate_json(data)
     except ValidationError:
-        raise DrainUnreadableError(f"{store.uri}/{DRAIN}: {len(data)} bytes that are not a drain") from None
+        raise InvalidDrainError(f"{store.uri}/{DRAIN}: {len(data)} bytes that are not a drain") from None
 
 
 STALE_SECONDS = 600.0
@@ -213,7 +213,7 @@ class DrainSource:
     def poll(self) -> Notice | None:
         try:
             drain = read_drain(self.store)
-        except (StoreUnavailable, DrainUnreadableError) as error:
+        except (StoreUnavailable, InvalidDrainError) as error:
             raise NoAnswer(str(error)) from None
         if drain is None or drain.run != self.run:
             return None

@@ -159,7 +159,7 @@ class Board:
         self._memory.ints[_ORDER] = order.number << 8 | _KINDS.index(kind)
         return order
 
-    def set_away(self, tiers: Collection[int]) -> None:
+    def set_unusable_tiers(self, tiers: Collection[int]) -> None:
         """Tell all workers of this node which of the job's tiers, by index, are full or out of reach."""
         self._memory.ints[_AWAY] = sum(1 << tier for tier in tiers if tier < _MOST_TIERS)
 

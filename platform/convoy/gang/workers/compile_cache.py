@@ -49,7 +49,7 @@ _BUILDING = "CxxBuild"
 _LOCKS = "locks"
 _COMING = ".fetched-"
 
-Sizes = dict[str, tuple[int, int]]
+FileStamps = dict[str, tuple[int, int]]
 """Bytes and time of the last change of each file, by its name in the folder."""
 
 
@@ -82,8 +82,8 @@ class CompileCache:
         self._own = {name: folder / below for name, below in FOLDERS.items() if name not in os.environ}
         self._lock = threading.Lock()
         """Held while the folder is read, never while the store is used."""
-        self._complete: Sizes = {}
-        self._uploaded: Sizes = {}
+        self._complete: FileStamps = {}
+        self._uploaded: FileStamps = {}
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._run, name="compiled code", daemon=True)
 
@@ -118,7 +118,7 @@ class CompileCache:
             pause = min(2 * pause, LONGEST_LOOK_SECONDS) if quiet else LOOK_SECONDS
             before = current
 
-    def _look(self, before: Sizes) -> Sizes:
+    def _look(self, before: FileStamps) -> FileStamps:
         """The present files; uploads them if they are complete, and new."""
         with self._lock:
             files = _files(self._folder)
@@ -167,10 +167,10 @@ class CompileCache:
                 coming.chmod(member.mode & 0o755)
                 with self._lock:
                     coming.rename(path)
-                    self._complete[member.name] = _size(path)
+                    self._complete[member.name] = _size_and_mtime(path)
 
 
-def _packed(folder: Path, names: Sizes) -> bytes:
+def _packed(folder: Path, names: FileStamps) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in sorted(names):
@@ -178,16 +178,16 @@ def _packed(folder: Path, names: Sizes) -> bytes:
     return packed.getvalue()
 
 
-def _files(folder: Path) -> Sizes:
+def _files(folder: Path) -> FileStamps:
     """The files that belong in a copy."""
-    files: Sizes = {}
+    files: FileStamps = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder)
         if _LOCKS in name.parts or path.name.startswith(_COMING):
             continue
         with contextlib.suppress(FileNotFoundError):  # it existed only for a moment
             if path.is_file() and not path.is_symlink():
-                files[name.as_posix()] = _size(path)
+                files[name.as_posix()] = _size_and_mtime(path)
     return files
 
 
@@ -195,7 +195,7 @@ def _is_building(folder: Path) -> bool:
     return any(path.is_dir() for path in folder.rglob(f"*{_BUILDING}"))
 
 
-def _size(path: Path) -> tuple[int, int]:
+def _size_and_mtime(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 

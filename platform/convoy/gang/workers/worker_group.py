@@ -155,9 +155,9 @@ class WorkerGroup:
         """Give the workers an order. All ranks of the gang vote, and this node's are enough."""
         self._board.order(kind)
 
-    def set_away(self, tiers: Collection[int]) -> None:
+    def set_unusable_tiers(self, tiers: Collection[int]) -> None:
         """Let the workers know which tiers are full or out of reach."""
-        self._board.set_away(tiers)
+        self._board.set_unusable_tiers(tiers)
 
     def stop(self, outcome: Literal["finished", "stopped", "failed", "preempted"]) -> set[int]:
         """Kill the workers that are left and all that they started, and log how the generation ended. Returns the

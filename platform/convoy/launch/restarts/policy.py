@@ -8,7 +8,7 @@ from typing import Literal
 
 from convoy.gang.diagnosis.verdict import REPEATS, cause_message, repeats
 from convoy.gang.messages import INTERRUPTED, PREEMPTED
-from convoy.gang.notices.sources import DrainRequest, DrainUnreadableError, read_drain
+from convoy.gang.notices.sources import DrainRequest, InvalidDrainError, read_drain
 from convoy.job.events.log import read_events
 from convoy.job.events.registry import Event, FailureDetected, GenerationEnded
 from convoy.job.lineage import generation_name, generation_numbers, newest_commit, read_generation, read_history
@@ -278,5 +278,5 @@ def _first_causes(events: Sequence[Event]) -> list[FailureDetected]:
 def _drain(store: Store) -> DrainRequest | None:
     try:
         return read_drain(store)
-    except DrainUnreadableError:
+    except InvalidDrainError:
         return None

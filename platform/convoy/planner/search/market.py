@@ -17,7 +17,7 @@ from convoy.planner.cost.campaign import Course
 from convoy.planner.cost.failures import best_save_interval, in_steps
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.result import PlanSearch, SearchRow, Unfit, ranked, search_row
-from convoy.planner.search.search import Search, Task, Way
+from convoy.planner.search.search import FittingPlan, Search, Task
 from convoy.planner.step.calibration import shipped
 from convoy.planner.workload import Machine, as_rented, machine_of
 
@@ -146,7 +146,7 @@ class _Survey:
             return False
         return True
 
-    def _add_market(self, place: _Place, way: Way) -> None:
+    def _add_market(self, place: _Place, way: FittingPlan) -> None:
         """Raises ValueError where the training would hardly ever end."""
         config, measurements = _trained(_at(self._config, place), way), self._measurements
         if self._measurements_for is not None:
@@ -165,7 +165,7 @@ def in_bf16(config: RunConfig) -> RunConfig:
     return with_param_dtype(config, "bf16") if config.train.param_dtype == "auto" else config
 
 
-def _best_way(config: RunConfig, ways: Search) -> Way:
+def _best_way(config: RunConfig, ways: Search) -> FittingPlan:
     """The best way to train it on its own machines. Raises ValueError where nothing fits or can be planned."""
     way = ways.best(machine_of(config), config.cluster.nodes)
     if way is None:
@@ -201,7 +201,7 @@ def _own_price(cluster: ClusterConfig, place: _Place) -> PriceConfig | None:
     return PriceConfig(usd_per_hour=usd, date=day, source=price.on_demand_source)
 
 
-def _trained(config: RunConfig, way: Way) -> RunConfig:
+def _trained(config: RunConfig, way: FittingPlan) -> RunConfig:
     """The configuration that trains this way. A pipeline writes no sample text, and is refused with it."""
     update: dict[str, Any] = {"train": way.job.train, "parallel": way.job.parallel}
     if way.job.parallel.pipeline > 1 and config.evaluation.sample_tokens and config.evaluation.prompts:

@@ -10,7 +10,7 @@ from convoy.planner.config_keys import Keys
 from convoy.planner.cost.budget import MarketPlan, SpotPlan, planned_budget
 from convoy.planner.cost.campaign import Course
 from convoy.planner.plan_schema import Planned
-from convoy.planner.search.search import Way
+from convoy.planner.search.search import FittingPlan
 from convoy.planner.step.hardware import hardware
 
 SCHEMA = 1
@@ -91,7 +91,7 @@ class PlanSearch(Planned):
     """Day and data of the constants of the step's time."""
 
 
-def search_row(way: Way, course: Course, keys: Keys) -> SearchRow:
+def search_row(way: FittingPlan, course: Course, keys: Keys) -> SearchRow:
     """The row of the configuration's market. Raises ValueError where the training would hardly ever end."""
     speed = way.job.tokens_per_step / way.time.total
     flops = flops_per_token(way.job.model, way.job.sequence_length)
@@ -129,7 +129,7 @@ def _bought(course: Course) -> MarketPlan:
     return bought
 
 
-def _training_keys(way: Way, config: RunConfig) -> Keys:
+def _training_keys(way: FittingPlan, config: RunConfig) -> Keys:
     train, default = way.job.train, ParallelConfig()
     return {
         "train.micro_batch": train.micro_batch,

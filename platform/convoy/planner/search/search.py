@@ -41,7 +41,7 @@ class Task(NamedTuple):
     """`optimizer.fused`."""
 
 
-class Way(NamedTuple):
+class FittingPlan(NamedTuple):
     """A way to train it that reliably fits."""
 
     job: Workload
@@ -66,22 +66,22 @@ class Search:
         self._parameters = parameter_count(task.model)
         self._peaks: dict[tuple[object, ...], dict[Part, int]] = {}
 
-    def best(self, machine: Machine, nodes: int) -> Way | None:
+    def best(self, machine: Machine, nodes: int) -> FittingPlan | None:
         """The way that needs least memory among those about as fast as the fastest. None: none fits. Raises ValueError
         for a GPU whose time cannot be planned."""
         return min(self.fastest(machine, nodes), key=lambda way: way.memory.share, default=None)
 
-    def fastest(self, machine: Machine, nodes: int) -> list[Way]:
+    def fastest(self, machine: Machine, nodes: int) -> list[FittingPlan]:
         """Ways that fit with a margin and are about as fast as the fastest, fastest first. Raises ValueError as
         `best`."""
-        ways: list[Way] = []
+        ways: list[FittingPlan] = []
         for time, job, line, index in self._timed(machine, nodes):
             if ways and time.total > (1 + ALIKE) * ways[0].time.total:
                 break
             if index < line.may_fit:
                 needed = self.memory(job)
                 if needed.reliable:
-                    ways.append(Way(job, time, needed))
+                    ways.append(FittingPlan(job, time, needed))
                 else:
                     line.may_fit = index
         return ways

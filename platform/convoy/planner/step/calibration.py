@@ -119,7 +119,7 @@ def shipped() -> Calibration:
 
 
 @functools.cache
-def shipped_for(kind: Literal["cpu", "cuda"]) -> Calibration:
+def shipped_for_measured(kind: Literal["cpu", "cuda"]) -> Calibration:
     """Constants for machines that were measured. CPUs: fitted to steps on one. GPUs: the published ones, but
     the measured rates are reached in full, since they were measured at the job's own sizes."""
     if kind == "cpu":

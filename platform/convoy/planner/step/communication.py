@@ -151,7 +151,7 @@ class Exposed:
         return self.gather + self.reduce + self.tensor
 
 
-def exposed(job: Workload, machine: MeasuredMachine) -> Exposed:
+def communication_seconds(job: Workload, machine: MeasuredMachine) -> Exposed:
     """Raises ValueError where a collective is needed that nobody measured: nothing is known of what it takes."""
     seconds = {"weights": 0.0, "gradients": 0.0, "activations": 0.0, "loss and norm": 0.0}
     for collective in communication(job):

@@ -16,8 +16,8 @@ from convoy.model.counts import (
     mfu,
     multiplied_parameters,
 )
-from convoy.planner.step.calibration import Calibration, Constants, chip_of, shipped, shipped_for
-from convoy.planner.step.communication import Exposed, exposed
+from convoy.planner.step.calibration import Calibration, Constants, chip_of, shipped, shipped_for_measured
+from convoy.planner.step.communication import Exposed, communication_seconds
 from convoy.planner.step.hardware import Hardware, hardware
 from convoy.planner.step.traffic import Message, Traffic, traffic
 from convoy.planner.step.work import Kernels, Work, work
@@ -119,7 +119,7 @@ def step_time(
 def calibration_of(job: Workload) -> Calibration:
     """The shipped one for its machines."""
     measured = job.machine.measured
-    return shipped() if measured is None else shipped_for(measured.kind)
+    return shipped() if measured is None else shipped_for_measured(measured.kind)
 
 
 def unmodelled(config: RunConfig) -> str:
@@ -140,7 +140,7 @@ def tokens_per_second(job: Workload, time: StepTime) -> float:
 
 
 def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> Counted:
-    """Raises ValueError as `hardware` and `exposed`."""
+    """Raises ValueError as `hardware` and `communication_seconds`."""
     peaks, measured = machine or hardware(job.machine, job.train.param_dtype, job.ranks), job.machine.measured
     return Counted(
         work=work(job, kernels),
@@ -150,7 +150,7 @@ def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> C
         stages=job.parallel.pipeline,
         log_nodes=math.log(job.nodes),
         tokens=job.tokens_per_step / job.ranks,
-        exposed=exposed(job, measured) if measured is not None and not peaks.hides else Exposed(),
+        exposed=communication_seconds(job, measured) if measured is not None and not peaks.hides else Exposed(),
     )
 
 

@@ -182,18 +182,18 @@ def memory_of(run: MeasuredRun) -> Memory:
     job, share = run.workload, run.kernels.whole_blocks
     if share is None:
         return memory(job)
-    none, full = (memory(_recomputing(job, mode)) for mode in ("none", "full"))
+    none, full = (memory(_with_recomputation(job, mode)) for mode in ("none", "full"))
     parts = {part: round((1 - share) * none.parts[part] + share * full.parts[part]) for part in none.parts}
     return Memory.of(parts, none.fixed_bytes, none.nominal_bytes)
 
 
-def blocks_that_fit(job: Workload) -> float:
+def least_recomputed_share(job: Workload) -> float:
     """Smallest share of blocks that must be recomputed whole for a run to fit well; 1 if it never does."""
-    none, full = (memory(_recomputing(job, mode)).share for mode in ("none", "full"))
+    none, full = (memory(_with_recomputation(job, mode)).share for mode in ("none", "full"))
     return min(1.0, max(0.0, (none - RELIABLE_SHARE) / (none - full))) if none > full else 0.0
 
 
-def _recomputing(job: Workload, mode: str) -> Workload:
+def _with_recomputation(job: Workload, mode: str) -> Workload:
     return replace(job, train=job.train.model_copy(update={"activation_checkpointing": mode}))
 
 
@@ -288,7 +288,7 @@ def _whole_blocks(row: _Row, job: Workload) -> float | None:
     either case the share is large enough for the run to fit."""
     if job.train.activation_checkpointing != "selective":
         return None
-    needed = blocks_that_fit(job)
+    needed = least_recomputed_share(job)
     if row.mfu_percent is None or row.hfu_percent is None:
         return needed if not memory(job).fits else None
     return min(1.0, max(needed, 3 * (row.hfu_percent / row.mfu_percent - 1)))

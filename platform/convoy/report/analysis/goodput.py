@@ -167,7 +167,7 @@ class _Stretch:
 def _shares(own: Sequence[Event], generation: Generation, end: float, last_step: float) -> _Shares:
     """last_step: the last one that the job kept."""
     own = [e for e in own if e.t <= end]
-    done = _steps(own, generation.parent_step or 0) or [_Done(end, math.inf)]
+    done = _done_steps(own, generation.parent_step or 0) or [_Done(end, math.inf)]
     stretches = _stretches(own, generation.started, done, end)
     measured = _measured(own, done)
     shares = _Shares()
@@ -237,7 +237,7 @@ def _tail(shares: _Shares, stretch: _Stretch, generation: Generation, own: Seque
         shares.waiting = stretch.take(math.inf)
 
 
-def _steps(own: Sequence[Event], parent_step: int) -> list[_Done]:
+def _done_steps(own: Sequence[Event], parent_step: int) -> list[_Done]:
     """The logged steps and the first one, by time and by step."""
     done = [_Done(e.t, e.step, e.seconds) for e in own if isinstance(e, StepDone)]
     done += [_Done(e.t, e.step) for e in own if isinstance(e, ScriptStep)]
