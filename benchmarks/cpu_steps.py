@@ -30,7 +30,7 @@ from measured import option_parser, provenance
 
 import gang  # first of all: it sets how many threads a rank has
 from convoy.benchmark.measure.observer import keep_to, share
-from convoy.benchmark.measure.predictions import slowest_machine
+from convoy.benchmark.measure.predictions import gather_slowest_machine
 from convoy.benchmark.rounds import measure
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.ranks import world_of
@@ -181,7 +181,7 @@ def _rows(
             for _ in range(WARM_UP_STEPS):
                 variant.step()
             dist.barrier(group=ranks.control)  # each by itself measures next to the other one too
-            machine = slowest_machine(probe(_config(each, count, root), world, PROBE_SECONDS), ranks)
+            machine = gather_slowest_machine(probe(_config(each, count, root), world, PROBE_SECONDS), ranks)
             assert machine is not None
             machines[count] = machine.model_dump(mode="json")
         amount = MeasureConfig.model_construct(rounds=rounds, block_steps=2, block_seconds=0.4, warm_up_most=4)

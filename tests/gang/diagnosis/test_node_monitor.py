@@ -149,7 +149,7 @@ def test_the_root_in_trouble_is_a_sign_and_a_line_and_then_it_is_well(
     assert [(e.tier, e.problem) for e in here.of(StorageBad)] == [("/fsx/a", "no answer for 2.1 s")]
     assert [(e.tier, e.seconds) for e in here.of(StorageGood)] == [("/fsx/a", 12.0)]
     assert [line for line in capsys.readouterr().out.splitlines() if "/fsx" in line] == [
-        "convoy: node 2: /fsx/a: no answer for 2.1 s; training goes on",
+        "convoy: node 2: /fsx/a: no answer for 2.1 s; training continues",
         "convoy: node 2: /fsx/a: takes and gives bytes again, after 12.0 s",
     ]
 
