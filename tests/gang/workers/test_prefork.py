@@ -76,6 +76,7 @@ def test_a_signal_is_told_as_such_and_at_once(warm: Prefork, tmp_path: Path) -> 
     assert time.monotonic() - began < AT_ONCE_SECONDS
     assert other.exit_code() is None
     assert exit_event(worker).signal == "SIGSEGV"
+    assert "Fatal Python error: Segmentation fault" in exit_event(worker).log_tail, "with the stack"
 
 
 def test_an_end_that_any_question_took_in_ends_the_wait(warm: Prefork, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ listening socket.
 """
 
 import contextlib
+import faulthandler
 import gc
 import os
 import select
@@ -174,6 +175,7 @@ class _ForkServer:
                 assignment = file.read()
             os.dup2(output, 1)
             os.dup2(output, 2)
+            faulthandler.enable()  # the stack of a crash in native code goes to the worker's log
             os.close(task)
             os.close(output)
             code = self._body.run(assignment, listener[0] if listener else None)
