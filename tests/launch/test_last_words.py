@@ -8,9 +8,8 @@ from convoy.job.events.registry import GenerationEnded
 from convoy.launch.last_words import Launched, next_commands, say_last_words, state_line
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport
-from tests.report.analysis.test_incidents import started, step
 from tests.report.analysis.test_outcome import SILENT, noticed
-from tests.report.synthetic import Log
+from tests.report.synthetic import log_of_steps
 
 RUN = Launched("TrainFlow", "7", has_job_option=True, cards=("train",))
 AGAIN = "python train_flow.py run"
@@ -18,9 +17,7 @@ AGAIN = "python train_flow.py run"
 
 def at_step_1(*ends: GenerationEnded) -> TrainReport:
     """Killed, where nothing ended it."""
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     for end in ends:
         log.add(end, node=0)
     return fold(log.events, None, None if ends else SILENT)
@@ -64,8 +61,7 @@ def test_the_next_commands_are_card_show_and_continue(monkeypatch: pytest.Monkey
 
 
 def test_a_script_has_no_steps_to_raise() -> None:
-    log = Log()
-    started(log, 0)
+    log = log_of_steps(0)
     log.add(GenerationEnded(outcome="finished", step=0), node=0)
     *_, go_on = next_commands(RUN, "blue", "/jobs", AGAIN, fold(log.events), None)
     assert go_on == f"  continue  {AGAIN} --job blue"

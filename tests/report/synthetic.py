@@ -54,6 +54,9 @@ class Log:
     rents: Mapping[int, Rent] = field(default_factory=dict)
     """By node: how its machine was bought."""
 
+    def __post_init__(self) -> None:
+        self.t = max([self.t, *(event.t for event in self.events)])
+
     def wait(self, seconds: float) -> None:
         self.t += seconds
 
@@ -61,6 +64,17 @@ class Log:
         """Stamp the event with the clock, this generation and its writer (one rank per node)."""
         stamp = {"t": self.t, "generation": self.generation, "rank": rank, "node": rank or 0 if node is None else node}
         self.events.append(event.model_copy(update=stamp))  # type: ignore[arg-type]
+
+    def form(self, generation: int, run: str = "TrainFlow/7", attempt: int = 0, parent: int | None = None) -> None:
+        """A generation of two nodes, without what its workers report. parent: the step of the generation before."""
+        self.generation = generation
+        origin: dict[str, Any] = {} if parent is None else {"parent_generation": generation - 1, "parent_step": parent}
+        self.add(GenerationStarted(run=run, attempt=attempt, nodes=2, world_size=2, **origin), node=0)
+
+    def step(self, number: int) -> None:
+        """A step of a second, alone."""
+        self.wait(1)
+        self.add(StepDone(step=number, loss=1, grad_norm=1, lr=1, tokens=1, seconds=1), rank=0)
 
     def start(
         self, generation: int = 0, world_size: int = 2, parent: tuple[int, int] | None = None, attempt: int = 0
@@ -141,22 +155,25 @@ class Log:
             self.add(MemoryPeak(step=step, bytes=812_000_000 + 1_000_000 * rank, device="host"), rank=rank)
 
 
+def log_of_steps(steps: int) -> Log:
+    """A generation of two nodes and so many steps of a second, from the first one on."""
+    log = Log()
+    log.form(0)
+    for number in range(1, steps + 1):
+        log.step(number)
+    return log
+
+
 def finished_job() -> list[Event]:
     """170 steps of 2 ranks, undisturbed."""
-    log = Log()
-    log.start()
-    log.evaluate(0)
-    log.steps(1, 170)
+    log = Log(events=running_job(170))
     log.finish(170)
     return log.events
 
 
 def failed_job() -> list[Event]:
     """Rank 1 is killed after step 120; the newest checkpoint holds step 85."""
-    log = Log()
-    log.start()
-    log.evaluate(0)
-    log.steps(1, 120)
+    log = Log(events=running_job(120))
     log.fail(120)
     return log.events
 
@@ -173,7 +190,7 @@ def running_job(step: int = 90) -> list[Event]:
 def resumed_job() -> list[Event]:
     """The failed job, gone on with from step 85 by 2 ranks, and finished."""
     log = Log(events=failed_job())
-    log.t = log.events[-1].t + 100
+    log.wait(100)
     log.start(generation=1, parent=(0, 85), attempt=1)
     log.steps(86, 170)
     log.finish(170)
@@ -182,10 +199,7 @@ def resumed_job() -> list[Event]:
 
 def restarted_job() -> list[Event]:
     """Rank 1 is killed after step 120; the gang restarts in place from step 85, and finishes."""
-    log = Log()
-    log.start()
-    log.evaluate(0)
-    log.steps(1, 120)
+    log = Log(events=running_job(120))
     log.restart(120, parent=(0, 85))
     log.steps(86, 170)
     log.finish(170)

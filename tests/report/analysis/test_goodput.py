@@ -21,8 +21,17 @@ from convoy.report.pages.train import final_page
 from convoy.report.train_report import Goodput, NodeTime
 from tests.campaign import examples
 from tests.report import naive
-from tests.report.analysis.test_incidents import HAPPENINGS, disturbed, started, step
-from tests.report.synthetic import CONFIG, STEP_SECONDS, Log, failed_job, finished_job, restarted_job, running_job
+from tests.report.analysis.test_incidents import HAPPENINGS, disturbed
+from tests.report.synthetic import (
+    CONFIG,
+    STEP_SECONDS,
+    Log,
+    failed_job,
+    finished_job,
+    log_of_steps,
+    restarted_job,
+    running_job,
+)
 
 pytestmark = pytest.mark.campaign
 
@@ -42,10 +51,6 @@ def parts(row: NodeTime) -> dict[str, float]:
 def row(log: Log, node: int = 0) -> dict[str, float]:
     """What there is anything of."""
     return {part: seconds for part, seconds in parts(spent(log.events).nodes[node]).items() if seconds}
-
-
-def test_an_empty_log_has_none() -> None:
-    assert fold([]).goodput is None
 
 
 def test_an_undisturbed_job_is_productive_but_for_its_start_its_saves_and_its_end() -> None:
@@ -85,18 +90,15 @@ def test_steps_that_were_lost_are_recomputed_and_the_way_back_is_restarting() ->
 
 def test_machines_may_be_gone_between_attempts() -> None:
     log = Log(events=failed_job())
-    log.t = log.events[-1].t + 100
-    started(log, 1, attempt=1, parent=85)
-    step(log, 86)
+    log.wait(100)
+    log.form(1, attempt=1, parent=85)
+    log.step(86)
     pause = log.events[-1].t - log.events[0].t - spent(log.events).seconds
     assert pause == pytest.approx(100)
 
 
 def test_a_hang_is_restarting_from_the_last_progress_on() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
-    step(log, 2)
+    log = log_of_steps(2)
     log.wait(0.5)  # in the third step
     log.wait(3)
     log.add(FailureDetected(cause="hung", failed_node=1, worker=1, silent_seconds=3.0), node=0)
@@ -106,31 +108,28 @@ def test_a_hang_is_restarting_from_the_last_progress_on() -> None:
 
 
 def test_steps_that_were_not_logged_count_by_even_pace() -> None:
-    log = Log()
-    started(log, 0)
+    log = log_of_steps(0)
     log.wait(2)
     log.add(WorkerReady(phase="first_step", seconds=2.0), rank=0)  # step 1
     for logged in (10, 20):
         log.wait(logged - 1 if logged == 10 else 10)
         log.add(StepDone(step=logged, loss=1, grad_norm=1, lr=1, tokens=1, seconds=1), rank=0)
     assert row(log) == pytest.approx({"productive": 19.0, "restarting": 2.0})
-    started(log, 1, attempt=1, parent=15)
+    log.form(1, attempt=1, parent=15)
     assert row(log) == pytest.approx({"productive": 14.0, "recomputed": 5.0, "restarting": 2.0})
 
 
 def test_measuring_the_machine_is_not_productive() -> None:
     """As a real log has it: rank 0 is ready after its first step, and measures before it reports its environment."""
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     log.add(WorkerReady(phase="first_step", seconds=1.0), rank=0)
     log.wait(2.6)
     log.add(Environment(versions={}, device="cpu", threads=1), rank=0)
     assert row(log) == pytest.approx({"measuring": 2.6, "restarting": 1.0})
     log.wait(0.2)  # the writer of checkpoints starts
-    step(log, 2)
+    log.step(2)
     log.wait(0.1)
-    step(log, 3)
+    log.step(3)
     whole = {"productive": 2.0, "measuring": 2.8, "restarting": 1.0, "other": 0.1}
     assert row(log) == pytest.approx(whole)
     without_reports = [e for e in log.events if not isinstance(e, Environment | WorkerReady)]
@@ -138,33 +137,28 @@ def test_measuring_the_machine_is_not_productive() -> None:
 
 
 def test_measuring_the_machine_is_not_productive_where_not_every_step_is_logged() -> None:
-    log = Log()
-    started(log, 0)
+    log = log_of_steps(0)
     log.wait(1)
     log.add(WorkerReady(phase="first_step", seconds=1.0), rank=0)
     log.wait(2.6)
     log.add(Environment(versions={}, device="cpu", threads=1), rank=0)
     log.wait(8)
-    step(log, 10)
+    log.step(10)
     assert row(log) == pytest.approx({"productive": 9.0, "measuring": 2.6, "restarting": 1.0})
 
 
 def test_a_generation_that_is_started_over_is_lost_whole() -> None:
-    log = Log()
-    started(log, 0)
+    log = log_of_steps(0)
     log.wait(1)
     log.add(Evaluated(step=0, loss=1, bits_per_byte=None, tokens=1, seconds=0.5), rank=0)
-    step(log, 1)
-    step(log, 2)
-    started(log, 1, attempt=1)
+    log.step(1)
+    log.step(2)
+    log.form(1, attempt=1)
     assert row(log) == pytest.approx({"recomputed": 1.0 + 0.5, "restarting": 1.5})
 
 
 def test_what_each_node_waited_for_the_others_is_its_own() -> None:
-    log = Log()
-    started(log, 0)
-    for number in (1, 2, 3, 4, 5):
-        step(log, number)
+    log = log_of_steps(5)
     for rank, node, waited in ((0, 0, 0.5), (1, 0, 1.5), (2, 1, 0.0)):
         log.add(RankThroughput(step=5, tokens=1, seconds=5.0, waited_seconds=waited), rank=rank, node=node)
     assert row(log, 0) == pytest.approx({"productive": 3.0, "restarting": 1.0, "waiting": 1.0})
@@ -173,10 +167,7 @@ def test_what_each_node_waited_for_the_others_is_its_own() -> None:
 
 
 def test_the_last_save_is_a_checkpoint_s_time_and_the_rest_of_the_end_is_waiting() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
-    step(log, 2)
+    log = log_of_steps(2)
     log.wait(1.5)
     log.add(CheckpointSaved(step=2, attempt="a", bytes=1, seconds=1.5), rank=0)
     log.wait(0.5)

@@ -39,6 +39,7 @@ from tests.report.synthetic import (
     blocks,
     failed_job,
     finished_job,
+    log_of_steps,
     restarted_job,
     resumed_job,
     running_job,
@@ -50,17 +51,6 @@ pytestmark = pytest.mark.campaign
 def only(events: list[Event]) -> Incident:
     (incident,) = fold(events, 170).incidents
     return incident
-
-
-def started(log: Log, generation: int, run: str = "TrainFlow/7", attempt: int = 0, parent: int | None = None) -> None:
-    log.generation = generation
-    origin: dict[str, Any] = {} if parent is None else {"parent_generation": generation - 1, "parent_step": parent}
-    log.add(GenerationStarted(run=run, attempt=attempt, nodes=2, world_size=2, **origin), node=0)
-
-
-def step(log: Log, number: int) -> None:
-    log.wait(1)
-    log.add(StepDone(step=number, loss=1, grad_norm=1, lr=1, tokens=1, seconds=1), rank=0)
 
 
 def test_a_job_that_was_not_disturbed_has_no_incident() -> None:
@@ -81,9 +71,7 @@ def test_a_restart_in_place_is_measured_from_the_last_sign_of_life() -> None:
 
 
 def test_while_the_gang_restarts_it_is_running_and_says_why() -> None:
-    log = Log()
-    log.start()
-    log.steps(1, 90)
+    log = Log(events=running_job(90))
     log.restart(90, parent=(0, 85))
     whole = log.events
     formed = next(i for i, e in enumerate(whole) if isinstance(e, GenerationStarted) and e.generation == 1)
@@ -98,9 +86,7 @@ def test_while_the_gang_restarts_it_is_running_and_says_why() -> None:
 
 
 def test_a_gang_that_was_to_restart_and_could_not_has_failed() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     killed = FailureDetected(cause="exited", failed_node=1, worker=1, signal="SIGKILL", action="restart")
     log.add(killed, node=0)
     assert fold(log.events).outcome.state == "running"
@@ -127,9 +113,7 @@ def test_a_log_of_before_first_causes_were_told_has_its_incidents() -> None:
 
 
 def test_a_lost_node_is_one_incident_though_every_other_node_tells_it() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     log.wait(1.5)
     for node, silent in ((1, 1.3), (0, 1.5)):
         log.add(PeerSuspected(peer=2, seconds=silent, phi=9.0), node=node)
@@ -150,26 +134,21 @@ def test_a_lost_node_is_one_incident_though_every_other_node_tells_it() -> None:
     [("TrainFlow/7", 0, "restarted in place"), ("TrainFlow/7", 1, "next attempt"), ("TrainFlow/8", 0, "next run")],
 )
 def test_how_the_job_went_on(run: str, attempt: int, then: str) -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     log.add(FailureDetected(cause="hung", failed_node=0, worker=0, step=1, silent_seconds=3.0), node=0)
-    started(log, 1, run, attempt)
+    log.form(1, run, attempt)
     assert only(log.events).then == then
 
 
 def test_two_failures_in_a_row_recover_with_the_same_step() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
-    step(log, 2)
+    log = log_of_steps(2)
     for generation in (1, 2):
         log.wait(1)
         log.add(FailureDetected(cause="exited", failed_node=1, worker=1, exit_code=1, action="restart"), node=0)
-        started(log, generation)
-    step(log, 1)
-    step(log, 2)
-    step(log, 3)
+        log.form(generation)
+    log.step(1)
+    log.step(2)
+    log.step(3)
     first, second = fold(log.events).incidents
     assert (first.recovered_s, second.recovered_s) == (2.0, 1.0)
     assert (first.beyond_s, second.beyond_s) == (4.0, 1.0)
@@ -178,37 +157,31 @@ def test_two_failures_in_a_row_recover_with_the_same_step() -> None:
 
 def test_a_job_has_recovered_with_the_earliest_first_step_of_any_later_generation() -> None:
     """The second generation was superseded before its first step, and takes one after the third did."""
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     log.add(FailureDetected(cause="exited", failed_node=1, worker=1, exit_code=1), node=0)
-    started(log, 1, attempt=1)
-    started(log, 2, attempt=2)
-    step(log, 1)
+    log.form(1, attempt=1)
+    log.form(2, attempt=2)
+    log.step(1)
     log.generation = 1
-    step(log, 1)
+    log.step(1)
     assert fold(log.events).incidents[0].recovered_s == pytest.approx(1.0)
 
 
 def test_a_generation_of_which_nothing_more_was_heard_is_an_incident() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     assert fold(log.events).incidents == ()
-    started(log, 1, attempt=1)
+    log.form(1, attempt=1)
     incident = only(log.events)
     assert (incident.kind, incident.node, incident.what) == ("unknown", None, "generation 0 ended without a word")
 
 
 def test_a_preemption_is_an_incident_that_loses_nothing() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     notice = NoticeReceived(
         source="spot/instance-action", notice="end", action="save_and_end", deadline=log.t + 119, text="terminate"
     )  # fmt: skip
     log.add(notice, node=1)
-    step(log, 2)
+    log.step(2)
     log.add(Stopping(step=2, reason="preempted"), rank=0)
     log.add(GenerationEnded(outcome="preempted", step=2), node=1)
     log.add(GenerationEnded(outcome="preempted", step=2), node=0)
@@ -221,8 +194,8 @@ def test_a_preemption_is_an_incident_that_loses_nothing() -> None:
         m.text == "Notice on node 1 (spot/instance-action, 1 m 59 s ahead): terminate; the gang saves and ends"
         for m in report.timeline
     )
-    started(log, 1, attempt=1, parent=2)
-    step(log, 3)
+    log.form(1, attempt=1, parent=2)
+    log.step(3)
     incident = only(log.events)
     assert (incident.kind, incident.node, incident.what) == ("preempted", 1, words)
     assert (incident.steps_recomputed, incident.recovered_s, incident.beyond_s) == (0, 2.0, 2.0)
@@ -230,9 +203,7 @@ def test_a_preemption_is_an_incident_that_loses_nothing() -> None:
 
 
 def test_a_stop_that_all_agreed_on_is_no_incident() -> None:
-    log = Log()
-    started(log, 0)
-    step(log, 1)
+    log = log_of_steps(1)
     log.add(Stopping(step=1, reason="requested"), rank=0)
     log.add(GenerationEnded(outcome="stopped", step=1), node=0)
     assert fold(log.events).incidents == ()
@@ -241,7 +212,7 @@ def test_a_stop_that_all_agreed_on_is_no_incident() -> None:
 def test_what_a_superseded_generation_still_wrote_is_not_counted_as_lost() -> None:
     events = restarted_job()
     zombie = Log(t=events[-1].t + 5)
-    step(zombie, 500)
+    zombie.step(500)
     assert only(events + zombie.events).steps_recomputed == 35
 
 
@@ -260,7 +231,6 @@ def test_pages_terminal_and_client_api_tell_the_incidents() -> None:
 
 def test_nodes_without_a_notice_source_are_named() -> None:
     log = Log(events=running_job())
-    log.t = log.events[-1].t
     log.add(NoticeSources(answering=["spot/instance-action"]), node=0)
     assert "no notice source" not in blocks(live_page(fold(log.events), CONFIG), Text)[0].text
     log.add(NoticeSources(answering=[]), node=1)
@@ -302,13 +272,12 @@ def test_any_history_recovers_when_a_naive_fold_says_so(happenings: list[tuple[s
 
 def disturbed(happenings: list[tuple[str, int]]) -> Log:
     """A log in which these things come one after the other, the number telling how many steps, or which is gone to."""
-    log, at = Log(), 0
-    started(log, 0)
+    log, at = log_of_steps(0), 0
     for what, n in happenings:
         if what == "steps":
             for _ in range(n):
                 at += 1
-                step(log, at)
+                log.step(at)
                 ready(log)
         elif what in WORK:
             at += n + 1 if what == "unlogged steps" else 0
@@ -319,22 +288,22 @@ def disturbed(happenings: list[tuple[str, int]]) -> Log:
                 log.add(late, rank=0)
                 log.events[-1] = log.events[-1].model_copy(update={"generation": log.generation - 1})
         elif what == "lost host":
-            started(log, log.generation + 1, attempt=log.generation + 1, parent=at or None)
+            log.form(log.generation + 1, attempt=log.generation + 1, parent=at or None)
         elif what == "finished":
             log.add(GenerationEnded(outcome="finished"), node=0)
-            started(log, log.generation + 1, attempt=log.generation + 1, parent=at or None)
+            log.form(log.generation + 1, attempt=log.generation + 1, parent=at or None)
         elif what == "preempted":
             log.add(NoticeReceived(source="s", notice="end", action="save_and_end"), node=1)
             log.wait(n)
             log.add(GenerationEnded(outcome="preempted"), node=0)
-            started(log, log.generation + 1, attempt=log.generation + 1, parent=at)
+            log.form(log.generation + 1, attempt=log.generation + 1, parent=at)
         else:
             log.wait(n)
             action: Any = "restart" if what == "restart" else "end"
             log.add(FailureDetected(cause="hung", failed_node=1, worker=1, silent_seconds=n, action=action), node=0)
             at = max(at - n, 0) if what == "rewind" else at - at % 5
             attempt = 0 if what == "restart" else log.generation + 1
-            started(log, log.generation + 1, attempt=attempt, parent=at or None)
+            log.form(log.generation + 1, attempt=attempt, parent=at or None)
         log.wait(0.5)
     return log
 
@@ -352,10 +321,10 @@ def work(log: Log, what: str, n: int, at: int) -> None:
     """What happens besides a step that is logged. at: the last step that is done then."""
     stepped = any(isinstance(e, StepDone) and e.generation == log.generation for e in log.events)
     if what == "unlogged steps":  # between two that are
-        step(log, at - n)
+        log.step(at - n)
         ready(log)
         log.wait(n - 1)
-        step(log, at)
+        log.step(at)
     elif what == "evaluation" and (stepped or at == 0):
         log.wait(n / 10)
         log.add(Evaluated(step=at, loss=1, bits_per_byte=None, tokens=1, seconds=n / 10), rank=0)

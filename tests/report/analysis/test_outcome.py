@@ -8,24 +8,15 @@ from convoy.job.heartbeat import Heartbeat
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page, script_page
-from tests.report.analysis.test_incidents import started, step
-from tests.report.synthetic import CONFIG, Log, blocks
+from tests.report.synthetic import CONFIG, Log, blocks, log_of_steps
 
 BY = "run TrainFlow/7 on somewhere (pid 42)"
 BEATS = Heartbeat(2.0, live=True, by=BY)
 SILENT = Heartbeat(125.0, live=False, by=BY)
 
 
-def a_log(steps: int = 1) -> Log:
-    log = Log()
-    started(log, 0)
-    for number in range(1, steps + 1):
-        step(log, number)
-    return log
-
-
 def noticed(source: str) -> Log:
-    log = a_log()
+    log = log_of_steps(1)
     log.add(NoticeReceived(source=source, notice="end", action="save_and_end", text="Ctrl-C"), node=1)
     log.add(Stopping(step=1, reason="preempted"), rank=0)
     log.add(GenerationEnded(outcome="preempted", step=1), node=0)
@@ -33,19 +24,19 @@ def noticed(source: str) -> Log:
 
 
 def about_to_end() -> Log:
-    log = a_log()
+    log = log_of_steps(1)
     log.add(NoticeReceived(source="interrupt", notice="end", action="end", text="Ctrl-C"), node=0)
     return log
 
 
 def ended(outcome: str) -> Log:
-    log = a_log()
+    log = log_of_steps(1)
     log.add(GenerationEnded(outcome=outcome, step=1), node=0)
     return log
 
 
 def restarting() -> Log:
-    log = a_log()
+    log = log_of_steps(1)
     log.add(FailureDetected(cause="exited", failed_node=1, worker=1, step=1, action="restart"), node=0)
     log.add(GenerationEnded(outcome="failed", step=1), node=0)
     return log
@@ -54,13 +45,13 @@ def restarting() -> Log:
 @pytest.mark.parametrize(
     ("log", "heartbeat", "word"),
     [
-        (a_log(steps=0), BEATS, "starting"),
-        (a_log(), BEATS, "running"),
+        (log_of_steps(0), BEATS, "starting"),
+        (log_of_steps(1), BEATS, "running"),
         (restarting(), BEATS, "restarting"),
         (about_to_end(), BEATS, "ending"),
         (about_to_end(), SILENT, "lost"),
-        (a_log(), SILENT, "lost"),
-        (a_log(), None, "lost"),
+        (log_of_steps(1), SILENT, "lost"),
+        (log_of_steps(1), None, "lost"),
         (restarting(), SILENT, "lost"),
         (Log(), BEATS, "starting"),
         (Log(), None, "not started"),
@@ -81,7 +72,7 @@ def test_the_log_and_the_heartbeat_give_the_state(log: Log, heartbeat: Heartbeat
 
 
 def test_a_run_that_was_killed_is_not_shown_as_one_that_trains() -> None:
-    report = fold(a_log(steps=3).events, 170, SILENT)
+    report = fold(log_of_steps(3).events, 170, SILENT)
     page = live_page(report, CONFIG)
     (callout,) = blocks(page, Callout)
     assert callout.title == "Lost at step 3"
@@ -103,7 +94,7 @@ def test_a_card_that_is_not_drawn_again_says_that_the_run_ends_and_where_to_look
 
 
 def test_a_card_that_shows_a_running_job_says_as_of_when() -> None:
-    log = a_log()
+    log = log_of_steps(1)
     assert fold(log.events).last_event == log.t
     assert "as of " in blocks(live_page(fold(log.events), CONFIG), Text)[0].text
     assert "as of " not in blocks(live_page(fold(log.events, None, SILENT), CONFIG), Text)[0].text

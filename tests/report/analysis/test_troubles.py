@@ -24,18 +24,12 @@ from tests.report.synthetic import CONFIG, Log, blocks, failed_job, restarted_jo
 FULL = "No space left on device"
 
 
-def log_of_a_running_job() -> Log:
-    log = Log(events=running_job())
-    log.t = log.events[-1].t
-    return log
-
-
 def lines(log: Log) -> list[str]:
     return [moment.text for moment in fold(log.events).timeline]
 
 
 def test_a_tier_in_trouble_stands_on_the_card_until_it_is_well() -> None:
-    log = log_of_a_running_job()
+    log = Log(events=running_job())
     for node in (0, 1):
         log.add(StorageBad(tier="/fsx/a", problem=FULL, seconds=0.1), node=node)
         log.wait(0.5)
@@ -58,7 +52,7 @@ def test_a_tier_in_trouble_stands_on_the_card_until_it_is_well() -> None:
 
 
 def test_with_another_tier_saves_go_there() -> None:
-    log = log_of_a_running_job()
+    log = Log(events=running_job())
     started = GenerationStarted(run="TrainFlow/7", nodes=2, world_size=2, tiers=["/fsx/a", "/backup/a"])
     log.events[0] = started.model_copy(update={"t": log.events[0].t})
     log.add(StorageBad(tier="/fsx/a", problem="no answer for 2.1 s", seconds=2.1), node=1)
@@ -67,7 +61,7 @@ def test_with_another_tier_saves_go_there() -> None:
 
 
 def test_a_restart_in_place_keeps_what_is_known_and_a_new_attempt_does_not() -> None:
-    log = log_of_a_running_job()
+    log = Log(events=running_job())
     log.add(StorageBad(tier="/fsx/a", problem=FULL, seconds=0.1), node=1)
     log.add(NoticeSources(answering=["spot"]), node=0)
     started = next(e for e in log.events if isinstance(e, GenerationStarted))
@@ -82,7 +76,7 @@ def test_a_restart_in_place_keeps_what_is_known_and_a_new_attempt_does_not() -> 
 
 
 def test_a_slow_node_stands_on_the_card_until_it_is_not_or_there_are_new_workers() -> None:
-    log = log_of_a_running_job()
+    log = Log(events=running_job())
     log.add(SlowNode(slow_node=1, share=0.42, seconds=12.0), node=0)
     (shown,) = blocks(live_page(fold(log.events), CONFIG), Callout)
     assert shown.title == "Node 1 is slow"
@@ -95,7 +89,6 @@ def test_a_slow_node_stands_on_the_card_until_it_is_not_or_there_are_new_workers
 
 def test_a_job_that_ended_has_no_present_troubles() -> None:
     log = Log(events=failed_job())
-    log.t = log.events[-1].t
     before = blocks(final_page(fold(log.events), CONFIG), Callout)
     log.add(StorageBad(tier="/fsx/a", problem=FULL, seconds=0.1), node=1)
     log.add(SlowNode(slow_node=1, share=0.42, seconds=12.0), node=0)
@@ -103,7 +96,7 @@ def test_a_job_that_ended_has_no_present_troubles() -> None:
 
 
 def test_a_machine_that_is_not_fit_is_named() -> None:
-    log = log_of_a_running_job()
+    log = Log(events=running_job())
     log.add(NodeChecked(seconds=0.2, matmul_tflops=0.1), rank=0)
     before = len(lines(log))
     log.add(NodeChecked(seconds=0.9, problem="a matrix product takes 8.0 times as long"), rank=1)
@@ -115,14 +108,14 @@ def test_what_all_nodes_tell_is_one_line() -> None:
     assert [line for line in lines(log) if "No worker is left" in line] == [
         "No worker is left on nodes 0, 1, within 100 ms"
     ]
-    log.t, log.generation = log.events[-1].t, log.events[-1].generation
+    log.generation = log.events[-1].generation
     for node in range(64):
         log.add(NoticeSources(answering=[] if node == 7 else ["spot", "rebalance"]), node=node)
     assert lines(log)[-2:] == ["Notices on 63 nodes come from spot, rebalance", "No notice source on node 7"]
 
 
 def test_what_happens_again_is_another_line() -> None:
-    log = log_of_a_running_job()
+    log = Log(events=running_job())
     before = len(lines(log))
     for _ in range(2):
         log.add(StorageBad(tier="/fsx/a", problem=FULL, seconds=0.1), node=1)
@@ -133,7 +126,7 @@ def test_what_happens_again_is_another_line() -> None:
 
 
 def test_the_terminal_shows_it_too() -> None:
-    log = log_of_a_running_job()
+    log = Log(events=running_job())
     log.add(StorageBad(tier="/fsx/a", problem=FULL, seconds=0.1), node=1)
     log.add(NoticeSources(answering=[]), node=0)
     log.add(GangStopped(seconds=0.2), node=1)

@@ -48,9 +48,7 @@ def test_a_job_that_has_not_begun_has_a_page() -> None:
 
 
 def test_a_job_in_its_warm_up_says_that_nothing_is_measured_yet() -> None:
-    log = Log()
-    log.start()
-    log.steps(1, 3)
+    log = Log(events=running_job(3))
     page = _live(log.events)
     assert value(page, "Throughput").value == "—"
     assert Text("Not measured yet: the first 5 steps are warm-up.") in page.blocks
@@ -119,9 +117,7 @@ def test_a_failed_script_names_its_step_if_it_reported_one_and_no_checkpoint_of_
 
 
 def test_a_stop_is_a_warning_with_its_reason() -> None:
-    log = Log()
-    log.start()
-    log.steps(1, 10)
+    log = Log(events=running_job(10))
     log.add(Stopping(step=10, reason="max_cost_usd"), rank=0)
     log.add(GenerationEnded(outcome="stopped", step=10), node=0)
     (callout,) = blocks(_live(log.events), Callout)
