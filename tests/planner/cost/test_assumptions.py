@@ -21,7 +21,7 @@ def assumed(words: str = "", name: str = "gpt-7b-p4d", **given: object) -> str:
 def test_a_figure_that_nobody_measured_has_its_value_its_day_and_its_source() -> None:
     text = assumed()
     for value, day, source in (
-        ("at 3.58 GB/s", "2026-11-22", "benchmarks/results/checkpoint.json"),
+        ("at 4.91 GB/s", "2026-11-26", "benchmarks/results/checkpoint.json"),
         ("takes 4.7 s", "2026-11-22", "docs/guides/drills.md"),
         ("10 m 00 s after one is gone", "2026-11-23", "recovery.campaign"),
         ("once in 5.78 years", "2024-07-31", "Llama 3 405B"),

@@ -94,12 +94,14 @@ def test_a_drain_writes_the_state_from_all_machines_at_once() -> None:
 
 def test_assumed_saves_keep_the_pace_that_training_keeps() -> None:
     """8 GB over 8 ranks at 100 MB/s: 10 s; a part of 6 GB takes no more than 30 s; a slow store takes what it takes."""
-    assert assumed_saving(8e9, 8, 100e6).durable_seconds == pytest.approx(10 + 1e9 / 3.58e9)
+    stall = 1e9 / SAVED_BYTES_PER_STALL_SECOND.value
+    assert assumed_saving(8e9, 8, 100e6).durable_seconds == pytest.approx(10 + stall)
     assert assumed_saving(48e9, 8, 100e6).lag_seconds == pytest.approx(30.0)
     assert assumed_saving(48e9, 8, 100e6, storage=1e9).lag_seconds == pytest.approx(48.0)
     assert assumed_saving(8e9, 8, None).lag_seconds == 0.0
-    assert assumed_restart(8 * 6.48e8, 8).seconds == pytest.approx(4.73 + 1.0)
-    assert assumed_restart(8 * 6.48e8, 8, storage=6.48e8).seconds == pytest.approx(4.73 + 8.0)
+    rate = RESTORED_BYTES_PER_SECOND.value
+    assert assumed_restart(8 * rate, 8).seconds == pytest.approx(RESTART_SECONDS.value + 1.0)
+    assert assumed_restart(8 * rate, 8, storage=rate).seconds == pytest.approx(RESTART_SECONDS.value + 8.0)
 
 
 def test_what_is_assumed_is_what_was_measured() -> None:

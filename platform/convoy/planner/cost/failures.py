@@ -27,10 +27,10 @@ class Assumed(NamedTuple):
 _CHECKPOINT = "benchmarks/results/checkpoint.json, convoy, 2 ranks of 268 MB each"
 _DRILLS = "benchmarks/results/drills.json, docs/guides/drills.md"
 
-SAVED_BYTES_PER_STALL_SECOND = Assumed(3.58e9, date(2026, 11, 22), f"{_CHECKPOINT}: extra_window, median of 24")
+SAVED_BYTES_PER_STALL_SECOND = Assumed(4.91e9, date(2026, 11, 26), f"{_CHECKPOINT}: extra_window, median of 24")
 """Bytes of one rank, over what a save adds to the steps around it. On a GPU the copy to host memory decides."""
 
-RESTORED_BYTES_PER_SECOND = Assumed(6.48e8, date(2026, 11, 22), f"{_CHECKPOINT}: restore, median of 24")
+RESTORED_BYTES_PER_SECOND = Assumed(6.20e8, date(2026, 11, 26), f"{_CHECKPOINT}: restore, median of 24")
 """Rate of one rank, from a local disk, with checks."""
 
 RESTART_SECONDS = Assumed(4.73, date(2026, 11, 22), f"{_DRILLS}: node-kill, recovered, median of 30")
