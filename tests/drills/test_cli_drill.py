@@ -1,6 +1,5 @@
 """`convoy drill`: what it takes, and what it tells."""
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from convoy.drills.faults import DRILLS
+from convoy.drills.gang import newest_of_name
 from tests.drills.test_drills import SMALL
 from tests.gang.tasks import DEADLINE_SECONDS, alive, descendants, wait_for
 
@@ -75,23 +75,11 @@ def test_a_drill_that_is_ended_takes_its_gang_with_it(number: signal.Signals, tm
     words = [str(CONVOY), "drill", "worker-kill", "--nodes", "2", "--keep", str(tmp_path / "k")]
     drill = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     try:
-        below = wait_for("workers", lambda: workers_of(drill.pid))
+        wait_for("a worker", lambda: newest_of_name(descendants(drill.pid), "convoy rank 0"))
+        below = descendants(drill.pid)
         drill.send_signal(number)
         drill.wait(DEADLINE_SECONDS)
         wait_for("the end of all", lambda: not alive(below))
     finally:
         drill.kill()
         drill.wait()
-
-
-def workers_of(pid: int) -> set[int] | None:
-    """All processes below, once a rank is among them."""
-    below = descendants(pid)
-    return below if "convoy rank 0" in map(name_of, alive(below)) else None
-
-
-def name_of(pid: int) -> str:
-    """Empty for one that has ended."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return (Path("/proc") / str(pid) / "comm").read_text().strip()
-    return ""

@@ -2,9 +2,9 @@
 
 import subprocess
 import time
-from pathlib import Path
 
 from convoy.drills.gang import newest_of_name
+from convoy.gang.workers.processes import name_of
 from tests.gang.tasks import descendants, wait_for
 
 
@@ -30,5 +30,5 @@ def test_of_one_name_the_newest_is_found_and_none_that_another_has_forked() -> N
 def _tree(pid: int) -> set[int] | None:
     """A process and the two below it, once they are there."""
     below = descendants(pid)
-    sleeps = any(Path(f"/proc/{each}/comm").read_text().strip() == "sleep" for each in below)
+    sleeps = any(name_of(each) == "sleep" for each in below)
     return {pid, *below} if sleeps and len(below) == 2 else None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convoy.drills.testbed.mounts import Disk, run, take_all
-from tests.system.processes import wait_until
+from tests.gang.tasks import wait_for
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def filled(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def read_only(disk: Disk) -> Iterator[None]:
     """What was written stays to be read."""
-    wait_until(lambda: _turned_read_only(disk), f"{disk.path}: a file is always open for writing")
+    wait_for(f"a moment in which no file of {disk.path} is open for writing", lambda: _turned_read_only(disk))
     try:
         yield
     finally:

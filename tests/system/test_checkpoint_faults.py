@@ -12,12 +12,13 @@ import torch
 from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.checkpoint.messages import Committed, PartWritten, Ready, SaveFailed
 from convoy.drills.testbed.mounts import MIB, Disk
+from convoy.gang.workers.processes import command_of, state_of
 from convoy.storage import open_store
 from tests.checkpoint.torchless import TinyState, form
 from tests.checkpoint.writers import writers as writer_processes
+from tests.gang.tasks import descendants, wait_for
 from tests.ranks import on_ranks
 from tests.system.disks import filled, read_only
-from tests.system.processes import children, command_of, hangs, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -100,7 +101,7 @@ def test_a_save_that_fails_on_a_full_disk_leaves_nothing_there(disk: Disk, tmp_p
             gang.write(root.uri, 1, 5)
             assert "No space left on device" in gang.await_report(1, SaveFailed).error
             gang.await_report(0, SaveFailed)
-            wait_until(lambda: free(disk) > 11 * MIB, "what the save has left is still there")
+            wait_for("the end of what the save has left", lambda: free(disk) > 11 * MIB)
         assert [name for name in root.sizes("shards/") if not name.endswith(".txt")] == []
         for writer in range(2):
             gang.write(root.uri, writer, 5, attempt="b")
@@ -128,7 +129,12 @@ def test_a_save_that_the_disk_refuses_goes_to_the_next_tier(disk: Disk, tmp_path
 
 def writers() -> list[int]:
     """Writer processes of this one."""
-    return [child for child in children() if b"convoy.checkpoint.writer" in command_of(child)]
+    return [pid for pid in descendants(os.getpid()) if "convoy.checkpoint.writer" in command_of(pid)]
+
+
+def hangs(process: int) -> bool:
+    """Whether any of its threads waits in the kernel, and no signal ends it."""
+    return any(state_of(int(thread.name)) == "uninterruptible" for thread in Path(f"/proc/{process}/task").iterdir())
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -144,12 +150,12 @@ def test_a_frozen_disk_holds_the_writer_and_never_training(disk: Disk) -> None:
         with disk.frozen():
             pendings = []
             assert timed(lambda: pendings.append(ckpt.save(2, state(2)))) < NEVER_HELD_UP_SECONDS
-            wait_until(lambda: hangs(writer), "the writer does not hang")
+            wait_for("the writer to hang", lambda: hangs(writer))
             assert timed(lambda: pendings.append(ckpt.save(3, state(3)))) < NEVER_HELD_UP_SECONDS
             for pending in pendings:
                 with pytest.raises(CheckpointError, match=f"step {pending.step} was not saved"):
                     pending.wait(timeout_seconds=60.0)
-        wait_until(lambda: writer not in writers(), "the writer that was abandoned does not end")
+        wait_for("the end of the writer that was abandoned", lambda: writer not in writers())
         assert restored_step(ckpt) == 1
         assert ckpt.save(4, state(4)).wait().step == 4
         assert restored_step(ckpt) == 4
@@ -194,7 +200,7 @@ def test_an_unmounted_root_of_which_another_tier_knows_is_an_outage_to_a_new_pro
 ) -> None:
     with opened(disk, [tmp_path / "next"]) as ckpt:
         ckpt.save(1, state(1)).wait()
-        wait_until(lambda: bool(open_store(str(tmp_path / "next")).sizes("commits/")), "the commit is not copied")
+        wait_for("the copy of the commit", lambda: open_store(str(tmp_path / "next")).sizes("commits/"))
     disk.unmount()
     with opened(disk, [tmp_path / "next"]) as ckpt, pytest.raises(CheckpointError):
         ckpt.restore(state(0))

@@ -8,7 +8,7 @@ import pytest
 
 from convoy.drills.testbed.mounts import MIB, Disk, hoarded, small_memory
 from convoy.drills.testbed.namespaces import Network
-from tests.system.processes import wait_until
+from tests.gang.tasks import wait_for
 
 pytestmark = pytest.mark.system
 
@@ -33,7 +33,7 @@ def test_a_hoarder_takes_what_others_give_back(tmp_path: Path, kind: str) -> Non
         with hoarded(folder):
             assert full(folder)
             (folder / "given back").unlink()
-            wait_until(lambda: full(folder), "there is room for ever")
+            wait_for("the end of the room", lambda: full(folder))
         (folder / "much").write_bytes(bytes(32 * MIB))
         assert not (folder / "filler").exists()
 

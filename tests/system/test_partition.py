@@ -9,7 +9,7 @@ from convoy.drills.testbed.mounts import run
 from convoy.drills.testbed.namespaces import Network
 from convoy.gang.network.failure_detector import MOST_SECONDS
 from tests.campaign import times
-from tests.gang.agents import Agent, agents
+from tests.gang.agents import Agent, agents, alarms
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
 
@@ -74,15 +74,9 @@ def test_a_cable_that_is_out_for_most_of_a_second_alarms_nobody(network: Network
     for _ in range(TRIES):
         with agents(HOSTS, network.addresses[0], prefixes) as gang:
             longest = max(out(network, number % HOSTS) for number in range(times(5)))
-            alarms = [
-                seen
-                for agent in gang
-                for seen in agent.seen
-                if seen.kind in ("PeerSilent", "PeerReportedSilent", "PeerGone")
-            ]
-        if not alarms or longest <= LONGEST_SECONDS:
+        if not alarms(gang) or longest <= LONGEST_SECONDS:
             break
-    assert alarms == [], f"the longest outage was {longest:.2f} s"
+    assert alarms(gang) == [], f"the longest outage was {longest:.2f} s"
 
 
 def out(network: Network, host: int) -> float:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from convoy.drills.testbed.mounts import MIB, Disk, small_memory
+from convoy.gang.workers.processes import state_of
 from convoy.storage import Store, StoreUnavailable, open_store
+from tests.gang.tasks import wait_for
 from tests.system.disks import filled, read_only
-from tests.system.processes import state_of, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -77,12 +78,12 @@ def test_a_frozen_disk_holds_its_writer_but_no_reader_and_what_it_wrote_is_no_co
     with disk.frozen():
         writer.start()
         assert writer.pid is not None
-        wait_until(lambda: state_of(writer.pid or 0) == "D", "the writer does not hang")
+        wait_for("the writer to hang", lambda: state_of(writer.pid or 0) == "uninterruptible")
         assert still_holds_the_commit(store)
         writer.kill()
         writer.join(timeout=0.2)
         assert writer.exitcode is None  # that is why it is abandoned, not joined
-        assert state_of(writer.pid) == "D"
+        assert state_of(writer.pid) == "uninterruptible"
     writer.join(timeout=20)
     assert writer.exitcode == -9
     assert still_holds_the_commit(store)

@@ -3,7 +3,6 @@
 Each function returns what is wrong, one line each; empty: nothing. Ports are held by processes, which are checked.
 """
 
-import contextlib
 import math
 import re
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from convoy.checkpoint.writer.prune import inventory, prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.drills.observe import SLACK, Observation
+from convoy.gang.workers.processes import command_of
 from convoy.job.events.registry import (
     CheckpointAlert,
     CheckpointSaved,
@@ -167,7 +167,7 @@ def processes_left(living: Callable[[], set[int]]) -> list[str]:
     deadline = time.monotonic() + GRACE_SECONDS
     while (left := living()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return [f"process {pid} is left: {_command(pid)}" for pid in sorted(left)]
+    return [f"process {pid} is left: {command_of(pid)[:200]}" for pid in sorted(left)]
 
 
 def memory_left(pids: set[int], folder: Path = SHARED_MEMORY) -> list[str]:
@@ -184,9 +184,3 @@ def files_left(folder: Path) -> list[str]:
     """What is in a folder for temporary files after the processes that used it have ended; one line each."""
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     return [f"temporary file {name} is left" for name in names]
-
-
-def _command(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
-    return ""

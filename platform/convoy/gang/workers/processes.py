@@ -81,6 +81,13 @@ def name_of(pid: int) -> str:
     return ""
 
 
+def command_of(pid: int) -> str:
+    """Its command line; empty if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return ""
+
+
 def environment_of(pid: int) -> list[bytes]:
     """`NAME=value` entries at its start; empty if it has ended, or belongs to another user."""
     try:
