@@ -1,4 +1,4 @@
-"""What tests of several rooms share: a real S3 protocol, and which of them share a process where there are several."""
+"""What tests of several rooms share: a real S3 protocol and metadata service, and which tests share a process."""
 
 import contextlib
 import functools
@@ -21,6 +21,7 @@ from moto.server import ThreadedMotoServer
 from mypy_boto3_s3 import S3Client
 from xdist.scheduler import LoadScopeScheduling
 
+from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.storage import Store, open_store
 from tests.campaign import in_full, left_out, this_commit
 from tests.processes import STARTS, starts_processes, uses_s3
@@ -177,6 +178,13 @@ def s3_server(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     yield server
     server.stop()
+
+
+@pytest.fixture
+def imds() -> Iterator[ImdsStandIn]:
+    """A stand-in for EC2's metadata service."""
+    with ImdsStandIn() as server:
+        yield server
 
 
 @pytest.fixture(params=["posix", "s3"])

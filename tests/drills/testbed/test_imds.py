@@ -4,7 +4,6 @@ import calendar
 import http.client
 import json
 import time
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,12 +13,6 @@ from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, TERMINATION_TIME,
 from convoy.gang.notices.imds import Imds
 
 LONGEST = "21600"
-
-
-@pytest.fixture
-def imds() -> Iterator[ImdsStandIn]:
-    with ImdsStandIn() as stand_in:
-        yield stand_in
 
 
 def ask(imds: ImdsStandIn, method: str, path: str, **headers: str) -> tuple[int, str, http.client.HTTPMessage]:

@@ -44,23 +44,17 @@ NOW = 1_800_000_000.0
 
 
 @pytest.fixture
-def server() -> Iterator[ImdsStandIn]:
-    with ImdsStandIn() as stand_in:
-        yield stand_in
+def spot(imds: ImdsStandIn) -> SpotSource:
+    return SpotSource(client(imds), deadline_seconds=30)
 
 
 @pytest.fixture
-def spot(server: ImdsStandIn) -> SpotSource:
-    return SpotSource(client(server), deadline_seconds=30)
+def rebalance(imds: ImdsStandIn) -> RebalanceSource:
+    return RebalanceSource(client(imds))
 
 
-@pytest.fixture
-def rebalance(server: ImdsStandIn) -> RebalanceSource:
-    return RebalanceSource(client(server))
-
-
-def client(server: ImdsStandIn) -> Imds:
-    return Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url})
+def client(imds: ImdsStandIn) -> Imds:
+    return Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url})
 
 
 def noticed(source: Source) -> Notice:
@@ -80,9 +74,9 @@ def silent(source: Source) -> str:
 
 
 @pytest.mark.parametrize("action", ["terminate", "stop"])
-def test_an_interruption_is_a_notice_with_its_time(spot: SpotSource, server: ImdsStandIn, action: str) -> None:
+def test_an_interruption_is_a_notice_with_its_time(spot: SpotSource, imds: ImdsStandIn, action: str) -> None:
     assert spot.poll() is None
-    server.interrupt(action, lead_seconds=120)
+    imds.interrupt(action, lead_seconds=120)
     notice = noticed(spot)
     assert notice.kind == "end"
     assert notice.deadline == pytest.approx(time.time() + 120, abs=2)
@@ -90,73 +84,73 @@ def test_an_interruption_is_a_notice_with_its_time(spot: SpotSource, server: Imd
     assert notice.text == f"EC2 will {action} this spot instance at {utc(notice.deadline)}"
 
 
-def test_hibernation_begins_at_once(spot: SpotSource, server: ImdsStandIn) -> None:
-    server.interrupt("hibernate")
+def test_hibernation_begins_at_once(spot: SpotSource, imds: ImdsStandIn) -> None:
+    imds.interrupt("hibernate")
     assert noticed(spot).deadline == 0
 
 
 @pytest.mark.parametrize("skew", [-3600.0, -30.0, 30.0, 3600.0])
-def test_a_time_is_understood_though_this_host_s_clock_is_wrong(server: ImdsStandIn, skew: float) -> None:
-    spot = SpotSource(client(server), deadline_seconds=30, clock=lambda: time.time() + skew)
-    server.interrupt(lead_seconds=120)
+def test_a_time_is_understood_though_this_host_s_clock_is_wrong(imds: ImdsStandIn, skew: float) -> None:
+    spot = SpotSource(client(imds), deadline_seconds=30, clock=lambda: time.time() + skew)
+    imds.interrupt(lead_seconds=120)
     notice = noticed(spot)
     assert notice.deadline == pytest.approx(time.time() + skew + 120, abs=3)
 
 
-def test_a_time_that_is_long_over_is_no_notice(spot: SpotSource, server: ImdsStandIn) -> None:
+def test_a_time_that_is_long_over_is_no_notice(spot: SpotSource, imds: ImdsStandIn) -> None:
     """The machine was not reclaimed after all."""
     for action in ("terminate", "hibernate"):
-        server.interrupt(action, lead_seconds=-STALE_SECONDS - 5)
+        imds.interrupt(action, lead_seconds=-STALE_SECONDS - 5)
         assert spot.poll() is None
-        server.interrupt(action, lead_seconds=-STALE_SECONDS + 5)
+        imds.interrupt(action, lead_seconds=-STALE_SECONDS + 5)
         assert spot.poll() is not None
 
 
 @pytest.mark.parametrize("at", ["soon", None, 17, "2026-13-01T00:00:00Z"])
-def test_a_notice_without_a_time_lasts_as_long_as_configured(spot: SpotSource, server: ImdsStandIn, at: object) -> None:
-    server.set_reply(SPOT_ACTION, Reply(json.dumps({"action": "terminate", "time": at})))
+def test_a_notice_without_a_time_lasts_as_long_as_configured(spot: SpotSource, imds: ImdsStandIn, at: object) -> None:
+    imds.set_reply(SPOT_ACTION, Reply(json.dumps({"action": "terminate", "time": at})))
     assert noticed(spot).deadline == pytest.approx(time.time() + 30, abs=2)
 
 
 @pytest.mark.parametrize("text", ["", "terminate", "[]", "null", "{}", '{"action": 3}', "<html>login</html>"])
-def test_what_is_not_understood_is_no_notice(spot: SpotSource, server: ImdsStandIn, text: str) -> None:
-    server.set_reply(SPOT_ACTION, Reply(text))
+def test_what_is_not_understood_is_no_notice(spot: SpotSource, imds: ImdsStandIn, text: str) -> None:
+    imds.set_reply(SPOT_ACTION, Reply(text))
     assert silent(spot).startswith(SPOT_ACTION)
 
 
 # ---- rebalance recommendations
 
 
-def test_a_recommendation_is_a_notice_without_a_deadline(rebalance: RebalanceSource, server: ImdsStandIn) -> None:
+def test_a_recommendation_is_a_notice_without_a_deadline(rebalance: RebalanceSource, imds: ImdsStandIn) -> None:
     assert rebalance.poll() is None
-    server.recommend_rebalance()
+    imds.recommend_rebalance()
     notice = noticed(rebalance)
     assert (notice.kind, notice.deadline) == ("rebalance", None)
     assert noticed(rebalance) == notice
 
 
 def test_a_recommendation_from_before_is_no_news_but_a_new_one_is(
-    rebalance: RebalanceSource, server: ImdsStandIn
+    rebalance: RebalanceSource, imds: ImdsStandIn
 ) -> None:
-    server.set_reply(REBALANCE, Reply('{"noticeTime": "2026-11-21T10:00:00Z"}'))
+    imds.set_reply(REBALANCE, Reply('{"noticeTime": "2026-11-21T10:00:00Z"}'))
     assert rebalance.poll() is None
     assert rebalance.poll() is None
-    server.set_reply(REBALANCE, Reply('{"noticeTime": "2026-11-21T11:00:00Z"}'))
+    imds.set_reply(REBALANCE, Reply('{"noticeTime": "2026-11-21T11:00:00Z"}'))
     assert noticed(rebalance).text.endswith("(notice of 2026-11-21T11:00:00Z)")
 
 
 def test_a_recommendation_that_came_while_there_was_no_answer_yet_is_no_news(
-    rebalance: RebalanceSource, server: ImdsStandIn
+    rebalance: RebalanceSource, imds: ImdsStandIn
 ) -> None:
-    server.set_reply(REBALANCE, Reply(status=500))
+    imds.set_reply(REBALANCE, Reply(status=500))
     silent(rebalance)
-    server.recommend_rebalance()
+    imds.recommend_rebalance()
     assert rebalance.poll() is None
 
 
-def test_a_recommendation_that_is_not_understood_is_none(rebalance: RebalanceSource, server: ImdsStandIn) -> None:
+def test_a_recommendation_that_is_not_understood_is_none(rebalance: RebalanceSource, imds: ImdsStandIn) -> None:
     assert rebalance.poll() is None
-    server.set_reply(REBALANCE, Reply("yes"))
+    imds.set_reply(REBALANCE, Reply("yes"))
     assert silent(rebalance) == f"{REBALANCE}: not understood: yes"
 
 
@@ -289,8 +283,8 @@ def test_a_drain_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 # ---- all of them
 
 
-def test_the_machine_s_sources_all_foretell_its_end(server: ImdsStandIn, tmp_path: Path) -> None:
-    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
+def test_the_machine_s_sources_all_foretell_its_end(imds: ImdsStandIn, tmp_path: Path) -> None:
+    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}
     sources = machine_sources(environ, NoticesConfig(), tmp_path / "notice")
     assert [(source.name, source.foretells) for source in sources] == [
         ("spot", True),
@@ -341,10 +335,10 @@ def test_firmware_that_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
     assert on_ec2(sysfs)
 
 
-def test_elsewhere_nothing_is_asked_unless_the_environment_says_where(tmp_path: Path, server: ImdsStandIn) -> None:
+def test_elsewhere_nothing_is_asked_unless_the_environment_says_where(tmp_path: Path, imds: ImdsStandIn) -> None:
     assert machine_statuses({}, tmp_path) == []
     assert describe_statuses([]) == "no notice source: this is no EC2 instance"
-    found = machine_statuses({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, tmp_path)
+    found = machine_statuses({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}, tmp_path)
     assert describe_statuses(found) == "notices of this machine's end come from spot, rebalance"
 
 
@@ -359,9 +353,9 @@ def test_a_service_that_does_not_answer_is_told_with_what_may_help() -> None:
     )
 
 
-def test_before_a_run_it_is_told_where_the_gang_is_here(server: ImdsStandIn) -> None:
+def test_before_a_run_it_is_told_where_the_gang_is_here(imds: ImdsStandIn) -> None:
     local = RunConfig.model_validate({"root": "/x"})
-    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}
+    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}
     assert notice_line(local, environ) == "convoy: notices of this machine's end come from spot, rebalance"
     nobody = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}
     assert notice_line(local, nobody).startswith("convoy: no notice source: ")
