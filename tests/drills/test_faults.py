@@ -23,12 +23,7 @@ from convoy.gang.notices.imds import Imds
 from convoy.gang.workers.board import Board, Marker
 from convoy.job.events.registry import GenerationStarted, StepDone
 from convoy.storage import open_store
-
-SIZE = GangSize(nodes=3, nproc=2)
-
-
-def made(kind: type[Fault], folder: Path, seed: int = 0) -> Fault:
-    return kind(SIZE, Random(seed), folder)
+from tests.drills.trials import a_fault
 
 
 def progress(
@@ -40,7 +35,7 @@ def progress(
 
 @pytest.mark.parametrize("kind", [NodeKill, Node0Kill, Partition, SpotNotice])
 def test_victims_differ_from_trial_to_trial_and_are_the_same_within_one(kind: type[Fault], tmp_path: Path) -> None:
-    faults = [made(kind, tmp_path, seed) for seed in range(50)]
+    faults = [a_fault(kind, tmp_path, random=Random(seed)) for seed in range(50)]
     victims = [fault.victim for fault in faults]  # type: ignore[attr-defined]
     assert victims == [fault.victim for fault in faults]  # type: ignore[attr-defined]
     expected = {NodeKill: {1, 2}, Node0Kill: {0}}
@@ -60,7 +55,7 @@ def asks(fault: Fault, node: int) -> Imds:
 
 
 def test_only_the_victim_s_machine_has_notice_and_the_one_after_it_has_none(tmp_path: Path) -> None:
-    fault = made(SpotNotice, tmp_path)
+    fault = a_fault(SpotNotice, tmp_path)
     assert isinstance(fault, SpotNotice)
     path = "meta-data/spot/instance-action"
     with ExitStack() as stack:
@@ -74,7 +69,7 @@ def test_only_the_victim_s_machine_has_notice_and_the_one_after_it_has_none(tmp_
 
 
 def test_a_rebalance_comes_without_any_commit_before_it(tmp_path: Path) -> None:
-    fault = made(RebalanceNotice, tmp_path)
+    fault = a_fault(RebalanceNotice, tmp_path)
     assert not fault.when(progress(5))
     assert fault.when(progress(23))
 
@@ -107,7 +102,7 @@ def test_an_agent_without_workers_has_no_board() -> None:
 
 
 def test_the_second_kill_waits_for_the_generation_after_the_first(tmp_path: Path) -> None:
-    fault = made(KillDuringRestore, tmp_path)
+    fault = a_fault(KillDuringRestore, tmp_path)
     assert not fault.when(progress(23))
     assert fault.when(progress(23, committed=20))
     now = (time.time(),)
@@ -125,7 +120,7 @@ def test_the_second_kill_waits_for_the_generation_after_the_first(tmp_path: Path
 
 
 def test_the_job_lives_on_what_fails_and_the_next_tier_does_not(tmp_path: Path) -> None:
-    fault = made(StorageFull, tmp_path)
+    fault = a_fault(StorageFull, tmp_path)
     assert isinstance(fault, StorageFull)
     config = resolve({}, read_overrides(" ".join(fault.overrides())))
     assert fault.root().startswith(str(fault.place))
@@ -135,7 +130,7 @@ def test_the_job_lives_on_what_fails_and_the_next_tier_does_not(tmp_path: Path) 
 
 
 def test_the_root_fails_soon_after_a_save_or_just_before_the_next_one(tmp_path: Path) -> None:
-    faults = [made(StorageFull, tmp_path, seed) for seed in range(20)]
+    faults = [a_fault(StorageFull, tmp_path, random=Random(seed)) for seed in range(20)]
     assert not any(fault.when(progress(11, committed=10)) for fault in faults)
     soon = [fault.when(progress(12, committed=10)) for fault in faults]
     assert {True, False} == set(soon)
@@ -144,11 +139,11 @@ def test_the_root_fails_soon_after_a_save_or_just_before_the_next_one(tmp_path: 
 
 
 def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts(tmp_path: Path) -> None:
-    assert config_of(made(StorageFull, tmp_path), DrillPlan(), str(tmp_path)).train.steps == 1_000_000
+    assert config_of(a_fault(StorageFull, tmp_path), DrillPlan(), str(tmp_path)).train.steps == 1_000_000
 
 
 def test_faults_at_random_times_wait_until_all_nodes_of_an_attempt_are_there(tmp_path: Path) -> None:
-    fault = made(RandomFaults, tmp_path)
+    fault = a_fault(RandomFaults, tmp_path)
     fault.when(progress(1))
     fault._next = 0.0  # it is due
 

@@ -13,8 +13,9 @@ from convoy.drills.faults import DRILLS
 from convoy.drills.faults.worker import NodeSlowdown, Undisturbed, WorkerKill
 from convoy.drills.runner import COMPUTING
 from convoy.drills.trial import config_of, differing, final_state, run_trial, undisturbed_config
-from convoy.storage import Store, open_store
+from convoy.storage import open_store
 from tests.drills.trials import a_fault
+from tests.training.checkpointing.test_restore import flip
 from tests.training.job import Job, tiny
 
 PLAN = DrillPlan(size=GangSize(3, 1))
@@ -106,7 +107,7 @@ def test_a_job_with_another_seed_differs_in_every_weight(trained: Job, tmp_path:
 def test_a_commit_that_is_not_what_was_written_is_not_compared(trained: Job, tmp_path: Path) -> None:
     other = Job(str(tmp_path), trained.config)
     other.run(2)
-    spoil(other.store)
+    flip(other.store, step=6)
     with pytest.raises(DamagedCommitError, match="not what was written"):
         final_state([other.store])
 
@@ -118,14 +119,3 @@ def test_a_job_without_a_commit_has_no_state(tmp_path: Path) -> None:
 def test_it_needs_no_torch() -> None:
     script = "import sys, convoy.drills.trial; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
-
-
-def spoil(store: Store) -> None:
-    """One bit of the newest commit's first file."""
-    commit, _ = final_state([store])
-    assert commit is not None
-    file = Path(store.uri) / commit.shards / sorted(commit.files)[0]
-    file.chmod(0o644)
-    data = bytearray(file.read_bytes())
-    data[0] ^= 1
-    file.write_bytes(bytes(data))

@@ -76,5 +76,5 @@ def test_what_the_catalog_has_is_not_measured(tmp_path: Any) -> None:
 def test_of_a_model_of_one_s_own_no_sizes_are_known(tmp_path: Any) -> None:
     config = tiny()
     sizes = {"vocab_size": 257, "max_sequence_length": 32}
-    custom = tiny(model={"build": "tests.gang.models:Tiny", "args": {"vocabulary": 257, "width": 16}, **sizes})
+    custom = tiny(model={"build": "tests.model.user_module:build", "args": {"vocabulary": 257, "width": 16}, **sizes})
     assert Job(str(tmp_path), config).on_gang(1, _probed, custom, config=config)[0][0] is None
