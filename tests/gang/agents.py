@@ -1,11 +1,13 @@
 """Agents of a gang in processes of their own, which report what they learn of each other.
 
-Such a process runs this file: its options are one JSON argument; orders come, and events go, as lines of JSON. Options:
+Such a process runs this file: its options are one JSON argument; what it sends comes in, and events go out, as lines of
+JSON. Options:
 token, node, nodes, host of node 0; of any node but 0 also its port; skew: seconds by which its clock is ahead.
 """
 
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -78,18 +80,10 @@ class Agent:
         assert came, f"node {self.node} saw no {kind} {fields}, but {self.seen}"
         return self.of(kind, since, **fields)[0]
 
-    def tell(self, **order: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-
     def send(self, to: int | None, body: dict[str, Any]) -> None:
-        self.tell(do="send", to=to, body=body)
-
-    def close(self) -> int:
-        """Have it leave in good order; its exit code."""
-        self.tell(do="close")
-        return self._process.wait(PATIENCE_SECONDS)
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([to, body]) + "\n")
+        self._process.stdin.flush()
 
     def signal(self, number: signal.Signals) -> float:
         """Send a signal; when, of time.monotonic()."""
@@ -134,6 +128,30 @@ def agents(count: int, host: str = "127.0.0.1", prefixes: Sequence[Sequence[str]
             agent.end()
 
 
+def alarms(gang: list[Agent]) -> list[Seen]:
+    kinds = ("PeerSilent", "PeerReportedSilent", "PeerGone")
+    return [seen for agent in gang for seen in agent.seen if seen.kind in kinds]
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes compute while the block runs."""
+    processes = [multiprocessing.get_context("fork").Process(target=_compute) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _compute() -> None:
+    while True:
+        sum(range(10_000))
+
+
 def next_event(events: SimpleQueue[Any], kind: Any) -> Any:
     """The next event of this kind or these kinds; others before it are passed over. For a Peers of this process."""
     deadline, passed = time.monotonic() + PATIENCE_SECONDS, []
@@ -153,11 +171,7 @@ def _print(kind: str, **fields: Any) -> None:
 
 def _obey(peers: Peers) -> None:
     for line in sys.stdin:
-        order = json.loads(line)
-        if order["do"] == "close":
-            peers.leave()
-            os._exit(0)
-        peers.send(order["to"], order["body"])
+        peers.send(*json.loads(line))
     os._exit(1)  # who started it is gone
 
 

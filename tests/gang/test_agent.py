@@ -1,6 +1,5 @@
 """One node's gang with real workers: how it ends, what it says, and that it leaves nothing behind."""
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -29,6 +28,7 @@ from tests.gang.tasks import (
     a_node,
     a_script,
     a_task,
+    agents,
     alive,
     descendants,
     events_of,
@@ -53,17 +53,10 @@ def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
 
 def test_workers_die_with_their_agent(tmp_path: Path) -> None:
     task = a_task(str(tmp_path), train=LONG)
-    process = multiprocessing.get_context("fork").Process(target=run_gang, args=(task, a_node()))
-    process.start()
-    wait_for_step(task, 2)
-    assert process.pid is not None
-    tree = descendants(process.pid)
-    assert len(tree) >= 2
-
-    process.kill()
-    process.join()
-
-    wait_for("the end of the workers", lambda: not alive(tree))
+    with agents(task, 1) as (killed,):  # which fails where a process is left
+        wait_for_step(task, 2)
+        killed.signal(signal.SIGKILL)
+        assert len(killed.tree) >= 2
 
 
 def test_bad_input_is_told_in_one_line_without_a_traceback(tmp_path: Path) -> None:
@@ -120,13 +113,8 @@ def test_a_second_live_run_is_refused_and_a_retry_of_the_same_run_is_not(
 
 def test_two_nodes_form_one_generation(tmp_path: Path) -> None:
     task = a_task(str(tmp_path), train={"steps": 3})
-    other = multiprocessing.get_context("fork").Process(target=run_gang, args=(task, a_node(nproc=1, index=1, nodes=2)))
-    other.start()
-
-    outcome = run_gang(task, a_node(nproc=1, nodes=2))
-    other.join()
-
-    assert (outcome.outcome, other.exitcode) == ("finished", 0)
+    with agents(task, 2) as gang:
+        assert {node.outcome().outcome for node in gang} == {"finished"}
     store = job_store(task.root, task.job)
     assert list(store.sizes("generations/")) == ["generations/000001.json"]
     assert list(store.sizes("logs/")) == ["logs/000001/00000/rank00000.log", "logs/000001/00001/rank00001.log"]
@@ -209,11 +197,6 @@ def _with_grandchild(gang: Gang) -> set[int]:
 NEVER = "convoy.no_such_module"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return job_store(str(tmp_path), "blue")
-
-
 def settled_for(config: RunConfig, store: Store) -> Task:
     return with_settled_dtype(Task(config, "blue", "", "", "data", None), a_node(), store)
 
@@ -227,10 +210,10 @@ def formed_with(store: Store, dtype: str) -> None:
 
 
 def test_a_new_job_trains_in_the_type_that_is_faster_on_this_cpu(
-    store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    local: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")  # without instructions for bf16, which is then slower on any CPU
-    task = settled_for(resolve({}, {}), store)
+    task = settled_for(resolve({}, {}), local)
     choice = task.dtype_choice
     assert choice is not None
     assert choice.flops["fp32"] > choice.flops["bf16"] > 0
@@ -240,27 +223,27 @@ def test_a_new_job_trains_in_the_type_that_is_faster_on_this_cpu(
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_a_job_that_has_trained_keeps_its_type_and_measures_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch, dtype: str
+    local: Store, monkeypatch: pytest.MonkeyPatch, dtype: str
 ):
     monkeypatch.setattr(agent, "MEASURE", NEVER)
-    formed_with(store, dtype)
-    task = settled_for(resolve({}, {}), store)
+    formed_with(local, dtype)
+    task = settled_for(resolve({}, {}), local)
     assert (task.config.train.param_dtype, task.dtype_choice) == (dtype, None)
-    assert with_recorded_dtype(resolve({}, {}), store).train.param_dtype == dtype
+    assert with_recorded_dtype(resolve({}, {}), local).train.param_dtype == dtype
 
 
-def test_a_type_that_the_configuration_names_is_taken_as_it_is(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_type_that_the_configuration_names_is_taken_as_it_is(local: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(agent, "MEASURE", NEVER)
-    formed_with(store, "bf16")
+    formed_with(local, "bf16")
     named = resolve({}, {"train": {"param_dtype": "fp32"}})
-    assert settled_for(named, store).config == named
+    assert settled_for(named, local).config == named
 
 
-def test_a_measurement_that_fails_is_one_line_that_says_what_to_set(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_measurement_that_fails_is_one_line_that_says_what_to_set(local: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(agent, "MEASURE", NEVER)
     line = r"^train.param_dtype = auto: the measurement failed \(.*\); set bf16 or fp32$"
     with pytest.raises(ConfigError, match=line):
-        settled_for(resolve({}, {}), store)
+        settled_for(resolve({}, {}), local)
 
 
 def test_an_agent_that_cannot_read_the_recorded_type_leaves_the_gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

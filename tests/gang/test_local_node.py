@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from convoy.config.run import RunConfig
 from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, local_position, start
-from convoy.gang.task import Script, Task
 from convoy.gang.workers.processes import environment_of, living
-from tests.gang.tasks import wait_for
+from tests.gang.tasks import a_script, wait_for
 
 PATIENCE_SECONDS = 60.0
 MARK = "CONVOY_TEST_LOCAL_NODE"
@@ -20,11 +18,7 @@ MARK = "CONVOY_TEST_LOCAL_NODE"
 
 def a_spec(folder: Path, program: str) -> NodeSpec:
     """One worker that runs this program."""
-    file = folder / "program.py"
-    file.write_text(program)
-    config = RunConfig.model_validate({"cluster": {"nodes": 1}, "train": {"threads_per_rank": 1}})
-    task = Task(config, "job", str(folder / "root"), "", "script", script=Script(entrypoint=str(file)))
-    return NodeSpec(task=task, node=local_position(0, 1, 1, "Test/1"))
+    return NodeSpec(task=a_script(folder, program, cluster={"nodes": 1}), node=local_position(0, 1, 1, "Test/1"))
 
 
 def ended(node: LocalNode) -> NodeResult:

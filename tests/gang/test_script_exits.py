@@ -1,7 +1,5 @@
 """Plain scripts whose work is done end by themselves: no agent is there that would end what hangs."""
 
-import contextlib
-import multiprocessing
 import socket
 import textwrap
 import time
@@ -15,6 +13,7 @@ from convoy.gang.workers.prefork import SCRIPTS, Prefork
 from convoy.gang.workers.worker import shared_environment
 from tests.campaign import in_full
 from tests.gang import light
+from tests.gang.agents import busy
 from tests.gang.tasks import a_node
 
 pytestmark = pytest.mark.alone
@@ -63,16 +62,14 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefork]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("busy", [0, 4])
+@pytest.mark.parametrize("others", [0, 4])
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_script_that_has_done_its_work_ends(name: str, busy: int, warm: Prefork, tmp_path: Path) -> None:
+def test_a_script_that_has_done_its_work_ends(name: str, others: int, warm: Prefork, tmp_path: Path) -> None:
     file = tmp_path / "a_script.py"
     file.write_text(TEXTS[name])
-    with load(busy):
+    with busy(others):
         ends = [exit_codes(warm, file, tmp_path / str(run)) for run in range(RUNS)]
-    print(
-        f"{name}, {busy} busy processes: {ends.count([0, 0])} of {RUNS} runs ended, {sum(None in e for e in ends)} hung"
-    )
+    print(f"{name}, {others} others: {ends.count([0, 0])} of {RUNS} runs ended, {sum(None in e for e in ends)} hung")
     assert ends == [[0, 0]] * RUNS
 
 
@@ -94,21 +91,3 @@ def assignment(rank: int, file: Path, folder: Path, listener: socket.socket) -> 
     task = light.assignment("job", folder, rank, listener.fileno() if rank == 0 else None)
     own = {"fingerprint": "script", "place": a_node(nproc=2).place_of(rank, 1), "script": Script(entrypoint=str(file))}
     return task.model_copy(update={**own, "master_host": "127.0.0.1", "master_port": listener.getsockname()[1]})
-
-
-@contextlib.contextmanager
-def load(processes: int) -> Iterator[None]:
-    spinning = [multiprocessing.get_context("fork").Process(target=_spin) for _ in range(processes)]
-    for process in spinning:
-        process.start()
-    try:
-        yield
-    finally:
-        for process in spinning:
-            process.kill()
-            process.join()
-
-
-def _spin() -> None:
-    while True:
-        pass

@@ -38,6 +38,7 @@ from tests.gang.tasks import (
     outcome_of,
     pid_of,
     printed,
+    run_gang,
     running,
     wait_for,
 )
@@ -61,15 +62,6 @@ total = torch.ones(1) * dist.get_rank()
 dist.all_reduce(total)
 print("sum", total.item(), flush=True)
 """
-
-
-def step_of(task: Task) -> int:
-    return max((e.step for e in events_of(task) if isinstance(e, ScriptStep)), default=0)
-
-
-def told(task: Task) -> str:
-    """What the card's timeline says."""
-    return "\n".join(moment.text for moment in timeline(events_of(task)))
 
 
 def failures(task: Task) -> list[FailureDetected]:
@@ -116,8 +108,7 @@ def test_a_script_finds_what_torchrun_would_give_it_and_a_port_that_is_its_own(o
 
 def test_a_module_is_run_as_by_python_m(tmp_path: Path) -> None:
     task = running(tmp_path, "json.tool", "--help")
-    with Gang(task, a_node(nproc=1)) as gang:
-        assert outcome_of(gang).outcome == "finished"
+    assert run_gang(task, a_node(nproc=1)).outcome == "finished"
     assert "usage:" in printed(task, 0)
 
 
@@ -174,8 +165,7 @@ if not pathlib.Path(script.checkpoints_uri()).exists():
 script.event("went on", steps=3, rate=0.5, name="x", none=None, yes=True)
 """
     task = a_script(tmp_path, text, hang_seconds=2.0)
-    with Gang(task, a_node(nproc=1)) as gang:
-        assert outcome_of(gang).outcome == "finished"
+    assert run_gang(task, a_node(nproc=1)).outcome == "finished"
     (failed,) = failures(task)
     assert (failed.cause, failed.worker, failed.step) == ("hung", 0, 3)
     assert "the limit is 2 s" in failed.reason
@@ -208,15 +198,15 @@ if runs == 1:
 threading.Thread(target=upload).start()
 """
     task = a_script(tmp_path, text, tmp_path / "runs", exit_seconds=0.5)
-    with Gang(task, a_node(nproc=1)) as gang:
-        assert outcome_of(gang).outcome == "finished"
+    assert run_gang(task, a_node(nproc=1)).outcome == "finished"
     first, second = failures(task)
     assert (first.exit_code, first.reason, first.action) == (1, "os._exit(2)", "restart")
     assert (second.cause, second.exit_code, second.action) == ("exited", 7, "restart")
     late = [e for e in events_of(task) if isinstance(e, ScriptEndedLate)]
     assert [(e.worker, e.exit_code, e.generation) for e in late] == [(0, 7, 2), (0, 0, 3)]
     assert min(e.seconds for e in late) > 0.5
-    assert "Rank 0 on node 0 was ended after its script's last line, with exit code 7" in told(task)
+    told = "\n".join(moment.text for moment in timeline(events_of(task)))
+    assert "Rank 0 on node 0 was ended after its script's last line, with exit code 7" in told
     log = Path(task.root, "job", "logs", "000003", "00000", "rank00000.log")
     assert log.read_text() == "uploaded\n"
     assert "rank 0 is ended after its script's last line, with exit code 7" in capfd.readouterr().out
@@ -264,7 +254,7 @@ for step in range(1, 100000):
     )
     task = a_script(tmp_path, text)
     with ImdsStandIn() as imds, agents(task, 2, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}) as gang:
-        wait_for("some steps", lambda: step_of(task) > 5)
+        wait_for("some steps", lambda: any(isinstance(e, ScriptStep) and e.step > 5 for e in events_of(task)))
         imds.interrupt(lead_seconds=120.0)
         outcomes = [agent.outcome() for agent in gang]
     assert {outcome.outcome for outcome in outcomes} == {"preempted"}
@@ -308,7 +298,6 @@ def test_a_rank_that_hangs_at_its_end_is_ended_where_nobody_reads_what_the_agent
 
     task = a_script(tmp_path, "import atexit, ctypes; atexit.register(ctypes.PyDLL(None).pause)", exit_seconds=0.2)
     monkeypatch.setattr(sys.stdout, "write", gone)
-    with Gang(task, a_node(nproc=1)) as gang:
-        assert outcome_of(gang).outcome == "finished"
+    assert run_gang(task, a_node(nproc=1)).outcome == "finished"
     monkeypatch.undo()
     assert [e.outcome for e in events_of(task) if isinstance(e, GenerationEnded)] == ["finished"]

@@ -1,7 +1,6 @@
 """Agents among each other: in this process, and in processes that are really killed, stopped and loaded."""
 
 import contextlib
-import multiprocessing
 import os
 import re
 import selectors
@@ -33,7 +32,7 @@ from convoy.gang.network.peers import Peers
 from convoy.gang.network.sockets import listen
 from convoy.job.generations import new_token
 from tests.campaign import times
-from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, Seen, a_hello, agents, next_event
+from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, a_hello, agents, alarms, busy, next_event
 
 pytestmark = pytest.mark.campaign
 
@@ -56,6 +55,7 @@ class Here:
         self.nodes = nodes
         self.nproc = nproc
         self.peers: dict[int, Peers] = {}
+        self.proxies: list[Proxy] = []
         self.address = ("", 0)
 
     def lead(self, join_seconds: float = 20.0) -> Peers:
@@ -70,6 +70,15 @@ class Here:
         )
         self.peers[len(self.peers)] = joined
         return joined
+
+    def join_by_proxy(self, node: int) -> "Proxy":
+        """The node's connection to node 0 goes through the proxy."""
+        proxy, direct = Proxy(self.address), self.address
+        self.proxies.append(proxy)
+        self.address = proxy.address
+        self.join(node)
+        self.address = direct
+        return proxy
 
     def all(self) -> list[Peers]:
         """GangFormed."""
@@ -89,6 +98,8 @@ def here(nodes: int, nproc: int = 1) -> Iterator[Here]:
     finally:
         for peers in gang.peers.values():
             peers.leave()
+        for proxy in gang.proxies:
+            proxy.close()
 
 
 def rest(peers: Peers) -> list[object]:
@@ -152,24 +163,18 @@ def test_who_does_not_know_the_token_is_told_so_and_disturbs_nobody() -> None:
         next_event(leader.events, GangFormed)
 
 
-def test_another_number_of_workers_fails_the_gang_with_one_line_on_every_node() -> None:
+@pytest.mark.parametrize(
+    ("node", "nproc", "why"),
+    [(2, 8, "has nproc_per_node = 8, and node 0 on .* 4: all nodes need the same$"), (1, 4, "is there already$")],
+    ids=["another number of workers", "another node's number"],
+)
+def test_a_node_that_does_not_fit_fails_the_gang_with_one_line_on_every_node(node: int, nproc: int, why: str) -> None:
     with here(3, nproc=4) as gang:
         leader, good = gang.lead(), gang.join(1, nproc=4)
-        next_event(leader.events, PeerJoined)
-        bad = gang.join(2, nproc=8)
-        reasons = {next_event(peers.events, PeersFailed).reason for peers in (leader, good, bad)}
-        (reason,) = reasons
-        assert "has nproc_per_node = 8, and node 0 on" in reason
-        assert reason.endswith("4: all nodes need the same")
-
-
-def test_two_nodes_of_one_number_fail_the_gang() -> None:
-    with here(3) as gang:
-        leader, first = gang.lead(), gang.join(1)
-        next_event(first.events, PeerJoined)
-        second = gang.join(1)
-        for peers in (leader, first, second):
-            assert next_event(peers.events, PeersFailed).reason.endswith("is there already")
+        next_event(good.events, PeerJoined)
+        bad = gang.join(node, nproc=nproc)
+        (reason,) = {next_event(peers.events, PeersFailed).reason for peers in (leader, good, bad)}
+        assert re.search(why, reason)
 
 
 @pytest.mark.parametrize(
@@ -220,22 +225,15 @@ def test_connections_that_say_nothing_keep_no_node_out(monkeypatch: pytest.Monke
 
 def test_what_was_overheard_tells_no_token_and_is_of_no_use() -> None:
     with here(3) as gang:
-        leader, direct = gang.lead(), gang.address
-        proxy = Proxy(direct)
-        gang.address = proxy.address
-        gang.join(1)
+        leader, proxy = gang.lead(), gang.join_by_proxy(1)
         next_event(leader.events, PeerJoined)
         overheard = {way: bytes(data) for way, data in proxy.passed.items()}
         assert TOKEN.encode() not in overheard["up"] + overheard["down"]
         for way in ("up", "down"):
-            with raw(direct, overheard[way]) as connection:
+            with raw(gang.address, overheard[way]) as connection:
                 await_close(connection)
-        gang.address = direct
         gang.join(2)
         assert isinstance(next_event(leader.events, GangFormed | PeersFailed), GangFormed)
-        for peers in gang.peers.values():
-            peers.leave()
-        proxy.close()
 
 
 def test_an_agent_that_is_answered_with_its_own_words_joins_nobody() -> None:
@@ -404,11 +402,6 @@ def test_a_stopped_agent_is_suspected_by_all_and_learns_it_when_it_goes_on() -> 
         assert zero.of("PeerSilent", since=resumed) == two.of("PeerSilent", since=resumed) == []
 
 
-def alarms(gang: list[Agent]) -> list[Seen]:
-    kinds = ("PeerSilent", "PeerReportedSilent", "PeerGone")
-    return [seen for agent in gang for seen in agent.seen if seen.kind in kinds]
-
-
 def test_agents_that_all_slept_suspect_nobody() -> None:
     with agents(3) as gang:
         for agent in gang:
@@ -439,28 +432,16 @@ def test_sending_and_leaving_never_wait_for_a_frozen_agent() -> None:
             frozen.end()
 
 
-def _burn() -> None:
-    while True:
-        sum(range(10_000))
-
-
 def test_nobody_is_suspected_on_a_host_under_load() -> None:
     """Twice as many busy processes as cores, while the agents talk."""
-    busy = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(2 * (os.cpu_count() or 1))]
-    with agents(4) as gang:
-        try:
-            for process in busy:
-                process.start()
-            until = time.monotonic() + times(QUIET_SECONDS)
-            number = 0
-            while time.monotonic() < until:
-                gang[number % 4].send(None, {"text": "x" * 100_000})
-                number += 1
-                time.sleep(0.5)
-            assert alarms(gang) == []
-        finally:
-            for process in busy:
-                process.kill()
+    with agents(4) as gang, busy(2 * (os.cpu_count() or 1)):
+        until = time.monotonic() + times(QUIET_SECONDS)
+        number = 0
+        while time.monotonic() < until:
+            gang[number % 4].send(None, {"text": "x" * 100_000})
+            number += 1
+            time.sleep(0.5)
+        assert alarms(gang) == []
 
 
 # Losing one direction only.
@@ -505,27 +486,12 @@ class Proxy:
         self._listener.close()
 
 
-@contextlib.contextmanager
-def proxied() -> Iterator[tuple[Proxy, list[Peers]]]:
-    """Three agents; between 0 and 1 there is a proxy."""
-    with here(3) as gang:
-        gang.lead()
-        direct = gang.address
-        proxy = Proxy(direct)
-        gang.address = proxy.address
-        gang.join(1)
-        gang.address = direct
-        gang.join(2)
-        try:
-            for peers in gang.peers.values():
-                next_event(peers.events, GangFormed)
-            yield proxy, list(gang.peers.values())
-        finally:
-            proxy.close()
-
-
 def test_two_agents_that_do_not_hear_each_other_are_told_so_by_the_third() -> None:
-    with proxied() as (proxy, (zero, one, two)):
+    with here(3) as gang:
+        zero, proxy, two = gang.lead(), gang.join_by_proxy(1), gang.join(2)
+        one = gang.peers[1]
+        for peers in (zero, one, two):
+            next_event(peers.events, GangFormed)
         proxy.stalled |= {"up", "down"}
         seen = {peers: told_in(peers, 2) for peers in (zero, one, two)}
         time.sleep(0.5)
