@@ -13,46 +13,8 @@ PAGES = Path(__file__).parent / "pages"
 
 AGREE = sorted((PAGES / "agree").glob("*.yaml"))
 
-CLASHES = {
-    "a100-80-in-p4d": "not A100-80",
-    "bus-bandwidth": "1 GiB / 25 ms = 42.9 GB/s; 42.9 GB/s × 1.969 (of the bus for 64 ranks) = 84.6 GB/s",
-    "checkpoint-size": "not 36 GB",
-    "collective-beyond-the-network": "66.7 GB/s",
-    "compute": "8.4e+23 FLOP",
-    "cost-of-gpu-hours": "2.788M GPU-hours = $5,576,000",
-    "cost": "7.00 days, not 21 d",
-    "cost-per-million": "$203.31 per 1 B tokens",
-    "days": "57.9 days",
-    "ddp": "112 GB",
-    "efficiency": "75 %, not 95% efficiency",
-    "eighteen-bytes": "not 160 GB",
-    "exploration": "7B parameters × 2 (weights) to 16 bytes (all states) = 84 GB",
-    "fsdp-memory": "more than 45 GB",
-    "gpu-hours-of-tokens": "2.0T tokens / 172,032 GPU-hours = 3,229 tokens/s/GPU",
-    "hfu-below-mfu": "HFU counts recomputation on top",
-    "hfu-of-full-recomputation": "35.2 % (33.2 % to 41.3 %), not 45% MFU",
-    "hours-for-days": "86.4 days, not 66.4 h",
-    "hours-of-a-price": "10.0 h",
-    "link-utilisation": "49 GB/s, not 46 GB/s",
-    "machines-price-for-a-gpu": "30.0 h, not 10 days",
-    "mfu-above-one": "no GPU does more than its peak",
-    "mfu-of-throughput": "not 62% MFU",
-    "mtbf": "= 3 days",
-    "price-of-a-machine": "$8.19/h per node, not $32.77 per node",
-    "ranks-of-the-run": "not 189 GB/s",
-    "recovered-of-fourteen": "13.7, not 14 interruptions",
-    "samples-of-a-step": "512 sequences / 244 = 2.10 s, not 4.2 s",
-    "save-beyond-the-network": "links and disks are no faster",
-    "save-overhead": "= 5 %",
-    "savings": "70.0 % saved",
-    "sparse-peak": "not 32% MFU",
-    "steps-of-a-time": "143,000 steps × 2.1 s = 3.48 days (3.38 days to 4.11 days), not 7 d",
-    "thousands": "7.60 h",
-    "throughput-per-gpu": "197,184 tokens/s",
-    "tokens-of-steps": "52.4 B tokens, not 105B tokens",
-    "zero1-memory": "the states alone take more than that",
-}
-"""A page of `pages/clash`, and what a finding of it says."""
+CLASH = sorted((PAGES / "clash").glob("*.yaml"))
+"""Which finding each of them has, `tests/golden/recorded/audit` holds."""
 
 
 def audited(path: Path) -> Audit:
@@ -66,16 +28,14 @@ def test_a_page_whose_figures_agree_has_no_finding(path: Path) -> None:
     assert found.findings == ()
 
 
-@pytest.mark.parametrize(("name", "words"), CLASHES.items())
-def test_a_clash_is_found_and_told_with_its_arithmetic(name: str, words: str) -> None:
-    found = audited(PAGES / "clash" / f"{name}.yaml")
-    assert not found.consistent
-    assert any(words in each.arithmetic for each in found.findings), found.findings
+@pytest.mark.parametrize("path", CLASH, ids=lambda path: path.stem)
+def test_a_page_with_a_clash_is_not_consistent(path: Path) -> None:
+    assert not audited(path).consistent
 
 
-def test_every_page_is_looked_at() -> None:
-    assert sorted(CLASHES) == sorted(path.stem for path in (PAGES / "clash").glob("*.yaml"))
+def test_there_are_many_pages_of_both_kinds() -> None:
     assert len(AGREE) >= 20
+    assert len(CLASH) >= 30
 
 
 def test_a_price_far_from_the_catalog_s_is_unlikely() -> None:

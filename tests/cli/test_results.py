@@ -70,32 +70,6 @@ def test_a_file_and_a_folder_are_not_compared_nor_an_empty_folder_read(tmp_path:
         assert_refused(f"{empty}: no results (*.json)", *words)
 
 
-PAGES = Path(__file__).parents[1] / "audit" / "pages"
-
-
-def test_contradictions_are_shown_with_their_arithmetic_and_exit_code_3() -> None:
-    done = convoy("audit", PAGES / "acceptance.yaml")
-    assert done.exit_code == 3
-    assert "1 T tokens / 145,267 tokens/s = 79.7 days, not 57 h" in done.stdout
-
-
-def test_a_consistent_page_has_exit_code_0() -> None:
-    done = convoy("audit", PAGES / "consistent.yaml")
-    assert done.exit_code == 0
-    assert "which agree with each other and with the hardware's limits." in done.stdout
-
-
-def test_an_audit_in_json_is_for_machines() -> None:
-    done = convoy("audit", PAGES / "acceptance.yaml", "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["consistent"], told["format"]) == (3, False, 2)
-    first = told["findings"][0]
-    assert first["kind"] == "contradiction"
-    assert first["claims"] == [
-        "page.tokens = 1 T", "runs.headline.throughput = 145,267 tokens/s", "runs.headline.time = 57 h",
-    ]  # fmt: skip
-
-
 def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("thruput: 1")
     for path in (tmp_path / "none.yaml", tmp_path / "bad.yaml", tmp_path):

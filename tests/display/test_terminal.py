@@ -38,12 +38,6 @@ def test_no_heading_of_a_wide_table_is_cut() -> None:
     assert all(word in text for header in headers for word in header.split())
 
 
-def test_a_failure_is_shown_with_its_last_lines_as_they_are() -> None:
-    text = _shown(live_page(fold(failed_job(), 170), CONFIG))
-    assert "Rank 1 on node 1 failed at step 120" in text
-    assert "MemoryError: <no room> for `x`" in text
-
-
 def test_square_brackets_of_a_log_are_text_and_not_markup() -> None:
     events = [
         e.model_copy(update={"log_tail": "[bold]x[/red]", "reason": "[/red] bad"}) if e.kind == "worker_exited" else e
