@@ -5,14 +5,12 @@ import json
 import os
 import re
 import shlex
-from datetime import UTC, date, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from convoy.catalog.prices import Observed, merged
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.loader import configs_folder, read_run, resolve
@@ -21,8 +19,7 @@ from convoy.launch.benchmark.split import shares_of
 from convoy.launch.benchmark.steps import COMMAND, settle
 from convoy.launch.checks import preflight
 from convoy.launch.flow import _dry_run
-from convoy.launch.pricing import NAME
-from convoy.storage import open_store
+from tests.launch.price_list import refresh_prices
 
 
 def on_spot(root: str) -> BenchConfig:
@@ -37,11 +34,7 @@ def check(config: BenchConfig, name: str = "run", **params: Any) -> None:
 
 
 def test_a_dry_run_has_the_price_that_a_refresh_brought(s3_uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    row = Observed(
-        instance="p4d.24xlarge", market="spot", region="us-east-1", usd_per_hour=(5.0,), date=date(2027, 1, 1),
-        source="AWS",
-    )  # fmt: skip
-    open_store(s3_uri).write(NAME, merged(None, [row], datetime.now(UTC)).model_dump_json().encode())
+    refresh_prices(s3_uri, spot=5.0)
     with pytest.raises(SystemExit, match="0"):
         check(on_spot(s3_uri), dry_run=True)
     printed = capsys.readouterr()

@@ -1,14 +1,13 @@
 """The plan of a job is made once, kept below it, made again when the machine was measured, and stops no run."""
 
 import json
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from convoy.catalog.measured_machine import MeasuredMachine
-from convoy.catalog.prices import SHIPPED, Observed, PriceBook, merged
+from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.launch import plans
@@ -21,6 +20,7 @@ from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport
 from convoy.storage import StoreUnavailable
 from convoy.storage.posix import PosixStore
+from tests.launch.price_list import refresh_prices
 from tests.planner.test_plan import preset
 from tests.report import plans as made
 from tests.report.synthetic import running_job
@@ -178,7 +178,8 @@ def test_a_run_says_that_a_local_one_does_not_use_the_price_of_its_machine(capsy
 
 
 def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path) -> None:
-    zones, config = _of_zones(tmp_path, 2000.0, 3000.0, 6000.0), of_cpus(tmp_path, instance_type="p4d.24xlarge")
+    zones = PriceBook(refresh_prices(tmp_path, spot=(2000.0, 3000.0, 6000.0)))
+    config = of_cpus(tmp_path, instance_type="p4d.24xlarge")
     settled = with_price(config)
     assert settled.cluster.price is not None
     assert unsettled(settled, zones) == config
@@ -188,18 +189,7 @@ def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path
     assert again.budget.spot is not None
     assert again.budget.spot.least_usd != again.budget.spot.most_usd
     # One price has no range, and that of a price that was refreshed since stays as it was.
-    assert unsettled(settled, _of_zones(tmp_path, 4000.0)) == settled
-
-
-def _of_zones(root: Path, *usd_per_hour: float) -> PriceBook:
-    """What is asked for a machine, as if it had been refreshed."""
-    found = Observed(
-        instance="p4d.24xlarge", market="spot", region="us-east-1", usd_per_hour=usd_per_hour, date=date(2027, 1, 1),
-        source="AWS",
-    )  # fmt: skip
-    prices = merged(None, [found], datetime.now(UTC))
-    (root / "prices.json").write_text(prices.model_dump_json())
-    return PriceBook(prices)
+    assert unsettled(settled, PriceBook(refresh_prices(tmp_path, spot=4000.0))) == settled
 
 
 def test_a_price_of_one_s_own_stays(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """The price of a run: settled once, where it starts."""
 
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from convoy.catalog.prices import SHIPPED, Observed, merged
+from convoy.catalog.prices import SHIPPED
 from convoy.config.cluster import PriceConfig
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
@@ -13,6 +13,7 @@ from convoy.config.run import RunConfig
 from convoy.launch.pricing import NAME, gang_price, instance_price, machines, read_prices, rent, with_price
 from convoy.storage import open_store
 from tests.launch.checks.test_compatibility import BATCH, on, run
+from tests.launch.price_list import refresh_prices
 
 PRICE = SHIPPED.price("p4d.24xlarge", "on_demand", "us-east-1")
 assert PRICE is not None
@@ -26,18 +27,6 @@ def a_config(root: Path, **cluster: object) -> RunConfig:
     return RunConfig.model_validate({"root": str(root), "cluster": remote | cluster})
 
 
-def refreshed(root: Path, **usd_per_hour: float) -> None:
-    """Prices of each market, as if AWS had told them on the first day of 2027."""
-    rows = [
-        Observed(
-            instance="p4d.24xlarge", market=market, region="us-east-1", usd_per_hour=(usd,), date=date(2027, 1, 1),
-            source="AWS",
-        )
-        for market, usd in usd_per_hour.items()
-    ]  # fmt: skip
-    open_store(str(root)).write(NAME, merged(None, rows, datetime.now(UTC)).model_dump_json().encode())
-
-
 def test_the_catalogs_price_is_settled_with_its_day(tmp_path: Path) -> None:
     known = SHIPPED.price("p4d.24xlarge", "spot", "us-east-1")
     assert known is not None
@@ -46,7 +35,7 @@ def test_the_catalogs_price_is_settled_with_its_day(tmp_path: Path) -> None:
 
 
 def test_a_refreshed_price_is_settled_where_it_is_newer(tmp_path: Path) -> None:
-    refreshed(tmp_path, spot=5.0, on_demand=19.0)
+    refresh_prices(tmp_path, spot=5.0, on_demand=19.0)
     config = with_price(a_config(tmp_path))
     assert config.cluster.price == PriceConfig(
         usd_per_hour=5.0, date=date(2027, 1, 1), source="AWS", usd_per_hour_on_demand=19.0,
@@ -61,7 +50,7 @@ def test_a_refreshed_price_is_settled_where_it_is_newer(tmp_path: Path) -> None:
 
 
 def test_what_it_costs_on_demand_can_be_ones_own(tmp_path: Path) -> None:
-    refreshed(tmp_path, spot=5.0, on_demand=19.0)
+    refresh_prices(tmp_path, spot=5.0, on_demand=19.0)
     undated = {"usd_per_hour": 7.5, "date": "2026-01-01", "usd_per_hour_on_demand": 20.0}
     own = {**undated, "on_demand_date": "2026-02-01", "on_demand_source": "our contract"}
     found = rent(with_price(a_config(tmp_path, price=own)))

@@ -26,6 +26,7 @@ from convoy.launch.checks.host import (
 )
 from convoy.model.hf_config import hf_config
 from convoy.model.hf_files import tensor_shapes
+from tests.nobody import as_nobody
 
 NAMES = ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER")
 
@@ -83,9 +84,6 @@ def test_only_a_user_without_a_name_for_metaflow_gets_one(user: str | None, monk
     assert ("@" in os.environ.get("USERNAME", "")) == (user != "ada")
 
 
-NOBODY = 65534
-
-
 def config(root: Path, **over: Any) -> RunConfig:
     synthetic = {
         "model": {"vocab_size": 257},
@@ -109,30 +107,13 @@ def test_any_file_of_the_corpus_that_may_not_be_read_is_named(tmp_path: Path) ->
         (tmp_path / name).write_text("text")
     (tmp_path / "b.txt").chmod(0)
     wanted = config(tmp_path / "root", data=files(tmp_path))
-    told = as_nobody(tmp_path, lambda: check_inputs(wanted))
-    assert told == f"data.corpus: cannot read {tmp_path}/b.txt: Permission denied"
 
+    def refusal() -> str:
+        with pytest.raises(ConfigError) as refused:
+            check_inputs(wanted)
+        return str(refused.value)
 
-def as_nobody(folder: Path, action: Any) -> str:
-    """The ConfigError of `action`, in a child process that is not root, to whom all files are open."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            for above in (folder, *folder.parents[:3]):
-                if above.stat().st_uid == os.getuid() and above != Path("/"):
-                    above.chmod(0o755)
-            if os.getuid() == 0:
-                os.setuid(NOBODY)
-            action()
-        except ConfigError as error:
-            os.write(writer, str(error).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    os.close(writer)
-    with open(reader, "rb") as told:
-        return told.read().decode()
+    assert as_nobody(tmp_path, refusal) == f"data.corpus: cannot read {tmp_path}/b.txt: Permission denied"
 
 
 def test_a_root_without_room_for_the_shards_is_refused_with_both_sizes(tmp_path: Path) -> None:

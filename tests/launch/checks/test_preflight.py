@@ -4,7 +4,6 @@ import hashlib
 import importlib.util
 import json
 import time
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.catalog.prices import Observed, merged
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import canonical_json
 from convoy.config.loader import resolve
@@ -31,10 +29,11 @@ from convoy.launch.checks.preflight import (
     priced,
     spent_seconds,
 )
-from convoy.launch.pricing import NAME, gang_price
+from convoy.launch.pricing import gang_price
 from convoy.report.fold import fold
-from convoy.storage import Store, open_store
+from convoy.storage import Store
 from tests.campaign import examples
+from tests.launch.price_list import refresh_prices
 from tests.report.synthetic import restarted_job, write_log
 
 pytestmark = pytest.mark.campaign
@@ -225,14 +224,6 @@ ON_SPOT: dict[str, Any] = {
 }
 
 
-def refreshed(root: str, usd_per_hour: float, region: str = "us-east-1") -> None:
-    row = Observed(
-        instance="p4d.24xlarge", market="spot", region=region, usd_per_hour=(usd_per_hour,), date=date(2027, 1, 1),
-        source="AWS",
-    )  # fmt: skip
-    open_store(root).write(NAME, merged(None, [row], datetime.now(UTC)).model_dump_json().encode())
-
-
 def test_a_budget_is_checked_by_the_price_that_the_run_will_have(s3_uri: str) -> None:
     """Two nodes for an hour cost 19.80 USD by the catalog, and 10 by a refresh."""
     spent = GenerationStarted(t=0.0), StepDone(t=3600.0, step=10, loss=1, grad_norm=1, lr=1, tokens=1, seconds=1)
@@ -240,7 +231,7 @@ def test_a_budget_is_checked_by_the_price_that_the_run_will_have(s3_uri: str) ->
     write_log(store, list(spent))
     limited = config(s3_uri, **ON_SPOT, budget={"max_cost_usd": 15})
     assert "job a has used 19.80 USD" in refusal(lambda: preflight(limited, "a", "s3"))
-    refreshed(s3_uri, 5.0)
+    refresh_prices(s3_uri, spot=5.0)
     assert preflight(limited, "a", "s3") is None
     assert gang_price(priced(limited)) == 10.0
 
@@ -249,7 +240,7 @@ def test_a_limit_on_money_needs_a_price_which_a_refresh_may_bring(s3_uri: str) -
     far = {**ON_SPOT, "cluster": {**ON_SPOT["cluster"], "region": "af-south-1"}}
     limited = config(s3_uri, **far, budget={"max_cost_usd": 15})
     assert "the catalog has no spot price" in refusal(lambda: preflight(limited, None, "s3"))
-    refreshed(s3_uri, 5.0, "af-south-1")
+    refresh_prices(s3_uri, "af-south-1", spot=5.0)
     assert preflight(limited, None, "s3") is None
 
 
