@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.registry import (
-    CheckpointFailed,
     CheckpointSaved,
     Environment,
     Evaluated,
@@ -248,15 +247,6 @@ def test_the_longer_pieces_of_a_long_generation_count_as_their_steps() -> None:
     assert rate is not None
     assert (rate.q1, rate.median, rate.q3) == (50.0, 50.0, 50.0)
     assert rate.n < 600
-
-
-def test_failed_saves_are_counted_and_told() -> None:
-    log = Log()
-    log.start()
-    log.add(CheckpointFailed(step=4, error="no space left"), rank=0)
-    report = fold(log.events)
-    assert report.saves.given_up == 1
-    assert report.timeline[-1].text == "Checkpoint at step 4 abandoned: no space left"
 
 
 def test_wall_time_leaves_out_the_pause_between_generations() -> None:

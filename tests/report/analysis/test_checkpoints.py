@@ -171,6 +171,7 @@ def test_skipped_and_failed_saves_are_counted_apart() -> None:
     log = Saves().formed().saved(10).then(CheckpointSkipped(step=20, under_way=[15, 18])).failed(15).failed(18)
     assert log.report.saves == SaveCounts(skipped=1, given_up=2)
     assert saved(log.report).subtitle == "2.00 MB, not verified yet, 1 skipped, 2 abandoned"
+    assert log.report.timeline[-1].text == "Checkpoint at step 18 abandoned: no space left"
     assert any(
         m.text == "Checkpoint at step 20 skipped: those of steps 15 and 18 were not done" for m in log.report.timeline
     )
@@ -206,7 +207,7 @@ def test_what_was_pruned_everywhere_or_damaged_is_no_checkpoint_any_more() -> No
     log.pruned((1, 10), tier=S3).damaged(30)
     assert steps(log.report) == []
     assert log.report.saves.damaged == 1
-    assert saved(log.report).value == "none"
+    assert saved(log.report) == Value("Last checkpoint", "none", "none saved, 1 damaged", "warning")
     moments = [m.text for m in log.report.timeline]
     assert f"Checkpoint at step 30 of generation 1 is damaged on {FSX}: chunk 3 differs" in moments
     assert "Removed checkpoints at steps 20: 5 B" in moments

@@ -198,8 +198,10 @@ def test_a_job_without_a_step_has_no_goodput_to_show() -> None:
 
 
 @given(HAPPENINGS)
-@examples(100)
-def test_whatever_happened_each_node_s_parts_add_up_to_the_gang_s_time(happenings: list[tuple[str, int]]) -> None:
+@examples(150)
+def test_whatever_happened_each_node_s_parts_are_a_naive_fold_s_and_add_up_to_the_gang_s_time(
+    happenings: list[tuple[str, int]],
+) -> None:
     log = disturbed(happenings)
     found = spent(log.events)
     for node in found.nodes:
@@ -208,6 +210,7 @@ def test_whatever_happened_each_node_s_parts_add_up_to_the_gang_s_time(happening
     assert 0 <= found.share <= 1
     # Without a pause between attempts the gang's time is the whole.
     assert found.seconds <= log.events[-1].t - log.events[0].t + 1e-6
+    assert_as_naive(log.events, seconds=1e-4)
 
 
 @given(st.integers(1, len(restarted_job())))
@@ -225,12 +228,6 @@ def test_a_running_job_s_productive_time_never_falls(length: int) -> None:
     events = running_job()
     before, after = spent(events[:length]).nodes[0], spent(events).nodes[0]
     assert after.productive_seconds >= before.productive_seconds - 1e-6
-
-
-@given(HAPPENINGS)
-@examples(150)
-def test_any_history_spends_its_time_as_a_naive_fold_says(happenings: list[tuple[str, int]]) -> None:
-    assert_as_naive(disturbed(happenings).events, seconds=1e-4)
 
 
 def assert_as_naive(events: list[Event], seconds: float) -> None:

@@ -97,15 +97,6 @@ def test_a_failure_stands_first_with_node_rank_and_last_lines() -> None:
         assert tail == Code(LOG_TAIL)
 
 
-def test_a_failure_without_a_checkpoint_says_so() -> None:
-    log = Log()
-    log.start()
-    log.fail(0)
-    (callout,) = blocks(_live(log.events), Callout)
-    assert callout.text.endswith("No checkpoint exists yet.")
-    assert value(_final(log.events), "Last checkpoint") == Value("Last checkpoint", "none", "none saved", "warning")
-
-
 def test_a_failed_script_names_its_step_if_it_reported_one_and_no_checkpoint_of_convoys() -> None:
     log = Log()
     log.start()
