@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.groups import Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import with_largest_model
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup, tokens_per_second
@@ -15,16 +15,10 @@ from convoy.benchmark.suites.strategies import SUITE, model_parallel
 from convoy.benchmark.suites.strategies import variants_of as strategies
 from convoy.benchmark.suites.throughput import PLAIN
 from convoy.launch.benchmark.groups import GroupResult, gang_here, run_groups, unmeasured_case
-from tests.benchmark.benches import QUICK, a_group, state_bytes
+from tests.benchmark.benches import QUICK, a_group, cases_of_gang, state_bytes
 from tests.benchmark.cases import replaced
 
 SEQUENCE = 16
-
-
-def ran(*groups: Group, nodes: int = 1) -> list[GroupResult]:
-    """On two ranks: of so many nodes. A node takes seconds to start, so most have one."""
-    lines: list[str] = []
-    return list(run_groups(groups, gang_here("bench", nodes, 2 // nodes), lines.append))
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +32,7 @@ def throughput(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
         VariantSpec(name="CPU offload", changes={"parallel": {"cpu_offload": True}}, needs_gpu=True),
     )
     root = str(tmp_path_factory.mktemp("root"))
-    (found,) = ran(a_group(root, *variants, nodes=2, suite="memory"), nodes=2)  # which weighs its cases, too
-    assert found.failure == ""
-    return {case.name: case for case in found.cases}
+    return cases_of_gang(a_group(root, *variants, nodes=2, suite="memory"), nodes=2)  # which weighs its cases, too
 
 
 def test_every_case_has_its_blocks_and_its_losses(throughput: dict[str, Case]) -> None:
@@ -113,7 +105,7 @@ def failed_and_not(tmp_path_factory: pytest.TempPathFactory) -> tuple[GroupResul
     """Three ranks of a gang of two, which cannot be, and then the scaling suite."""
     good = a_group(str(tmp_path_factory.mktemp("root")), *variants_of(4, Ranks(2, 2)), suite="scaling")
     bad = replaced(good, name="bad", variants=(VariantSpec(name="three", ranks=3),), baseline=None)
-    first, second = ran(bad, good)
+    first, second = run_groups([bad, good], gang_here("bench", 1, 2), print)
     return first, second
 
 
@@ -169,9 +161,7 @@ def test_strategies_compute_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="any")).run
     variants = [with_largest_model(spec, run, ranks) for spec in strategies(2)]
     group = a_group(str(tmp_path / "root"), *variants, suite="strategies")
-    (found,) = ran(group)
-    assert found.failure == ""
-    cases = {case.name: case for case in found.cases}
+    cases = cases_of_gang(group)
     assert set(cases) == {"ddp", "fsdp", "fsdp, gathered once", "fsdp by linear"}
     for case in cases.values():
         assert losses_agree(case, cases["ddp"], 1e-4)
@@ -186,9 +176,7 @@ def test_strategies_compute_the_same(tmp_path: Path) -> None:
 @pytest.mark.sampled(2)
 def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> None:
     variants = (VariantSpec(name="not pinned", pin=False), VariantSpec(name="pinned", pin=True))
-    (found,) = ran(a_group(str(tmp_path / "root"), *variants, suite="utilisation"))
-    assert found.failure == ""
-    cases = {case.name: case for case in found.cases}
+    cases = cases_of_gang(a_group(str(tmp_path / "root"), *variants, suite="utilisation"))
     assert {name: case.hardware.pinned for name, case in cases.items()} == {"not pinned": False, "pinned": True}
     assert losses_agree(cases["pinned"], cases["not pinned"], 0.0)
     for case in cases.values():
@@ -202,9 +190,7 @@ def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
     found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
     found = replaced(found, measures=SUITE.measures)
-    (outcome,) = ran(found, nodes=2)
-    assert outcome.failure == ""
-    cases = {case.name: case for case in outcome.cases}
+    cases = cases_of_gang(found, nodes=2)
     assert set(cases) == {"fsdp 2", "tensor 2", "pipeline 2"}
     for case in cases.values():
         assert losses_agree(case, cases["fsdp 2"], 1e-6)

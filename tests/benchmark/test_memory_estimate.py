@@ -7,7 +7,7 @@ import pytest
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import Memory, largest_model, memories, taking_turns
 from convoy.benchmark.placement import fitted
-from convoy.benchmark.plan import plan, run_of
+from convoy.benchmark.plan import run_of
 from convoy.benchmark.results import values
 from convoy.benchmark.suites.peers import variants_of as peers
 from convoy.config.benchmark import BenchConfig
@@ -15,7 +15,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import embedding_parameter_count, parameter_count
-from tests.benchmark.benches import state_bytes
+from tests.benchmark.benches import groups_of, state_bytes
 from tests.benchmark.cases import replaced
 
 GIB = 2**30
@@ -175,8 +175,7 @@ def test_of_cases_that_take_turns_one_makes_its_step_and_the_others_have_no_grad
 
 def strategies(ranks: Ranks, model: str = "tiny", **sections: object) -> Group:
     config = BenchConfig.model_validate({"suites": ["strategies"], "models": [model], **sections})
-    groups = plan(config, {model: run_of(config, model)}, ranks)
-    return groups[0]
+    return groups_of(config, ranks)[0]
 
 
 def test_what_has_no_room_to_be_built_is_refused_before_it_starts() -> None:
@@ -204,11 +203,10 @@ def test_a_case_that_could_not_be_built_beside_the_others_has_a_gang_of_its_own(
 
 
 def test_host_memory_without_room_for_what_is_offloaded_refuses_the_case_with_what_it_needs() -> None:
-    config = BenchConfig.model_validate({"suites": ["memory"], "models": ["gpt-7b"]})
-    runs = {"gpt-7b": run_of(config, "gpt-7b")}
+    config = BenchConfig(suites=("memory",), models=("gpt-7b",))
 
     def refused(ranks: Ranks) -> dict[str, str]:
-        return {each.spec.name: each.reason for gang in plan(config, runs, ranks) for each in gang.refused}
+        return {each.spec.name: each.reason for gang in groups_of(config, ranks) for each in gang.refused}
 
     reasons = refused(Ranks(8, 8, 80 * GIB, 10 * GIB))
     assert set(reasons) == {"CPU offload", "all savers and CPU offload"}

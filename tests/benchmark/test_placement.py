@@ -5,13 +5,13 @@ import pytest
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import Memories, memories, taking_turns
 from convoy.benchmark.placement import SHARE_OF_STATES, fitted
-from convoy.benchmark.plan import plan, run_of
+from convoy.benchmark.plan import run_of
 from convoy.benchmark.suites.scaling import fewest_ranks
-from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
+from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
-from convoy.config.loader import configs_folder
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
+from tests.benchmark.benches import groups_of, ready
 from tests.benchmark.cases import replaced
 
 GIB = 2**30
@@ -33,8 +33,7 @@ def of_its_cases(gang: Group, ranks: Ranks) -> list[Memories]:
 
 def gangs(suite: str, ranks: Ranks, model: str = "tiny", **run: object) -> list[Group]:
     config = BenchConfig.model_validate({"suites": [suite], "models": [model], "run": run})
-    found = plan(config, {model: run_of(config, model)}, ranks)
-    return [group for group in found if "model-parallel" not in group.name]
+    return [group for group in groups_of(config, ranks) if "model-parallel" not in group.name]
 
 
 def test_where_there_is_room_for_all_nothing_changes() -> None:
@@ -92,10 +91,9 @@ def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None
 
 
 def test_the_ready_benchmark_of_one_gpu_has_room_on_it() -> None:
-    config = resolve_bench(read_bench((configs_folder() / "bench" / "one-gpu.yaml").read_text()), {})
     memory = 80 * GIB
     ranks = Ranks(1, 1, memory)
-    found = plan(config, {"llama-1b": run_of(config, "llama-1b")}, ranks)
+    found = groups_of(ready("one-gpu"), ranks)
     assert {gang.suite for gang in found} == {"throughput", "memory", "utilisation", "checkpoint"}
     assert not any(gang.refused for gang in found)
     for gang in found:

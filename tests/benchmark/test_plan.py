@@ -5,37 +5,30 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.cases import communication_values
-from convoy.benchmark.groups import Group, Ranks, VariantSpec
+from convoy.benchmark.groups import Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import memories
-from convoy.benchmark.plan import ENDLESS, plan, run_of
+from convoy.benchmark.plan import ENDLESS, run_of
 from convoy.benchmark.results.case import Block
 from convoy.benchmark.results.figures import sync_share
 from convoy.benchmark.suites.memory import variants_of as savers
 from convoy.benchmark.suites.scaling import sizes, variants_of
 from convoy.benchmark.suites.strategies import cuttable_shape, model_parallel_variants
 from convoy.benchmark.suites.throughput import techniques
-from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
+from convoy.config.benchmark import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
-from convoy.config.loader import configs_folder
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig, World, check_ranks
+from tests.benchmark.benches import groups_of, ready
 from tests.benchmark.cases import a_case, replaced
 
 
-def groups_of(config: BenchConfig, ranks: int) -> list[Group]:
-    return plan(config, {model: run_of(config, model) for model in config.models}, Ranks(ranks, 1))
-
-
 def planned(config: BenchConfig, ranks: int) -> list[str]:
-    return [group.name for group in groups_of(config, ranks)]
+    return [group.name for group in groups_of(config, Ranks(ranks, 1))]
 
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
-    text = (configs_folder() / "bench" / "default.yaml").read_text()
-    cases = {
-        group.name: [spec.name for spec in group.cases] for group in groups_of(resolve_bench(read_bench(text), {}), 2)
-    }
+    cases = {group.name: [spec.name for spec in group.cases] for group in groups_of(ready("default"), Ranks(2, 1))}
     assert list(cases) == [
         "throughput-tiny", "scaling-tiny", "strategies-tiny", "sync-tiny", "checkpoint-tiny", "recovery",
     ]  # fmt: skip
@@ -57,7 +50,7 @@ def test_chosen_cases_come_with_what_they_are_compared_with(
     names: tuple[str, ...], chosen: dict[str, list[str]]
 ) -> None:
     config = BenchConfig(suites=("strategies",), cases={"strategies": names})
-    assert {group.name: [spec.name for spec in group.cases] for group in groups_of(config, 2)} == chosen
+    assert {group.name: [spec.name for spec in group.cases] for group in groups_of(config, Ranks(2, 1))} == chosen
 
 
 @pytest.mark.parametrize(
@@ -69,7 +62,7 @@ def test_chosen_cases_come_with_what_they_are_compared_with(
 )
 def test_cases_that_do_not_exist_are_refused(cases: dict[str, tuple[str, ...]], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
-        groups_of(BenchConfig(suites=("strategies",), cases=cases), 2)
+        groups_of(BenchConfig(suites=("strategies",), cases=cases), Ranks(2, 1))
 
 
 def test_drills_come_last() -> None:
@@ -89,8 +82,7 @@ def test_each_model_has_groups_of_its_own() -> None:
 
 
 def test_strategies_are_compared_with_ddp() -> None:
-    config = BenchConfig(suites=("strategies",))
-    group, _ = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
+    group, _ = groups_of(BenchConfig(suites=("strategies",)), Ranks(4, 1))
     assert group.baseline == "ddp"
     told = {spec.name: spec.config(group.run).parallel for spec in group.variants}
     assert {name: found.sharing(4, 1) for name, found in told.items()} == {
@@ -101,8 +93,7 @@ def test_strategies_are_compared_with_ddp() -> None:
 
 
 def test_the_ready_comparison_with_other_libraries_has_them_all() -> None:
-    config = resolve_bench(read_bench((configs_folder() / "bench" / "peers.yaml").read_text()), {})
-    group, _ = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1))
+    group, _ = groups_of(ready("peers"), Ranks(2, 1))
     assert {spec.name: group.baseline_of(spec) for spec in group.variants} == {
         "ddp": None, "fsdp": "ddp", "fsdp, gathered once": "ddp", "fsdp by linear": "ddp", "torch DDP": "ddp",
         "accelerate FSDP2": "fsdp", "DeepSpeed ZeRO-3": "fsdp",
@@ -124,7 +115,7 @@ def test_the_ready_comparison_with_other_libraries_has_them_all() -> None:
 )
 def test_what_cuts_the_model_is_compared_with_fsdp(ranks: int, names: list[str]) -> None:
     config = BenchConfig(suites=("strategies",), run={"train": {"global_batch": 8, "micro_batch": 4, "compile": True}})
-    groups = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(ranks, 1))[1:]
+    groups = groups_of(config, Ranks(ranks, 1))[1:]
     assert [spec.name for group in groups for spec in group.variants] == names
     for group in groups:
         assert group.baseline == names[0]
@@ -138,7 +129,7 @@ def test_what_a_run_cuts_or_offloads_is_not_done_where_it_cannot_be() -> None:
     for parallel in ({"cpu_offload": True}, {"tensor": 2}):
         run = {"parallel": parallel, "model": {"n_heads": 4}, "train": {"compile": False}}
         config = BenchConfig(suites=("strategies",), peers=("torch", "accelerate", "deepspeed"), run=run)
-        compared, cut = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
+        compared, cut = groups_of(config, Ranks(4, 1))
         for spec in compared.variants:
             if spec.kind != "ours":
                 assert whole.items() <= spec.config(compared.run).parallel.model_dump().items(), spec.name
@@ -239,7 +230,7 @@ def test_savers_that_cannot_be_together_are_not(keys: dict[str, Any], left_out: 
 def test_the_memory_suite_offloads_nothing_of_a_model_that_is_cut() -> None:
     keys = {"model": {"n_heads": 4, "tied_embeddings": False}, "evaluation": {"sample_tokens": 0}}
     config = BenchConfig(suites=("memory",), run={**keys, "parallel": {"pipeline": 2}, "train": {"micro_batch": 2}})
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 2, 2**40))
+    (group,) = groups_of(config, Ranks(2, 2, 2**40))
     names = {spec.name for spec in group.variants}
     everything = savers(RunConfig.model_validate({"train": {"param_dtype": "bf16"}}))
     assert {spec.name for spec in everything} - names == {"CPU offload", "all savers and CPU offload"}
@@ -248,7 +239,7 @@ def test_the_memory_suite_offloads_nothing_of_a_model_that_is_cut() -> None:
 @pytest.mark.parametrize(("rounds", "taken"), [(20, 10), (6, 6)])
 def test_the_memory_suite_takes_half_as_many_rounds(rounds: int, taken: int) -> None:
     config = BenchConfig.model_validate({"suites": ["memory"], "measure": {"rounds": rounds}})
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(1, 1))
+    (group,) = groups_of(config, Ranks(1, 1))
     assert (group.measure.rounds, group.baseline) == (taken, "as configured")
 
 

@@ -3,21 +3,16 @@
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from convoy.benchmark import rounds
 from convoy.benchmark.rounds import Measured, cpu_seconds, measure
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
-from convoy.training.process_groups import Ranks
+from tests.benchmark.benches import one_of_two
 from tests.benchmark.cases import replaced
-from tests.ranks import on_ranks
-from tests.training.job import place
+from tests.ranks import in_a_group
 
 Turns = list[tuple[dict[str, Measured], list[str]]]
 """Of each rank: what was measured of each variant, and in which order they made steps."""
@@ -42,22 +37,17 @@ class Sleeper(Variant):
         return {"asleep": self._seconds}
 
 
-def turns(rank: int, folder: str, amount: MeasureConfig) -> tuple[dict[str, Measured], list[str]]:
+def turns(rank: int, amount: MeasureConfig) -> tuple[dict[str, Measured], list[str]]:
     """Two variants on two ranks; b is slower on rank 1, and in its first steps."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", 2), rank=rank, world_size=2)
     log: list[str] = []
     variants = [Sleeper("a", 0.002, log), Sleeper("b", 0.004 + 0.004 * rank, log, first_steps=0.05)]
-    group = dist.group.WORLD
-    mesh: Any = None
-    ranks = Ranks(place(rank, 2), torch.device("cpu"), mesh, group, group)
-    return measure(variants, amount, ranks), log
+    return measure(variants, amount, one_of_two(rank)), log
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Turns:
+def measured() -> Turns:
     amount = MeasureConfig(rounds=6, block_steps=3, block_seconds=0.03, warm_up_most=200)
-    return on_ranks(2, turns, str(tmp_path_factory.mktemp("turns")), amount)
+    return in_a_group(2, turns, amount)
 
 
 def test_the_order_turns_round_with_each_round(measured: Turns) -> None:
@@ -94,7 +84,7 @@ def test_warm_up_lasts_until_the_times_do_not_drift(measured: Turns) -> None:
     assert found["b"].steady
 
 
-def test_cpu_time_holds_that_of_processes_that_were_started(tmp_path: Path) -> None:
+def test_cpu_time_holds_that_of_processes_that_were_started() -> None:
     before = cpu_seconds()
     child = os.fork()
     if child == 0:
@@ -110,10 +100,9 @@ def test_cpu_time_holds_that_of_processes_that_were_started(tmp_path: Path) -> N
         os.waitpid(child, 0)
 
 
-def test_no_block_is_longer_than_others_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_block_is_longer_than_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "LONGEST_BLOCK_SECONDS", 0.05)
-    found, _ = on_ranks(
-        2, turns, str(tmp_path), MeasureConfig(rounds=6, block_steps=1000, block_seconds=0.5, warm_up_most=200)
-    )[0]
+    amount = MeasureConfig(rounds=6, block_steps=1000, block_seconds=0.5, warm_up_most=200)
+    found, _ = in_a_group(2, turns, amount)[0]
     assert all(block.steps <= 25 for block in found["a"].blocks)
     assert all(block.steps >= 1 for block in found["b"].blocks)

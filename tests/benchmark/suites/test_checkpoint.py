@@ -3,14 +3,13 @@
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks
-from convoy.benchmark.plan import plan, run_of
 from convoy.config.benchmark import BenchConfig, with_presets
+from tests.benchmark.benches import groups_of
 
 
 def planned(model: str, ranks: int, pace: float | None) -> Group:
     asked = {"suites": ["checkpoint"], "models": [model], "run": {"checkpoint": {"write_mb_per_second": pace}}}
-    config = BenchConfig.model_validate(with_presets(asked))
-    (group,) = plan(config, {model: run_of(config, model)}, Ranks(ranks, 1))
+    (group,) = groups_of(BenchConfig.model_validate(with_presets(asked)), Ranks(ranks, 1))
     return group
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks
-from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.case import Block, Case
 from convoy.benchmark.results.figures import NotComparableError, speedup
 from convoy.benchmark.results.files import write_case
@@ -17,6 +16,7 @@ from convoy.gang.task import Script
 from convoy.launch.benchmark.groups import run_groups
 from convoy.launch.benchmark.split import Share, descriptions
 from convoy.launch.gang.step import GangFailedError
+from tests.benchmark.benches import groups_of
 from tests.benchmark.cases import PROVENANCE, a_case, replaced
 
 CONFIG = BenchConfig.model_validate(
@@ -28,7 +28,7 @@ CONFIG = BenchConfig.model_validate(
 
 
 def a_group() -> Group:
-    overhead, network = plan(CONFIG, {"tiny": run_of(CONFIG, "tiny")}, Ranks(2, 1))
+    overhead, network = groups_of(CONFIG, Ranks(2, 1))
     assert [spec.name for spec in overhead.variants] == ["without synchronisation", "with synchronisation"]
     return network
 

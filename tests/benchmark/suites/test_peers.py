@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from convoy.benchmark.groups import Group, PeerKind, VariantSpec
-from convoy.benchmark.groups import Ranks as GangRanks
+from convoy.benchmark.groups import Group, PeerKind, Ranks, VariantSpec
 from convoy.benchmark.measure.memory_footprint import Footprint, footprint, highest
 from convoy.benchmark.memory_estimate import memories
 from convoy.benchmark.results.case import Case
@@ -26,13 +24,13 @@ from convoy.benchmark.variants.peer import Peer
 from convoy.benchmark.worker import check_same_cases
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.launch.benchmark.groups import gang_here, run_groups
+from convoy.launch.benchmark.groups import run_groups
 from convoy.training.batches import Data
-from convoy.training.process_groups import Ranks, connect
-from tests.benchmark.benches import a_group
+from convoy.training.process_groups import connect
+from tests.benchmark.benches import a_group, cases_of_gang, one_of_two
 from tests.benchmark.cases import replaced
-from tests.ranks import on_ranks
-from tests.training.job import GPT, LLAMA, Job, place, tiny
+from tests.ranks import in_a_group
+from tests.training.job import GPT, LLAMA, Job, tiny
 
 LIBRARIES = ("torch", "accelerate", "deepspeed")
 STEPS = 3
@@ -116,7 +114,7 @@ def test_every_library_learns_as_we_do(shape: dict[str, Any], dtype: str, micro_
 def _as_reckoned(config: RunConfig, found: dict[str, Trained]) -> None:
     """What was told to be taken at least, is."""
     for kind in PEERS:
-        reckoned = memories(VariantSpec(name=kind, kind=kind), config, GangRanks(2, 2))
+        reckoned = memories(VariantSpec(name=kind, kind=kind), config, Ranks(2, 2))
         assert found[kind].taken.peak >= reckoned.device.states, kind
         assert found[kind].built >= reckoned.device.built, kind
         if kind == "accelerate FSDP2":
@@ -132,9 +130,7 @@ def test_a_gang_measures_them_beside_our_own(tmp_path: Path) -> None:
     ours = (VariantSpec(name=name, changes={"parallel": {"strategy": name}}) for name in ("ddp", "fsdp"))
     chosen = (spec for spec in variants_of(LIBRARIES) if spec.name in ("accelerate FSDP2", "DeepSpeed ZeRO-3"))
     group = a_group(str(tmp_path / "root"), *ours, *chosen, nodes=2, suite="strategies")
-    (ran,) = run_groups([group], gang_here("bench", 2, 1), lambda _: None)
-    assert ran.failure == ""
-    cases = {case.name: case for case in ran.cases}
+    cases = cases_of_gang(group, nodes=2)
     assert {name: case.baseline for name, case in cases.items()} == {
         "ddp": None, "fsdp": "ddp", "accelerate FSDP2": "fsdp", "DeepSpeed ZeRO-3": "fsdp",
     }  # fmt: skip
@@ -166,13 +162,9 @@ def test_a_library_that_is_not_here_is_refused_before_the_gang_starts(
     assert ran.failure == ""
 
 
-def told_apart(rank: int, path: str, group: Group) -> str:
+def told_apart(rank: int, group: Group) -> str:
     """What a rank says whose node has no DeepSpeed, and what the others say."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
-    control = dist.group.WORLD
-    mesh: Any = None
-    ranks = Ranks(place(rank, 2), torch.device("cpu"), mesh, control, control)
+    ranks = one_of_two(rank)
     check_same_cases(group, ranks)
     own = group if rank == 0 else replaced(group, variants=group.variants[:-3])
     try:
@@ -184,7 +176,7 @@ def told_apart(rank: int, path: str, group: Group) -> str:
 
 def test_nodes_with_other_packages_do_not_wait_for_each_other(tmp_path: Path) -> None:
     group = a_group(str(tmp_path), VariantSpec(name="ours"), *variants_of(LIBRARIES), suite="strategies")
-    first, second = on_ranks(2, told_apart, str(tmp_path / "store"), group)
+    first, second = in_a_group(2, told_apart, group)
     names = ", ".join(f"DeepSpeed ZeRO-{stage}" for stage in (1, 2, 3))
     assert first == second == f"strategies-tiny: not all nodes have the packages of {names} (ranks 0 and 1 differ)"
 

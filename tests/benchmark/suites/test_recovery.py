@@ -7,7 +7,6 @@ import pytest
 
 from convoy.benchmark import drill_worker
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results import values
 from convoy.benchmark.results.files import read_cases
 from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED
@@ -17,7 +16,7 @@ from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.launch.benchmark import split
 from convoy.launch.benchmark.groups import drill_environment, run_groups
 from convoy.launch.benchmark.split import descriptions, shares_of
-from tests.benchmark.benches import a_group
+from tests.benchmark.benches import a_group, groups_of
 from tests.benchmark.cases import replaced
 
 WHEN = datetime(2026, 11, 23, tzinfo=UTC)
@@ -36,7 +35,7 @@ def drills(root: Path, *names: str, **asked: int) -> Group:
 def test_one_group_for_the_whole_benchmark_whose_cases_are_drills() -> None:
     recovery = RecoveryConfig(drills=("node-kill", "spot-notice", "node-kill"))
     config = BenchConfig(suites=("recovery",), models=("tiny", "gpt2-124m"), recovery=recovery)
-    (group,) = plan(config, {model: run_of(config, model) for model in config.models}, Ranks(2, 1))
+    (group,) = groups_of(config, Ranks(2, 1))
     assert [spec.name for spec in group.variants] == ["node-kill", "spot-notice"]
     assert group.recovery == recovery
 
@@ -44,7 +43,7 @@ def test_one_group_for_the_whole_benchmark_whose_cases_are_drills() -> None:
 def test_a_drill_that_there_is_not_is_refused_before_anything_starts() -> None:
     config = BenchConfig(suites=("recovery",), recovery=RecoveryConfig(drills=("node-kil",)))
     with pytest.raises(ConfigError, match=r"recovery\.drills = node-kil: no such drill; did you mean node-kill"):
-        plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1))
+        groups_of(config, Ranks(2, 1))
 
 
 def test_memory_for_a_large_model_is_not_asked_of_drills(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,11 @@
 from pathlib import Path
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.collectives import OPERATIONS, from_values
 from convoy.benchmark.results.figures import sync_share
 from convoy.benchmark.suites.sync import WITH, WITHOUT, variants_of
-from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
-from convoy.config.loader import configs_folder
-from convoy.launch.benchmark.groups import gang_here, run_groups
-from tests.benchmark.benches import a_group
+from convoy.config.benchmark import BenchConfig, resolve_bench
+from tests.benchmark.benches import a_group, cases_of_gang, groups_of, ready
 
 
 def test_each_rank_trains_on_as_much_together_as_alone() -> None:
@@ -21,14 +18,11 @@ def test_each_rank_trains_on_as_much_together_as_alone() -> None:
 
 
 def test_one_rank_has_nothing_to_synchronise() -> None:
-    config = BenchConfig(suites=("sync",))
-    assert plan(config, {"tiny": run_of(config, "tiny")}, Ranks(1, 1)) == []
+    assert groups_of(BenchConfig(suites=("sync",)), Ranks(1, 1)) == []
 
 
 def test_the_configuration_of_networks_is_a_pair_of_environments() -> None:
-    config = resolve_bench(read_bench((configs_folder() / "bench" / "network.yaml").read_text()), {})
-    (model,) = config.models
-    overhead, network = plan(config, {model: run_of(config, model)}, Ranks(16, 8))
+    overhead, network = groups_of(ready("network"), Ranks(16, 8))
     assert (overhead.compared, network.baseline) == (None, "TCP")
     assert [spec.name for spec in network.cases] == ["TCP", "EFA"]
 
@@ -36,15 +30,12 @@ def test_the_configuration_of_networks_is_a_pair_of_environments() -> None:
 def test_a_model_that_no_rank_holds_is_compared_in_its_environments_alone() -> None:
     environments = [{"name": "slow"}, {"name": "fast", "set": {"NCCL_NSOCKS_PERTHREAD": 4}}]
     config = resolve_bench({"suites": ["sync"], "sync": {"share": False, "environments": environments}}, {})
-    assert [group.name for group in plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1))] == ["network-tiny"]
+    assert [group.name for group in groups_of(config, Ranks(2, 1))] == ["network-tiny"]
 
 
 def test_a_gang_tells_the_share_and_the_collectives(tmp_path: Path) -> None:
     group = a_group(str(tmp_path / "root"), *variants_of(4, Ranks(2, 2)), suite="sync")
-    lines: list[str] = []
-    (ran,) = run_groups([group], gang_here("bench", 1, 2), lines.append)
-    assert ran.failure == ""
-    cases = {case.name: case for case in ran.cases}
+    cases = cases_of_gang(group)
     share = sync_share(cases[WITH], cases[WITHOUT])
     assert share.n == 6
     assert share.low <= share.estimate <= share.high < 1

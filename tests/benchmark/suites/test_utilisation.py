@@ -12,7 +12,6 @@ import torch.distributed as dist
 from convoy.benchmark.groups import Ranks
 from convoy.benchmark.measure.observer import GpuUtilisation, Observer, host_values, keep_to, observe, threads
 from convoy.benchmark.measure.trace import profiled
-from convoy.benchmark.plan import plan, run_of
 from convoy.benchmark.results.values import SHARES
 from convoy.benchmark.rounds import measure
 from convoy.benchmark.variants.convoy import Ours
@@ -20,6 +19,7 @@ from convoy.config.benchmark import BenchConfig, MeasureConfig
 from convoy.training.batches import Data
 from convoy.training.process_groups import Ranks as JoinedRanks
 from convoy.training.process_groups import connect
+from tests.benchmark.benches import groups_of
 from tests.training.job import Job, tiny
 
 QUICK = MeasureConfig(rounds=6, block_steps=2, block_seconds=0.001, warm_up_most=16)
@@ -28,7 +28,7 @@ CORES = sorted(os.sched_getaffinity(0))
 
 def test_pinned_and_not_pinned_are_the_same_training() -> None:
     config = BenchConfig(suites=("utilisation",), measure=MeasureConfig(pin=False))
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(2, 1))
+    (group,) = groups_of(config, Ranks(2, 1))
     assert group.baseline == "not pinned"
     assert {spec.name: spec.pinned(group.measure) for spec in group.variants} == {"not pinned": False, "pinned": True}
     assert len({spec.config(group.run).model_dump_json() for spec in group.variants}) == 1
@@ -36,7 +36,7 @@ def test_pinned_and_not_pinned_are_the_same_training() -> None:
 
 def test_where_a_host_has_one_rank_there_is_nothing_to_pin() -> None:
     config = BenchConfig(suites=("utilisation",), run={"cluster": {"backend": "kubernetes", "nodes": 4}})
-    (group,) = plan(config, {"tiny": run_of(config, "tiny")}, Ranks(4, 1))
+    (group,) = groups_of(config, Ranks(4, 1))
     assert [spec.name for spec in group.variants] == ["not pinned"]
 
 

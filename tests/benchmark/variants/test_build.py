@@ -15,8 +15,8 @@ from convoy.training.process_groups import connect
 from tests.training.job import GPT, LLAMA, Job, tiny
 
 
-def losses(rank: int, assignments: list[Any], steps: int) -> dict[str, list[float]]:
-    """Of each variant, one after the other in one process group."""
+def trained(rank: int, assignments: list[Any], steps: int) -> dict[str, tuple[list[float], int]]:
+    """Losses and tokens of a step of each variant, one after the other in one process group."""
     assignment = assignments[rank]
     ranks = connect(assignment)
     data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
@@ -25,7 +25,7 @@ def losses(rank: int, assignments: list[Any], steps: int) -> dict[str, list[floa
         for _ in range(steps):
             variant.step()
         variant.close()
-        found[variant.name] = variant.losses
+        found[variant.name] = variant.losses, variant.tokens_per_step
     return found
 
 
@@ -34,24 +34,13 @@ def losses(rank: int, assignments: list[Any], steps: int) -> dict[str, list[floa
 @pytest.mark.parametrize("world", [1, 2])
 def test_the_baseline_learns_as_we_do(world: int, shape: dict[str, Any], tmp_path: Path) -> None:
     job = Job(str(tmp_path), tiny(model=shape, optimizer={"fused": False}))
-    found = job.on_gang(world, losses, 6)
+    found = job.on_gang(world, trained, 6)
     for rank in found:
         assert rank == found[0]
-        assert rank["ours"] == pytest.approx(rank["baseline"], rel=2e-4)
-    assert found[0]["ours"][-1] < found[0]["ours"][0]
-    assert torch.tensor(found[0]["ours"]).isfinite().all()
-
-
-def useful_tokens(rank: int, assignments: list[Any], steps: int) -> int:
-    """Of a step, on average."""
-    assignment = assignments[rank]
-    ranks = connect(assignment)
-    data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
-    ours = Ours("ours", assignment.config, ranks, data)
-    for _ in range(steps):
-        ours.step()
-    ours.close()
-    return ours.tokens_per_step
+        assert rank["ours"][0] == pytest.approx(rank["baseline"][0], rel=2e-4)
+    losses, _ = found[0]["ours"]
+    assert losses[-1] < losses[0]
+    assert torch.tensor(losses).isfinite().all()
 
 
 @pytest.mark.parametrize(("packing", "expected"), [(True, 8 * 16), (False, 8 * 5)])
@@ -63,7 +52,8 @@ def test_padding_is_no_token(packing: bool, expected: int, tmp_path: Path) -> No
         (texts / f"{i}.txt").write_text("abcde")
     corpus = {"kind": "files", "path": str(texts)}
     config = tiny(data={"corpus": corpus, "tokenizer": {"kind": "bytes"}, "packing": packing})
-    assert Job(str(tmp_path), config).on_gang(1, useful_tokens, 3) == [expected]
+    (found,) = Job(str(tmp_path), config).on_gang(1, trained, 3)
+    assert {name: tokens for name, (_, tokens) in found.items()} == {"ours": expected, "baseline": expected}
 
 
 def test_the_baseline_has_the_weights_that_ours_has_on_whichever_device_they_are_drawn(tmp_path: Path) -> None:

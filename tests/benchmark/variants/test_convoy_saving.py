@@ -11,8 +11,7 @@ from convoy.benchmark.results.figures import losses_agree, speedup
 from convoy.benchmark.suites.checkpoint import WITH, WITHOUT, predicted
 from convoy.benchmark.variants.convoy_saving import SAVES_AT_REST
 from convoy.config.benchmark import PredictConfig
-from convoy.launch.benchmark.groups import gang_here, run_groups
-from tests.benchmark.benches import QUICK, a_group
+from tests.benchmark.benches import QUICK, a_group, cases_of_gang
 from tests.benchmark.cases import replaced
 
 pytestmark = pytest.mark.slow
@@ -27,10 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cases(root: Path) -> dict[str, Case]:
     variants = (VariantSpec(name=WITHOUT), VariantSpec(name=WITH, kind="saving", values=predicted(PredictConfig(), 2)))
     group = a_group(str(root), *variants, nodes=2, suite="checkpoint")
-    group = replaced(group, predict=PredictConfig(least_mb_per_writer=1))
-    (found,) = run_groups([group], gang_here("bench", 2, 1), print)
-    assert found.failure == ""
-    return {case.name: case for case in found.cases}
+    return cases_of_gang(replaced(group, predict=PredictConfig(least_mb_per_writer=1)), nodes=2)
 
 
 def test_saves_do_not_change_what_is_trained(cases: dict[str, Case]) -> None:
