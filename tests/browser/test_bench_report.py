@@ -1,7 +1,6 @@
 """The HTML report of a benchmark, opened from its file in a real browser without a network."""
 
 import base64
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from selenium.webdriver.common.by import By
 
 from convoy.benchmark.results.files import write_case
 from tests.benchmark.cases import SECTIONS, runs_of, throughput, whole
+from tests.browser.pages import check_contrast, luminances, screenshot, show, unfold
 
 pytestmark = pytest.mark.system
 
@@ -40,28 +40,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _open(browser: webdriver.Chrome, report: Path, scheme: str = "light", width: int = 1200) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.get(report.as_uri())
-    browser.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
+    show(browser, report, scheme, width)
+    unfold(browser)
 
 
 def _fits(browser: webdriver.Chrome) -> bool:
     """Nothing lies right of the page."""
     script = "const page = document.documentElement; return page.scrollWidth <= page.clientWidth"
     return bool(browser.execute_script(script))
-
-
-def _keep_screenshot(browser: webdriver.Chrome, name: str, width: int = 1200) -> None:
-    """Where somebody wants to look."""
-    if keep := os.environ.get("CONVOY_SCREENSHOTS"):
-        height = browser.execute_script("return document.documentElement.scrollHeight")
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
-        Path(keep).mkdir(parents=True, exist_ok=True)
-        (Path(keep) / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
 
 def _headings(browser: webdriver.Chrome) -> list[str]:
@@ -71,15 +57,6 @@ def _headings(browser: webdriver.Chrome) -> list[str]:
 def _section(browser: webdriver.Chrome, title: str) -> webdriver.remote.webelement.WebElement:
     found = browser.find_elements(By.CSS_SELECTOR, "section")
     return next(section for section in found if section.text.startswith(title))
-
-
-def _luminances(browser: webdriver.Chrome, selector: str, name: str) -> list[float]:
-    """Of the colours of all that the selector finds: 0 black, 1 white."""
-    script = "return [...document.querySelectorAll(arguments[0])].map(e => getComputedStyle(e)[arguments[1]])"
-    colours = browser.execute_script(script, selector, name)
-    assert colours, selector
-    channels = [[float(x) / 255 for x in c.removeprefix("rgb(").removesuffix(")").split(",")] for c in colours]
-    return [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in channels]
 
 
 def test_every_section_is_there_in_order(report: Path, browser: webdriver.Chrome) -> None:
@@ -103,12 +80,10 @@ def test_a_link_opens_the_section_that_it_leads_to(report: Path, browser: webdri
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_reads_well_in_each_scheme(scheme: str, report: Path, browser: webdriver.Chrome) -> None:
     _open(browser, report, scheme)
-    _keep_screenshot(browser, f"bench-{scheme}")
-    (background,) = _luminances(browser, "body", "backgroundColor")
-    assert (background > 0.9) if scheme == "light" else (background < 0.1)
-    for selector in ("h1", "h2", "p", "td", "th", "dd", "dt", "aside strong", "nav a"):
-        assert all(abs(ink - background) > 0.3 for ink in _luminances(browser, selector, "color")), selector
-    assert all(abs(ink - background) > 0.3 for ink in _luminances(browser, "figure svg text", "fill"))
+    screenshot(browser, f"bench-{scheme}")
+    check_contrast(browser, "body", scheme, "h1", "h2", "p", "td", "th", "dd", "dt", "aside strong", "nav a")
+    (background,) = luminances(browser, "body", "backgroundColor")
+    assert all(abs(ink - background) > 0.3 for ink in luminances(browser, "figure svg text", "fill"))
 
 
 def test_charts_are_seen_in_pairs_and_not_cut(report: Path, browser: webdriver.Chrome) -> None:
@@ -157,10 +132,10 @@ def test_nothing_is_asked_for_and_nothing_complains(report: Path, browser: webdr
 def test_it_prints_on_white_paper_without_the_links(report: Path, browser: webdriver.Chrome) -> None:
     _open(browser, report, "dark", width=PAPER)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
-    _keep_screenshot(browser, "bench-print", PAPER)
+    screenshot(browser, "bench-print", PAPER)
     assert _fits(browser)
-    assert _luminances(browser, "body", "backgroundColor")[0] > 0.9
-    assert all(ink < 0.6 for ink in _luminances(browser, "td", "color"))
+    assert luminances(browser, "body", "backgroundColor")[0] > 0.9
+    assert all(ink < 0.6 for ink in luminances(browser, "td", "color"))
     assert not browser.find_element(By.CSS_SELECTOR, "nav").is_displayed()
     paper = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
     assert paper.startswith(b"%PDF")

@@ -18,7 +18,8 @@ from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, tokens_per_second
 from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED
 from convoy.display.formatting import rate
-from tests.browser.test_cards import _open, _screenshot, _text
+from tests.browser.pages import screenshot
+from tests.browser.test_cards import _open, _text
 from tests.flows.places import REPOSITORY, Place
 
 MOST_SECONDS = 900.0
@@ -104,9 +105,7 @@ def test_a_killed_node_is_drilled_and_told(benchmark: Benchmark) -> None:
     assert 0 < case.samples[DETECTED][0] < case.samples[RECOVERED][0] <= case.samples[BEYOND][0]
 
 
-def test_the_card_has_every_section_and_the_run_s_own_numbers(
-    benchmark: Benchmark, browser: webdriver.Chrome, tmp_path: Path
-) -> None:
+def test_the_card_has_every_section_and_the_run_s_own_numbers(benchmark: Benchmark, browser: webdriver.Chrome) -> None:
     _open(browser, benchmark.card, "light")
     WebDriverWait(browser, 30).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, ".vega-embed svg")) >= 4)
     text = _text(browser)
@@ -123,7 +122,7 @@ def test_the_card_has_every_section_and_the_run_s_own_numbers(
     assert "side by side: tensor and pipeline parallel" in text.casefold()
     for name in ("baseline", "compiled", "2 jobs of 1 rank", "fsdp by linear", "tensor 2", "pipeline 2"):
         assert name in text
-    assert _screenshot(browser, tmp_path, "benchmark-light").stat().st_size > 30_000
+    assert len(screenshot(browser, "benchmark-light")) > 30_000
 
 
 def test_a_dry_run_tells_the_gangs_and_starts_none(benchmark: Benchmark) -> None:

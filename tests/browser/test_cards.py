@@ -1,9 +1,7 @@
 """The cards of a real run, opened in a real browser."""
 
-import base64
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from convoy.display.formatting import duration, rate, significant
 from convoy.job.events.registry import Event
 from convoy.report.fold import fold
 from convoy.storage import open_store
+from tests.browser.pages import check_contrast, screenshot, show, unfold
 from tests.flows.places import REPOSITORY, Place
 from tests.flows.runs import newest
 from tests.report.plans import planned_here
@@ -73,57 +72,25 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Cards:
     )
 
 
-def _open(browser: webdriver.Chrome, card: Path, scheme: str, *, unfold: bool = True) -> None:
+def _open(browser: webdriver.Chrome, card: Path, scheme: str, *, unfolded: bool = True) -> None:
     """Show the card in the colour scheme, wait until its charts have marks, and open what is folded."""
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    metrics = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.get(card.as_uri())
+    show(browser, card, scheme)
     WebDriverWait(browser, 30).until(lambda b: b.find_elements(By.CSS_SELECTOR, CURVE))
-    if unfold:
-        browser.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
-
-
-def _screenshot(browser: webdriver.Chrome, folder: Path, name: str) -> Path:
-    height = browser.execute_script("return document.documentElement.scrollHeight")
-    clip = {"x": 0, "y": 0, "width": 1200, "height": height, "scale": 1}
-    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
-    path = folder / f"{name}.png"
-    path.write_bytes(base64.b64decode(shot["data"]))
-    if keep := os.environ.get("CONVOY_SCREENSHOTS"):
-        Path(keep).mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, keep)
-    return path
+    if unfolded:
+        unfold(browser)
 
 
 def _text(browser: webdriver.Chrome) -> str:
     return browser.find_element(By.CSS_SELECTOR, ".mf-card").text
 
 
-def _style(browser: webdriver.Chrome, selector: str, name: str) -> str:
-    script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
-    return str(browser.execute_script(script, selector, name))
-
-
-def _luminance(rgb: str) -> float:
-    """Of `rgb(r, g, b)`, roughly: 0 black, 1 white."""
-    r, g, b = (float(x) / 255 for x in rgb.removeprefix("rgb(").removesuffix(")").split(","))
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", list(STEPS))
-def test_each_card_reads_well_in_each_scheme(
-    page: str, scheme: str, cards: Cards, browser: webdriver.Chrome, tmp_path: Path
-) -> None:
+def test_each_card_reads_well_in_each_scheme(page: str, scheme: str, cards: Cards, browser: webdriver.Chrome) -> None:
     _open(browser, cards.html[page], scheme)
-    shot = _screenshot(browser, tmp_path, f"{page}-{scheme}")
-    assert shot.stat().st_size > 30_000
-    background = _luminance(_style(browser, ".mf-card", "backgroundColor"))
-    assert (background > 0.9) if scheme == "light" else (background < 0.1)
-    for selector in (".page > header h2", ".page h3", ".page .value-box-value", ".page td:last-child"):
-        assert abs(_luminance(_style(browser, selector, "color")) - background) > 0.3, selector
+    assert len(screenshot(browser, f"{page}-{scheme}")) > 30_000
+    texts = (".page > header h2", ".page h3", ".page .value-box-value", ".page td:last-child")
+    check_contrast(browser, ".mf-card", scheme, *texts)
 
 
 def test_the_final_card_has_the_loss_chart_the_numbers_and_the_sample_text(
@@ -243,12 +210,12 @@ def test_the_failed_card_starts_with_node_rank_and_last_lines(cards: Cards, brow
 
 @pytest.mark.parametrize("page", list(STEPS))
 def test_a_card_is_short_before_anything_is_opened(page: str, cards: Cards, browser: webdriver.Chrome) -> None:
-    _open(browser, cards.html[page], "light", unfold=False)
+    _open(browser, cards.html[page], "light", unfolded=False)
     assert browser.execute_script("return document.documentElement.scrollHeight") < 3000
 
 
 def test_details_are_folded_until_the_reader_opens_them(cards: Cards, browser: webdriver.Chrome) -> None:
-    _open(browser, cards.html["final"], "light", unfold=False)
+    _open(browser, cards.html["final"], "light", unfolded=False)
     events = browser.find_element(By.CSS_SELECTOR, "section[data-section-id=Events]")
     assert events.text == "Events"
     events.find_element(By.CSS_SELECTOR, "summary").click()
@@ -256,7 +223,7 @@ def test_details_are_folded_until_the_reader_opens_them(cards: Cards, browser: w
 
 
 def test_links_lead_to_each_section(cards: Cards, browser: webdriver.Chrome) -> None:
-    _open(browser, cards.html["final"], "light", unfold=False)
+    _open(browser, cards.html["final"], "light", unfolded=False)
     links = browser.find_elements(By.CSS_SELECTOR, "aside button")
     titles = browser.find_elements(By.CSS_SELECTOR, "section > .heading > h3")
     assert [link.text for link in links] == [title.get_attribute("textContent") for title in titles]
