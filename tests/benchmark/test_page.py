@@ -31,7 +31,10 @@ def _value(page: Page, title: str) -> Value:
 
 
 def test_a_whole_benchmark_has_every_section_in_order() -> None:
-    assert headings(benchmark_page(whole())) == SECTIONS
+    page = benchmark_page(whole())
+    assert headings(page) == SECTIONS
+    for chart in of(page, Chart):
+        json.dumps(chart.spec, allow_nan=False)
 
 
 def test_sections_with_nothing_to_tell_do_not_appear() -> None:
@@ -48,29 +51,14 @@ def test_sections_with_nothing_to_tell_do_not_appear() -> None:
 
 def test_the_headline_is_of_ours_with_its_interval() -> None:
     page = benchmark_page(whole())
-    speed = _value(page, "Throughput")
-    assert speed.value.endswith("k tok/s")
-    assert speed.subtitle.endswith("n = 20; ours, tiny")
     speedup, transformers = _value(page, "Speedup").value, "transformers in fp32 with DDP (the baseline)"
     assert float(speedup.removesuffix("×")) == pytest.approx(2.0, rel=0.02)
     assert _value(page, "Speedup").subtitle.startswith(f"ours is {speedup} as fast as {transformers}; 1.9")
     assert _value(page, "Speedup").tone == "good"
-    assert _value(page, "Share of matmul rate").value.startswith("4")
     assert _value(page, "Memory peak").value == "800 MB"
-    assert _value(page, "Scaling efficiency").subtitle.endswith("weak, 2 ranks")
     where = "4 × p4d.24xlarge, on-demand, price of 2026-11-09"
     assert _value(page, "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
     assert _value(page, "Cases measured") == Value("Cases measured", "11", "1 refused, 1 failed", "bad")
-
-
-def test_a_machine_without_a_price_has_no_cost_and_the_page_says_why() -> None:
-    page = benchmark_page(throughput())
-    assert _value(page, "Cost").value == "—"
-    assert _value(page, "Cost").subtitle.startswith("not known: AMD EPYC 7R13 has no price because")
-    assert not below(page, "Cost and time to train (computed)", Table)
-    why = _value(page, "Cost").subtitle.removeprefix("not known: ")
-    (told,) = below(page, "Cost and time to train (computed)", Text)
-    assert told == Text(f"No cost of tiny on AMD EPYC 7R13: {why}.")
 
 
 def test_models_without_a_price_share_a_sentence() -> None:
@@ -94,20 +82,6 @@ def test_on_spot_the_headline_is_the_price_of_spot_and_says_what_is_not_in_it() 
     cases = [replaced(case, config=config) for case in strategies()]
     where = "4 × p4d.24xlarge, spot, price of 2026-07-09; interruptions not counted"
     assert _value(benchmark_page(cases), "Cost").subtitle == f"per million tokens, gpt-1b; {where}"
-
-
-def test_a_table_has_a_row_for_each_case_and_says_where_no_difference_was_seen() -> None:
-    (table,) = below(benchmark_page(throughput()), "Throughput", Table)
-    assert row(table, "ours")["Speedup"] == "reference"
-    assert row(table, "fused AdamW")["Speedup"].startswith("no difference detected: ")
-    slow = row(table, "baseline")
-    assert slow["Speedup"].startswith("0.50")
-    assert float(slow["CPU time per token"].partition("×")[0]) == pytest.approx(2.0, rel=0.02)
-    assert slow["Memory peak"] == "1.60 GB"
-    assert slow["Warm-up"] == "16 steps"
-    assert slow["Losses"] == "agree"
-    assert slow["Blocks"] == "20"
-    assert "MFU" not in table.headers
 
 
 def test_cases_that_are_compared_with_different_ones_say_with_which() -> None:
@@ -178,28 +152,6 @@ def test_drifting_step_times_are_told() -> None:
     assert table.rows[0][-1] == "16 steps, still drifting"
 
 
-def test_charts_have_every_case_with_its_interval_and_a_line_at_one() -> None:
-    rates, speedups = below(benchmark_page(throughput()), "Throughput", Chart)
-    assert list(rates.series) == ["ours", "fused AdamW", "eager", "baseline"]
-    values = rates.spec["data"]["values"]
-    assert all(v["low"] < v["value"] < v["high"] for v in values)
-    assert [layer["data"]["values"] for layer in speedups.spec["layer"] if "data" in layer] == [[{"at": 1}]]
-    assert {v["name"] for v in speedups.spec["data"]["values"]} == {"baseline", "eager", "fused AdamW"}
-    assert "no difference detected" in {v["told"] for v in speedups.spec["data"]["values"]}
-    for chart in of(benchmark_page(whole()), Chart):
-        json.dumps(chart.spec, allow_nan=False)
-
-
-def test_parts_of_a_step_have_their_time_and_their_share() -> None:
-    page = benchmark_page(throughput())
-    (chart,) = below(page, "Step time", Chart)
-    assert chart.title == "Step time, throughput"
-    assert list(chart.series) == ["ours"]
-    (table,) = below(page, "Step time", Table)
-    assert table.headers == ("Case", "data", "forward", "backward", "optimizer", "exchange")
-    assert table.rows[0][:3] == ("ours", "10.0 ms (2.08 %)", "150 ms (31.2 %)")
-
-
 def test_memory_is_beside_the_baseline_s() -> None:
     (chart,) = below(benchmark_page(strategies()[:2]), "Memory", Chart)
     assert chart.series == {"ddp": (28e9,), "fsdp": (9e9,)}
@@ -207,49 +159,23 @@ def test_memory_is_beside_the_baseline_s() -> None:
     assert "Memory" not in headings(benchmark_page(strategies()[:1]))
 
 
-def test_the_memory_suite_tells_what_each_saves_and_what_that_costs() -> None:
+def test_the_memory_suite_tells_what_takes_more_and_what_is_fragmented() -> None:
     shared: dict[str, Any] = {"suite": "memory", "group": "m"}
     parts = {"memory_parameters_bytes": 4e6, "memory_optimizer_bytes": 8e6, "memory_gradients_bytes": 0.0}
     cases = [
-        a_case("plain", 0.5, seed=1, baseline=None, memory_peak_bytes=100_000_000, **shared,
-               values={**parts, "memory_step_bytes": 88e6}),
-        a_case("recomputed", 0.625, seed=2, baseline="plain", memory_peak_bytes=60_000_000, **shared,
-               values={**parts, "memory_step_bytes": 48e6, "memory_fragmentation": 0.1}),
-        a_case("loss at once", 0.5, seed=3, baseline="plain", memory_peak_bytes=110_000_000, **shared,
-               values={**parts, "memory_step_bytes": 98e6}),
+        a_case("plain", baseline=None, memory_peak_bytes=100_000_000, values=parts, **shared),
+        a_case("loss at once", baseline="plain", memory_peak_bytes=110_000_000, **shared,
+               values={**parts, "memory_step_bytes": 98e6, "memory_fragmentation": 0.1}),
     ]  # fmt: skip
     page = benchmark_page(cases)
     (chart,) = below(page, "Memory", Chart)
-    assert chart.series == {name: (pytest.approx(peak),) for name, peak in
-                            {"plain": 100e6, "recomputed": 60e6, "loss at once": 110e6}.items()}  # fmt: skip
-    assert {v["part"] for v in chart.spec["data"]["values"]} == {"parameters", "optimizer", "step"}
-    assert sum(v["value"] for v in chart.spec["data"]["values"] if v["name"] == "recomputed") == pytest.approx(60)
+    values = chart.spec["data"]["values"]
+    assert [v["part"] for v in values if v["name"] == "loss at once"] == ["parameters", "optimizer", "step"]
+    assert [v["value"] for v in values if v["name"] == "loss at once"] == pytest.approx([4, 8, 98])
     (table,) = below(page, "Memory", Table)
-    told = {name: row(table, name)["Saved"] for name in chart.series}
-    assert told == {"plain": "", "recomputed": "40.0 %", "loss at once": "10.0 % more"}
-    assert row(table, "recomputed")["Throughput"].startswith("0.8")
-    assert row(table, "recomputed")["Fragmentation"] == "10.0 %"
-    assert "Gradients" not in table.headers
+    more = row(table, "loss at once")
+    assert (more["Saved"], more["Fragmentation"]) == ("10.0 % more", "10.0 %")
     assert "Further figures" not in headings(page)
-
-
-def test_scaling_shows_curves_their_ideal_and_what_explains_the_distance() -> None:
-    page = benchmark_page(scaling())
-    throughput_chart, efficiency = below(page, "Scaling", Chart)
-    assert set(efficiency.series) == {"weak", "strong", "independent jobs"}
-    assert efficiency.series["weak"][0] == 1.0
-    assert efficiency.series["strong"][1] == pytest.approx(0.8, rel=0.03)
-    ideal = throughput_chart.spec["layer"][0]["data"]["values"]
-    assert ideal[1]["value"] == 2 * ideal[0]["value"]
-    (table,) = below(page, "Scaling", Table)
-    weak = dict(zip(table.headers, table.rows[1], strict=True))
-    assert [row[:2] for row in table.rows] == [
-        ("reference", "1"), ("weak", "2"), ("strong", "2"), ("independent jobs", "2"),
-    ]  # fmt: skip
-    assert (weak["Scaling"], weak["Ranks"], weak["Sent by a rank"]) == ("weak", "2", "14.4 MB")
-    assert weak["Communication of the step"].endswith("%")
-    assert float(weak["Of independent jobs"].partition(" ")[0]) == pytest.approx(94.7, rel=0.02)
-    assert float(weak["Efficiency"].partition(" ")[0]) == pytest.approx(90, rel=0.02)
 
 
 def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
@@ -279,8 +205,6 @@ def test_what_did_not_run_is_told_with_its_reason() -> None:
         ("strategies", "pipeline", "refused", "needs 80 GB, has 40 GB"),
         ("strategies", "tensor", "failed", "rank 3: CUDA error"),
     }
-    (missing,) = below(page, "Not measured here", Table)
-    assert missing.rows[0][:2] == ("GPU utilisation", "no GPU: NVML has nothing to tell")
 
 
 def test_a_benchmark_of_which_nothing_ran_still_tells_why() -> None:
@@ -334,12 +258,7 @@ def test_groups_of_a_suite_are_told_apart_in_words(groups: dict[str, str], expec
     assert headings(benchmark_page(cases))[1:3] == expected
 
 
-def test_the_baseline_is_told_who_it_is_and_charts_tell_over_what_they_are() -> None:
-    page = benchmark_page(throughput())
-    about, *_ = below(page, "Throughput", Text)
-    assert "baseline: transformers in fp32 with DDP, eager, a model of the same shape." in about.text
-    _, speedups = below(page, "Throughput", Chart)
-    assert "times as fast as ours" in json.dumps(speedups.spec)
+def test_the_headline_tells_what_the_baseline_is() -> None:
     level = [a_case("ours", seed=1, baseline=None), a_case("baseline", seed=2, baseline="ours")]
     words = "no difference detected between ours and transformers in fp32 with DDP (the baseline); "
     assert _value(benchmark_page(level), "Speedup").subtitle.startswith(words)
@@ -348,11 +267,7 @@ def test_the_baseline_is_told_who_it_is_and_charts_tell_over_what_they_are() -> 
     assert " as fast as transformers in fp32 (the baseline); " in _value(benchmark_page(alone), "Speedup").subtitle
 
 
-def test_provenance_tells_commit_versions_environment_and_hardware() -> None:
-    page = benchmark_page(throughput())
-    hardware, origin = below(page, "Provenance", Table)
-    assert hardware.rows[0][2:7] == ("AMD EPYC 7R13", "1", "2", "1", "2")
-    assert {("Commit", "0123456789abcdef"), ("torch", "2.13.0+cpu"), ("OMP_NUM_THREADS", "1")} <= set(origin.rows)
+def test_provenance_tells_that_memory_or_a_matmul_is_not_known() -> None:
     unknown = benchmark_page([a_case(hardware=replaced(HARDWARE, memory_bytes=0, matmul_tflops=None))])
     assert below(unknown, "Provenance", Table)[0].rows[0][-2:] == ("not known", "not measured")
 
@@ -368,13 +283,6 @@ def test_origins_of_one_commit_that_contradict_each_other_in_nothing_are_told_to
     assert {("torch", "2.13.0+cpu"), ("transformers", "5.23.0"), ("OMP_NUM_THREADS", "1")} <= together
     assert not [row for row in unset if row[0] == "OMP_NUM_THREADS"]
     assert ("torch", "2.14.0") in apart
-
-
-def test_the_rate_of_a_matmul_is_told_for_each_type_of_number() -> None:
-    slow = replaced(HARDWARE, matmul_tflops=0.05)
-    cases = [a_case(), a_case("fp32", hardware=slow, config={"train": {"param_dtype": "fp32"}})]
-    (hardware, *_) = below(benchmark_page(cases), "Provenance", Table)
-    assert hardware.rows[0][-1] == "0.0500 (fp32), 0.100 (bf16)"
 
 
 def test_the_same_cases_give_the_same_page_whatever_their_order() -> None:

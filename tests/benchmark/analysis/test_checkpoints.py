@@ -3,11 +3,9 @@
 import pytest
 
 from convoy.benchmark.analysis.checkpoints import checkpoints, predict
-from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results import values
 from convoy.benchmark.results.values import sample
-from convoy.display.markdown import to_markdown
 from tests.benchmark.cases import HARDWARE, replaced, saves
 
 RATE = sample((0.9e9, 1e9, 1.1e9))
@@ -68,11 +66,3 @@ def test_few_samples_have_their_least_and_most_and_more_an_interval() -> None:
     assert sample_text(sample((0.2,))) == "200 ms, n = 1"
     assert sample_text(sample((0.2, 0.4))) == "300 ms (from 200 to 400, n = 2)"
     assert sample_text(sample((1.0,) * 6)).startswith("1.0 s (1.0 to 1.0, n = 6")
-
-
-def test_the_page_says_what_is_measured_and_what_is_predicted() -> None:
-    page = to_markdown(benchmark_page(saves()))
-    assert "## Saves and restores" in page
-    assert "| 120 GB | save | 1 m 00 s | the measured rate of a writer, 2.00 GB/s |" in page
-    assert "Predicted, not measured" in page
-    assert "first\\_save" not in page  # nothing is told twice, as a further figure

@@ -111,17 +111,11 @@ def test_what_was_measured_elsewhere_is_an_example_and_no_forecast(
 
 
 def test_a_bad_day_stands_beside_the_band() -> None:
-    cases = with_campaign(survival(), bad_day_hours=3.0)
-    found, course = campaign_of(cases)
+    found, course = campaign_of(with_campaign(survival(), bad_day_hours=3.0))
     bad = found.bad_day
     assert (bad.mtbf_seconds, bad.interruptions) == (pytest.approx(3 * 3600, rel=0.01), pytest.approx(240, rel=0.01))
     assert bad.interval_seconds == course.interval_seconds, "nobody knows of it before"
     assert bad.overhead > 10 * course.overhead
-    page = to_markdown(benchmark_page(cases))
-    assert "|  | Expected | Bad day |" in page
-    assert "| The same on a bad day | 3 h 00 m | assumed: recovery.campaign.bad\\_day\\_hours |" in page
-    assert "## Campaign on spot machines (expected): 4 × p4d.24xlarge, us-east-1, 30 days" in page
-    assert "Computed by the planner's model of interruptions" in page
 
 
 def test_it_is_what_the_plan_of_the_same_machines_expects() -> None:
@@ -145,8 +139,6 @@ def test_savings_reach_from_the_dearest_zone_to_the_cheapest() -> None:
         tuple(1 - usd / 21.9576 * (1 + course.overhead) for usd in (13.99, 6.53))
     )
     assert "spot 9.90 USD an hour, 6.53 to 13.99 by zone, 2026-07-09" in found.prices[0]
-    (row,) = [line for line in to_markdown(benchmark_page(survival())).splitlines() if "Cheaper than" in line]
-    assert "% to 70.3 %, over zones)" in row
 
 
 OWN = {
