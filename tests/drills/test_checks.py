@@ -12,18 +12,18 @@ import pytest
 from convoy.checkpoint.format import shards_prefix
 from convoy.drills import checks
 from convoy.drills.checks import (
-    all_logged,
-    files_left,
-    left_behind,
-    lost_steps,
-    memory_left,
+    incomplete_log_problems,
+    late_save_problems,
+    late_stop_problems,
+    leftover_file_problems,
+    leftover_memory_problems,
+    leftover_process_problems,
+    next_tier_save_problems,
     notice_problems,
-    processes_left,
-    read_otherwise,
-    saved_elsewhere,
-    saved_late,
-    stood_still,
-    stopped_late,
+    prune_problems,
+    recompute_problems,
+    stall_problems,
+    wrong_restore_problems,
 )
 from convoy.drills.observe import Observation
 from convoy.job.events.registry import (
@@ -90,66 +90,66 @@ ALERT = at(BEGAN + 2, CheckpointAlert(step=4, failures=3, newest=None, error="fu
     ("found", "expected"),
     [
         # Workers that are stopped in time.
-        (stopped_late(trial(FORMED, stopped(0, 1), stopped(2, 2)), {0, 2}), []),
+        (late_stop_problems(trial(FORMED, stopped(0, 1), stopped(2, 2)), {0, 2}), []),
         (
-            stopped_late(trial(FORMED, stopped(0, 1)), {0, 2}),
+            late_stop_problems(trial(FORMED, stopped(0, 1)), {0, 2}),
             ["node 2 never reported that its workers had stopped"],
         ),
         (
-            stopped_late(trial(FORMED, stopped(0, 9.5)), {0}),
+            late_stop_problems(trial(FORMED, stopped(0, 9.5)), {0}),
             ["the workers of node 0 were stopped after 9.50 s, more than 3 times 3 s"],
         ),
         (
-            stopped_late(trial(FORMED, formed(2, 1), stopped(0, 2, generation=2)), {0}),
+            late_stop_problems(trial(FORMED, formed(2, 1), stopped(0, 2, generation=2)), {0}),
             ["node 0 never reported that its workers had stopped"],
         ),
         # Commits that are read.
-        (read_otherwise(trial(restored(4, 1), history=RESUMED)), []),
+        (wrong_restore_problems(trial(restored(4, 1), history=RESUMED)), []),
         (
-            read_otherwise(trial(restored(6, 1), history=RESUMED)),
+            wrong_restore_problems(trial(restored(6, 1), history=RESUMED)),
             ["generation 2 read step 6 of 1, not generation=1 step=4"],
         ),
         (
-            read_otherwise(trial(restored(4, 1), restored(4, 2), history=RESUMED)),
+            wrong_restore_problems(trial(restored(4, 1), restored(4, 2), history=RESUMED)),
             ["generation 2 read step 4 of 2, not generation=1 step=4", "two commits of step 4 were read"],
         ),
         # Saves for a notice.
-        (saved_late(trial(agreed(6), saved(6, 3)), ends=True), []),
-        (saved_late(trial(agreed(6), saved(4, 1)), ends=True), ["nothing was saved after the notice"]),
+        (late_save_problems(trial(agreed(6), saved(6, 3)), ends=True), []),
+        (late_save_problems(trial(agreed(6), saved(4, 1)), ends=True), ["nothing was saved after the notice"]),
         (
-            saved_late(trial(agreed(6), saved(6, 31)), ends=True),
+            late_save_problems(trial(agreed(6), saved(6, 31)), ends=True),
             ["the save was committed 31.00 s after the notice, more than 3 times 10 s"],
         ),
         (
-            saved_late(trial(agreed(6, "preempted_unsaved"), saved(6, 3)), ends=True),
+            late_save_problems(trial(agreed(6, "preempted_unsaved"), saved(6, 3)), ends=True),
             ["the gang did not agree to save and end"],
         ),
-        (saved_late(trial(agreed(6), saved(6, 3)), ends=False), ["the gang agreed to end at steps [6]"]),
-        (saved_late(trial(saved(6, 3)), ends=False), []),
+        (late_save_problems(trial(agreed(6), saved(6, 3)), ends=False), ["the gang agreed to end at steps [6]"]),
+        (late_save_problems(trial(saved(6, 3)), ends=False), []),
         # Steps that are done again.
-        (lost_steps(trial(*SIX_STEPS, failed(BEGAN + 1, 1, step=6), *DONE_AGAIN)), ["2 steps were done again"]),
-        (lost_steps(trial(*SIX_STEPS)), []),
+        (recompute_problems(trial(*SIX_STEPS, failed(BEGAN + 1, 1, step=6), *DONE_AGAIN)), ["2 steps were done again"]),
+        (recompute_problems(trial(*SIX_STEPS)), []),
         # Storage that fails; a save that was under way then may still come.
-        (saved_elsewhere(trial(saved(2, 1.5), saved(4, 5, "/next/job"), saved(6, 9)), "/next", BEGAN + 1), []),
+        (next_tier_save_problems(trial(saved(2, 1.5), saved(4, 5, "/next/job"), saved(6, 9)), "/next", BEGAN + 1), []),
         (
-            saved_elsewhere(trial(saved(4, 5)), "/next", BEGAN + 1),
+            next_tier_save_problems(trial(saved(4, 5)), "/next", BEGAN + 1),
             ["the next save, of step 4, is on /root/job, not below /next"],
         ),
         (
-            saved_elsewhere(trial(ALERT), "/next", BEGAN + 1),
+            next_tier_save_problems(trial(ALERT), "/next", BEGAN + 1),
             ["3 saves in a row were abandoned", "nothing was saved after the root had failed"],
         ),
-        (stood_still(trial(*(step(n, n - 3) for n in range(1, 9))), 4.0), []),
+        (stall_problems(trial(*(step(n, n - 3) for n in range(1, 9))), 4.0), []),
         (
-            stood_still(trial(step(1, -1), step(2, 1), step(3, 7)), 4.0),
+            stall_problems(trial(step(1, -1), step(2, 1), step(3, 7)), 4.0),
             ["training stood still for 6.00 s after step 2"],
         ),
         # After the fault is over nothing is reported of it.
-        (stood_still(trial(step(1, -1), step(2, 2), step(3, 3), step(4, 9)), 2.5), []),
-        (stood_still(trial(step(1, -1)), 4.0), ["no step was done after the injection"]),
-        (all_logged(trial(*ALL_STEPS)), []),
-        (all_logged(trial(*ALL_STEPS[:3], *ALL_STEPS[5:])), ["the log lacks steps [3, 4]"]),
-        (all_logged(trial(*ALL_STEPS, at(BEGAN, EventsDropped(events=7)))), ["7 events were lost"]),
+        (stall_problems(trial(step(1, -1), step(2, 2), step(3, 3), step(4, 9)), 2.5), []),
+        (stall_problems(trial(step(1, -1)), 4.0), ["no step was done after the injection"]),
+        (incomplete_log_problems(trial(*ALL_STEPS)), []),
+        (incomplete_log_problems(trial(*ALL_STEPS[:3], *ALL_STEPS[5:])), ["the log lacks steps [3, 4]"]),
+        (incomplete_log_problems(trial(*ALL_STEPS, at(BEGAN, EventsDropped(events=7)))), ["7 events were lost"]),
     ],
 )
 def test_a_check_reports_what_is_wrong(found: list[str], expected: list[str]) -> None:
@@ -168,11 +168,11 @@ def test_a_notice_is_to_be_seen_once_by_its_node_and_to_lead_to_its_action(notic
 def test_without_an_injection_every_check_still_reports(events: Sequence[Event]) -> None:
     uninjected = trial(*events, injected=())
     for lines in (
-        stopped_late(uninjected, {0}),
+        late_stop_problems(uninjected, {0}),
         notice_problems(uninjected, 1, "spot", "save"),
-        saved_late(uninjected, ends=True),
-        saved_elsewhere(uninjected, "/next", math.inf),
-        stood_still(uninjected, 4.0),
+        late_save_problems(uninjected, ends=True),
+        next_tier_save_problems(uninjected, "/next", math.inf),
+        stall_problems(uninjected, 4.0),
     ):
         assert len(lines) == 1
 
@@ -187,7 +187,7 @@ def test_only_files_of_a_generation_that_was_never_formed_stay(
     for made in (generation(1, None), generation(2, None)):
         store.create(made.name, made.model_dump_json().encode())
     store.write(shards_prefix(generation_of_save, 20, "attempt") + "00001.000.bin", b"bytes")
-    assert left_behind(store) == lines
+    assert prune_problems(store) == lines
     assert bool(store.sizes("shards/")) == bool(lines)
 
 
@@ -195,7 +195,7 @@ def test_a_process_that_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(checks, "GRACE_SECONDS", 0.3)
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
-        assert processes_left(lambda: {sleeper.pid}) == [f"process {sleeper.pid} is left: sleep 600"]
+        assert leftover_process_problems(lambda: {sleeper.pid}) == [f"process {sleeper.pid} is left: sleep 600"]
     finally:
         sleeper.kill()
         sleeper.wait()
@@ -203,17 +203,17 @@ def test_a_process_that_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_processes_that_are_just_ending_get_a_moment() -> None:
     until = time.monotonic() + 0.3
-    assert processes_left(lambda: {1} if time.monotonic() < until else set()) == []
+    assert leftover_process_problems(lambda: {1} if time.monotonic() < until else set()) == []
 
 
 def test_only_the_gang_s_own_shared_memory_counts(tmp_path: Path) -> None:
     for name in ("convoy-17-99-abc", "convoy-18-99-abc", "another-17-99-abc"):
         (tmp_path / name).mkdir()
-    assert memory_left({17, 19}, tmp_path) == [f"{tmp_path}/convoy-17-99-abc is left"]
+    assert leftover_memory_problems({17, 19}, tmp_path) == [f"{tmp_path}/convoy-17-99-abc is left"]
 
 
 def test_temporary_files_are_named(tmp_path: Path) -> None:
-    assert files_left(tmp_path) == []
-    assert files_left(tmp_path / "nowhere") == []
+    assert leftover_file_problems(tmp_path) == []
+    assert leftover_file_problems(tmp_path / "nowhere") == []
     (tmp_path / "convoy-x").mkdir()
-    assert files_left(tmp_path) == ["temporary file convoy-x is left"]
+    assert leftover_file_problems(tmp_path) == ["temporary file convoy-x is left"]

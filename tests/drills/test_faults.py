@@ -14,7 +14,7 @@ from convoy.config.loader import read_overrides, resolve
 from convoy.drills.fault import DrillPlan, Fault, GangProgress, GangSize
 from convoy.drills.faults.node import Node0Kill, NodeKill, Partition
 from convoy.drills.faults.notice import RebalanceNotice, SpotNotice
-from convoy.drills.faults.save import KillDuringRestore, board_of, is_writing
+from convoy.drills.faults.save import KillDuringRestore, is_writing, open_agent_board
 from convoy.drills.faults.storage import StorageFull
 from convoy.drills.faults.worker import RandomFaults
 from convoy.drills.gang import DrillError
@@ -44,7 +44,7 @@ def test_victims_differ_from_trial_to_trial_and_are_the_same_within_one(kind: ty
 
 @pytest.mark.parametrize("kind", [NodeKill, Node0Kill, Partition])
 def test_a_gang_of_one_node_cannot_lose_one(kind: type[Fault], tmp_path: Path) -> None:
-    assert kind(GangSize(1, 2), Random(0), tmp_path).missing() == "a second node"
+    assert kind(GangSize(1, 2), Random(0), tmp_path).missing_requirement() == "a second node"
 
 
 # Notices.
@@ -64,14 +64,14 @@ def test_only_the_victim_s_machine_has_notice_and_the_one_after_it_has_none(tmp_
         fault.inject(None)  # type: ignore[arg-type]
         told = [node for node in range(3) if asks(fault, node).get(path) is not None]
         assert told == [fault.victim]
-        fault.mend(None)  # type: ignore[arg-type]
+        fault.repair(None)  # type: ignore[arg-type]
         assert asks(fault, fault.victim).get(path) is None
 
 
 def test_a_rebalance_comes_without_any_commit_before_it(tmp_path: Path) -> None:
     fault = a_fault(RebalanceNotice, tmp_path)
-    assert not fault.when(progress(5))
-    assert fault.when(progress(23))
+    assert not fault.should_inject(progress(5))
+    assert fault.should_inject(progress(23))
 
 
 # Saves and restores.
@@ -92,27 +92,27 @@ def test_a_part_is_being_written_from_its_first_byte_to_its_record(tmp_path: Pat
 def test_an_agent_s_board_is_read_from_outside() -> None:
     with contextlib.closing(Board.create(2)) as board:
         Marker(board.path, 1).enter("restore")
-        with contextlib.closing(board_of(os.getpid(), 2)) as seen:
+        with contextlib.closing(open_agent_board(os.getpid(), 2)) as seen:
             assert [seen.read(rank).phase for rank in range(2)] == ["start", "restore"]
 
 
 def test_an_agent_without_workers_has_no_board() -> None:
     with pytest.raises(DrillError, match="has no progress board"):
-        board_of(os.getpid(), 1)
+        open_agent_board(os.getpid(), 1)
 
 
 def test_the_second_kill_waits_for_the_generation_after_the_first(tmp_path: Path) -> None:
     fault = a_fault(KillDuringRestore, tmp_path)
-    assert not fault.when(progress(23))
-    assert fault.when(progress(23, committed=20))
+    assert not fault.should_inject(progress(23))
+    assert fault.should_inject(progress(23, committed=20))
     now = (time.time(),)
-    assert not fault.when(progress(23, committed=20, injected=now))
-    assert fault.when(progress(0, committed=20, generation=2, injected=now))
+    assert not fault.should_inject(progress(23, committed=20, injected=now))
+    assert fault.should_inject(progress(0, committed=20, generation=2, injected=now))
     fault._killed_in = ("first_step",)  # too late
-    assert not fault.when(progress(0, committed=20, generation=2, injected=now * 2))
-    assert fault.when(progress(0, committed=20, generation=3, injected=now * 2))
+    assert not fault.should_inject(progress(0, committed=20, generation=2, injected=now * 2))
+    assert fault.should_inject(progress(0, committed=20, generation=3, injected=now * 2))
     fault._killed_in = ("first_step", "restore")
-    assert not fault.when(progress(30, committed=30, generation=4, injected=now * 3))
+    assert not fault.should_inject(progress(30, committed=30, generation=4, injected=now * 3))
     assert fault.expected().generations == 4
 
 
@@ -123,7 +123,7 @@ def test_the_job_lives_on_what_fails_and_the_next_tier_does_not(tmp_path: Path) 
     fault = a_fault(StorageFull, tmp_path)
     assert isinstance(fault, StorageFull)
     config = resolve({}, read_overrides(" ".join(fault.overrides())))
-    assert fault.root().startswith(str(fault.place))
+    assert fault.job_root().startswith(str(fault.place))
     (tier,) = config.checkpoint.tiers
     assert tier == str(tmp_path / "next")
     assert not tier.startswith(str(fault.place))
@@ -131,11 +131,11 @@ def test_the_job_lives_on_what_fails_and_the_next_tier_does_not(tmp_path: Path) 
 
 def test_the_root_fails_soon_after_a_save_or_just_before_the_next_one(tmp_path: Path) -> None:
     faults = [a_fault(StorageFull, tmp_path, random=Random(seed)) for seed in range(20)]
-    assert not any(fault.when(progress(11, committed=10)) for fault in faults)
-    soon = [fault.when(progress(12, committed=10)) for fault in faults]
+    assert not any(fault.should_inject(progress(11, committed=10)) for fault in faults)
+    soon = [fault.should_inject(progress(12, committed=10)) for fault in faults]
     assert {True, False} == set(soon)
-    assert all(fault.when(progress(19, committed=10)) for fault in faults)
-    assert not any(fault.when(progress(19)) for fault in faults)
+    assert all(fault.should_inject(progress(19, committed=10)) for fault in faults)
+    assert not any(fault.should_inject(progress(19)) for fault in faults)
 
 
 def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts(tmp_path: Path) -> None:
@@ -144,15 +144,17 @@ def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts(tmp_path: Path) -> N
 
 def test_faults_at_random_times_wait_until_all_nodes_of_an_attempt_are_there(tmp_path: Path) -> None:
     fault = a_fault(RandomFaults, tmp_path)
-    fault.when(progress(1))
+    fault.should_inject(progress(1))
     fault._next = 0.0  # it is due
 
     def there(node: int, generation: int, attempt: int = 0) -> GenerationStarted:
         return GenerationStarted(node=node, generation=generation, attempt=attempt)
 
     first = [there(0, 1), there(1, 1), there(2, 1)]
-    assert not fault.when(GangProgress(first[:2], 0, 1, None))
-    assert fault.when(GangProgress(first, 0, 1, None))
-    assert fault.when(GangProgress([*first, there(0, 2)], 0, 2, None)), "the nodes are there between two generations"
-    assert not fault.when(GangProgress([*first, there(0, 3, 1), there(2, 3)], 1, 3, None))
-    assert fault.when(GangProgress([*first, there(0, 3, 1), there(2, 3), there(1, 3)], 1, 3, None))
+    assert not fault.should_inject(GangProgress(first[:2], 0, 1, None))
+    assert fault.should_inject(GangProgress(first, 0, 1, None))
+    assert fault.should_inject(GangProgress([*first, there(0, 2)], 0, 2, None)), (
+        "they are there between two generations"
+    )
+    assert not fault.should_inject(GangProgress([*first, there(0, 3, 1), there(2, 3)], 1, 3, None))
+    assert fault.should_inject(GangProgress([*first, there(0, 3, 1), there(2, 3), there(1, 3)], 1, 3, None))

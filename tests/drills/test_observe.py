@@ -44,7 +44,7 @@ def test_its_figures_count_from_the_injection() -> None:
     assert trial.recovered_s == pytest.approx(2.0)
     assert trial.beyond_s == pytest.approx(2.5)  # step 26, five after the first one
     assert trial.steps_recomputed == 5
-    assert trial.samples() == (0, 0)
+    assert trial.samples_lost_and_repeated() == (0, 0)
 
 
 def test_a_failure_before_the_injection_is_a_false_alarm_and_no_detection() -> None:
@@ -115,13 +115,13 @@ def test_a_node_without_an_outcome_at_the_last_attempt_is_wrong(killed: bool) ->
 )
 def test_the_commit_says_which_samples_are_lost_or_repeated(commit: Any, lost_and_repeated: tuple[int, int]) -> None:
     trial = killed_worker(commit=commit)
-    assert trial.samples() == lost_and_repeated
+    assert trial.samples_lost_and_repeated() == lost_and_repeated
     assert len(problems(trial)) == 1
 
 
 def test_a_step_twice_on_the_branch_is_repeated() -> None:
     again = at(106.0, StepDone(step=20, loss=1, grad_norm=1, lr=1, tokens=TOKENS, seconds=0.1), generation=2)
-    assert with_event(killed_worker(), again).samples() == (0, BATCH)
+    assert with_event(killed_worker(), again).samples_lost_and_repeated() == (0, BATCH)
 
 
 def test_a_trial_that_takes_three_times_the_target_is_wrong() -> None:
@@ -137,11 +137,11 @@ def test_a_fault_that_is_never_detected_is_wrong() -> None:
 
 def test_the_limit_of_a_hang_follows_the_steps_before_it() -> None:
     trial = killed_worker(fault=a_fault(WorkerHang))
-    assert trial.fault.limit_detected(trial) == 3.0
+    assert trial.fault.detection_target_seconds(trial) == 3.0
     slow = [e.model_copy(update={"seconds": 2.0}) if isinstance(e, StepDone) else e for e in trial.events]
     trial = killed_worker(fault=a_fault(WorkerHang), events=slow)
-    assert trial.fault.limit_detected(trial) == pytest.approx(10.0)
-    assert trial.fault.limit_recovered(trial) == pytest.approx(14.0)
+    assert trial.fault.detection_target_seconds(trial) == pytest.approx(10.0)
+    assert trial.fault.recovery_target_seconds(trial) == pytest.approx(14.0)
 
 
 def quiet(**changed: Any) -> Observation:

@@ -15,7 +15,7 @@ from convoy.drills import faults
 from convoy.drills.fault import DrillPlan, Expectation, Fault
 from convoy.drills.faults import DRILLS, drill_named
 from convoy.drills.gang import DrillGang
-from convoy.drills.result import result_of, row
+from convoy.drills.result import result_of, table_row
 from convoy.drills.runner import DrillRunner
 
 
@@ -27,7 +27,7 @@ class CoffeeSpill(Fault):
     lasting = True
     target_detected = 0.5
 
-    def missing(self) -> str | None:
+    def missing_requirement(self) -> str | None:
         return "a cup of coffee"
 
     def inject(self, gang: DrillGang) -> float:
@@ -72,4 +72,4 @@ def test_its_target_is_in_its_row(tmp_path: Path) -> None:
     (trial,) = runner.drill(drill_named("drill", "coffee-spill")).trials
     assert trial.not_run == "a cup of coffee"
     run = trial.model_copy(update={"not_run": None, "ok": True, "detected_s": 0.4})
-    assert row(result_of("coffee-spill", [run]), CoffeeSpill)[3] == "0.5"
+    assert table_row(result_of("coffee-spill", [run]), CoffeeSpill)[3] == "0.5"

@@ -3,7 +3,7 @@
 import json
 
 from convoy.drills.faults.worker import WorkerHang, WorkerKill
-from convoy.drills.result import TrialResult, notes, percentiles, result_of, row
+from convoy.drills.result import TrialResult, failure_notes, percentiles, result_of, table_row
 
 
 def a_trial(detected: float, *, ok: bool = True, recovered: float = 2.0) -> TrialResult:
@@ -57,27 +57,27 @@ def test_a_trial_that_was_not_run_is_neither_ok_nor_failed() -> None:
     result = result_of("partition", [TrialResult(ok=False, not_run="network namespaces")])
     assert not result.failed
     assert (result.summary.n, result.summary.ok) == (0, 0)
-    assert row(result, WorkerKill)[1] == "not run"
-    assert notes([result]) == ["partition: this machine lacks network namespaces"]
+    assert table_row(result, WorkerKill)[1] == "not run"
+    assert failure_notes([result]) == ["partition: this machine lacks network namespaces"]
 
 
 def test_one_trial_that_is_not_ok_fails_the_drill_and_is_told() -> None:
     result = result_of("worker-kill", [a_trial(0.2), a_trial(0.2, ok=False)])
     assert result.failed
-    assert notes([result]) == ["worker-kill, trial 2: 8 samples lost"]
-    cells = row(result, WorkerKill)
+    assert failure_notes([result]) == ["worker-kill, trial 2: 8 samples lost"]
+    cells = table_row(result, WorkerKill)
     assert cells[1] == "1 of 2"
     assert cells[-2:] == ("8 samples", "differs in 1 of 2")
 
 
 def test_the_table_tells_what_misses_its_target() -> None:
-    assert row(result_of("worker-kill", [a_trial(0.2)]), WorkerKill)[3] == "0.3"
-    assert row(result_of("worker-kill", [a_trial(0.4)]), WorkerKill)[3] == "0.3 NOT MET"
+    assert table_row(result_of("worker-kill", [a_trial(0.2)]), WorkerKill)[3] == "0.3"
+    assert table_row(result_of("worker-kill", [a_trial(0.4)]), WorkerKill)[3] == "0.3 NOT MET"
     late = [a_trial(0.2), a_trial(0.2), a_trial(1.0)]
-    assert row(result_of("worker-kill", late), WorkerKill)[3] == "0.3 NOT MET"
+    assert table_row(result_of("worker-kill", late), WorkerKill)[3] == "0.3 NOT MET"
     # Where the target depends on the trial, the median of those counts.
     slow = [a_trial(9.0).model_copy(update={"target_detected_s": target}) for target in (8.0, 10.0, 12.0)]
-    assert row(result_of("worker-hang", slow), WorkerHang)[3] == "10"
-    assert row(result_of("worker-hang", slow[:1]), WorkerHang)[3] == "8 NOT MET"
+    assert table_row(result_of("worker-hang", slow), WorkerHang)[3] == "10"
+    assert table_row(result_of("worker-hang", slow[:1]), WorkerHang)[3] == "8 NOT MET"
     one_late = [*slow, a_trial(31.0).model_copy(update={"target_detected_s": 10.0})]
-    assert row(result_of("worker-hang", one_late), WorkerHang)[3] == "10 NOT MET"
+    assert table_row(result_of("worker-hang", one_late), WorkerHang)[3] == "10 NOT MET"

@@ -67,7 +67,7 @@ def test_words_of_the_user_come_below_those_of_the_drill(tmp_path: Path) -> None
 class Lacking(WorkerKill):
     name = "lacking"
 
-    def missing(self) -> str:
+    def missing_requirement(self) -> str:
         return "a mountain"
 
 

@@ -75,7 +75,7 @@ def preempt(imds: ImdsStandIn, store: Store, generation: int) -> None:
     await_events(store, generation, StepDone, count=5)
     imds.interrupt()
     await_events(store, generation, GenerationEnded, count=2)
-    imds.calm()
+    imds.withdraw_notices()
 
 
 def await_events(store: Store, generation: int, kind: type[Event], count: int = 1) -> None:

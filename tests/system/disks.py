@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy.drills.testbed.mounts import Disk, run, take_all
+from convoy.drills.testbed.mounts import Disk, fill_disk, run
 from tests.gang.tasks import wait_for
 
 
@@ -13,7 +13,7 @@ def filled(folder: Path) -> Iterator[None]:
     """A file takes all the room that is left, and none of what is given back."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as filler:
-        take_all(filler)
+        fill_disk(filler)
     try:
         yield
     finally:

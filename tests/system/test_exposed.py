@@ -60,7 +60,7 @@ def test_a_step_on_a_limited_link_takes_what_is_planned(network: Network, tmp_pa
     config = pair.job_config(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    meeting = Meeting(network.addresses[0], port, "eth0", tuple(network.prefix(host)[3] for host in range(2)))
+    meeting = Meeting(network.addresses[0], port, "eth0", tuple(network.command_prefix(host)[3] for host in range(2)))
     settings = {name(megabits): partial(limit, megabits) for megabits in MEGABITS}
     seen: Seen = on_ranks(2, pair.run, meeting, config, pair.prepared(config), settings, ROUNDS)[0]
     wrong = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.testbed.mounts import MIB, Disk, hoarded, small_memory
+from convoy.drills.testbed.mounts import MIB, Disk, always_full_disk, mounted_tmpfs
 from convoy.drills.testbed.namespaces import Network
 from tests.gang.tasks import wait_for
 
@@ -27,10 +27,10 @@ def full(folder: Path) -> bool:
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 def test_a_hoarder_takes_what_others_give_back(tmp_path: Path, kind: str) -> None:
-    with small_memory(tmp_path / "memory", megabytes=64) as memory, Disk(tmp_path) as disk:
+    with mounted_tmpfs(tmp_path / "memory", megabytes=64) as memory, Disk(tmp_path) as disk:
         folder = memory if kind == "tmpfs" else disk.path
         (folder / "given back").write_bytes(bytes(8 * MIB))
-        with hoarded(folder):
+        with always_full_disk(folder):
             assert full(folder)
             (folder / "given back").unlink()
             wait_for("the end of the room", lambda: full(folder))
@@ -39,9 +39,9 @@ def test_a_hoarder_takes_what_others_give_back(tmp_path: Path, kind: str) -> Non
 
 
 def test_filling_takes_moments(tmp_path: Path) -> None:
-    with small_memory(tmp_path / "memory", megabytes=256) as memory:
+    with mounted_tmpfs(tmp_path / "memory", megabytes=256) as memory:
         began = time.monotonic()
-        with hoarded(memory):
+        with always_full_disk(memory):
             assert time.monotonic() - began < 20.0
 
 
@@ -51,4 +51,4 @@ def test_a_network_that_cannot_be_made_leaves_nothing() -> None:
     with pytest.raises(RuntimeError, match="no address"):
         network.__enter__()
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20, check=True).stdout
-    assert network.prefix(0)[-1] not in listed.split()
+    assert network.command_prefix(0)[-1] not in listed.split()

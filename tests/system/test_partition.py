@@ -34,7 +34,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def gang(network: Network) -> Iterator[list[Agent]]:
-    prefixes = [network.prefix(host) for host in range(HOSTS)]
+    prefixes = [network.command_prefix(host) for host in range(HOSTS)]
     with agents(HOSTS, network.addresses[0], prefixes) as gang:
         yield gang
 
@@ -70,7 +70,7 @@ def test_when_only_one_direction_is_lost_both_ends_know_and_the_third_too(networ
 
 
 def test_a_cable_that_is_out_for_most_of_a_second_alarms_nobody(network: Network) -> None:
-    prefixes = [network.prefix(host) for host in range(HOSTS)]
+    prefixes = [network.command_prefix(host) for host in range(HOSTS)]
     for _ in range(TRIES):
         with agents(HOSTS, network.addresses[0], prefixes) as gang:
             longest = max(out(network, number % HOSTS) for number in range(times(5)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.testbed.mounts import MIB, Disk, small_memory
+from convoy.drills.testbed.mounts import MIB, Disk, mounted_tmpfs
 from convoy.gang.workers.processes import state_of
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.gang.tasks import wait_for
@@ -51,7 +51,7 @@ def still_holds_the_commit(store: Store) -> bool:
 def test_a_full_disk_refuses_what_it_cannot_hold_and_keeps_nothing_of_it(
     tmp_path: Path, disk: Disk, kind: str, write: str
 ) -> None:
-    with small_memory(tmp_path / "memory", megabytes=16) as memory:
+    with mounted_tmpfs(tmp_path / "memory", megabytes=16) as memory:
         folder = memory if kind == "tmpfs" else disk.path
         store = store_with_a_commit(folder)
         with filled(folder), pytest.raises(StoreUnavailable, match="No space left on device"):

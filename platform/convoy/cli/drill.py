@@ -13,7 +13,7 @@ from convoy.cli.options import JSON
 from convoy.config.errors import ConfigError
 from convoy.drills import faults
 from convoy.drills.fault import DrillPlan, GangSize
-from convoy.drills.result import notes, table
+from convoy.drills.result import failure_notes, table
 from convoy.drills.runner import DrillRunner
 
 WIDTH = 110
@@ -84,7 +84,7 @@ def drill(
         console = Console()
         console.width = max(console.width, WIDTH)
         console.print(table(results))
-        for line in notes(results):
+        for line in failure_notes(results):
             console.print(line, highlight=False, markup=False)
     click.echo(runner.conditions(), err=True)
     sys.exit(1 if any(result.failed for result in results) else 0)

@@ -43,9 +43,9 @@ UNDER_WAY_SECONDS = 3.0
 """A save that has written all it needs when its storage fails is still committed, and reported within this."""
 
 
-def stopped_late(trial: Observation, nodes: Collection[int]) -> list[str]:
+def late_stop_problems(trial: Observation, nodes: Collection[int]) -> list[str]:
     """Whether these nodes reported in time that none of their workers is left."""
-    began = _began(trial)
+    began = _injected_at(trial)
     generation = max((e.generation for e in trial.events if e.t <= began), default=0)
     stops = [e for e in trial.events if isinstance(e, GangStopped) and e.generation == generation]
     took = {e.node: e.t - began for e in stops}
@@ -58,7 +58,7 @@ def stopped_late(trial: Observation, nodes: Collection[int]) -> list[str]:
     return wrong
 
 
-def read_otherwise(trial: Observation) -> list[str]:
+def wrong_restore_problems(trial: Observation) -> list[str]:
     """Whether any generation went on from another commit than it was formed for, or two of one step were ever read."""
     wrong, read = [], defaultdict[int, set[int]](set)
     for e in trial.events:
@@ -81,9 +81,9 @@ def notice_problems(trial: Observation, node: int, source: str, action: str) -> 
     return [] if notices == expected else [f"notices (node, source, action) are {notices}, not {expected}"]
 
 
-def saved_late(trial: Observation, *, ends: bool) -> list[str]:
+def late_save_problems(trial: Observation, *, ends: bool) -> list[str]:
     """Whether what the gang agreed to save was committed in time. ends: the attempt ends with it."""
-    began = _began(trial)
+    began = _injected_at(trial)
     stops = [e.step for e in trial.events if isinstance(e, Stopping) and e.reason == "preempted" and e.t >= began]
     if ends != bool(stops):
         return [f"the gang agreed to end at steps {stops}" if stops else "the gang did not agree to save and end"]
@@ -97,12 +97,12 @@ def saved_late(trial: Observation, *, ends: bool) -> list[str]:
     return []
 
 
-def lost_steps(trial: Observation) -> list[str]:
+def recompute_problems(trial: Observation) -> list[str]:
     """Whether anything was done again."""
     return [f"{trial.steps_recomputed} steps were done again"] if trial.steps_recomputed else []
 
 
-def saved_elsewhere(trial: Observation, tier: str, refused: float) -> list[str]:
+def next_tier_save_problems(trial: Observation, tier: str, refused: float) -> list[str]:
     """Whether the first save after the root failed is on the next tier, whose root that is, and none was given up.
     refused: wall time from which on the root took nothing."""
     saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > refused + UNDER_WAY_SECONDS]
@@ -114,9 +114,9 @@ def saved_elsewhere(trial: Observation, tier: str, refused: float) -> list[str]:
     return wrong
 
 
-def stood_still(trial: Observation, seconds: float) -> list[str]:
+def stall_problems(trial: Observation, seconds: float) -> list[str]:
     """Whether training stopped in the time after the injection."""
-    began = _began(trial)
+    began = _injected_at(trial)
     at = [(e.t, e.step) for e in trial.events if isinstance(e, StepDone)]
     steps = [(a, b) for a, b in pairwise(at) if b[0] > began and a[0] < began + seconds]
     if not steps:
@@ -128,16 +128,16 @@ def stood_still(trial: Observation, seconds: float) -> list[str]:
     ]
 
 
-def all_logged(trial: Observation) -> list[str]:
+def incomplete_log_problems(trial: Observation) -> list[str]:
     """Whether the log has every step, though it could not be written for a while."""
     lost = [f"{e.events} events were lost" for e in trial.events if isinstance(e, EventsDropped)]
-    steps = {e.step for e in trial.branch if isinstance(e, StepDone)}
+    steps = {e.step for e in trial.surviving_events if isinstance(e, StepDone)}
     last = trial.config.train.steps if trial.commit is None else trial.commit.step
     missing = sorted(set(range(1, last + 1)) - steps)
     return [*lost, *([f"the log lacks steps {missing}"] if missing else [])]
 
 
-def left_behind(store: Store) -> list[str]:
+def prune_problems(store: Store) -> list[str]:
     """Whether anything of a save that was cut short stays for ever: removes what is to go when its time is over."""
     newest = max(generation_numbers(store), default=0)
     pruned = prune(store, newest, RetentionConfig(keep_last=KEEP_ALL), grace_seconds=0.0)
@@ -148,7 +148,7 @@ def left_behind(store: Store) -> list[str]:
     return [f"{a.bytes} bytes of a save of step {a.ref.step} stay, which has no commit" for a in orphans]
 
 
-def _began(trial: Observation) -> float:
+def _injected_at(trial: Observation) -> float:
     """Wall time of the injection; infinite if there was none, which is reported elsewhere."""
     return next(iter(trial.injected), math.inf)
 
@@ -162,7 +162,7 @@ _OWNED = re.compile(r"convoy-(\d+)-\d+-.*")
 """A worker's folder there, by its process id; what a worker left that was killed is removed by a later one."""
 
 
-def processes_left(living: Callable[[], set[int]]) -> list[str]:
+def leftover_process_problems(living: Callable[[], set[int]]) -> list[str]:
     """Processes of the gang that do not end, after a moment; one line each."""
     deadline = time.monotonic() + GRACE_SECONDS
     while (left := living()) and time.monotonic() < deadline:
@@ -170,7 +170,7 @@ def processes_left(living: Callable[[], set[int]]) -> list[str]:
     return [f"process {pid} is left: {command_of(pid)[:200]}" for pid in sorted(left)]
 
 
-def memory_left(pids: set[int], folder: Path = SHARED_MEMORY) -> list[str]:
+def leftover_memory_problems(pids: set[int], folder: Path = SHARED_MEMORY) -> list[str]:
     """Shared memory of these processes, which have ended; one line each."""
     wrong = []
     for path in folder.glob("convoy-*"):
@@ -180,7 +180,7 @@ def memory_left(pids: set[int], folder: Path = SHARED_MEMORY) -> list[str]:
     return sorted(wrong)
 
 
-def files_left(folder: Path) -> list[str]:
+def leftover_file_problems(folder: Path) -> list[str]:
     """What is in a folder for temporary files after the processes that used it have ended; one line each."""
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     return [f"temporary file {name} is left" for name in names]

@@ -74,15 +74,16 @@ class GangProgress:
             (e.step for e in self.events if isinstance(e, StepDone) and e.generation == self.generation), default=0
         )
 
-    def after(self, step: int) -> bool:
+    def has_steps_and_commit(self, step: int) -> bool:
         """The newest generation has done at least `step` steps, and some checkpoint is committed."""
         return self.step >= step and self.committed is not None
 
 
 @dataclass
 class Fault(ABC):
-    """One trial of a drill: made anew for each. In the order of use: `missing`, `setup`, what the gang is made of,
-    `when` until it is true, `inject`, `expected`, `mend` before each further attempt, `check`."""
+    """One trial of a drill: made anew for each. In the order of use: `missing_requirement`, `setup`, what the gang is
+    made of, `should_inject` until it is true, `inject`, `expected`, `repair` before each further attempt,
+    `own_problems`."""
 
     name: ClassVar[str]
     """On the command line."""
@@ -91,7 +92,7 @@ class Fault(ABC):
     hooks: ClassVar[bool] = False
     """The workers are to take orders of the drill (`DrillGang.order`)."""
     repeated: ClassVar[bool] = False
-    """`when` is called again after an injection."""
+    """`should_inject` is called again after an injection."""
     endless: ClassVar[bool] = False
     """The gang trains until the fault has come and gone, and is then asked to save and end: however fast it is, it is
     at work meanwhile."""
@@ -116,7 +117,7 @@ class Fault(ABC):
         """Draw what the trial is about."""
         return
 
-    def missing(self) -> str | None:
+    def missing_requirement(self) -> str | None:
         """What this machine lacks for the drill, in a few words; None: nothing. Called before anything else."""
         return None
 
@@ -124,7 +125,7 @@ class Fault(ABC):
         """Make what the drill needs, such as a mount or a server; what undoes it is pushed on the stack."""
         return
 
-    def root(self) -> str | None:
+    def job_root(self) -> str | None:
         """Where the job is to live; None: where the harness chooses, in a folder."""
         return None
 
@@ -145,15 +146,15 @@ class Fault(ABC):
         """Where the nodes reach node 0."""
         return "127.0.0.1"
 
-    def when(self, progress: GangProgress) -> bool:
+    def should_inject(self, progress: GangProgress) -> bool:
         """Whether to inject the fault now. Asked every few hundredths of a second."""
-        return progress.after(INJECT_AFTER)
+        return progress.has_steps_and_commit(INJECT_AFTER)
 
     @abstractmethod
     def inject(self, gang: "DrillGang") -> float:
         """Do it: wall time of when it began to be so. May wait, and do more later, such as heal a network."""
 
-    def mend(self, gang: "DrillGang") -> None:
+    def repair(self, gang: "DrillGang") -> None:
         """Called when an attempt has ended on all nodes and before the next one is started."""
         return
 
@@ -161,19 +162,19 @@ class Fault(ABC):
     def expected(self) -> Expectation:
         """How the trial is to end. Called after the injection."""
 
-    def shows(self, event: Event) -> bool:
+    def is_detection(self, event: Event) -> bool:
         """Whether the event is the gang's notice of the fault: the first one after the injection gives `detected_s`."""
         return isinstance(event, FailureDetected)
 
-    def limit_detected(self, trial: "Observation") -> float | None:
+    def detection_target_seconds(self, trial: "Observation") -> float | None:
         """Seconds that the median is to keep to: `target_detected`, unless it depends on the trial."""
         return self.target_detected
 
-    def limit_recovered(self, trial: "Observation") -> float | None:
+    def recovery_target_seconds(self, trial: "Observation") -> float | None:
         """The same of `target_recovered`."""
         return self.target_recovered
 
-    def check(self, trial: "Observation") -> list[str]:
+    def own_problems(self, trial: "Observation") -> list[str]:
         """What is wrong beyond what is checked in every trial, one line each; empty: nothing."""
         return []
 

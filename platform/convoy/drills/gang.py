@@ -110,25 +110,25 @@ class DrillGang:
         events: list[Event] = self.wait_for(what, lambda: [*filter(which, self.progress().events)], seconds)
         return events[0]
 
-    def processes(self) -> set[int]:
+    def pids(self) -> set[int]:
         """All that belong to this gang and have not ended."""
         entry = f"{MARK}={self.token}".encode()
         return {pid for pid in living() if entry in environment_of(pid)}
 
-    def worker(self, rank: int) -> int:
+    def await_worker_pid(self, rank: int) -> int:
         """Process id of a rank, once it is there."""
-        return self.wait_for(f"rank {rank}", lambda: self.find_worker(rank))
+        return self.wait_for(f"rank {rank}", lambda: self.current_worker_pid(rank))
 
-    def find_worker(self, rank: int) -> int | None:
+    def current_worker_pid(self, rank: int) -> int | None:
         """The same; None: it is not there now."""
-        return newest_of_name(self.processes(), f"convoy rank {rank}")
+        return newest_of_name(self.pids(), f"convoy rank {rank}")
 
-    def tree(self, node: int) -> set[int]:
+    def node_pids(self, node: int) -> set[int]:
         """All processes of a node: its agent, and whatever descends from it."""
-        agent = self.agent(node)
+        agent = self.agent_pid(node)
         return {agent, *descendants(living(), agent)}
 
-    def agent(self, node: int) -> int:
+    def agent_pid(self, node: int) -> int:
         """Process id of a node's agent."""
         return self._agents[node].process.pid
 
@@ -143,9 +143,9 @@ class DrillGang:
 
         The process that workers are forked from finds `inside/sitecustomize.py` on its path, if the fault has `hooks`:
         a file says what the worker does, a signal says when. The training's own code has nothing of it. Raises
-        DrillError if the worker does not heed the order, and ProcessLookupError if it ends before.
+        DrillError if the worker does not carry out the order, and ProcessLookupError if it ends before.
         """
-        pid = self.worker(rank)
+        pid = self.await_worker_pid(rank)
         answer = self._orders / f"{pid}.answer"
         (self._orders / str(pid)).write_text(what)
         os.kill(pid, signal.SIGRTMIN + 7)  # named here: a laptop that only plans drills may not have it
@@ -162,9 +162,9 @@ class DrillGang:
 
     def kill_node(self, node: int) -> float:
         """All processes of a node are killed, as if its machine was gone; wall time. Its connections close."""
-        tree = self.tree(node)
+        tree = self.node_pids(node)
         now = time.time()
-        for pid in (self.agent(node), *tree):
+        for pid in (self.agent_pid(node), *tree):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return now
@@ -174,23 +174,23 @@ class DrillGang:
     def start(self) -> None:
         """Start the first attempt, or the next one: each agent in a process of its own."""
         if self._agents:
-            self._before.append(self._newest())
+            self._before.append(self._newest_results())
         self.attempt += 1
-        self._agents = [self._start(node) for node in range(self.size.nodes)]
+        self._agents = [self._start_node(node) for node in range(self.size.nodes)]
 
-    def over(self) -> bool:
+    def all_nodes_ended(self) -> bool:
         """Whether the newest attempt has ended on all nodes."""
         return all(agent.process.poll() is not None for agent in self._agents)
 
-    def ended(self) -> bool:
+    def any_node_ended(self) -> bool:
         """Whether it has on one node at least."""
         return any(agent.process.poll() is not None for agent in self._agents)
 
     def results(self) -> Sequence[Sequence[NodeResult]]:
         """How each attempt ended, by node; for a node without a result, how its agent ended."""
-        return [*self._before, self._newest()]
+        return [*self._before, self._newest_results()]
 
-    def failed_nodes(self) -> Sequence[int]:
+    def killed_nodes(self) -> Sequence[int]:
         """Nodes of any attempt whose agents ended without a word, as a machine does that is gone."""
         return sorted({node for results in self.results() for node, each in enumerate(results) if each.was_killed})
 
@@ -203,7 +203,7 @@ class DrillGang:
     def kill(self) -> None:
         """No process of the gang is left."""
         deadline = time.monotonic() + SOON_SECONDS
-        while (left := self.processes()) and time.monotonic() < deadline:
+        while (left := self.pids()) and time.monotonic() < deadline:
             for pid in left:
                 for number in (signal.SIGCONT, signal.SIGKILL):
                     with contextlib.suppress(ProcessLookupError):
@@ -221,10 +221,10 @@ class DrillGang:
             environment |= {ORDERS: str(self._orders), "PYTHONPATH": os.pathsep.join(path)}
         return {**environment, **self.fault.environment(node)}
 
-    def _newest(self) -> Sequence[NodeResult]:
+    def _newest_results(self) -> Sequence[NodeResult]:
         return [agent.result() for agent in self._agents]
 
-    def _start(self, node: int) -> LocalNode:
+    def _start_node(self, node: int) -> LocalNode:
         main_host, notice_file = self.fault.main_host(), self.folder / f"notice-{node}"
         position = local_position(node, self.size.nodes, self.size.nproc, RUN, self.attempt, main_host, notice_file)
         spec = NodeSpec(task=self._task, node=position)

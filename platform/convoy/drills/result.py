@@ -93,10 +93,10 @@ def percentiles(values: Iterable[float | None]) -> Percentiles:
     measured = sorted(value for value in values if value is not None)
     if not measured:
         return Percentiles()
-    return Percentiles(p50=_rank(measured, 0.5), p90=_rank(measured, 0.9), max=measured[-1])
+    return Percentiles(p50=_nearest_rank(measured, 0.5), p90=_nearest_rank(measured, 0.9), max=measured[-1])
 
 
-def _rank(ordered: Sequence[float], share: float) -> float:
+def _nearest_rank(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
@@ -106,11 +106,11 @@ def table(results: Sequence[DrillResult]) -> Table:
     for heading in ("drill", "ok", "detected", "target", "recovered", "target", "lost", "final state"):
         rows.add_column(heading, justify="left" if heading in ("drill", "final state") else "right", no_wrap=True)
     for result in results:
-        rows.add_row(*row(result, drill_named("drill", result.drill)))
+        rows.add_row(*table_row(result, drill_named("drill", result.drill)))
     return rows
 
 
-def row(result: DrillResult, kind: type[Fault]) -> tuple[str, ...]:
+def table_row(result: DrillResult, kind: type[Fault]) -> tuple[str, ...]:
     """One drill."""
     summary = result.summary
     if not summary.n:
@@ -119,16 +119,16 @@ def row(result: DrillResult, kind: type[Fault]) -> tuple[str, ...]:
     return (
         result.drill,
         f"{summary.ok} of {summary.n}",
-        _seconds(summary.detected_s),
-        _target([(trial.detected_s, trial.target_detected_s) for trial in run], kind.target_detected),
-        _seconds(summary.recovered_s),
-        _target([(trial.recovered_s, trial.target_recovered_s) for trial in run], kind.target_recovered),
+        _seconds_cell(summary.detected_s),
+        _target_cell([(trial.detected_s, trial.target_detected_s) for trial in run], kind.target_detected),
+        _seconds_cell(summary.recovered_s),
+        _target_cell([(trial.recovered_s, trial.target_recovered_s) for trial in run], kind.target_recovered),
         f"{sum(trial.samples_lost or 0 for trial in result.trials)} samples",
-        _state(result),
+        _final_state_cell(result),
     )
 
 
-def notes(results: Sequence[DrillResult]) -> list[str]:
+def failure_notes(results: Sequence[DrillResult]) -> list[str]:
     """Why each trial that failed did, and what this machine lacks for those that were not run."""
     lines = []
     for result in results:
@@ -140,11 +140,11 @@ def notes(results: Sequence[DrillResult]) -> list[str]:
     return lines
 
 
-def _seconds(figures: Percentiles) -> str:
+def _seconds_cell(figures: Percentiles) -> str:
     return "" if figures.p50 is None else f"{figures.p50:.2f} / {figures.max:.2f}"
 
 
-def _target(trials: Sequence[tuple[float | None, float | None]], target: float | None) -> str:
+def _target_cell(trials: Sequence[tuple[float | None, float | None]], target: float | None) -> str:
     """The median is to keep to it, and each trial to SLACK times as much.
 
     trials: the seconds of each, and its own target, of which the median counts. target: of trials without one, since
@@ -160,7 +160,7 @@ def _target(trials: Sequence[tuple[float | None, float | None]], target: float |
     return f"{wanted:.3g}" + ("" if met else " NOT MET")
 
 
-def _state(result: DrillResult) -> str:
+def _final_state_cell(result: DrillResult) -> str:
     compared = [trial.final_state_equal for trial in result.trials if trial.final_state_equal is not None]
     if not compared:
         return "not compared"

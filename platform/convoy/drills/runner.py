@@ -45,16 +45,16 @@ class DrillRunner:
 
     def drill(self, kind: type[Fault]) -> DrillResult:
         """All its trials."""
-        rows = [self._trial(kind, number) for number in range(self._plan.trials)]
+        rows = [self._run_trial(kind, number) for number in range(self._plan.trials)]
         return result_of(kind.name, rows)
 
-    def _trial(self, kind: type[Fault], number: int) -> TrialResult:
+    def _run_trial(self, kind: type[Fault], number: int) -> TrialResult:
         job = f"{kind.name}-{number}"
         so_far = course(self._done, self._trials, time.monotonic() - self._began)
         self._tell(f"{kind.name} {number + 1}/{self._plan.trials} begins (trials: {so_far})")
         seconds = self._plan.seconds if self._plan.seconds is not None else kind.default_seconds
-        fault = self._fault(kind, job, seconds if kind.lasting else None)
-        result, observed = run_trial(fault, self._plan, job, self._jobs, self._undisturbed)
+        fault = self._new_fault(kind, job, seconds if kind.lasting else None)
+        result, observed = run_trial(fault, self._plan, job, self._jobs, self._undisturbed_state)
         if observed is not None and observed.step_seconds is not None:
             self.step_seconds.append(observed.step_seconds)
         self._tell(f"{kind.name} {number + 1}/{self._plan.trials}: {in_words(result)}")
@@ -62,20 +62,20 @@ class DrillRunner:
         self._done += 1
         return result
 
-    def _fault(self, kind: type[Fault], job: str, seconds: float | None = None) -> Fault:
+    def _new_fault(self, kind: type[Fault], job: str, seconds: float | None = None) -> Fault:
         folder = self._folder / "trials" / job
         folder.mkdir(parents=True)
         random = Random(f"{self._plan.seed}/{job}")
         return kind(size=self._plan.size, random=random, folder=folder, seconds=seconds)
 
-    def _undisturbed(self, config: RunConfig, size: GangSize) -> State:
+    def _undisturbed_state(self, config: RunConfig, size: GangSize) -> State:
         """Made once for each configuration that computes otherwise."""
         sections = config.model_dump(mode="json")
         key = canonical_json([{name: sections[name] for name in COMPUTING}, size.nodes, size.nproc])
         if key not in self._states:
             job = f"undisturbed-{next(self._numbers)}"
             self._tell(f"the undisturbed run of {config.train.steps:,} steps, with which the final state is compared")
-            fault = self._fault(Undisturbed, job)
+            fault = self._new_fault(Undisturbed, job)
             here = config.model_copy(update={"root": str(self._jobs)})
             self._states[key] = run_undisturbed(fault, self._plan, here, self._jobs, job)
             self._clear(fault, job)

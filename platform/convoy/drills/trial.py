@@ -15,7 +15,7 @@ from convoy.checkpoint.commits import describe
 from convoy.checkpoint.format import Commit, DamagedCommitError, PartRecord
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
-from convoy.drills.checks import files_left, memory_left, processes_left
+from convoy.drills.checks import leftover_file_problems, leftover_memory_problems, leftover_process_problems
 from convoy.drills.fault import SAVE_EVERY, STEPS, DrillPlan, Fault, GangSize
 from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang
 from convoy.drills.observe import Observation, problems
@@ -93,14 +93,14 @@ def run_trial(
     fault: Fault, plan: DrillPlan, job: str, jobs: Path, undisturbed: Undisturbed
 ) -> tuple[TrialResult, Observation | None]:
     """fault: made for this trial. jobs: folder of the jobs' roots, where the fault wants none of its own."""
-    if (lacking := fault.missing()) is not None:
+    if (lacking := fault.missing_requirement()) is not None:
         return TrialResult(ok=False, not_run=lacking), None
     with ExitStack() as stack:
         try:
             fault.setup(stack)
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             return TrialResult(ok=False, not_run=f"what the drill needs: {error}".splitlines()[0]), None
-        root = fault.root() or str(jobs)
+        root = fault.job_root() or str(jobs)
         try:
             ran = run_gang(fault, plan, config_of(fault, plan, root), job, root)
             stack.close()  # of the fault nothing is left while the undisturbed gang runs
@@ -113,10 +113,10 @@ def run_trial(
                     wrong.append(f"the final state differs in {len(different)} values, such as {different[0]}")
         except (DrillError, TimeoutError, DamagedCommitError, StoreUnavailable) as error:
             return TrialResult(ok=False, reason=f"{type(error).__name__}: {error}"), None
-    lost, repeated = ran.observed.samples()
+    lost, repeated = ran.observed.samples_lost_and_repeated()
     return TrialResult(
         ok=not wrong,
-        reason=together(wrong),
+        reason=joined_problems(wrong),
         detected_s=ran.observed.detected_s,
         recovered_s=ran.observed.recovered_s,
         beyond_s=ran.observed.beyond_s,
@@ -124,8 +124,8 @@ def run_trial(
         samples_lost=lost,
         samples_repeated=repeated,
         final_state_equal=equal,
-        target_detected_s=fault.limit_detected(ran.observed),
-        target_recovered_s=fault.limit_recovered(ran.observed),
+        target_detected_s=fault.detection_target_seconds(ran.observed),
+        target_recovered_s=fault.recovery_target_seconds(ran.observed),
     ), ran.observed
 
 
@@ -134,12 +134,12 @@ def run_gang(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: s
     with new_gang(fault, config, job, root) as gang:
         course = _TrialRun(gang)
         course.run()
-        left = processes_left(gang.processes)
+        left = leftover_process_problems(gang.pids)
         gang.kill()
-        gone = gang.failed_nodes()
+        gone = gang.killed_nodes()
         for node in range(plan.size.nodes):
-            left += files_left(gang.temporary_folder(node)) if node not in gone else []
-        left += memory_left(course.pids)
+            left += leftover_file_problems(gang.temporary_folder(node)) if node not in gone else []
+        left += leftover_memory_problems(course.pids)
         tiers = tier_stores(root, job, config)
         commit, state = final_state(tiers)
         observed = Observation(
@@ -161,7 +161,7 @@ def run_undisturbed(fault: Fault, plan: DrillPlan, config: RunConfig, jobs: Path
     """The final state of a gang of this configuration. fault: none. Raises DrillError if something went wrong."""
     ran = run_gang(fault, plan, config, job, str(jobs))
     if ran.wrong:
-        raise DrillError(f"the undisturbed run: {together(ran.wrong)}")
+        raise DrillError(f"the undisturbed run: {joined_problems(ran.wrong)}")
     return ran.state
 
 
@@ -198,60 +198,60 @@ class _TrialRun:
         gang, fault = self._gang, self._gang.fault
         gang.start()
         while True:
-            self._attempt()
+            self._run_attempt()
             finished = all(each.outcome and each.outcome.outcome == "finished" for each in gang.results()[-1])
             most = 10**6 if fault.repeated else MOST_ATTEMPTS
             if finished or self.drained or gang.attempt + 1 >= most:
                 return
-            fault.mend(gang)
+            fault.repair(gang)
             gang.start()
 
-    def _attempt(self) -> None:
+    def _run_attempt(self) -> None:
         """Until the newest attempt has ended on all nodes."""
         gang = self._gang
-        until, ended_at = time.monotonic() + self._most_seconds(), None
-        while not gang.over():
+        until, ended_at = time.monotonic() + self._attempt_limit(), None
+        while not gang.all_nodes_ended():
             now = time.monotonic()
-            ended_at = ended_at or (now if gang.ended() else None)
+            ended_at = ended_at or (now if gang.any_node_ended() else None)
             if now > until or (ended_at is not None and now > ended_at + OTHERS_SECONDS):
-                self._take_stock(now)
+                self._record_pids(now)
                 raise DrillError(
                     f"the gang did not end: {'; '.join(each.error or 'ended' for each in gang.results()[-1])}"
                 )
-            self._look(now)
+            self._inject_or_drain(now)
             time.sleep(LOOK_SECONDS)
 
-    def _most_seconds(self) -> float:
+    def _attempt_limit(self) -> float:
         if _must_be_ended(self._gang.fault):
             return LASTING_SECONDS + (self._seconds or 0.0)
         return ATTEMPT_SECONDS + STEP_SECONDS * self._gang.config.train.steps
 
-    def _look(self, now: float) -> None:
+    def _inject_or_drain(self, now: float) -> None:
         gang, fault = self._gang, self._gang.fault
-        self._take_stock(now)
+        self._record_pids(now)
         progress = gang.progress()
         if self._began is None and progress.step > 0:
             self._began = now
-        if self._is_to_end(now):
+        if self._should_drain(now):
             if not self.drained:
                 self.drained = True
                 gang.drain()
             return
-        if (fault.repeated or not gang.injected) and not gang.ended() and fault.when(progress):
+        if (fault.repeated or not gang.injected) and not gang.any_node_ended() and fault.should_inject(progress):
             gang.injected.append(fault.inject(gang))
 
-    def _is_to_end(self, now: float) -> bool:
+    def _should_drain(self, now: float) -> bool:
         if self._seconds is None:
             return _must_be_ended(self._gang.fault) and bool(self._gang.injected)
         return self._began is not None and now >= self._began + self._seconds
 
-    def _take_stock(self, now: float) -> None:
+    def _record_pids(self, now: float) -> None:
         if now >= self._census_at:
             self._census_at = now + CENSUS_SECONDS
-            self.pids |= self._gang.processes()
+            self.pids |= self._gang.pids()
 
 
-def together(wrong: Sequence[str]) -> str:
+def joined_problems(wrong: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
     more = len(wrong) - MOST_PROBLEMS
     return "; ".join([*wrong[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])

@@ -86,7 +86,7 @@ def test_notices_have_the_form_that_ec2_has_and_an_interruption_comes_two_minute
     assert at - time.time() == pytest.approx(120, abs=5)
     imds.recommend_rebalance()
     assert set(json.loads(get(imds, REBALANCE)[1])) == {"noticeTime"}
-    imds.calm()
+    imds.withdraw_notices()
     assert get(imds, REBALANCE)[0] == get(imds, TERMINATION_TIME)[0] == 404
     imds.interrupt("stop")  # which has no termination time
     assert json.loads(get(imds, SPOT_ACTION)[1])["action"] == "stop"

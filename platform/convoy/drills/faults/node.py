@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import ClassVar
 
-from convoy.drills.checks import read_otherwise, stopped_late
+from convoy.drills.checks import late_stop_problems, wrong_restore_problems
 from convoy.drills.fault import Expectation, Fault
 from convoy.drills.gang import DrillGang
 from convoy.drills.observe import Observation
@@ -21,7 +21,7 @@ from convoy.job.events.registry import Event, PeerSuspected
 class _NodeFault(Fault):
     """A node is lost to the others."""
 
-    def missing(self) -> str | None:
+    def missing_requirement(self) -> str | None:
         return None if self.size.nodes > 1 else "a second node"
 
 
@@ -44,9 +44,9 @@ class NodeKill(_NodeFault):
     def expected(self) -> Expectation:
         return Expectation(way="next attempt", causes=frozenset({"node_gone"}), node=self.victim)
 
-    def check(self, trial: Observation) -> list[str]:
+    def own_problems(self, trial: Observation) -> list[str]:
         others = set(range(self.size.nodes)) - {self.victim}
-        return stopped_late(trial, others)
+        return late_stop_problems(trial, others)
 
 
 class Node0Kill(NodeKill):
@@ -83,7 +83,7 @@ class Partition(_NodeFault):
         stack.enter_context(self.network)
 
     def command_prefix(self, node: int) -> Sequence[str]:
-        return self.network.prefix(node)
+        return self.network.command_prefix(node)
 
     def main_host(self) -> str:
         return self.network.addresses[0]
@@ -97,7 +97,7 @@ class Partition(_NodeFault):
         self.network.unplug(self.victim)
         return at
 
-    def mend(self, gang: DrillGang) -> None:
+    def repair(self, gang: DrillGang) -> None:
         self.network.plug(self.victim)
 
     def expected(self) -> Expectation:
@@ -105,8 +105,8 @@ class Partition(_NodeFault):
         node = self.victim if self.size.nodes > 2 else None
         return Expectation(way="next attempt", causes=frozenset({"node_silent", "cut_off"}), node=node)
 
-    def check(self, trial: Observation) -> list[str]:
-        return [*stopped_late(trial, range(self.size.nodes)), *read_otherwise(trial)]
+    def own_problems(self, trial: Observation) -> list[str]:
+        return [*late_stop_problems(trial, range(self.size.nodes)), *wrong_restore_problems(trial)]
 
 
 class PartitionHeal(Partition):
@@ -125,7 +125,7 @@ class PartitionHeal(Partition):
         self.network.plug(self.victim)
         return at
 
-    def mend(self, gang: DrillGang) -> None:
+    def repair(self, gang: DrillGang) -> None:
         """It is whole already."""
 
     def expected(self) -> Expectation:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import ClassVar
 
-from convoy.drills.checks import lost_steps, notice_problems, saved_late
+from convoy.drills.checks import late_save_problems, notice_problems, recompute_problems
 from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillGang
 from convoy.drills.observe import Observation
@@ -19,7 +19,7 @@ LEAD_SECONDS = 120.0
 """Between EC2's notice and the interruption."""
 
 
-class _Notice(Fault):
+class _NoticeFault(Fault):
     """One node gets a notice, by which the attempt is to end with all that was done saved."""
 
     target_detected = 1.5
@@ -54,18 +54,18 @@ class _Notice(Fault):
     def expected(self) -> Expectation:
         return Expectation(way="preempted")
 
-    def shows(self, event: Event) -> bool:
+    def is_detection(self, event: Event) -> bool:
         return isinstance(event, NoticeReceived)
 
-    def check(self, trial: Observation) -> list[str]:
+    def own_problems(self, trial: Observation) -> list[str]:
         return [
             *notice_problems(trial, self.victim, self.source, "save_and_end"),
-            *saved_late(trial, ends=True),
-            *lost_steps(trial),
+            *late_save_problems(trial, ends=True),
+            *recompute_problems(trial),
         ]
 
 
-class SpotNotice(_Notice):
+class SpotNotice(_NoticeFault):
     """EC2 takes the machine away, and the next attempt has another one in its place."""
 
     name = "spot-notice"
@@ -75,12 +75,12 @@ class SpotNotice(_Notice):
         self.service.interrupt(lead_seconds=LEAD_SECONDS)
         return time.time()
 
-    def mend(self, gang: DrillGang) -> None:
+    def repair(self, gang: DrillGang) -> None:
         """Another machine has no notice."""
-        self.service.calm()
+        self.service.withdraw_notices()
 
 
-class NoticeThenNothing(_Notice):
+class NoticeThenNothing(_NoticeFault):
     """The decision was made and remains: the attempt ends well, and the next one runs on the same machine."""
 
     name = "notice-then-nothing"
@@ -89,12 +89,12 @@ class NoticeThenNothing(_Notice):
     def inject(self, gang: DrillGang) -> float:
         self.service.interrupt(lead_seconds=LEAD_SECONDS)
         at = time.time()
-        gang.wait_for("the question for notices", lambda: _answered(self.service))
-        self.service.calm()
+        gang.wait_for("the question for notices", lambda: _has_served_notice(self.service))
+        self.service.withdraw_notices()
         return at
 
 
-class RebalanceNotice(_Notice):
+class RebalanceNotice(_NoticeFault):
     """EC2 may reclaim the machine: the gang saves and continues."""
 
     name = "rebalance"
@@ -104,7 +104,7 @@ class RebalanceNotice(_Notice):
     def overrides(self) -> Sequence[str]:
         return ("checkpoint.every_steps=1000", "notices.rebalance=save")  # so that no other save is taken for this one
 
-    def when(self, progress: GangProgress) -> bool:
+    def should_inject(self, progress: GangProgress) -> bool:
         return progress.step >= INJECT_AFTER
 
     def inject(self, gang: DrillGang) -> float:
@@ -114,11 +114,11 @@ class RebalanceNotice(_Notice):
     def expected(self) -> Expectation:
         return Expectation(way="undisturbed")
 
-    def check(self, trial: Observation) -> list[str]:
-        return [*notice_problems(trial, self.victim, self.source, "save"), *saved_late(trial, ends=False)]
+    def own_problems(self, trial: Observation) -> list[str]:
+        return [*notice_problems(trial, self.victim, self.source, "save"), *late_save_problems(trial, ends=False)]
 
 
-class SigtermNotice(_Notice):
+class SigtermNotice(_NoticeFault):
     """How most platforms end a process."""
 
     name = "sigterm"
@@ -127,9 +127,9 @@ class SigtermNotice(_Notice):
 
     def inject(self, gang: DrillGang) -> float:
         at = time.time()
-        os.kill(gang.agent(self.victim), signal.SIGTERM)
+        os.kill(gang.agent_pid(self.victim), signal.SIGTERM)
         return at
 
 
-def _answered(service: ImdsStandIn) -> bool:
+def _has_served_notice(service: ImdsStandIn) -> bool:
     return any(each.path == SPOT_ACTION and each.status == 200 for each in list(service.requests))

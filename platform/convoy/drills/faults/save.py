@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from convoy.checkpoint.format import file_name, part_name
-from convoy.drills.checks import left_behind
+from convoy.drills.checks import prune_problems
 from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillError, DrillGang
 from convoy.drills.observe import Observation
@@ -31,7 +31,7 @@ MOST_TRIES = 5
 BEFORE_RESTORE: frozenset[Phase] = frozenset({"start", "connect", "build"})
 
 
-class _Killed(Fault):
+class _WorkerKilled(Fault):
     """A worker is killed, any of them."""
 
     target_detected = 0.3
@@ -43,11 +43,11 @@ class _Killed(Fault):
         """Its rank."""
         return self.random.randrange(self.size.ranks)
 
-    def check(self, trial: Observation) -> list[str]:
-        return [] if self._store is None else left_behind(self._store)
+    def own_problems(self, trial: Observation) -> list[str]:
+        return [] if self._store is None else prune_problems(self._store)
 
 
-class KillDuringSave(_Killed):
+class KillDuringSave(_WorkerKilled):
     """What it has not written keeps the save from being committed: what the others have written is of no use."""
 
     name = "kill-during-save"
@@ -58,7 +58,7 @@ class KillDuringSave(_Killed):
         return ("checkpoint.write_mb_per_second=4",)  # so that a save takes seconds
 
     def inject(self, gang: DrillGang) -> float:
-        self._store, worker = gang.store, gang.worker(self.victim)
+        self._store, worker = gang.store, gang.await_worker_pid(self.victim)
         for delay in (0.0, self.random.uniform(0.0, MOST_DELAY_SECONDS)):
             time.sleep(delay)
             writing = partial(is_writing, gang.store, self.victim)
@@ -72,12 +72,12 @@ class KillDuringSave(_Killed):
         node = self.size.node_of(self.victim)
         return Expectation(way="in place", causes=frozenset({"exited"}), node=node, rank=self.victim)
 
-    def check(self, trial: Observation) -> list[str]:
+    def own_problems(self, trial: Observation) -> list[str]:
         missed = "the worker was killed after it had written its part"
-        return [*([] if self._cut_short else [missed]), *super().check(trial)]
+        return [*([] if self._cut_short else [missed]), *super().own_problems(trial)]
 
 
-class KillDuringRestore(_Killed):
+class KillDuringRestore(_WorkerKilled):
     """The generation that takes the place of one whose worker was killed loses a worker before its first step."""
 
     name = "kill-during-restore"
@@ -96,10 +96,10 @@ class KillDuringRestore(_Killed):
         """Rank that is killed while it trains."""
         return self.random.randrange(self.size.ranks)
 
-    def when(self, progress: GangProgress) -> bool:
+    def should_inject(self, progress: GangProgress) -> bool:
         if not progress.injected:
             self._first = self._newest = progress.generation
-            return progress.after(INJECT_AFTER)
+            return progress.has_steps_and_commit(INJECT_AFTER)
         if "restore" in self._killed_in or len(self._killed_in) == MOST_TRIES or progress.generation <= self._newest:
             return False
         self._newest = progress.generation
@@ -109,22 +109,22 @@ class KillDuringRestore(_Killed):
         if not gang.injected:
             self._store = gang.store
             at = time.time()
-            os.kill(gang.worker(self.first_victim), signal.SIGKILL)
+            os.kill(gang.await_worker_pid(self.first_victim), signal.SIGKILL)
             return at
-        began, agent = time.monotonic(), gang.agent(self.size.node_of(self.victim))
-        worker, local = gang.worker(self.victim), self.victim % self.size.nproc
+        began, agent = time.monotonic(), gang.agent_pid(self.size.node_of(self.victim))
+        worker, local = gang.await_worker_pid(self.victim), self.victim % self.size.nproc
 
         def restores_or_has() -> bool:
             # Opened anew each time: there may be none yet, or the last generation's, whose workers are dead.
             try:
-                with contextlib.closing(board_of(agent, self.size.nproc)) as board:
+                with contextlib.closing(open_agent_board(agent, self.size.nproc)) as board:
                     mark = board.read(local)
             except DrillError:
                 return False
             return mark.phase == "restore" or (mark.phase not in BEFORE_RESTORE and mark.at > began)
 
         gang.wait_for("a worker that restores", restores_or_has, MOMENT_SECONDS, LOOK_SECONDS)
-        with contextlib.closing(board_of(agent, self.size.nproc)) as board:
+        with contextlib.closing(open_agent_board(agent, self.size.nproc)) as board:
             at = time.time()
             os.kill(worker, signal.SIGKILL)
             self._killed_in = (*self._killed_in, board.read(local).phase)
@@ -133,7 +133,7 @@ class KillDuringRestore(_Killed):
     def expected(self) -> Expectation:
         return Expectation(way="in place", causes=frozenset({"exited"}), generations=self._generations)
 
-    def check(self, trial: Observation) -> list[str]:
+    def own_problems(self, trial: Observation) -> list[str]:
         wrong = []
         if "restore" not in self._killed_in:
             wrong.append(f"workers were killed in their phases {self._killed_in}, and none while it restored")
@@ -141,7 +141,7 @@ class KillDuringRestore(_Killed):
             wrong.append(
                 f"{len(trial.results)} attempts and {trial.history.newest} generations, not 1 and {self._generations}"
             )
-        return [*wrong, *super().check(trial)]
+        return [*wrong, *super().own_problems(trial)]
 
     @property
     def _generations(self) -> int:
@@ -156,7 +156,7 @@ def is_writing(store: Store, writer: int) -> bool:
     return any(name.endswith(begun) and name.removesuffix(begun) + ended not in there for name in there)
 
 
-def board_of(agent: int, slots: int) -> Board:
+def open_agent_board(agent: int, slots: int) -> Board:
     """The progress board of an agent's workers. Raises DrillError if it has none now."""
     for file in Path(f"/proc/{agent}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
 
-from convoy.drills.checks import all_logged, saved_elsewhere, stood_still
+from convoy.drills.checks import incomplete_log_problems, next_tier_save_problems, stall_problems
 from convoy.drills.fault import SAVE_EVERY, Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillGang
 from convoy.drills.observe import Observation
-from convoy.drills.testbed.mounts import Disk, hoarded, small_memory
+from convoy.drills.testbed.mounts import Disk, always_full_disk, mounted_tmpfs
 from convoy.job.events.registry import Event, StorageBad
 from convoy.job.lineage import parse_commits
 from convoy.storage import open_store
@@ -26,7 +26,7 @@ ELSEWHERE_SECONDS = 60.0
 """For the next save to come to the next tier."""
 
 
-class _RootRefuses(Fault):
+class _RootRefusesWrites(Fault):
     """The root, on a file system of its own, refuses writes until a save has come to the next tier."""
 
     endless = True
@@ -49,7 +49,7 @@ class _RootRefuses(Fault):
     def next_tier(self) -> Path:
         return self.folder / "next"
 
-    def root(self) -> str:
+    def job_root(self) -> str:
         return str(self.place / "root")
 
     def overrides(self) -> Sequence[str]:
@@ -61,19 +61,19 @@ class _RootRefuses(Fault):
         begins there, and has to be reclaimed from it."""
         return self.random.choice((2, SAVE_EVERY - 1))
 
-    def when(self, progress: GangProgress) -> bool:
-        return progress.after(SAVE_EVERY + self.steps_since_save)
+    def should_inject(self, progress: GangProgress) -> bool:
+        return progress.has_steps_and_commit(SAVE_EVERY + self.steps_since_save)
 
     def inject(self, gang: DrillGang) -> float:
         at = time.time()
         with self.refusing():
             self.refused = time.time()
-            gang.wait_for("a save on the next tier", lambda: self.alone_there(gang), ELSEWHERE_SECONDS)
+            gang.wait_for("a save on the next tier", lambda: self.next_tier_is_ahead(gang), ELSEWHERE_SECONDS)
             time.sleep(max(0.0, at + LEAST_SECONDS - time.time()))
             self.lasted = time.time() - at
         return at
 
-    def alone_there(self, gang: DrillGang) -> bool:
+    def next_tier_is_ahead(self, gang: DrillGang) -> bool:
         """Whether the next tier has a commit that the root lacks."""
         there = parse_commits(open_store(str(self.next_tier / gang.job)).sizes("commits/"))
         return bool(set(there) - set(parse_commits(gang.store.sizes("commits/"))))
@@ -81,18 +81,18 @@ class _RootRefuses(Fault):
     def expected(self) -> Expectation:
         return Expectation(way="undisturbed")
 
-    def shows(self, event: Event) -> bool:
+    def is_detection(self, event: Event) -> bool:
         return isinstance(event, StorageBad)
 
-    def check(self, trial: Observation) -> list[str]:
+    def own_problems(self, trial: Observation) -> list[str]:
         return [
-            *saved_elsewhere(trial, str(self.next_tier), self.refused),
-            *stood_still(trial, self.lasted),
-            *all_logged(trial),
+            *next_tier_save_problems(trial, str(self.next_tier), self.refused),
+            *stall_problems(trial, self.lasted),
+            *incomplete_log_problems(trial),
         ]
 
 
-class StorageFull(_RootRefuses):
+class StorageFull(_RootRefusesWrites):
     """A tmpfs, on which whatever is given back is taken at once too."""
 
     name = "storage-full"
@@ -103,13 +103,13 @@ class StorageFull(_RootRefuses):
         return self.folder / "memory"
 
     def setup(self, stack: ExitStack) -> None:
-        stack.enter_context(small_memory(self.place, ROOM_MIB))
+        stack.enter_context(mounted_tmpfs(self.place, ROOM_MIB))
 
     def refusing(self) -> AbstractContextManager[object]:
-        return hoarded(self.place)
+        return always_full_disk(self.place)
 
 
-class StorageHang(_RootRefuses):
+class StorageHang(_RootRefusesWrites):
     """A frozen disk: who writes to it waits in the kernel, where no signal reaches."""
 
     name = "storage-hang"

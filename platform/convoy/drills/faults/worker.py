@@ -27,7 +27,7 @@ class Undisturbed(Fault):
         compiled = ["train.compile=true"] if self.seconds is not None else []
         return ["evaluation.every_steps=15", *compiled]
 
-    def when(self, progress: GangProgress) -> bool:
+    def should_inject(self, progress: GangProgress) -> bool:
         return False
 
     def inject(self, gang: DrillGang) -> float:
@@ -57,7 +57,7 @@ class WorkerKill(WorkerFault):
     target_recovered = 2.5
 
     def inject(self, gang: DrillGang) -> float:
-        return signalled(gang.worker(self.rank), signal.SIGKILL)
+        return send_signal(gang.await_worker_pid(self.rank), signal.SIGKILL)
 
 
 class WorkerStop(WorkerFault):
@@ -68,7 +68,7 @@ class WorkerStop(WorkerFault):
     target_recovered = 4.0
 
     def inject(self, gang: DrillGang) -> float:
-        return signalled(gang.worker(self.rank), signal.SIGSTOP)
+        return send_signal(gang.await_worker_pid(self.rank), signal.SIGSTOP)
 
 
 class OrderedFault(WorkerFault):
@@ -89,11 +89,11 @@ class WorkerHang(OrderedFault):
     target_detected = 3.0
     target_recovered = 7.0
 
-    def limit_detected(self, trial: Observation) -> float:
-        return max(self.target_detected, 5 * p99_step(trial))
+    def detection_target_seconds(self, trial: Observation) -> float:
+        return max(self.target_detected, 5 * p99_step_seconds(trial))
 
-    def limit_recovered(self, trial: Observation) -> float:
-        return self.limit_detected(trial) + self.target_recovered - self.target_detected
+    def recovery_target_seconds(self, trial: Observation) -> float:
+        return self.detection_target_seconds(trial) + self.target_recovered - self.target_detected
 
 
 class WorkerError(OrderedFault):
@@ -102,8 +102,8 @@ class WorkerError(OrderedFault):
     causes = frozenset({"exited"})
     order = "fail"
 
-    def check(self, trial: Observation) -> list[str]:
-        return _names(trial, "DrilledError")
+    def own_problems(self, trial: Observation) -> list[str]:
+        return _mention_problems(trial, "DrilledError")
 
 
 class WorkerExit0(OrderedFault):
@@ -119,8 +119,8 @@ class OutOfMemory(OrderedFault):
     causes = frozenset({"exited"})
     order = "allocate"
 
-    def check(self, trial: Observation) -> list[str]:
-        return _names(trial, "MemoryError")
+    def own_problems(self, trial: Observation) -> list[str]:
+        return _mention_problems(trial, "MemoryError")
 
 
 class NotANumber(OrderedFault):
@@ -135,12 +135,12 @@ class NotANumber(OrderedFault):
     def expected(self) -> Expectation:
         return Expectation(way="next attempt", causes=self.causes)  # all ranks find it in the same step
 
-    def check(self, trial: Observation) -> list[str]:
+    def own_problems(self, trial: Observation) -> list[str]:
         skipped = [e for e in trial.events if isinstance(e, StepDone) and e.skipped]
         wrong = [] if skipped else ["no step was skipped"]
         if trial.commit is not None and trial.commit.progress.skipped:
             wrong.append("the final state was computed with skipped steps")
-        return wrong + _names(trial, "not finite")
+        return wrong + _mention_problems(trial, "not finite")
 
 
 class NodeSlowdown(OrderedFault):
@@ -152,17 +152,17 @@ class NodeSlowdown(OrderedFault):
 
     def inject(self, gang: DrillGang) -> float:
         began = super().inject(gang)
-        gang.wait_for_event("word of a slow node", self.shows, SLOW_SECONDS)
+        gang.wait_for_event("word of a slow node", self.is_detection, SLOW_SECONDS)
         return began
 
     def expected(self) -> Expectation:
         return Expectation(way="undisturbed")
 
-    def shows(self, event: Event) -> bool:
+    def is_detection(self, event: Event) -> bool:
         return event.kind == "slow_node" and getattr(event, "share", 0.0) > 0
 
-    def check(self, trial: Observation) -> list[str]:
-        reports = [e for e in trial.events if self.shows(e)]
+    def own_problems(self, trial: Observation) -> list[str]:
+        reports = [e for e in trial.events if self.is_detection(e)]
         if not reports:
             return ["no node was reported as slow"]
         named = {getattr(e, "slow_node", None) for e in reports}
@@ -179,10 +179,10 @@ class DoubleFault(WorkerFault):
 
     def inject(self, gang: DrillGang) -> float:
         before = gang.progress().generation
-        began = signalled(gang.worker(self.rank), signal.SIGKILL)
+        began = send_signal(gang.await_worker_pid(self.rank), signal.SIGKILL)
         gang.wait_for_event("the next generation", lambda e: isinstance(e, GenerationStarted) and e.generation > before)
         others = [rank for rank in range(self.size.ranks) if rank != self.rank] or [self.rank]
-        signalled(gang.worker(self.random.choice(others)), signal.SIGKILL)
+        send_signal(gang.await_worker_pid(self.random.choice(others)), signal.SIGKILL)
         return began
 
     def expected(self) -> Expectation:
@@ -226,13 +226,13 @@ class RandomFaults(Fault):
     def overrides(self) -> Sequence[str]:
         return ["checkpoint.every_steps=5"]
 
-    def when(self, progress: GangProgress) -> bool:
+    def should_inject(self, progress: GangProgress) -> bool:
         now = time.monotonic()
         if self._next is None and any(isinstance(e, StepDone) for e in progress.events):
-            self._next = now + self._pause()
-        return self._next is not None and now >= self._next and self._are_there(progress)
+            self._next = now + self._draw_interval()
+        return self._next is not None and now >= self._next and self._all_nodes_started(progress)
 
-    def _are_there(self, progress: GangProgress) -> bool:
+    def _all_nodes_started(self, progress: GangProgress) -> bool:
         """All nodes, in the newest attempt."""
         started = [e for e in progress.events if isinstance(e, GenerationStarted)]
         formed = min((e.generation for e in started if e.node == 0 and e.attempt == progress.attempt), default=None)
@@ -243,8 +243,8 @@ class RandomFaults(Fault):
         kinds, weights = zip(*DRAWN, strict=True)
         kind = self.random.choices(kinds, weights)[0]
         rank = self.random.randrange(self.size.ranks)
-        self._next = time.monotonic() + self._pause()
-        pid = gang.find_worker(rank)
+        self._next = time.monotonic() + self._draw_interval()
+        pid = gang.current_worker_pid(rank)
         if kind is None or pid is None:  # between two generations there is no worker, but always a node
             return gang.kill_node(self.size.node_of(rank))
         fault: WorkerFault = kind(self.size, self.random, self.folder)
@@ -254,28 +254,28 @@ class RandomFaults(Fault):
         except (ProcessLookupError, DrillError):  # it ended meanwhile, by an earlier fault
             return time.time()
 
-    def _pause(self) -> float:
+    def _draw_interval(self) -> float:
         return self.random.expovariate(1 / MEAN_SECONDS)
 
     def expected(self) -> Expectation:
         return Expectation(way="next attempt")
 
 
-def signalled(pid: int, number: signal.Signals) -> float:
+def send_signal(pid: int, number: signal.Signals) -> float:
     """Send it; the wall time."""
     now = time.time()
     os.kill(pid, number)
     return now
 
 
-def p99_step(trial: Observation) -> float:
+def p99_step_seconds(trial: Observation) -> float:
     """Seconds of the slowest step but one in a hundred before the fault, without each generation's first."""
     before = trial.injected[0] if trial.injected else float("inf")
     times = [e.seconds for e in trial.events if isinstance(e, StepDone) and e.t < before][1:]
     return statistics.quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else 0.0
 
 
-def _names(trial: Observation, what: str) -> list[str]:
+def _mention_problems(trial: Observation, what: str) -> list[str]:
     """Whether the first cause says so."""
     texts = [e.reason + e.log_tail for e in trial.failures[:1]]
     return [] if texts and what in texts[0] else [f"the first cause does not mention {what}: {texts}"]

@@ -1,5 +1,5 @@
-"""Has the workers of a drill's gang heed orders; see `convoy/drills/gang.py`. Python imports it as it starts, in every
-process that has this folder on its path: it does nothing but where workers are forked from."""
+"""Has the workers of a drill's gang carry out orders; see `convoy/drills/gang.py`. Python imports it as it starts, in
+every process that has this folder on its path: it does nothing but where workers are forked from."""
 
 import ctypes
 import gc
@@ -23,7 +23,7 @@ class DrilledError(RuntimeError):
     """The error of a worker that was made to fail."""
 
 
-def heed(*_: object) -> None:
+def carry_out_order(*_: object) -> None:
     """Do what the file of this process says. Runs in the main thread, between two instructions of the training."""
     folder, pid = Path(os.environ[ORDERS]), os.getpid()
     what = (folder / str(pid)).read_text()
@@ -40,12 +40,12 @@ def heed(*_: object) -> None:
         case "exit":
             os._exit(0)
         case "allocate":
-            allocate()
+            exhaust_memory()
         case "poison":
-            poison()
+            poison_weights()
         case "crawl":
-            signal.signal(signal.SIGALRM, crawl)
-            crawl()
+            signal.signal(signal.SIGALRM, waste_core)
+            waste_core()
 
 
 def hang() -> NoReturn:
@@ -54,7 +54,7 @@ def hang() -> NoReturn:
         ctypes.PyDLL(None).sleep(3600)
 
 
-def allocate() -> NoReturn:
+def exhaust_memory() -> NoReturn:
     """Until the kernel gives no more. Raises MemoryError."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + HEADROOM_BYTES
@@ -64,7 +64,7 @@ def allocate() -> NoReturn:
         taken.append(bytearray(2**24))
 
 
-def poison() -> None:
+def poison_weights() -> None:
     """A number of each of this rank's shards of the weights is none any more, as by a bad device."""
     torch: Any = sys.modules["torch"]
     for candidate in gc.get_objects():
@@ -76,7 +76,7 @@ def poison() -> None:
                 shard.view(-1)[0] = float("nan")
 
 
-def crawl(*_: object) -> None:
+def waste_core(*_: object) -> None:
     """Waste a core, again and again."""
     until = time.thread_time() + CRAWL_SECONDS
     while time.thread_time() < until:
@@ -85,4 +85,4 @@ def crawl(*_: object) -> None:
 
 
 if ORDERS in os.environ and "convoy.training.workers.train" in sys.orig_argv:
-    signal.signal(SIGNAL, heed)
+    signal.signal(SIGNAL, carry_out_order)

@@ -90,7 +90,7 @@ class ImdsStandIn(ThreadingHTTPServer):
         """The instance is at a raised risk of interruption."""
         self.set_reply(REBALANCE, Reply(f'{{"noticeTime": "{utc(time.time())}"}}'))
 
-    def calm(self) -> None:
+    def withdraw_notices(self) -> None:
         """Take all notices back."""
         for path in (SPOT_ACTION, TERMINATION_TIME, REBALANCE):
             self.set_reply(path)
@@ -101,20 +101,20 @@ class ImdsStandIn(ThreadingHTTPServer):
 
     def answer(self, method: str, path: str, headers: Any) -> tuple[Reply, dict[str, str]]:
         """The reply to a request and its headers, by the rules of IMDSv2."""
-        reply, headers_sent = self._by_the_rules(method, path, headers)
+        reply, headers_sent = self._reply_to(method, path, headers)
         self.requests.append(Request(method, path, reply.status))
         return reply, headers_sent
 
-    def _by_the_rules(self, method: str, path: str, headers: Any) -> tuple[Reply, dict[str, str]]:
+    def _reply_to(self, method: str, path: str, headers: Any) -> tuple[Reply, dict[str, str]]:
         if (method, path) == ("PUT", TOKEN):
-            return self._token(headers)
+            return self._token_reply(headers)
         if method != "GET" or path == TOKEN:
             return Reply(status=405), {}
         if time.monotonic() >= self._tokens.get(headers.get(TOKEN_HEADER, ""), 0.0):
             return Reply(status=401), {}
         return self._replies.get(path, Reply(status=404)), {}
 
-    def _token(self, headers: Any) -> tuple[Reply, dict[str, str]]:
+    def _token_reply(self, headers: Any) -> tuple[Reply, dict[str, str]]:
         lifetime = headers.get(TTL_HEADER, "")
         if not lifetime.isascii() or not lifetime.isdigit() or not 1 <= int(lifetime) <= LONGEST_TTL:
             return Reply(status=400), {}

@@ -67,7 +67,7 @@ class Disk:
 
 
 @contextlib.contextmanager
-def small_memory(path: Path, megabytes: int) -> Iterator[Path]:
+def mounted_tmpfs(path: Path, megabytes: int) -> Iterator[Path]:
     """A tmpfs of that size."""
     path.mkdir()
     run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path))
@@ -78,15 +78,15 @@ def small_memory(path: Path, megabytes: int) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def hoarded(folder: Path) -> Iterator[None]:
+def always_full_disk(folder: Path) -> Iterator[None]:
     """A file takes all the room there is, and what others give back too."""
     path, over = folder / "filler", threading.Event()
     with path.open("wb", buffering=0) as filler:
-        take_all(filler)
+        fill_disk(filler)
 
         def take_more() -> None:
             while not over.wait(HOARD_SECONDS):
-                take_all(filler)
+                fill_disk(filler)
 
         thread = threading.Thread(target=take_more, name="hoarder", daemon=True)
         thread.start()
@@ -98,7 +98,7 @@ def hoarded(folder: Path) -> Iterator[None]:
             path.unlink()
 
 
-def take_all(file: BinaryIO) -> None:
+def fill_disk(file: BinaryIO) -> None:
     """Have an unbuffered file grow until its file system holds no more."""
     status = os.fstatvfs(file.fileno())
     most = status.f_bfree * status.f_frsize * 99 // 100  # the rest may be needed to note it down

@@ -18,7 +18,7 @@ class Network:
         self._id = uuid.uuid4().hex[:8]
         self._switch = f"convoy-{self._id}-switch"
 
-    def prefix(self, host: int) -> Sequence[str]:
+    def command_prefix(self, host: int) -> Sequence[str]:
         """Of the command line of what runs on the host."""
         return ["ip", "netns", "exec", self.name(host)]
 
