@@ -36,7 +36,8 @@ from convoy.launch.restarts.policy import read_facts
 from convoy.storage import StoreUnavailable
 from convoy.storage.checksum import crc32c
 from tests.campaign import examples
-from tests.checkpoint.stage import OPERATIONS, MemoryStore
+from tests.checkpoint.shims import Hooked
+from tests.checkpoint.stage import MemoryStore
 from tests.checkpoint.torchless import TinyState, form
 
 pytestmark = pytest.mark.campaign
@@ -47,26 +48,6 @@ REFS = [CommitRef(generation=1, step=step) for step in (10, 20)]
 BAD = ["../../../../victim", "/victim", "..", ".", "a/b", "a/../../../../victim", "a\0b", "a" * 300, ""]
 ERRORS = (StoreUnavailable, DamagedCommitError, NotCopiedError, DataDamaged, ValueError)
 """What says that an object is not what it should be; ConfigError is a ValueError."""
-
-
-class Watched:
-    """A store that notes each name it is asked for."""
-
-    def __init__(self, store: MemoryStore, uri: str = "memory") -> None:
-        self.uri = uri
-        self.asked = set[str]()
-        self._store = store
-
-    def __getattr__(self, operation: str) -> Any:
-        real = getattr(self._store, operation)
-        if operation not in OPERATIONS or operation == "now":
-            return real
-
-        def noted(name: str, *rest: Any) -> Any:
-            self.asked.add(name)
-            return real(name, *rest)
-
-        return noted
 
 
 def is_below(name: str) -> bool:
@@ -173,12 +154,14 @@ def check(name: str, place: int, bad: str) -> None:
         list(texts(tree))[place](bad)
         rewritten(store, name, tree)
     with tempfile.TemporaryDirectory() as folder:
-        watched = [Watched(store), Watched(MemoryStore()), Watched(store, "s3://memory")]
+        asked = set[str]()
+        watched = [Hooked(each, lambda _, name: asked.add(name)) for each in (store, MemoryStore(), store)]
+        watched[2].uri = "s3://memory"
         with contextlib.suppress(*ERRORS):
             read_everything(*watched, f"{folder}/a/b/cache")
         assert {path.name for path in Path(folder).glob("*")} <= {"a"}
         assert {path.name for path in Path(folder).glob("a/*/*")} <= {"cache"}
-    assert [name for each in watched for name in each.asked if not is_below(name)] == []
+    assert [name for name in asked if not is_below(name)] == []
 
 
 def content(name: str) -> Json:

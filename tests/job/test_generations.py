@@ -5,7 +5,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ from convoy.job.generations import (
 from convoy.job.leases import leased
 from convoy.job.lineage import CommitRef, Generation, damaged_name, newest_commit, read_history
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.storage.base import prove
+from tests.checkpoint.shims import Hooked
 from tests.conftest import S3Server
 from tests.s3_proxy import S3Proxy
 
@@ -228,17 +227,17 @@ def test_a_store_that_replaces_what_is_there_is_refused_as_root_and_as_further_t
 
 
 def test_a_formation_that_lost_or_found_no_storage_leaves_no_token(store: Store):
-    def taken(name: str) -> None:
-        if name.startswith("generations/"):
+    def taken(operation: str, name: str) -> None:
+        if operation == "create" and name.startswith("generations/"):
             store.create(name, b"{}")
 
-    def full(name: str) -> None:
-        if name.startswith("generations/"):
+    def full(operation: str, name: str) -> None:
+        if operation == "create" and name.startswith("generations/"):
             raise StoreUnavailable("no space left")
 
     for hook, error in ((full, StoreUnavailable), (taken, GenerationLostError)):
         with pytest.raises(error):
-            form(Hooked(store, hook), token="secret")  # type: ignore[arg-type]
+            form(Hooked(store, hook), token="secret")
         assert store.sizes("tokens/") == {}
 
 
@@ -263,28 +262,11 @@ def test_a_generation_that_an_older_version_wrote_with_its_token_is_read(store: 
 
 
 def test_a_further_tier_that_takes_no_writes_keeps_no_generation_from_being_formed(store: Store, tier: Store):
-    def full(name: str) -> None:
-        raise StoreUnavailable("no space left")
+    def full(operation: str, name: str) -> None:
+        if operation in ("create", "prove"):
+            raise StoreUnavailable("no space left")
 
-    assert form(store, others=(Hooked(tier, full),)).generation == 1  # type: ignore[arg-type]
-
-
-class Hooked:
-    """A store that calls back before it creates an object."""
-
-    def __init__(self, store: Store, before: Callable[[str], None]) -> None:
-        self._store = store
-        self._before = before
-
-    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
-        self._before(name)
-        return self._store.create(name, data, private=private)
-
-    def prove(self) -> None:
-        prove(self)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+    assert form(store, others=(Hooked(tier, full),)).generation == 1
 
 
 @pytest.mark.parametrize("what", ["formation", "rewind"])
@@ -294,11 +276,11 @@ def test_the_parent_is_held_on_every_tier_while_its_generation_is_made(store: St
         commit(where, 1, 10)
     held: list[bool] = []
 
-    def before(name: str) -> None:
-        if name.startswith("generations/"):
+    def before(operation: str, name: str) -> None:
+        if operation == "create" and name.startswith("generations/"):
             held.append(leased(store) == leased(tier) == {CommitRef(generation=1, step=10)})
 
-    hooked: Store = Hooked(store, before)  # type: ignore[assignment]
+    hooked = Hooked(store, before)
     if what == "rewind":
         rewind(hooked, 10, (tier,))
     else:
@@ -306,36 +288,30 @@ def test_the_parent_is_held_on_every_tier_while_its_generation_is_made(store: St
     assert (held, leased(store), read_history(tier).newest) == ([True], frozenset(), 2)
 
 
-class Pruned:
+def pruned_meanwhile(store: Store) -> Hooked:
     """A store whose commits are removed right after they were listed first, and a newer one is made."""
+    listed = list[str]()
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._listed = False
+    def after(operation: str, name: str) -> None:
+        if (operation, name) == ("sizes", "commits/") and not listed:
+            listed.extend(store.sizes(name))
+            commit(store, 1, 20)
+            for each in listed:
+                store.delete(each)
 
-    def sizes(self, prefix: str) -> dict[str, int]:
-        there = self._store.sizes(prefix)
-        if prefix == "commits/" and not self._listed:
-            self._listed = True
-            commit(self._store, 1, 20)
-            for name in there:
-                self._store.delete(name)
-        return there
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+    return Hooked(store, after=after)
 
 
 def test_a_rewind_to_a_commit_that_was_pruned_meanwhile_is_refused_and_changes_nothing(store: Store):
     form(store)
     commit(store, 1, 10)
     with pytest.raises(ConfigError, match=r"--to 10: commits/000001-000000010.json was pruned just now"):
-        rewind(Pruned(store), 10)  # type: ignore[arg-type]
+        rewind(pruned_meanwhile(store), 10)
     assert newest_commit(read_history(store)) == CommitRef(generation=1, step=20)
 
 
 def test_a_formation_whose_parent_was_pruned_meanwhile_goes_on_from_the_newer_commit(store: Store):
     form(store)
     commit(store, 1, 10)
-    formed = form(Pruned(store))  # type: ignore[arg-type]
+    formed = form(pruned_meanwhile(store))
     assert (formed.generation, formed.parent) == (2, CommitRef(generation=1, step=20))

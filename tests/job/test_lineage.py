@@ -25,8 +25,8 @@ from convoy.job.lineage import (
     read_history,
 )
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.storage.posix import PosixStore
 from tests.campaign import examples
+from tests.checkpoint.shims import Hooked
 
 pytestmark = pytest.mark.campaign
 
@@ -134,20 +134,9 @@ def test_the_history_of_several_tiers_is_read_with_their_marks(tmp_path: Path):
     assert steps(read_history(root)) == [(1, 10)]
 
 
-class FarAway(PosixStore):
-    """A bucket, as far as one can tell: each answer takes its time."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.uri = "s3://bucket/job"
-
-    def read(self, name: str, start: int = 0) -> bytes:
-        time.sleep(0.03)
-        return super().read(name, start)
-
-
 def test_hundreds_of_generations_in_a_bucket_do_not_wait_for_one_another(tmp_path: Path):
-    store = FarAway(tmp_path)
+    store = Hooked(open_store(str(tmp_path)), lambda operation, _: operation == "read" and time.sleep(0.03))
+    store.uri = "s3://bucket/job"
     for number in range(1, 201):
         put(store, generation(number, None))
     began = time.monotonic()
@@ -248,17 +237,14 @@ def test_a_generation_that_forms_while_the_history_is_read_is_no_outage(tmp_path
     """Its first commit may be in the listing that comes second."""
     first, second = generation(1, None), generation(2, (1, 10))
 
-    class Forming(PosixStore):
-        def sizes(self, prefix: str) -> dict[str, int]:
-            found = super().sizes(prefix)
-            if prefix == "generations/":
-                self.create(second.name, second.model_dump_json().encode())
-                self.create("commits/000002-000000020.json", b"{}")
-            return found
+    def after(operation: str, prefix: str) -> None:
+        if (operation, prefix) == ("sizes", "generations/"):
+            folder.create(second.name, second.model_dump_json().encode())
+            folder.create("commits/000002-000000020.json", b"{}")
 
-    store = Forming(str(tmp_path))
-    store.create(first.name, first.model_dump_json().encode())
-    assert read_history(store).newest == 2
+    folder = open_store(str(tmp_path))
+    folder.create(first.name, first.model_dump_json().encode())
+    assert read_history(Hooked(folder, after=after)).newest == 2
 
 
 @pytest.mark.parametrize("parent", [1, 2])

@@ -1,7 +1,6 @@
 """Looks at a store that hangs, answers late, or raises what it should not."""
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +66,10 @@ def test_a_tier_that_hangs_is_asked_once_and_holds_up_no_other(tiers: list[Fault
     assert woken.lookup.begin(0, REF, "b")
 
 
-def raising(error: Exception) -> Callable[..., bytes]:
-    def read(*_: Any) -> bytes:
-        raise error
-
-    return read
-
-
 def test_an_outage_is_no_answer_and_an_unexpected_error_is_raised(tiers: list[Faulty]) -> None:
     woken = Woken(tiers)
     tiers[0].fail(REF.name)
-    tiers[1].read = raising(RuntimeError("no such thing"))  # type: ignore[method-assign]
+    tiers[1].fail(REF.name, RuntimeError("no such thing"))
     for tier in (0, 1):
         assert woken.lookup.begin(tier, REF, "a")
         woken.wait()

@@ -1,5 +1,6 @@
 """Between saves a commit is copied, read back and pruned, and each of it says what came of it; a save comes first."""
 
+import math
 import threading
 import time
 from pathlib import Path
@@ -26,9 +27,9 @@ from convoy.checkpoint.writer.tiers import Tiers
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable, open_store
-from tests.checkpoint.shims import Faulty
+from tests.checkpoint.shims import Faulty, Hooked
 from tests.checkpoint.torchless import TinyState, form, newest, restored
-from tests.checkpoint.writers import WAIT_SECONDS
+from tests.checkpoint.writers import WAIT_SECONDS, wait_for
 
 STATE = TinyState()
 
@@ -60,15 +61,12 @@ class Kept:
         self._thread = threading.Thread(target=keeping.run, daemon=True)
         self._thread.start()
 
-    def ask(self, ref: CommitRef, writer: int = 0, **fields: Any) -> None:
-        self.inbox.put(PostCommitRequest(ref=ref, tier="root", writer=writer, generation=1, **fields))
+    def ask(self, ref: CommitRef, writer: int = 0, tier: str = "root", **fields: Any) -> None:
+        self.inbox.put(PostCommitRequest(ref=ref, tier=tier, writer=writer, generation=1, **fields))
 
     def await_report(self, kind: type[Report], count: int = 1) -> None:
         """Wait until it has told so many of a kind."""
-        until = time.monotonic() + WAIT_SECONDS
-        while sum(isinstance(report, kind) for report in self.reports) < count:
-            assert time.monotonic() < until, self.reports
-            time.sleep(0.01)
+        wait_for(lambda: sum(isinstance(report, kind) for report in self.reports) >= count)
 
     def end(self) -> list[Report]:
         """What it told in all, but for what only says that a task has ended."""
@@ -169,27 +167,14 @@ def test_a_tier_that_is_out_of_reach_fails_its_own_copy_alone(root: Store, tier:
     assert told == {"root": None, "tier": None}
 
 
-class Hanging:
-    """A store none of whose calls comes back before it may."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.asked = threading.Event()
-        self.may_go_on = threading.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        self.asked.set()
-        self.may_go_on.wait(WAIT_SECONDS)
-        return getattr(self._store, name)
-
-
 def test_a_further_tier_that_hangs_holds_up_neither_the_commits_own_nor_another(root: Store, tier: Store) -> None:
     state = TinyState(sizes=(100,))
     commits = [state.save(root, step, attempt=str(step)) for step in (5, 6, 7)]
-    store = Hanging(tier)
+    reached, may_go_on = threading.Event(), threading.Event()
+    store = Hooked(tier, lambda *_: (reached.set(), may_go_on.wait(WAIT_SECONDS)))
     kept = Kept({"root": root, "hangs": store})
     kept.ask(commits[0].ref, copy_to=["hangs"], verify_part=0, verify_copies=0, prune=True)
-    assert store.asked.wait(WAIT_SECONDS)
+    assert reached.wait(WAIT_SECONDS)
     kept.await_report(Pruned)  # two that are asked for at once are one
     for count, commit in enumerate(commits[1:], 2):
         kept.ask(commit.ref, verify_part=0, prune=True)
@@ -200,25 +185,8 @@ def test_a_further_tier_that_hangs_holds_up_neither_the_commits_own_nor_another(
     assert marks.verified(root) == {commits[-1].ref}
     assert newest(root) == commits[-1].ref
     assert not any(isinstance(report, Copied) for report in told)
-    store.may_go_on.set()
+    may_go_on.set()
     assert sum(isinstance(report, Copied) for report in kept.end()) == 1
-
-
-class Refusing:
-    """A store that does not take the next so many files."""
-
-    def __init__(self, store: Store, times: float) -> None:
-        self._store = store
-        self.times = times
-
-    def put(self, *args: Any) -> list[int]:
-        if self.times > 0:
-            self.times -= 1
-            raise StoreUnavailable("no space")
-        return self._store.put(*args)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
 
 def copied_by_two(root: Store, tiers: list[Any], commit: Commit, **fields: Any) -> list[list[Report]]:
@@ -234,7 +202,7 @@ def copied_by_two(root: Store, tiers: list[Any], commit: Commit, **fields: Any) 
 @pytest.mark.parametrize("writer", [0, 1])
 def test_a_copy_that_the_storage_does_not_take_at_once_is_tried_again(root: Store, tier: Store, writer: int) -> None:
     commit, seen = STATE.save(root, 5), [tier, tier]
-    seen[writer] = Refusing(tier, 2)  # type: ignore[call-overload]
+    seen[writer] = Faulty(tier, refused_puts=2)
     told = copied_by_two(root, seen, commit)
     assert [report.error for report in told[0] if isinstance(report, Copied)] == [None]
     assert marks.verified(tier) == {commit.ref}
@@ -244,7 +212,7 @@ def test_a_copy_that_the_storage_does_not_take_at_once_is_tried_again(root: Stor
 def test_when_a_writer_cannot_copy_nobody_waits_for_it(root: Store, tier: Store, writer: int) -> None:
     commits = [STATE.save(root, step, attempt=str(step)) for step in (5, 6)]
     seen: list[Any] = [tier, tier]
-    seen[writer] = Refusing(tier, float("inf"))
+    seen[writer] = Faulty(tier, refused_puts=math.inf)
     began = time.monotonic()
     told = copied_by_two(root, seen, commits[0])
     assert time.monotonic() - began < WAIT_SECONDS
@@ -259,18 +227,18 @@ def test_when_a_writer_cannot_copy_nobody_waits_for_it(root: Store, tier: Store,
 
 def test_who_is_to_end_tries_a_copy_only_once_more(root: Store, tier: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(post_commit, "COPY_PAUSES_SECONDS", (0.01, 10 * WAIT_SECONDS))
-    seen = Refusing(tier, 1000)
+    seen = Faulty(tier, refused_puts=1000)
     kept = Kept({"root": root, "tier": seen})
     kept.ask(STATE.save(root, 5).ref, copy_to=["tier"])
     (copied,) = kept.end()
     assert isinstance(copied, Copied)
     assert copied.error == "no space"
-    assert 2 <= 1000 - seen.times <= 3
+    assert 2 <= 1000 - seen.refused_puts <= 3
 
 
 def test_who_comes_late_copies_nothing_for_a_copy_that_has_failed(root: Store, tier: Store) -> None:
     commit = STATE.save(root, 5)
-    late, kept = Faulty(tier), Kept({"root": root, "tier": Refusing(tier, float("inf"))})
+    late, kept = Faulty(tier), Kept({"root": root, "tier": Faulty(tier, refused_puts=math.inf)})
     kept.ask(commit.ref, 1, copy_to=["tier"], verify_copies=0)
     kept.end()
     kept = Kept({"root": root, "tier": late})
@@ -297,9 +265,7 @@ def test_a_root_that_hangs_costs_a_further_tier_only_its_pruning(
     kept = Kept(stores, tiers=tiers)
     commits = [state.save(tier, step, attempt=str(step)) for step in (5, 6)]
     for count, commit in enumerate(commits, 1):
-        kept.inbox.put(
-            PostCommitRequest(ref=commit.ref, tier="tier", writer=0, verify_part=0, generation=1, prune=True)
-        )
+        kept.ask(commit.ref, tier="tier", verify_part=0, prune=True)
         kept.await_report(Pruned, count)
     released.set()
 
@@ -313,9 +279,7 @@ def test_a_root_that_hangs_costs_a_further_tier_only_its_pruning(
 
 def test_nothing_is_pruned_while_the_root_cannot_tell_who_is_newest(tier: Store) -> None:
     kept = Kept({"tier": tier}, "root")
-    kept.inbox.put(
-        PostCommitRequest(ref=CommitRef(generation=1, step=1), tier="tier", writer=0, generation=1, prune=True)
-    )
+    kept.ask(CommitRef(generation=1, step=1), tier="tier", prune=True)
     (report,) = kept.end()
     assert isinstance(report, Pruned)
     assert report.error is not None
@@ -355,36 +319,25 @@ def test_the_next_pruning_after_a_commit_knows_of_failed_saves_too(root: Store) 
     assert {name.split("/")[2] for name in root.sizes("shards/")} == {commit.attempt}
 
 
-class Telling:
-    """A store that counts chunks as they are read."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.chunks = 0
-        self.first = threading.Event()
-        self.may_go_on = threading.Event()
-
-    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        self.chunks += 1
-        self.first.set()
-        self.may_go_on.wait(WAIT_SECONDS)
-        return self._store.read_into(name, start, buffer)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-
 def test_a_save_interrupts_it_between_two_chunks_and_it_goes_on_afterwards(root: Store) -> None:
     state = TinyState(sizes=(4 * 4096,), chunk_bytes=4096)
-    commit, store = state.save(root, 5), Telling(root)
-    kept = Kept({"root": store})
+    commit, chunks = state.save(root, 5), list[str]()
+    first, may_go_on = threading.Event(), threading.Event()
+
+    def before(operation: str, name: str) -> None:
+        if operation == "read_into":
+            chunks.append(name)
+            first.set()
+            may_go_on.wait(WAIT_SECONDS)
+
+    kept = Kept({"root": Hooked(root, before)})
     kept.ask(commit.ref, verify_part=0)
-    assert store.first.wait(WAIT_SECONDS)
+    assert first.wait(WAIT_SECONDS)
     kept.inbox.put(state.request("root", 0, 6))
     kept.inbox.next()
-    store.may_go_on.set()
+    may_go_on.set()
     time.sleep(0.1)  # time in which it could go on, and must not
-    assert store.chunks == 1
+    assert len(chunks) == 1
     assert kept.reports == []
 
     kept.inbox.written()
@@ -392,4 +345,4 @@ def test_a_save_interrupts_it_between_two_chunks_and_it_goes_on_afterwards(root:
     (report,) = kept.end()
     assert isinstance(report, PartVerified)
     assert report.error is None
-    assert store.chunks == 4
+    assert len(chunks) == 4

@@ -10,8 +10,9 @@ from convoy.checkpoint.messages import PartVerified
 from convoy.checkpoint.save.post_commit import host_names
 from convoy.checkpoint.save.post_commit import post_commit_request as request_of
 from convoy.checkpoint.verify.marks import damaged, read_damage, suspicions, verified
+from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
-from tests.checkpoint.shims import Faulty
+from tests.checkpoint.shims import Faulty, Hooked
 from tests.checkpoint.torchless import TinyState, form
 from tests.checkpoint.writer.test_post_commit import Kept
 
@@ -26,22 +27,25 @@ def root(tmp_path: Path) -> Store:
     return store
 
 
-class BadHost(Faulty):
-    """A store as a host sees it that garbles all data."""
+def told_by(seen: Any, ref: CommitRef, rank: int, turn: int, hosts: list[str] = HOSTS) -> list[PartVerified]:
+    """What a rank tells of a commit, of which it reads back a part but prunes nothing."""
+    kept = Kept({"root": seen})
+    request = request_of(ref, 0, ["root"], rank, hosts, turn, True)
+    kept.inbox.put(request.model_copy(update={"prune": False}))
+    return [report for report in kept.end() if isinstance(report, PartVerified)]
 
-    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        self.garble(name, 1)
-        return super().read_into(name, start, buffer)
+
+def as_bad_host_sees(store: Store) -> Hooked:
+    """All data garbled."""
+    faulty = Faulty(store)
+    return Hooked(faulty, lambda operation, name: operation == "read_into" and faulty.garble(name, 1))
 
 
 def post_commit_round(root: Store, turn: int) -> tuple[Commit, list[PartVerified]]:
     """A save, and what all ranks tell of it, the last one first."""
     commit, told = STATE.save(root, 10 * turn, attempt=str(turn)), list[PartVerified]()
     for rank in reversed(range(len(HOSTS))):
-        seen: Any = BadHost(root) if HOSTS[rank] == "bad" else root
-        kept = Kept({"root": seen})
-        kept.inbox.put(request_of(commit.ref, 0, ["root"], rank, HOSTS, turn, True).model_copy(update={"prune": False}))
-        told += [report for report in kept.end() if isinstance(report, PartVerified)]
+        told += told_by(as_bad_host_sees(root) if HOSTS[rank] == "bad" else root, commit.ref, rank, turn)
     return commit, told
 
 
@@ -69,17 +73,12 @@ def test_a_host_that_reads_wrongly_marks_nothing_and_is_named(root: Store) -> No
 def test_what_a_second_host_finds_too_is_marked_at_the_next_commit(root: Store) -> None:
     commit = STATE.save(root, 5, attempt="5")
     root.write(commit.shards + file_name(0, 0), bytes(5000))
-    kept = Kept({"root": root})
-    kept.inbox.put(request_of(commit.ref, 0, ["root"], 2, HOSTS, 0, True))
-    (first,) = kept.end()
-    assert isinstance(first, PartVerified)
+    (first,) = told_by(root, commit.ref, 2, 0)
     assert (first.part, first.damaged, damaged(root)) == (0, False, frozenset())
 
     later = STATE.save(root, 15, attempt="15")
-    kept = Kept({"root": root})
-    kept.inbox.put(request_of(later.ref, 0, ["root"], 0, HOSTS, 1, True).model_copy(update={"prune": False}))
-    told = kept.end()
-    assert [(r.ref, r.damaged) for r in told if isinstance(r, PartVerified)] == [(commit.ref, True), (later.ref, False)]
+    told = told_by(root, later.ref, 0, 1)
+    assert [(r.ref, r.damaged) for r in told] == [(commit.ref, True), (later.ref, False)]
     evidence = read_damage(root, commit.ref)
     assert evidence is not None
     assert (evidence.host, evidence.confirmed_by) == ("good", "bad")
@@ -93,9 +92,7 @@ def test_suspicions_that_cannot_be_settled_keep_no_later_commit_from_being_verif
     (unreadable,) = (s for s in suspicions(root) if s.part == 3)
     root.write(unreadable.name, b"not a suspicion")
     for rank in range(len(HOSTS)):
-        kept = Kept({"root": seen})
-        kept.inbox.put(request_of(second.ref, 0, ["root"], rank, HOSTS, 2, True).model_copy(update={"prune": False}))
-        told += [report for report in kept.end() if isinstance(report, PartVerified)]
+        told += told_by(seen, second.ref, rank, 2)
 
     assert verified(root) == {second.ref}
     assert [(r.ref, r.part, r.damaged) for r in told if r.error is not None] == [(first.ref, 2, False)]
@@ -105,10 +102,7 @@ def test_suspicions_that_cannot_be_settled_keep_no_later_commit_from_being_verif
 def test_on_one_host_damage_is_marked_at_once(root: Store) -> None:
     commit = STATE.save(root, 5, attempt="5")
     root.write(commit.shards + file_name(1, 0), bytes(3000))
-    kept = Kept({"root": root})
-    kept.inbox.put(request_of(commit.ref, 0, ["root"], 0, ["one"] * 4, 0, True).model_copy(update={"prune": False}))
-    (told,) = kept.end()
-    assert isinstance(told, PartVerified)
+    (told,) = told_by(root, commit.ref, 0, 0, ["one"] * 4)
     assert (told.part, told.damaged, damaged(root)) == (1, True, {commit.ref})
 
 

@@ -22,8 +22,8 @@ from convoy.job.events.registry import (
     encode,
 )
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.storage.posix import PosixStore
 from tests.campaign import examples
+from tests.checkpoint.shims import Faulty
 from tests.conftest import S3Server
 
 pytestmark = pytest.mark.campaign
@@ -165,28 +165,17 @@ def test_an_outage_between_two_polls_loses_and_repeats_nothing(s3_uri: str, s3_s
     assert steps(reader.poll()) == [2, 3]
 
 
-class OutOfReach(PosixStore):
-    """A folder of which one object cannot be read for a while."""
-
-    away: str | None = None
-
-    def read(self, name: str, start: int = 0) -> bytes:
-        if name == self.away:
-            raise StoreUnavailable(f"{name}: input/output error")
-        return super().read(name, start)
-
-
 def test_an_outage_in_the_middle_of_a_poll_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    store = OutOfReach(tmp_path)
+    store, lost = Faulty(open_store(str(tmp_path))), "events/000000/00000/rank00001.jsonl"
     writers = [EventWriter(store, 0, 0, rank=rank) for rank in range(3)]
     for step, writer in enumerate(writers):
         writer.append(did(step))
         writer.flush()
     reader = EventReader(store)
-    store.away = "events/000000/00000/rank00001.jsonl"
+    store.fail(lost)
     with pytest.raises(StoreUnavailable):
         reader.poll()
-    store.away = None
+    store.mend(lost)
     assert steps(reader.poll()) == [0, 1, 2]
     assert reader.poll() == []
 
