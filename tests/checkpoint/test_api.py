@@ -25,7 +25,8 @@ from convoy.checkpoint.save.post_commit import Busy
 from convoy.checkpoint.verify.marks import verified
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
-from tests.ranks import on_ranks
+from tests.checkpoint.writers import wait_for
+from tests.ranks import in_a_group, on_ranks
 
 ROWS = 11
 
@@ -143,10 +144,7 @@ def test_a_save_that_may_not_be_skipped_waits_for_its_turn(ckpt: Checkpoints) ->
 def test_a_staged_save_is_written_though_nobody_waits(ckpt: Checkpoints) -> None:
     for step in (1, 2):
         ckpt.save(step, {"t": torch.zeros(10)})
-    until = time.monotonic() + 20
-    while [ref.step for ref in ckpt.commits()] != [1, 2]:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for(lambda: [ref.step for ref in ckpt.commits()] == [1, 2])
 
 
 def test_what_cannot_be_saved_is_named_at_once(ckpt: Checkpoints) -> None:
@@ -290,13 +288,8 @@ def test_the_documented_example_runs_and_resumes_where_it_stopped(tmp_path: Path
 # In a process group.
 
 
-def in_group(rank: int, world: int, folder: Path, function: Any, args: tuple[Any, ...]) -> Any:
-    dist.init_process_group("gloo", f"file://{folder}/rendezvous-{function.__name__}", rank=rank, world_size=world)
-    return function(rank, str(folder / "job"), *args)
-
-
 def gang(world: int, folder: Path, function: Any, *args: Any) -> list[Any]:
-    return on_ranks(world, in_group, world, folder, function, args)
+    return in_a_group(world, function, str(folder / "job"), *args)
 
 
 def sharded(fill: float | None = None) -> dict[str, Any]:
@@ -349,10 +342,7 @@ def save_while_one_rank_settles(rank: int, uri: str) -> list[Any]:
                 driver.lock.acquire()
                 resumed_writer(ckpt)
             else:
-                until = time.monotonic() + 20
-                while len(driver.steps) > 1:
-                    assert time.monotonic() < until
-                    time.sleep(0.01)
+                wait_for(lambda: len(driver.steps) <= 1)
             return concluded
 
         with pytest.MonkeyPatch.context() as patch:

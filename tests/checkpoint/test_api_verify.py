@@ -11,9 +11,10 @@ from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.checkpoint.verify.marks import damaged, read_damage, suspect, suspicions, verified
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
-from tests.checkpoint.restore.test_load import gang, spread
+from tests.checkpoint.restore.test_load import spread
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.verify.test_commit import spoil
+from tests.ranks import in_a_group
 
 HOSTS = ["good", "bad", "bad"]
 REF = CommitRef(generation=1, step=1)
@@ -29,7 +30,7 @@ def save(rank: int, folder: Path) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """By three writers."""
     folder = tmp_path_factory.mktemp("saved")
-    gang(3, folder, save, folder)
+    in_a_group(3, save, folder)
     return folder / "job"
 
 
@@ -70,7 +71,7 @@ def outcome(found: list[Any]) -> str:
 def test_each_rank_reads_a_share_and_all_return_the_whole(job: Path) -> None:
     store = open_store(str(job / "job"))
     suspect(store, REF, 1, "a flipped bit", "gone")
-    found = gang(3, job, verify, job, HOSTS, [])
+    found = in_a_group(3, verify, job, HOSTS, [])
     files = data_files(store)
     assert [read for _, read in found] == [[name] for name in files]
     assert outcome(found) == str(sum(store.sizes("shards/")[name] for name in files))
@@ -79,7 +80,7 @@ def test_each_rank_reads_a_share_and_all_return_the_whole(job: Path) -> None:
 
 def test_what_one_host_reads_wrongly_is_an_error_of_all_ranks_and_marks_nothing(job: Path) -> None:
     store = open_store(str(job / "job"))
-    found = gang(3, job, verify, job, HOSTS, [data_files(store)[1]])
+    found = in_a_group(3, verify, job, HOSTS, [data_files(store)[1]])
     assert f"bad reads part 1 of {REF.name} otherwise than good, which finds it whole" in outcome(found)
     assert (damaged(store), suspicions(store)) == (frozenset(), [])
 
@@ -89,7 +90,7 @@ def test_what_one_host_reads_wrongly_is_an_error_of_all_ranks_and_marks_nothing(
 def test_what_two_hosts_find_is_damage_on_all_ranks(job: Path, which: int) -> None:
     store = open_store(str(job / "job"))
     spoil(store, data_files(store)[which])
-    told = outcome(gang(3, job, verify, job, HOSTS, []))
+    told = outcome(in_a_group(3, verify, job, HOSTS, []))
     assert "the checksum of chunk 0 does not match" in told
     evidence = read_damage(store, REF)
     assert evidence is not None
@@ -99,11 +100,11 @@ def test_what_two_hosts_find_is_damage_on_all_ranks(job: Path, which: int) -> No
 def test_where_all_ranks_share_a_host_its_word_counts(job: Path) -> None:
     store = open_store(str(job / "job"))
     spoil(store, data_files(store)[2])
-    assert "the checksum of chunk 0" in outcome(gang(3, job, verify, job, ["one"] * 3, []))
+    assert "the checksum of chunk 0" in outcome(in_a_group(3, verify, job, ["one"] * 3, []))
     assert damaged(store) == {REF}
 
 
 def test_a_step_without_a_commit_is_told_on_all_ranks(job: Path) -> None:
     for name in open_store(str(job / "job")).sizes("commits/"):
         open_store(str(job / "job")).delete(name)
-    assert outcome(gang(3, job, verify, job, HOSTS, [])) == "step 1: no commit of it counts"
+    assert outcome(in_a_group(3, verify, job, HOSTS, [])) == "step 1: no commit of it counts"

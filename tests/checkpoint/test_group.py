@@ -3,42 +3,39 @@
 import pickle
 from typing import Any
 
-import pytest
 import torch.distributed as dist
 
 from convoy.checkpoint.group import SHORT_BYTES, all_gather_objects
-from tests.checkpoint.test_api import gang
+from tests.ranks import in_a_group
 
-FITS = SHORT_BYTES - 8
-"""Bytes of a pickled value that go at once."""
+PICKLED_BYTES = len(pickle.dumps({"rank": 0, "data": bytes(1000)})) - 1000
+"""Of a value without its data."""
+
+FITS = SHORT_BYTES - 8 - PICKLED_BYTES
+"""Bytes of data that go at once."""
+
+CASES = [([0, 100, 3000], 1), ([100_000, 1, 7], 2), ([4097, 4096, 4095], 2), ([FITS, 0, 0], 1), ([FITS + 1, 0, 0], 2)]
+"""How long each rank's data are, and how many collectives it takes until all have them."""
 
 
-def told(rank: int, uri: str, lengths: list[int]) -> tuple[list[Any], int]:
-    group, calls, gather = dist.new_group(backend="gloo"), [], dist.all_gather
+def gathered(rank: int) -> list[tuple[list[Any], int]]:
+    group, calls, gather = dist.new_group(backend="gloo"), list[int](), dist.all_gather
 
     def counted(*args: Any, **options: Any) -> Any:
         calls.append(1)
         return gather(*args, **options)
 
     dist.all_gather = counted  # in a process of the test's own
-    values = all_gather_objects({"rank": rank, "data": bytes([rank]) * lengths[rank]}, group)
-    return values, len(calls)
+    values, counts = list[list[Any]](), list[int]()
+    for lengths, _ in CASES:
+        values.append(all_gather_objects({"rank": rank, "data": bytes([rank]) * lengths[rank]}, group))
+        counts.append(len(calls) - sum(counts))
+    return list(zip(values, counts, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "collectives"),
-    [([0, 100, 3000], 1), ([100_000, 1, 7], 2), ([4097, 4096, 4095], 2)],
-)
-def test_all_ranks_know_what_all_told(lengths: list[int], collectives: int, tmp_path: Any) -> None:
-    wanted = [{"rank": rank, "data": bytes([rank]) * length} for rank, length in enumerate(lengths)]
-    for values, calls in gang(3, tmp_path, told, lengths):
-        assert values == wanted
-        assert calls == collectives
-
-
-@pytest.mark.parametrize(("pickled", "collectives"), [(FITS, 1), (FITS + 1, 2)])
-def test_at_the_edge_nothing_is_cut_off(pickled: int, collectives: int, tmp_path: Any) -> None:
-    around = len(pickle.dumps({"rank": 0, "data": bytes(1000)})) - 1000
-    for values, calls in gang(2, tmp_path, told, [pickled - around, 0]):
-        assert values == [{"rank": 0, "data": bytes(pickled - around)}, {"rank": 1, "data": b""}]
-        assert calls == collectives
+def test_all_ranks_know_what_all_told_and_nothing_is_cut_off() -> None:
+    wanted = [
+        ([{"rank": rank, "data": bytes([rank]) * length} for rank, length in enumerate(lengths)], collectives)
+        for lengths, collectives in CASES
+    ]
+    assert in_a_group(3, gathered) == [wanted] * 3

@@ -40,7 +40,7 @@ from convoy.checkpoint.writer.parts import write_part
 from convoy.storage import Store, open_store
 from tests.campaign import examples
 from tests.checkpoint.torchless import commit_when_complete, form
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group, on_ranks
 
 pytestmark = pytest.mark.campaign
 
@@ -72,7 +72,6 @@ def built(strategy: str, seed: int) -> nn.Module:
 
 def leg(rank: int, world: int, folder: str, number: int, strategy: str) -> tuple[int, dict[str, Any], dict[str, Any]]:
     """Restore what there is, take a step, save: what was restored, and what was saved."""
-    dist.init_process_group("gloo", f"file://{folder}/rendezvous-{number}", rank=rank, world_size=world)
     model = built(strategy, seed=number)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     with Checkpoints(f"{folder}/job", optimizer=optimizer) as ckpt:
@@ -101,7 +100,7 @@ def whole(value: Any, path: str = "") -> dict[str, Any]:
 def test_a_job_walks_over_world_sizes_and_strategies(tmp_path: Path) -> None:
     saved: dict[str, Any] = {}
     for number, (strategy, world) in enumerate(WALK):
-        legs = on_ranks(world, leg, world, str(tmp_path), number, strategy)
+        legs = in_a_group(world, leg, world, str(tmp_path), number, strategy)
         for step, found, _ in legs:
             assert step == number
             assert found.keys() == saved.keys()

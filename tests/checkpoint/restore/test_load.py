@@ -21,7 +21,7 @@ from convoy.config.errors import ConfigError
 from convoy.job.lineage import CommitRef, candidates, read_history
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group
 
 ELEMENTS = 4_000_000  # two chunks
 
@@ -237,15 +237,6 @@ def test_patience_ends() -> None:
 # On ranks: what one of them finds, all of them act upon.
 
 
-def in_gang(rank: int, world: int, folder: Path, function: Any, args: tuple[Any, ...]) -> Any:
-    dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=world)
-    return function(rank, *args)
-
-
-def gang(world: int, folder: Path, function: Any, *args: Any) -> list[Any]:
-    return on_ranks(world, in_gang, world, folder, function, args)
-
-
 def spread(fill: float) -> dict[str, Any]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     return {"w": distribute_tensor(torch.full((3000,), fill), mesh, [Shard(0)]), "step": int(fill)}
@@ -275,17 +266,17 @@ def restore_with_a_fault(rank: int, folder: Path, fault: str) -> tuple[str, int,
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("of two")
-    gang(2, folder, save_two, folder)
+    in_a_group(2, save_two, folder)
     return folder
 
 
-def test_damage_that_one_rank_sees_takes_all_to_the_commit_before(of_two: Path, tmp_path: Path) -> None:
-    found = gang(2, tmp_path, restore_with_a_fault, of_two, "damaged")
+def test_damage_that_one_rank_sees_takes_all_to_the_commit_before(of_two: Path) -> None:
+    found = in_a_group(2, restore_with_a_fault, of_two, "damaged")
     assert found == [("restored", 1, 1.0, [2]), ("restored", 1, 1.0, [])]
 
 
-def test_an_outage_that_one_rank_sees_is_an_error_on_all(of_two: Path, tmp_path: Path) -> None:
-    first, second = gang(2, tmp_path, restore_with_a_fault, of_two, "unavailable")
+def test_an_outage_that_one_rank_sees_is_an_error_on_all(of_two: Path) -> None:
+    first, second = in_a_group(2, restore_with_a_fault, of_two, "unavailable")
     assert first[0] == second[0]
     assert first[0].endswith("the state is not usable")
     assert (first[1], first[3]) == (0, [])
@@ -300,7 +291,7 @@ def restore_into_another_model_on_one_rank(rank: int, folder: Path) -> str:
     return str(error.value)
 
 
-def test_a_model_that_does_not_fit_on_one_rank_is_refused_on_all_and_left_alone(of_two: Path, tmp_path: Path) -> None:
-    first, second = gang(2, tmp_path, restore_into_another_model_on_one_rank, of_two)
+def test_a_model_that_does_not_fit_on_one_rank_is_refused_on_all_and_left_alone(of_two: Path) -> None:
+    first, second = in_a_group(2, restore_into_another_model_on_one_rank, of_two)
     assert first == second
     assert "more is (1,) float32 here, and absent in the checkpoint of step 2" in first

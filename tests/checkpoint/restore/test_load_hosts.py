@@ -13,8 +13,9 @@ from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, restor
 from convoy.checkpoint.verify.marks import damaged, mark_damaged, read_damage
 from convoy.job.lineage import CommitRef, candidates, read_history
 from convoy.storage import Store, StoreUnavailable, open_store
-from tests.checkpoint.restore.test_load import data_file, gang, spread
+from tests.checkpoint.restore.test_load import data_file, spread
 from tests.checkpoint.shims import Faulty
+from tests.ranks import in_a_group
 
 REF = CommitRef(generation=1, step=2)
 ALWAYS = 1000
@@ -65,7 +66,7 @@ def save_two(rank: int, folder: Path) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """By three ranks."""
     folder = tmp_path_factory.mktemp("saved")
-    gang(3, folder, save_two, folder)
+    in_a_group(3, save_two, folder)
     return folder / "job"
 
 
@@ -80,7 +81,7 @@ HOSTS = ["good", "bad", "bad"]
 
 
 def test_what_one_host_reads_wrongly_is_an_outage_of_that_host_and_marks_nothing(of_three: Path) -> None:
-    found = gang(3, of_three, restored, of_three, HOSTS, {"bad": ["data"]})
+    found = in_a_group(3, restored, of_three, HOSTS, {"bad": ["data"]})
     told = found[0][0]
     assert "bad reads part 1 of commits/000001-000000002.json otherwise than good, which finds it whole" in told
     assert "memory, network or a disk cache of bad is at fault" in told
@@ -91,7 +92,7 @@ def test_what_one_host_reads_wrongly_is_an_outage_of_that_host_and_marks_nothing
 
 @pytest.mark.parametrize("what", ["commit", "record"])
 def test_what_rank_0_alone_reads_wrongly_is_an_outage_too(of_three: Path, what: str) -> None:
-    found = gang(3, of_three, restored, of_three, ["bad", "bad", "good"], {"bad": [what]})
+    found = in_a_group(3, restored, of_three, ["bad", "bad", "good"], {"bad": [what]})
     part = "part 1 of " if what == "record" else ""
     assert f"bad reads {part}commits/000001-000000002.json otherwise than good" in found[0][0]
     assert [(step, damages) for _, step, damages, _ in found] == [(0, [])] * 3
@@ -105,7 +106,7 @@ def test_what_two_hosts_read_so_is_damage(of_three: Path, what: str) -> None:
     data = bytearray(store.read(name))
     data[len(data) // 2] ^= 1
     store.write(name, bytes(data))
-    found = gang(3, of_three, restored, of_three, HOSTS, {})
+    found = in_a_group(3, restored, of_three, HOSTS, {})
     by = ("bad", "good") if what == "data" else ("good", "bad")
     assert [(told, step, damages, slept) for told, step, damages, slept in found] == [
         ("restored", 1, [(2, *by)], 0),
@@ -119,14 +120,14 @@ def test_what_two_hosts_read_so_is_damage(of_three: Path, what: str) -> None:
 
 def test_damage_that_only_shows_on_a_host_without_a_good_cache_is_found_by_both(of_three: Path) -> None:
     """The witness reads from the storage: here its reads go wrong as well, in a part that it does not need itself."""
-    found = gang(3, of_three, restored, of_three, HOSTS, {"bad": ["data"], "good": ["data"]})
+    found = in_a_group(3, restored, of_three, HOSTS, {"bad": ["data"], "good": ["data"]})
     assert found[0][:3] == ("restored", 1, [(2, "bad", "good")])
 
 
 def test_damage_that_is_confirmed_counts_though_a_bad_host_tells_of_another_part(of_three: Path) -> None:
     store = open_store(str(of_three / "job"))
     store.write(data_file(store, 2), bytes(store.sizes(data_file(store, 2))[data_file(store, 2)]))
-    found = gang(3, of_three, restored, of_three, HOSTS, {"bad": ["data"]})
+    found = in_a_group(3, restored, of_three, HOSTS, {"bad": ["data"]})
     assert found[0][:2] == ("restored", 1)
     assert damaged(store) == {REF}
 
@@ -144,7 +145,7 @@ def restored_from_two_tiers(rank: int, folder: Path) -> tuple[int, int]:
 
 
 def test_another_tier_that_the_host_reads_rightly_is_used(of_three: Path) -> None:
-    assert gang(3, of_three, restored_from_two_tiers, of_three) == [(2, 1)] * 3
+    assert in_a_group(3, restored_from_two_tiers, of_three) == [(2, 1)] * 3
 
 
 def exchanges(rank: int, folder: Path) -> int:
@@ -158,4 +159,4 @@ def exchanges(rank: int, folder: Path) -> int:
 
 
 def test_without_damage_the_hosts_are_not_even_asked_for(of_three: Path) -> None:
-    assert gang(3, of_three, exchanges, of_three) == [2, 2, 2]  # that the state fits, and that it was filled
+    assert in_a_group(3, exchanges, of_three) == [2, 2, 2]  # that the state fits, and that it was filled

@@ -11,12 +11,11 @@ from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.restore.load import Damage, restore
 from convoy.job.lineage import candidates, read_history
 from convoy.storage import StoreUnavailable, open_store
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group
 
 
 def restored(rank: int, folder: Path, heals: bool) -> tuple[str, int, list[Damage]]:
     """Rank 1 sees the store as it was before step 2. heals: only until the restore is tried again."""
-    dist.init_process_group("gloo", f"file://{folder}/rendezvous-{heals}", rank=rank, world_size=2)
     seen, store, damages = folder / f"seen by {rank}, {heals}", open_store(str(folder / "job")), list[Damage]()
     shutil.copytree(folder / ("stale" if rank else "job"), seen)
     state = {"w": torch.zeros(5000), "step": 0}
@@ -46,7 +45,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_commit_that_rank_0_has_read_and_another_rank_does_not_see_is_an_outage(saved: Path) -> None:
-    first, second = on_ranks(2, restored, saved, False)
+    first, second = in_a_group(2, restored, saved, False)
     assert first == second
     assert "rank 1 does not see what rank 0 sees" in first[0]
     assert first[0].endswith("the state is not usable")
@@ -54,4 +53,4 @@ def test_a_commit_that_rank_0_has_read_and_another_rank_does_not_see_is_an_outag
 
 
 def test_a_rank_that_comes_to_see_it_restores_the_newest_commit_with_the_others(saved: Path) -> None:
-    assert on_ranks(2, restored, saved, True) == [("restored", 2, []), ("restored", 2, [])]
+    assert in_a_group(2, restored, saved, True) == [("restored", 2, []), ("restored", 2, [])]

@@ -24,6 +24,7 @@ from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import candidates, read_history
 from convoy.storage import open_store
 from tests.checkpoint.torchless import form
+from tests.checkpoint.writers import wait_for
 
 DEADLINE_SECONDS = 20.0
 FAILED = SaveStatus(failed=1)
@@ -87,13 +88,8 @@ def attempt(step: int, slot: int = 0, tier: int = 0) -> Attempt:
 
 
 def settled(engine: Engine, of: Attempt) -> SaveStatus:
-    until = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < until:
-        status = engine.status(of)
-        if status != SaveStatus():
-            return status
-        time.sleep(0.005)
-    raise TimeoutError
+    wait_for(lambda: engine.status(of) != SaveStatus())
+    return engine.status(of)
 
 
 def save(engine: Engine, state: dict[str, Any], step: int, slot: int = 0) -> SaveStatus:
@@ -277,10 +273,7 @@ def stopped(engine: Engine) -> None:
 
 
 def sent(engine: Engine, attempt: Attempt) -> None:
-    deadline = time.monotonic() + 10
-    while engine.writer._attempts[attempt.name].sent_to is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: engine.writer._attempts[attempt.name].sent_to is not None)
 
 
 def writer_of(engine: Engine) -> int:

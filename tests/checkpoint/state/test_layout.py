@@ -1,8 +1,7 @@
 """Who writes what: every byte of the state once, however it is spread, in files that a reader can find it in."""
 
 import math
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -28,7 +27,7 @@ from convoy.checkpoint.state.layout import (
     signature,
 )
 from tests.campaign import examples
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group
 
 pytestmark = pytest.mark.campaign
 
@@ -78,15 +77,6 @@ def test_a_box_longer_than_a_file_is_cut_and_the_pieces_know_their_place() -> No
 # On ranks.
 
 
-def on_a_gang(world: int, folder: Path, function: Any, *args: Any) -> list[Any]:
-    return on_ranks(world, in_gang, world, folder, function, args)
-
-
-def in_gang(rank: int, world: int, folder: Path, function: Any, args: tuple[Any, ...]) -> Any:
-    dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=world)
-    return function(rank, *args)
-
-
 def spread() -> dict[str, torch.Tensor]:
     """On 4 ranks: by rows with one rank left empty, both ways, replicated, on half of them, not at all."""
     line, square = init_device_mesh("cpu", (4,)), init_device_mesh("cpu", (2, 2))
@@ -102,58 +92,64 @@ def spread() -> dict[str, torch.Tensor]:
     }
 
 
-def plans(rank: int) -> tuple[Plan, dict[str, tuple[int, ...]]]:
+class OfRank(NamedTuple):
+    plan: Plan
+    shapes: dict[str, tuple[int, ...]]
+    """Of what it holds of each tensor."""
+    bytes_of_copies: int
+    """That it writes of a state which all ranks hold."""
+    of_replicas: Plan
+
+
+def planned(rank: int) -> OfRank:
     tensors = spread()
     plan = make_plan(tensors, rank, dist.group.WORLD)
     assert plan.signature == signature(tensors)
-    return plan, {name: tuple(local_tensor(t).shape) for name, t in tensors.items()}
+    copies = make_plan({f"t{i}": torch.zeros(100) for i in range(8)}, rank, dist.group.WORLD)
+    shapes = {name: tuple(local_tensor(t).shape) for name, t in tensors.items()}
+    return OfRank(plan, shapes, copies.layout.bytes, plan_of_replicas(rank))
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Plan, dict[str, tuple[int, ...]]]]:
-    return on_a_gang(4, tmp_path_factory.mktemp("plans"), plans)
+def four() -> list[OfRank]:
+    return in_a_group(4, planned)
 
 
 def elements(boxes: Any, name: str) -> list[int]:
     return [e for b in boxes if b.name == name for e in flat_indices(b.shape, list(b.offset), list(b.size))]
 
 
-def test_all_ranks_together_write_each_element_once(four: list[Any]) -> None:
-    assert set(four[0][0].tensors) == {"rows", "both", "half", "copies", "plain", "number", "nothing"}
-    for name, info in four[0][0].tensors.items():
-        written = [e for plan, _ in four for e in elements(plan.layout.boxes, name)]
+def test_all_ranks_together_write_each_element_once(four: list[OfRank]) -> None:
+    assert set(four[0].plan.tensors) == {"rows", "both", "half", "copies", "plain", "number", "nothing"}
+    for name, info in four[0].plan.tensors.items():
+        written = [e for r in four for e in elements(r.plan.layout.boxes, name)]
         assert sorted(written) == list(range(math.prod(info.shape))), name
 
 
-def bytes_of_copies(rank: int) -> int:
-    return make_plan({f"t{i}": torch.zeros(100) for i in range(8)}, rank, dist.group.WORLD).layout.bytes
+def test_what_all_hold_is_written_in_equal_shares(four: list[OfRank]) -> None:
+    assert {of_rank.bytes_of_copies for of_rank in four} == {four[0].bytes_of_copies}
 
 
-def test_what_all_hold_is_written_in_equal_shares(tmp_path: Path) -> None:
-    shares = on_a_gang(4, tmp_path, bytes_of_copies)
-    assert shares == [shares[0]] * 4
-
-
-def test_a_rank_writes_what_it_holds(four: list[Any]) -> None:
-    for rank, (plan, shapes) in enumerate(four):
+def test_a_rank_writes_what_it_holds(four: list[OfRank]) -> None:
+    for rank, (plan, shapes, *_) in enumerate(four):
         assert all(b.size == shapes[b.name] for b in plan.held)
         assert all(rank in b.holders for b in plan.held)
 
 
-def test_ranks_that_hold_all_can_save_alone(four: list[Any]) -> None:
+def test_ranks_that_hold_all_can_save_alone(four: list[OfRank]) -> None:
     for reachable in ({0, 1, 2, 3}, {0, 1}, {2, 3}, {0, 3}):
         lost = {name for name in ("rows", "both") if not covers(four, name, reachable)}
         for rank in reachable:
             if lost:
                 with pytest.raises(CheckpointError, match="that only rank"):
-                    four[rank][0].without(rank, frozenset(reachable))
-    whole = [plan.without(rank, frozenset({0, 1, 2, 3})) for rank, (plan, _) in enumerate(four)]
-    assert whole == [plan.layout for plan, _ in four]
+                    four[rank].plan.without(rank, frozenset(reachable))
+    whole = [plan.without(rank, frozenset({0, 1, 2, 3})) for rank, (plan, *_) in enumerate(four)]
+    assert whole == [of_rank.plan.layout for of_rank in four]
 
 
-def covers(four: list[Any], name: str, reachable: set[int]) -> bool:
-    held = {e for rank in reachable for e in elements(four[rank][0].held, name)}
-    return len(held) == math.prod(four[0][0].tensors[name].shape)
+def covers(four: list[OfRank], name: str, reachable: set[int]) -> bool:
+    held = {e for rank in reachable for e in elements(four[rank].plan.held, name)}
+    return len(held) == math.prod(four[0].plan.tensors[name].shape)
 
 
 def plan_of_replicas(rank: int) -> Plan:
@@ -170,8 +166,8 @@ def plan_of_replicas(rank: int) -> Plan:
     )
 
 
-def test_any_replica_group_is_enough_and_no_less(tmp_path: Path) -> None:
-    found = on_a_gang(4, tmp_path, plan_of_replicas)
+def test_any_replica_group_is_enough_and_no_less(four: list[OfRank]) -> None:
+    found = [of_rank.of_replicas for of_rank in four]
     for reachable in ({0, 1}, {2, 3}, {0, 3}, {1, 2}, {0, 1, 2}):
         boxes = [b for rank in reachable for b in found[rank].without(rank, frozenset(reachable)).boxes]
         for name, length in (("w", 1000), ("b", 10), ("n", 2)):
@@ -182,29 +178,29 @@ def test_any_replica_group_is_enough_and_no_less(tmp_path: Path) -> None:
                 found[rank].without(rank, frozenset(reachable))
 
 
-def refused(rank: int, kind: str) -> str:
+def refused(rank: int) -> dict[str, str]:
+    """The error of each kind of state that cannot be planned."""
     mesh = init_device_mesh("cpu", (2,))
-    tensors: dict[str, torch.Tensor] = {"w": torch.zeros(3)}
-    error = None
-    if kind == "partial":
-        tensors["w"] = torch.distributed.tensor.DTensor.from_local(torch.zeros(3), mesh, [Partial()])
-    elif kind == "types":
-        tensors["w"] = torch.zeros(3, dtype=[torch.float32, torch.int64][rank])
-    else:
-        error = "rank 1: nothing to offer" if rank == 1 else None
-    with pytest.raises(CheckpointError) as told:
-        make_plan(tensors, rank, dist.group.WORLD, error)
-    return str(told.value)
+    partial = torch.distributed.tensor.DTensor.from_local(torch.zeros(3), mesh, [Partial()])
+    states: dict[str, tuple[torch.Tensor, str | None]] = {
+        "partial": (partial, None),
+        "types": (torch.zeros(3, dtype=[torch.float32, torch.int64][rank]), None),
+        "error": (torch.zeros(3), "rank 1: nothing to offer" if rank == 1 else None),
+    }
+    errors = {}
+    for kind, (tensor, error) in states.items():
+        with pytest.raises(CheckpointError) as told:
+            make_plan({"w": tensor}, rank, dist.group.WORLD, error)
+        errors[kind] = str(told.value)
+    return errors
 
 
-@pytest.mark.parametrize(
-    ("kind", "told"),
-    [("partial", "artial"), ("types", "w: ((3,), 'float32') on rank 0, and ((3,), 'int64')"), ("error", "nothing to")],
-)
-def test_what_one_rank_cannot_plan_is_an_error_on_all(kind: str, told: str, tmp_path: Path) -> None:
-    first, second = on_a_gang(2, tmp_path, refused, kind)
-    assert told in first
+def test_what_one_rank_cannot_plan_is_an_error_on_all() -> None:
+    first, second = in_a_group(2, refused)
     assert first == second
+    assert "artial" in first["partial"]
+    assert "w: ((3,), 'float32') on rank 0, and ((3,), 'int64')" in first["types"]
+    assert first["error"] == "rank 1: nothing to offer"
 
 
 ORDER = ((4, 2), (0, 3), (6, 1), (3, 1))
