@@ -1,8 +1,6 @@
 """What the loop does when: logging, saving, evaluating."""
 
 import itertools
-import re
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
@@ -10,7 +8,6 @@ import pytest
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.job.events.registry import (
-    CheckpointFailed,
     CheckpointSaved,
     Environment,
     Evaluated,
@@ -136,44 +133,3 @@ def test_saves_are_at_multiples_and_at_the_end_with_the_counters_of_all_steps(jo
     assert (progress.step, progress.tokens, progress.skipped) == (12, 12 * 5 * 16, 0)
     assert job.commit().sampler.next_sample == 12 * 5
     assert progress.seconds > 0
-
-
-def test_a_failed_save_leaves_the_commit_before_it_and_training_goes_on(tmp_path: Path) -> None:
-    job = Job(str(tmp_path), tiny(train={"steps": 8}, checkpoint={"every_steps": 2}))
-    no_room_for(job, 4, 5)
-
-    assert job.run(2) == [False, False]
-
-    failed = job.events(CheckpointFailed)
-    assert [e.step for e in failed] == [4, 5]
-    assert all(e.error.startswith("rank 0: ") and "File exists" in e.error for e in failed)
-    assert {(e.tier, e.retried_on) for e in failed} == {(job.store.uri, None)}
-    assert job.steps_committed() == [2, 6, 8]
-
-
-def test_a_failed_save_is_not_tried_again_at_every_step(tmp_path: Path) -> None:
-    job = Job(str(tmp_path), tiny(train={"steps": 30}, checkpoint={"every_steps": 20}))
-    no_room_for(job, 20, 21, 22, 23)
-
-    job.run(1)
-
-    assert [e.step for e in job.events(CheckpointFailed)] == [20, 22]
-    assert job.steps_committed() == [24, 30]
-
-
-def test_the_last_save_may_not_fail(tmp_path: Path) -> None:
-    job = Job(str(tmp_path), tiny(train={"steps": 4}, checkpoint={"every_steps": 2}))
-    no_room_for(job, 4)
-
-    outcomes = job.run(2)
-
-    assert len(set(outcomes)) == 1
-    # Both ranks fail to write; the coordinator names the one that it hears of first.
-    assert re.match(r"the last checkpoint, of step 4, was not saved: rank [01]: ", str(outcomes[0]))
-    assert job.steps_committed() == [2]
-
-
-def no_room_for(job: Job, *steps: int) -> None:
-    """In the first generation, files stand where the shards' folders of these steps should be."""
-    for step in steps:
-        job.store.write(f"shards/000001-{step:09d}", b"in the way")

@@ -1,9 +1,10 @@
 """Saves next to training: what they hold, what is skipped, what fails, and what is done between them."""
 
 import contextlib
+import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from convoy.job.events.registry import (
 )
 from convoy.job.lineage import CommitRef, lineage, parse_commits, places, read_history
 from convoy.report.analysis.checkpoints import alert
-from convoy.storage import Store, open_store
+from convoy.storage import open_store
 from tests.training.faults import (
     NO_MEMORY,
     before_step,
@@ -40,37 +41,28 @@ WIDE = GPT | {"d_model": 192, "dropout": 0.1}
 """Shards of two ranks large enough to be copied beside training."""
 
 
-def in_the_way(store: Store, steps: Sequence[int], generation: int = 1) -> None:
-    """Files stand where the shards' folders of these steps should be."""
+def block_saves(job: Job, steps: Iterable[int]) -> None:
+    """In the first generation, files stand where the shards' folders of these steps should be."""
     for step in steps:
-        store.write(f"shards/{generation:06d}-{step:09d}", b"in the way")
+        job.store.write(f"shards/000001-{step:09d}", b"in the way")
 
 
-def test_a_commit_holds_the_state_of_its_step_though_it_is_copied_while_the_next_one_runs(tmp_path: Path) -> None:
-    config = tiny(model=WIDE, train={"steps": 9}, checkpoint={"every_steps": 2})
-    beside, before = Job(str(tmp_path / "beside"), config), Job(str(tmp_path / "before"), config)
-    before.run(2)
-
-    beside.run(2, lambda rank: copy_late(), prompt=False)
-
-    assert beside.steps_committed() == before.steps_committed() == [2, 4, 6, 8, 9]
-    for step in before.steps_committed():
-        assert differing(beside.state(beside.commit_of(step)), before.state(before.commit_of(step))) == []
-    assert all(e.staged_seconds <= e.committed_seconds for e in beside.events(CheckpointSaved))
-
-
-def test_free_running_saves_end_with_the_same_bits_and_the_last_one_is_settled(tmp_path: Path) -> None:
+def test_a_commit_holds_the_state_of_its_step_though_training_continues_meanwhile(tmp_path: Path) -> None:
     config = tiny(model=WIDE, train={"steps": 12}, checkpoint={"every_steps": 1})
-    free, waited = Job(str(tmp_path / "free"), config), Job(str(tmp_path / "waited"), config)
+    late, free, waited = (Job(str(tmp_path / name), config) for name in ("late", "free", "waited"))
     waited.run(2)
 
+    late.run(2, lambda rank: copy_late(), prompt=False, checkpoint={"every_steps": 2})
     assert free.run(2, prompt=False) == [False, False]
 
+    assert late.steps_committed() == list(range(2, 13, 2))
+    assert all(e.staged_seconds <= e.committed_seconds for e in late.events(CheckpointSaved))
     assert free.steps_committed()[-1] == 12
     taken = [*free.steps_committed(), *(e.step for e in free.events(CheckpointSkipped))]
     assert sorted(taken) == list(range(1, 13))
-    for step in free.steps_committed():
-        assert differing(free.state(free.commit_of(step)), waited.state(waited.commit_of(step))) == []
+    for job in (late, free):
+        for step in job.steps_committed():
+            assert differing(job.state(job.commit_of(step)), waited.state(waited.commit_of(step))) == []
 
 
 def test_a_save_that_another_waits_behind_is_not_held_back(tmp_path: Path) -> None:
@@ -115,10 +107,28 @@ def test_a_rank_that_cannot_take_part_aborts_the_save_for_all_and_says_why(
     assert len(job.events(StepDone)) == 6
 
 
+def test_after_a_failed_save_training_continues_to_the_next_try_and_only_the_last_one_may_not_fail(
+    tmp_path: Path,
+) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 50}, checkpoint={"every_steps": 20}))
+    block_saves(job, [40, 41, 42, 43, 50])
+
+    outcomes = job.run(2)
+
+    assert len(set(outcomes)) == 1
+    # Both ranks fail to write; the coordinator names the one that it hears of first.
+    assert re.match(r"the last checkpoint, of step 50, was not saved: rank [01]: ", str(outcomes[0]))
+    *failed, last = job.events(CheckpointFailed)
+    assert [e.step for e in failed] == [40, 42]
+    assert all(e.error.startswith("rank 0: ") and "File exists" in e.error for e in failed)
+    assert {(e.tier, e.retried_on) for e in (*failed, last)} == {(job.store.uri, None)}
+    assert job.steps_committed() == [20, 44]
+
+
 def test_while_the_root_takes_nothing_few_saves_are_tried_there_at_all(tmp_path: Path) -> None:
     second = tmp_path / "second"
     job = Job(str(tmp_path / "root"), tiny(train={"steps": 8}, checkpoint={"every_steps": 1, "tiers": [str(second)]}))
-    in_the_way(job.store, range(1, 8))
+    block_saves(job, range(1, 8))
 
     job.run(2, lambda rank: settle_before_each_save(), prompt=False)
 
@@ -146,7 +156,7 @@ def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_go
     config = tiny(train={"steps": 4}, checkpoint={"every_steps": 2, "tiers": [str(second)]})
     job, still = Job(str(tmp_path / "root"), config), Job(str(tmp_path / "still"), tiny(train={"steps": 6}))
     still.run(2, checkpoint={"every_steps": 2})
-    in_the_way(job.store, [4])
+    block_saves(job, [4])
 
     job.run(2)
 
@@ -166,7 +176,7 @@ def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_go
 
 def test_saves_that_fail_one_after_the_other_are_an_alert_until_one_is_committed(tmp_path: Path) -> None:
     job = Job(str(tmp_path), tiny(train={"steps": 7}, checkpoint={"every_steps": 2, "alert_after_failures": 2}))
-    in_the_way(job.store, [2, 3, 4, 5, 6])
+    block_saves(job, [2, 3, 4, 5, 6])
 
     job.run(2)
 
@@ -191,27 +201,6 @@ def test_every_commit_is_read_back_by_another_rank_where_there_is_one(world: int
     assert verified(job.store) == {CommitRef(generation=1, step=4)}
 
 
-def removed_from(job: Job, tier: str) -> set[int]:
-    """Steps of the commits that retention removed there."""
-    return {step for e in job.events(CheckpointsPruned) if e.tier == tier for _, step in e.commits}
-
-
-def test_old_checkpoints_go_from_every_tier_once_newer_ones_were_read_back(tmp_path: Path) -> None:
-    second = f"{tmp_path}/second"
-    kept = {"every_steps": 1, "tiers": [second], "retention": {"keep_last": 1}}
-    job = Job(str(tmp_path / "root"), tiny(train={"steps": 30}, checkpoint=kept))
-
-    job.run(2)
-
-    root, tier = job.store.uri, f"{second}/job"
-    here, there, copied = steps_at(root), steps_at(tier), {e.step for e in job.events(CheckpointCopied)}
-    assert here[-1] == there[-1] == 30
-    assert removed_from(job, root) == set(range(1, 31)) - set(here) != set()
-    assert removed_from(job, tier) == copied - set(there) != set()
-    assert {int(name.split("/")[1].split("-")[1]) for name in job.store.sizes("shards/")} == set(here)
-    assert {e.step for e in job.events(CheckpointVerified) if e.tier == tier} <= copied
-
-
 STEPS = 32
 
 
@@ -219,11 +208,11 @@ def unequal(rank: int) -> None:
     slow_post_commit_work((0.06, 0.1)[rank])
 
 
-def unequal_until(done: Callable[[], int]) -> Callable[[int], None]:
-    """Unequal ranks that train the second half slowly until the work after commits is done for two of them."""
+def unequal_until(done: Callable[[], bool]) -> Callable[[int], None]:
+    """Ranks of unequal speed that train the second half slowly until so much of the work after commits is done."""
 
     def wait(_: object, step: int, __: object) -> None:
-        if STEPS / 2 <= step < STEPS - 1 and done() < 2:
+        if STEPS / 2 <= step < STEPS - 1 and not done():
             time.sleep(0.1)
 
     def fault(rank: int) -> None:
@@ -255,34 +244,39 @@ def steps_at(tier: str) -> list[int]:
     return sorted(ref.step for ref in parse_commits(open_store(tier).sizes("commits/")))
 
 
-def test_ranks_of_unequal_speed_read_back_the_same_commits_and_old_ones_go(tmp_path: Path) -> None:
-    kept = {"every_steps": 1, "retention": {"keep_last": 1}}
-    job = Job(str(tmp_path), tiny(train={"steps": STEPS}, checkpoint=kept))
+def test_ranks_of_unequal_speed_read_back_and_copy_the_same_commits_and_the_last_one(tmp_path: Path) -> None:
+    second = f"{tmp_path}/second"
+    job = Job(str(tmp_path / "root"), tiny(train={"steps": STEPS}, checkpoint={"every_steps": 1, "tiers": [second]}))
+    root, tier = job.store.uri, f"{second}/job"
 
-    job.run(2, unequal_until(lambda: len(verified(job.store))))
+    job.run(2, unequal_until(lambda: min(len(verified(job.store)), len(steps_at(tier))) >= 2))
 
-    read = parts_read(job, job.store.uri)
+    read, there = parts_read(job, root), copies(job, tier)
     assert read == {step: [0, 1] for step in read}
-    assert 2 < len(read) < len(job.events(CheckpointSaved))
-    assert STEPS in read
-    removed = {step for e in job.events(CheckpointsPruned) for _, step in e.commits}
-    assert removed
-    assert job.steps_committed()[-1] == STEPS
+    assert parts_read(job, tier) == {step: [0, 1] for step in there}
+    for steps in (sorted(read), there):
+        assert 2 < len(steps) < len(job.events(CheckpointSaved))
+        assert steps[-1] == STEPS
     assert STEPS in {ref.step for ref in verified(job.store)}
 
 
-def test_ranks_of_unequal_speed_copy_the_same_commits_and_the_last_one(tmp_path: Path) -> None:
-    second = tmp_path / "second"
-    job = Job(
-        str(tmp_path / "root"), tiny(train={"steps": STEPS}, checkpoint={"every_steps": 1, "tiers": [str(second)]})
-    )
+def test_old_checkpoints_go_from_every_tier_once_newer_ones_were_read_back(tmp_path: Path) -> None:
+    second = f"{tmp_path}/second"
+    kept = {"every_steps": 1, "tiers": [second], "retention": {"keep_last": 1}}
+    job = Job(str(tmp_path / "root"), tiny(train={"steps": STEPS}, checkpoint=kept))
+    root, tier = job.store.uri, f"{second}/job"
 
-    job.run(2, unequal_until(lambda: len(steps_at(f"{second}/job"))))
+    def removed_from(where: str) -> set[int]:
+        return {step for e in job.events(CheckpointsPruned) if e.tier == where for _, step in e.commits}
 
-    there = copies(job, f"{second}/job")
-    assert 2 < len(there) < len(job.events(CheckpointSaved))
-    assert there[-1] == STEPS
-    assert parts_read(job, f"{second}/job") == {step: [0, 1] for step in there}
+    job.run(2, unequal_until(lambda: removed_from(tier) != set()))
+
+    here, there, copied = steps_at(root), steps_at(tier), {e.step for e in job.events(CheckpointCopied)}
+    assert here[-1] == there[-1] == STEPS
+    assert removed_from(root) == set(range(1, STEPS + 1)) - set(here) != set()
+    assert removed_from(tier) == copied - set(there) != set()
+    assert {int(name.split("/")[1].split("-")[1]) for name in job.store.sizes("shards/")} == set(here)
+    assert {e.step for e in job.events(CheckpointVerified) if e.tier == tier} <= copied
 
 
 def test_a_further_tier_that_hangs_holds_up_only_the_copies_to_itself(tmp_path: Path) -> None:
