@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import torch
 
 from convoy.checkpoint.commits import read_commit
@@ -42,6 +43,10 @@ LLAMA = GPT | {
     "bias": False,
     "tied_embeddings": False,
 }
+GPT_OF_4 = GPT | {"n_heads": 4}
+LLAMA_OF_4 = LLAMA | {"n_heads": 4, "n_kv_heads": 2, "d_ff": 72}
+STAGES = LLAMA_OF_4 | {"n_layers": 3}
+"""What up to four tensor-parallel ranks can share, and three stages."""
 
 E = TypeVar("E", bound=Event)
 Fault = Callable[[int], None]
@@ -213,6 +218,14 @@ def place(rank: int, world: int, nproc_per_node: int | None = None) -> Place:
         host_ranks=world,
         threads=1,
     )
+
+
+def cases(quick: Mapping[str, tuple[Any, ...]], slow: Mapping[str, tuple[Any, ...]]) -> list[Any]:
+    """Values for `pytest.mark.parametrize`, by their ids."""
+    return [
+        pytest.param(*values, id=name, marks=[pytest.mark.slow] if name in slow else [])
+        for name, values in {**quick, **slow}.items()
+    ]
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
