@@ -18,7 +18,7 @@ from convoy.training import step
 from convoy.training.build import Trained
 from convoy.training.measure.clock import HostClock
 from convoy.training.step import Agreement, Exchange, Stepper, StopReason, Vote
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group
 from tests.training.job import GPT, Job, tiny
 from tests.training.sharded import alone, sharded_model
 
@@ -26,79 +26,62 @@ Offer = tuple[int, Vote | None] | tuple[int, Vote | None, SaveStatus]
 NOTHING = SaveStatus()
 
 
-def exchanged(offers: list[list[Offer]], folder: Path) -> list[list[Agreement]]:
+def exchanged(offers: list[list[Offer]]) -> list[list[Agreement]]:
     """What each rank is told; offers[step][rank]."""
-    return on_ranks(len(offers[0]), _exchange, offers, str(folder / "store"))
+    return in_a_group(len(offers[0]), _exchange, offers)
 
 
-def _exchange(rank: int, offers: list[list[Offer]], path: str) -> list[Agreement]:
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=len(offers[0]))
-    group = dist.group.WORLD
-    assert group is not None
-    exchange, told = Exchange(group), []
+def _exchange(rank: int, offers: list[list[Offer]]) -> list[Agreement]:
+    exchange, told = Exchange(cast(dist.ProcessGroup, dist.group.WORLD)), []
     for offer in offers:
         exchange.begin(*(*offer[rank], NOTHING)[:3])
         told.append(exchange.finish())
     return told
 
 
-NONE = Agreement(2, None, NOTHING)
-EXCHANGES: dict[str, tuple[list[list[Offer]], list[Agreement]]] = {
-    "tokens are summed, each step anew": (
-        [[(3, None), (4, None), (0, None)], [(1, None), (1, None), (1, None)]],
-        [Agreement(7, None, NOTHING), Agreement(3, None, NOTHING)],
+NONE = Agreement(3, None, NOTHING)
+EXCHANGES: list[tuple[list[Offer], Agreement]] = [
+    # Tokens are summed, in each step anew.
+    ([(3, None), (4, None), (0, None)], Agreement(7, None, NOTHING)),
+    ([(1, None), (1, None), (1, None)], NONE),
+    # One rank is enough to stop all.
+    ([(1, None), (1, "requested"), (1, None)], Agreement(3, "requested", NOTHING)),
+    # One rank is enough for all to save, and nobody stops for it.
+    ([(1, "save"), (1, None), (1, None)], Agreement(3, None, NOTHING, save=True)),
+    ([(1, None), (1, None), (1, None)], NONE),
+    # What each rank knows of the save under way is summed.
+    (
+        [(1, None, SaveStatus(committed=1)), (1, None), (1, None)],
+        Agreement(3, None, SaveStatus(committed=1)),
     ),
-    "one rank is enough to stop all": (
-        [[(1, None), (1, None)], [(1, None), (1, "requested")]],
-        [NONE, Agreement(2, "requested", NOTHING)],
+    (
+        [(1, "requested", SaveStatus(failed=1)), (1, None, SaveStatus(failed=1, superseded=1)), (1, None)],
+        Agreement(3, "requested", SaveStatus(failed=2, superseded=1)),
     ),
-    "one rank is enough for all to save, and nobody stops for it": (
-        [[(1, None), (1, None)], [(1, "save"), (1, None)], [(1, None), (1, None)]],
-        [NONE, Agreement(2, None, NOTHING, save=True), NONE],
-    ),
-    "what each rank knows of the save under way is summed": (
-        [
-            [(1, None, SaveStatus(committed=1)), (1, None, NOTHING)],
-            [(1, "requested", SaveStatus(failed=1)), (1, None, SaveStatus(failed=1, superseded=1))],
-        ],
-        [
-            Agreement(2, None, SaveStatus(committed=1)),
-            Agreement(2, "requested", SaveStatus(failed=2, superseded=1)),
-        ],
-    ),
-    "what each rank is busy with is summed by tier": (
-        [
-            [
-                (1, None, SaveStatus(reading_back=(1, 0), copying=(0, 1))),
-                (1, None, SaveStatus(committed=1, reading_back=(1, 0), copying=(0, 0))),
-            ]
-        ],
-        [Agreement(2, None, SaveStatus(committed=1, reading_back=(2, 0), copying=(0, 1)))],
-    ),
-}
+]
+OF_TWO_TIERS = [
+    SaveStatus(reading_back=(1, 0), copying=(0, 1)),
+    SaveStatus(committed=1, reading_back=(1, 0), copying=(0, 0)),
+]
+"""What each rank is busy with is summed by tier."""
 
 
-@pytest.mark.parametrize("case", EXCHANGES)
-def test_all_ranks_are_told_the_same(case: str, tmp_path: Path) -> None:
-    offers, agreed = EXCHANGES[case]
-    assert exchanged(offers, tmp_path) == [agreed] * len(offers[0])
+def test_all_ranks_are_told_the_same() -> None:
+    assert exchanged([offers for offers, _ in EXCHANGES]) == [[agreed for _, agreed in EXCHANGES]] * 3
+    total = SaveStatus(committed=1, reading_back=(2, 0), copying=(0, 1))
+    assert exchanged([[(1, None, status) for status in OF_TWO_TIERS]]) == [[Agreement(2, None, total)]] * 2
 
 
-def test_all_name_the_same_reason_when_there_are_several(tmp_path: Path) -> None:
-    reasons = get_args(StopReason)
-    pairs = list(itertools.product(reasons, reasons))
+def test_all_name_the_same_of_several_reasons_and_where_there_is_no_time_to_save_that() -> None:
+    reasons: tuple[StopReason, ...] = get_args(StopReason)
+    pairs: list[tuple[StopReason, Vote]] = list(itertools.product(reasons, (*reasons, "save")))
 
-    told = exchanged([[(0, one), (0, other)] for one, other in pairs], tmp_path)
+    told = exchanged([[(0, one), (0, other)] for one, other in pairs])
 
     assert told[0] == told[1]
-    assert all(agreed.stop in pair for agreed, pair in zip(told[0], pairs, strict=True))
-
-
-@pytest.mark.parametrize("other", [r for r in get_args(Vote) if r != "preempted_unsaved"])
-def test_where_there_is_no_time_to_save_nothing_else_counts(other: Vote, tmp_path: Path) -> None:
-    told = exchanged([[(1, other), (1, "preempted_unsaved")]], tmp_path)
-
-    assert [agreed.stop for agreed in told[0] + told[1]] == ["preempted_unsaved"] * 2
+    for agreed, pair in zip(told[0], pairs, strict=True):
+        assert agreed.stop in pair
+        assert agreed.stop == "preempted_unsaved" or "preempted_unsaved" not in pair
 
 
 LATE_SECONDS = 0.2

@@ -4,7 +4,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,7 @@ from convoy.parallel.gloo import Gather
 from convoy.training.process_groups import choose_device, lost_peer
 from convoy.training.rank import WAITS_IN
 from convoy.training.step import Agreement, Exchange, Stepper, UrgentStop
-from tests.ranks import KILLED, on_ranks
+from tests.ranks import KILLED, in_a_group
 from tests.training.job import place
 
 
@@ -105,8 +104,7 @@ def test_nodes_that_share_a_host_take_different_gpus_and_without_gpus_the_cpu_co
             choose_device(here, gpus=1)
 
 
-def _reduce_without_rank_1(rank: int, path: str) -> bool:
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=3)
+def _reduce_without_rank_1(rank: int) -> bool:
     dist.barrier()
     if rank == 1:
         os._exit(1)
@@ -117,11 +115,8 @@ def _reduce_without_rank_1(rank: int, path: str) -> bool:
     return False
 
 
-def test_a_collective_without_its_peer_fails_as_such(tmp_path: Path) -> None:
-    found = on_ranks(3, _reduce_without_rank_1, str(tmp_path / "store"), may_die=True)
-
-    assert found[1] is KILLED
-    assert (found[0], found[2]) == (True, True)
+def test_a_collective_without_its_peer_fails_as_such() -> None:
+    assert in_a_group(3, _reduce_without_rank_1, may_die=True) == [True, KILLED, True]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("size mismatch"), ValueError("Broken pipe"), KeyError("x")])

@@ -17,7 +17,7 @@ from convoy.training.measure.health_check import NodeUnfitError, check_node
 from convoy.training.process_groups import Ranks, lost_peer
 from convoy.training.workers.train import _failure
 from tests.campaign import times
-from tests.ranks import on_ranks
+from tests.ranks import in_a_group
 from tests.training.job import Job, place, tiny
 
 pytestmark = pytest.mark.campaign
@@ -33,14 +33,6 @@ class Told:
 
     def append(self, event: NodeChecked) -> None:
         self.events.append(event)
-
-
-def _ranks(rank: int, world: int, path: str, nodes: int) -> Ranks:
-    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=world)
-    group = dist.group.WORLD
-    assert group is not None
-    here = place(rank, world, world // nodes)
-    return Ranks(here, torch.device("cpu"), cast(Any, None), control=group, saving=group)
 
 
 def _slow_products(times_as_slow: int) -> None:
@@ -64,9 +56,10 @@ def _slow_links(seconds: float) -> None:
     health_check._exchange = slow
 
 
-def _check(rank: int, world: int, path: str, nodes: int, bad: int | None, fault: str) -> tuple[str, NodeChecked | None]:
+def _check(rank: int, world: int, nodes: int, bad: int | None, fault: str) -> tuple[str, NodeChecked | None]:
     """How it ended on this rank, and what it told."""
-    ranks, told = _ranks(rank, world, path, nodes), Told()
+    group, told = cast(dist.ProcessGroup, dist.group.WORLD), Told()
+    ranks = Ranks(place(rank, world, world // nodes), torch.device("cpu"), cast(Any, None), group, group)
     if rank == bad:
         _slow_products(8) if fault == "products" else _slow_links(0.1)
     before = torch.random.get_rng_state()
@@ -81,23 +74,23 @@ def _check(rank: int, world: int, path: str, nodes: int, bad: int | None, fault:
     return how, told.events[0] if told.events else None
 
 
-def checked(folder: Path, world: int = 3, nodes: int = 3, bad: int | None = None, fault: str = "") -> list[Any]:
-    return on_ranks(world, _check, world, str(folder / "store"), nodes, bad, fault)
+def checked(world: int = 3, nodes: int = 3, bad: int | None = None, fault: str = "") -> list[Any]:
+    return in_a_group(world, _check, world, nodes, bad, fault)
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("bad", [0, 2])
 @pytest.mark.parametrize("fault", ["products", "links"])
-def test_who_is_far_slower_is_named_and_the_others_only_lose_a_peer(fault: str, bad: int, tmp_path: Path) -> None:
-    found = checked(tmp_path, bad=bad, fault=fault)
+def test_who_is_far_slower_is_named_and_the_others_only_lose_a_peer(fault: str, bad: int) -> None:
+    found = checked(bad=bad, fault=fault)
     how = [told for told, _ in found]
     assert how[bad].startswith("unfit: a matrix product takes" if fault == "products" else "unfit: an exchange with")
     assert [told for rank, told in enumerate(how) if rank != bad] == ["lost a peer"] * 2
     assert [bool(event.problem) for _, event in found] == [rank == bad for rank in range(3)]
 
 
-def test_ranks_that_are_alike_pass_and_tell_what_they_can_do(tmp_path: Path) -> None:
-    for how, event in checked(tmp_path):
+def test_ranks_that_are_alike_pass_and_tell_what_they_can_do() -> None:
+    for how, event in checked():
         assert how == "fit"
         assert 1e-4 < event.matmul_tflops < 100
         assert event.link_bytes_per_second > 1e5
@@ -107,15 +100,14 @@ def test_ranks_that_are_alike_pass_and_tell_what_they_can_do(tmp_path: Path) -> 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("world", "nodes"), [(4, 1), (4, 2), (6, 3), (5, 5)])
-def test_gangs_of_other_shapes_pass(world: int, nodes: int, tmp_path: Path) -> None:
-    assert [how for how, _ in checked(tmp_path, world, nodes)] == ["fit"] * world
+def test_gangs_of_other_shapes_pass(world: int, nodes: int) -> None:
+    assert [how for how, _ in checked(world, nodes)] == ["fit"] * world
 
 
-def test_of_two_ranks_links_are_not_measured_and_of_one_nothing(tmp_path: Path) -> None:
-    (_, event), _ = checked(tmp_path, world=2, nodes=2)
+def test_of_two_ranks_links_are_not_measured_and_of_one_nothing() -> None:
+    (_, event), _ = checked(world=2, nodes=2)
     assert event.link_bytes_per_second is None
-    (tmp_path / "store").unlink()
-    assert checked(tmp_path, world=1, nodes=1) == [("fit", None)]
+    assert checked(world=1, nodes=1) == [("fit", None)]
 
 
 def _burn() -> None:
@@ -123,15 +115,14 @@ def _burn() -> None:
         sum(range(10_000))
 
 
-def test_ranks_that_share_cores_with_others_are_never_named(tmp_path: Path) -> None:
+def test_ranks_that_share_cores_with_others_are_never_named() -> None:
     """More busy processes than cores, beside three ranks."""
     busy = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(1 + (os.cpu_count() or 1))]
     try:
         for process in busy:
             process.start()
-        for number in range(times(3)):
-            (tmp_path / str(number)).mkdir()
-            assert [how for how, _ in checked(tmp_path / str(number))] == ["fit"] * 3
+        for _ in range(times(3)):
+            assert [how for how, _ in checked()] == ["fit"] * 3
     finally:
         for process in busy:
             process.kill()

@@ -14,21 +14,24 @@ from tests.training.job import Job, tiny
 SECONDS = 0.02
 
 
-def _probed(rank: int, assignments: list[Assignment], config: RunConfig) -> tuple[MeasuredMachine | None, float]:
-    ranks = connect(assignments[rank])
-    began = time.perf_counter()
-    return probe(config, ranks, SECONDS), time.perf_counter() - began
+def _probed(rank: int, assignments: list[Assignment], configs: list[RunConfig]) -> list[MeasuredMachine | None]:
+    ranks, found = connect(assignments[rank]), []
+    for config in configs:
+        began = time.perf_counter()
+        found.append(probe(config, ranks, SECONDS))
+        assert time.perf_counter() - began < 5
+    return found
 
 
 def probed(tmp_path: Any, world: int, **sections: Any) -> list[MeasuredMachine]:
     config = tiny(**sections)
-    found = Job(str(tmp_path), config).on_gang(world, _probed, config, config=config)
-    assert max(seconds for _, seconds in found) < 5
-    return [machine for machine, _ in found]
+    return [machine for (machine,) in Job(str(tmp_path), config).on_gang(world, _probed, [config], config=config)]
 
 
-def test_two_ranks_measure_what_they_compute_and_send(tmp_path: Any) -> None:
-    for found in probed(tmp_path, 2):
+def test_two_ranks_measure_what_they_compute_and_send_and_agree_on_that(tmp_path: Any) -> None:
+    one, other = probed(tmp_path, 2)
+    assert (one.gather, one.reduce) == (other.gather, other.reduce)
+    for found in (one, other):
         assert (found.kind, found.dtype, found.ranks, found.threads) == ("cpu", "fp32", 2, 1)
         assert 1e7 < found.matmul_flops < 1e13
         assert found.attention_flops is not None
@@ -43,11 +46,6 @@ def test_two_ranks_measure_what_they_compute_and_send(tmp_path: Any) -> None:
             assert line.bytes_per_second < 1e12
 
 
-def test_ranks_agree_on_what_they_measured_together(tmp_path: Any) -> None:
-    one, other = probed(tmp_path, 2)
-    assert (one.gather, one.reduce) == (other.gather, other.reduce)
-
-
 def test_copies_measure_their_sums(tmp_path: Any) -> None:
     for found in probed(tmp_path, 2, parallel={"strategy": "ddp"}):
         assert (found.gather, found.reduce) == (None, None)
@@ -60,21 +58,17 @@ def test_a_rank_alone_has_nobody_to_send_to_and_plain_attention_is_not_measured(
     assert (found.gather, found.reduce, found.all_reduce, found.attention_flops) == (None, None, None, None)
 
 
-def test_what_the_catalog_has_is_not_measured(tmp_path: Any) -> None:
-    config = tiny()
+def test_neither_what_the_catalog_has_nor_a_model_of_one_s_own_is_measured(tmp_path: Any) -> None:
+    config, sizes = tiny(), {"vocab_size": 257, "max_sequence_length": 32}
 
-    def on(backend: Literal["batch", "local"], instance_type: str) -> MeasuredMachine | None:
-        cluster = ClusterConfig(backend=backend, instance_type=instance_type)
-        own = config.model_copy(update={"cluster": cluster})
-        return Job(str(tmp_path), config).on_gang(1, _probed, own, config=config)[0][0]
+    def on(backend: Literal["batch", "local"], instance_type: str) -> RunConfig:
+        return config.model_copy(update={"cluster": ClusterConfig(backend=backend, instance_type=instance_type)})
 
-    assert on("batch", "p4d.24xlarge") is None
-    assert on("batch", "c7i.48xlarge") is not None
-    assert on("local", "p4d.24xlarge") is not None  # this host, whatever it is called
-
-
-def test_of_a_model_of_one_s_own_no_sizes_are_known(tmp_path: Any) -> None:
-    config = tiny()
-    sizes = {"vocab_size": 257, "max_sequence_length": 32}
-    custom = tiny(model={"build": "tests.model.user_module:build", "args": {"vocabulary": 257, "width": 16}, **sizes})
-    assert Job(str(tmp_path), config).on_gang(1, _probed, custom, config=config)[0][0] is None
+    configs = [
+        on("batch", "p4d.24xlarge"),
+        tiny(model={"build": "tests.model.user_module:build", "args": {"vocabulary": 257, "width": 16}, **sizes}),
+        on("batch", "c7i.48xlarge"),
+        on("local", "p4d.24xlarge"),  # this host, whatever it is called
+    ]
+    (found,) = Job(str(tmp_path), config).on_gang(1, _probed, configs, config=config)
+    assert [machine is None for machine in found] == [True, True, False, False]
