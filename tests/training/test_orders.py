@@ -55,33 +55,36 @@ SLOW_TO_EVALUATE: dict[str, dict[str, object]] = {
 """Five batches for each of two ranks."""
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", ["save_and_end", "end"])
-def test_an_order_during_an_evaluation_is_not_kept_waiting(
-    kind: OrderKind, boards: list[Board], tmp_path: Path
-) -> None:
-    job = Job(str(tmp_path / "jobs"), tiny(**SLOW_TO_EVALUATE))
-
-    stopped = job.run(2, ordered_in_evaluation(6, boards[0], kind, tmp_path), boards=boards)
-
-    assert stopped == [True] * 2
-    assert [e.step for e in job.events(Evaluated)] == [0]
-    assert [e.step for e in job.events(Stopping)] == [7]
-    assert job.steps_committed() == [7] * (kind == "save_and_end")
-    assert [(tmp_path / f"passed-{rank}").read_text() for rank in range(2)] == [".."] * 2
-
-
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("at", "kind"), [(6, "save"), (8, "save_and_end"), (8, "end")])
-def test_an_evaluation_goes_on_where_nobody_ends_or_nothing_is_left_to_save(
-    at: int, kind: OrderKind, boards: list[Board], tmp_path: Path
+@pytest.mark.parametrize(
+    ("at", "kind", "stops", "committed", "evaluated", "batches"),
+    [
+        (6, "save_and_end", [7], [7], [0], 2),
+        (6, "end", [7], [], [0], 2),
+        (6, "save", [], [7, 8], [0, 6, 8], 5),
+        (8, "save_and_end", [], [8], [0, 6, 8], 5),
+        (8, "end", [], [8], [0, 6, 8], 5),
+    ],
+)
+def test_an_order_to_end_does_not_wait_for_an_evaluation_unless_nothing_is_left_to_save(
+    at: int,
+    kind: OrderKind,
+    stops: list[int],
+    committed: list[int],
+    evaluated: list[int],
+    batches: int,
+    boards: list[Board],
+    tmp_path: Path,
 ) -> None:
     job = Job(str(tmp_path / "jobs"), tiny(**SLOW_TO_EVALUATE))
 
-    assert job.run(2, ordered_in_evaluation(at, boards[0], kind, tmp_path), boards=boards) == [False] * 2
+    stopped = job.run(2, ordered_in_evaluation(at, boards[0], kind, tmp_path), boards=boards)
 
-    assert [e.step for e in job.events(Evaluated)] == [0, 6, 8]
-    assert [(tmp_path / f"passed-{rank}").read_text() for rank in range(2)] == ["....."] * 2
+    assert stopped == [bool(stops)] * 2
+    assert [e.step for e in job.events(Stopping)] == stops
+    assert [e.step for e in job.events(Evaluated)] == evaluated
+    assert job.steps_committed() == committed
+    assert [(tmp_path / f"passed-{rank}").read_text() for rank in range(2)] == ["." * batches] * 2
 
 
 def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) -> Fault:

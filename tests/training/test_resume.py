@@ -17,18 +17,22 @@ from tests.training.job import GPT, PEER_LOST, Job, differing, tiny
 STEPS = 9
 
 
-def a_job(root: Path, **changed: Any) -> Job:
-    """9 steps in bf16 with dropout, saved after 3, 6 and 9; the batch is no multiple of any number of ranks."""
+def a_job(root: Path, dropout: float = 0.2, param_dtype: str = "bf16") -> Job:
+    """9 steps, saved after 3, 6 and 9; the batch is no multiple of any number of ranks."""
     return Job(
         str(root),
         tiny(
-            model=GPT | {"dropout": 0.2},
-            train={"steps": STEPS, "param_dtype": "bf16", "global_batch": 7, "micro_batch": 2},
+            model=GPT | {"dropout": dropout},
+            train={"steps": STEPS, "param_dtype": param_dtype, "global_batch": 7, "micro_batch": 2},
             schedule={"warmup_steps": 3, "decay_steps": STEPS},
-            checkpoint={"every_steps": 3, "export_model": False},
-            **changed,
+            checkpoint={"every_steps": 3},
         ),
     )
+
+
+def fp32_job(root: Path) -> Job:
+    """Two runs of it on different ranks agree to rounding: no dropout."""
+    return a_job(root, dropout=0.0, param_dtype="fp32")
 
 
 @pytest.fixture(scope="module")
@@ -163,18 +167,6 @@ def test_a_rewound_job_never_reads_the_branch_it_left(undisturbed: dict[int, Job
     assert [(e.from_generation, e.step) for e in job.events(Restored)] == [(1, 3)]
     assert job.newest() == CommitRef(generation=3, step=9)
     assert differing(job.state(), undisturbed[2].state()) == []
-
-
-def fp32_job(root: Path) -> Job:
-    """Two runs of it on different ranks agree to rounding: no dropout."""
-    return Job(
-        str(root),
-        tiny(
-            train={"steps": STEPS, "global_batch": 7, "micro_batch": 2},
-            schedule={"warmup_steps": 3, "decay_steps": STEPS},
-            checkpoint={"every_steps": 3, "export_model": False},
-        ),
-    )
 
 
 def _counters(commit: Commit) -> tuple[Any, ...]:

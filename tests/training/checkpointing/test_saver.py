@@ -1,7 +1,5 @@
 """What a commit and the log say of a save, and that a job refuses a commit of another."""
 
-import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,12 @@ import torch
 from convoy.checkpoint.messages import PartVerified
 from convoy.config.run import config_hash
 from convoy.data.manifest import DataDamaged
-from convoy.gang.task import Assignment
 from convoy.job.events.registry import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Event
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.job.record import RECORD
 from convoy.training.checkpointing.save_events import SaveEvents
-from convoy.training.rank import run_rank
-from tests.ranks import RankFailedError, on_ranks
+from tests.ranks import RankFailedError
+from tests.training.faults import at_step
 from tests.training.job import GPT, Job, tiny
 
 
@@ -46,33 +43,23 @@ def test_a_commit_tells_where_the_job_stands_and_with_what(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("train", "data", "message"),
     [
-        ({"train": {"steps": 4, "seed": 4}}, "train.seed = 4: the job was started with 3"),
-        ({"train": {"steps": 4, "global_batch": 9}}, "train.global_batch = 9: the job consumed 16 samples in 2 steps"),
+        ({"seed": 4}, {}, "train.seed = 4: the job was started with 3"),
+        ({"global_batch": 9}, {}, "train.global_batch = 9: the job consumed 16 samples in 2 steps"),
+        ({}, {"data_id": "0" * 16}, f"{DataDamaged.__name__}.*prepared data 0000000000000000 is gone"),
+        ({}, {"fingerprint": "other"}, r"has fingerprint .*, not other"),
     ],
 )
-def test_a_commit_of_another_seed_or_batch_is_refused(job: Job, changed: dict[str, Any], message: str) -> None:
+def test_a_commit_of_another_seed_or_batch_or_data_that_is_gone_or_was_swapped_is_refused(
+    job: Job, train: dict[str, int], data: dict[str, str], message: str
+) -> None:
     """Though the record, which tells it before, is gone."""
     job.store.delete(RECORD)
+    vars(job).update(data)
 
     with pytest.raises(RankFailedError, match=message):
-        job.run(1, **changed)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"data_id": "0" * 16}, f"{DataDamaged.__name__}.*prepared data 0000000000000000 is gone"),
-        ({"fingerprint": "other"}, r"has fingerprint .*, not other"),
-    ],
-)
-def test_data_that_is_gone_or_was_swapped_is_told(job: Job, changed: dict[str, str], message: str) -> None:
-    job.store.delete(RECORD)
-    vars(job).update(changed)
-
-    with pytest.raises(RankFailedError, match=message):
-        job.run(1, train={"steps": 4})
+        job.run(1, train={"steps": 4, **train})
 
 
 def test_on_resume_the_optimizers_values_are_the_configurations(tmp_path: Path) -> None:
@@ -101,21 +88,15 @@ def test_a_checkpoint_of_a_deeper_model_is_refused_and_not_cut_to_fit(tmp_path: 
 def test_a_superseded_gang_stops_at_its_next_save_and_commits_nothing(tmp_path: Path) -> None:
     job = Job(str(tmp_path), tiny(train={"steps": 4}, checkpoint={"every_steps": 2}))
     job.run(1)
-    config = job.changed(train={"steps": 6})
-    old = job.form(config, 1, 1)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        assignment = job.assignment(config, old, 0, 1).model_copy(
-            update={"master_port": listener.getsockname()[1], "listen_fd": listener.fileno()}
-        )
-        job.form(config, 1, 1)  # another run takes the job over
-        with pytest.raises(RankFailedError, match="generation 2 is superseded"):
-            on_ranks(1, _run, assignment)
+
+    def be_superseded(_: object) -> None:
+        """Another run takes the job over."""
+        job.form(job.config, 1, 1)
+
+    with pytest.raises(RankFailedError, match="generation 2 is superseded"):
+        job.run(1, at_step(4, [0], be_superseded), train={"steps": 8})
 
     assert [ref.generation for ref in parse_commits(job.store.sizes("commits/"))] == [1, 1]
-
-
-def _run(rank: int, assignment: Assignment) -> bool:
-    return run_rank(assignment, time.perf_counter())
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,11 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-from convoy.config.run import RunConfig
 from convoy.gang.task import RESERVED, Assignment, Node, Script
 from convoy.gang.workers.board import Board, Mark
 from convoy.job.events.registry import PEER_LOST
 from convoy.training.workers.script import script_environment, visible_devices, work
-from tests.gang.tasks import a_node
+from tests.gang.light import assignment
 
 
 class Ended(NamedTuple):
@@ -25,26 +24,13 @@ class Ended(NamedTuple):
 
 def run(folder: Path, text: str, *args: str) -> Ended:
     """The script in a process of its own, as the only rank."""
-    file, log, reason = folder / "a_script.py", folder / "log", folder / "reason"
+    file, log, reason = folder / "a_script.py", folder / "log", folder / "0.reason"
     file.write_text(text)
     board = Board.create(1)
-    assignment = Assignment(
-        config=RunConfig(),
-        job="job",
-        job_uri=str(folder / "job"),
-        root=str(folder),
-        data_id="",
-        fingerprint="script",
-        generation=1,
-        parent=None,
-        place=a_node(nproc=1).place_of(0, 1),
-        master_host="127.0.0.1",
-        master_port=1,
-        reason_path=str(reason),
-        board_path=board.path,
-        script=Script(entrypoint=str(file), args=args),
+    script = {"board_path": board.path, "script": Script(entrypoint=str(file), args=args)}
+    process = multiprocessing.get_context("fork").Process(
+        target=_be, args=(assignment("job", folder).model_copy(update=script), log)
     )
-    process = multiprocessing.get_context("fork").Process(target=_be, args=(assignment, log))
     process.start()
     process.join(60)
     assert process.exitcode is not None, "it does not end"
@@ -54,12 +40,12 @@ def run(folder: Path, text: str, *args: str) -> Ended:
     return ended
 
 
-def _be(assignment: Assignment, log: Path) -> NoReturn:
+def _be(task: Assignment, log: Path) -> NoReturn:
     output = os.open(log, os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1)  # pytest has its own
-    os._exit(work(assignment.model_dump_json().encode(), None))
+    os._exit(work(task.model_dump_json().encode(), None))
 
 
 @pytest.mark.sampled(3)
@@ -201,22 +187,8 @@ def test_an_error_whose_text_cannot_be_written_is_still_the_script_s_own(
 
 
 def environment(node: Node, local_rank: int, devices: list[str]) -> dict[str, str]:
-    assignment = Assignment(
-        config=RunConfig(),
-        job="job",
-        job_uri="/jobs/a",
-        root="/root",
-        data_id="",
-        fingerprint="script",
-        generation=3,
-        parent=None,
-        place=node.place_of(local_rank, 1),
-        master_host="10.0.0.7",
-        master_port=4711,
-        reason_path="/reason",
-        script=Script(entrypoint="/train.py"),
-    )
-    return script_environment(assignment, devices)
+    gang = {"generation": 3, "place": node.place_of(local_rank, 1), "master_host": "10.0.0.7", "master_port": 4711}
+    return script_environment(assignment("job", Path("/root")).model_copy(update=gang), devices)
 
 
 def node_of(index: int, nodes: int, nproc: int, shared: bool) -> Node:
