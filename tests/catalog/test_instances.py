@@ -71,14 +71,12 @@ def sustained_gbps(network: Description) -> float:
     return int(words[1] or 1) * float(words[2])
 
 
-def test_the_types_of_the_presets_are_there() -> None:
-    assert {"p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge"} <= set(instance_names())
-    assert {"p6-b200.48xlarge", "g5.xlarge", "g5.12xlarge", "g5.48xlarge"} <= set(instance_names())
-
-
-@pytest.mark.parametrize("family", ["p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "g5", "g6", "g6e", "c7i"])
-def test_each_family_that_is_promised_has_a_type(family: str) -> None:
-    assert any(name.startswith(f"{family}.") for name in instance_names())
+@pytest.mark.parametrize(
+    "begin",
+    ["p4d.24", "p4de.24", "p5.48", "p5e.48", "p5en.48", "p6-b200.48", "g5.x", "g5.12", "g5.48", "g6.", "g6e.", "c7i."],
+)
+def test_each_type_and_family_that_is_promised_is_there(begin: str) -> None:
+    assert any(name.startswith(begin) for name in instance_names())
 
 
 @pytest.mark.parametrize(
@@ -105,17 +103,6 @@ def test_only_gpus_that_have_peers_have_nvlink() -> None:
 def test_p4d_has_4_adapters_and_p5_has_32() -> None:
     assert instance("p4d.24xlarge").efa_interfaces == 4
     assert instance("p5.48xlarge").efa_interfaces == 32
-
-
-@pytest.mark.parametrize(("wrong", "right"), [("p4d.24xlage", "p4d.24xlarge"), ("p5-48xlarge", "p5.48xlarge")])
-def test_a_misspelt_type_is_refused_with_the_nearest_one(wrong: str, right: str) -> None:
-    with pytest.raises(ConfigError, match=rf"cluster\.instance_type = {wrong}: .*did you mean {right}\?"):
-        instance(wrong)
-
-
-def test_a_type_like_no_other_is_refused_with_all_that_are_known() -> None:
-    with pytest.raises(ConfigError, match=r"cluster\.instance_type = m7i: .*known: .*p4d\.24xlarge"):
-        instance("m7i")
 
 
 def test_an_instance_cannot_be_changed() -> None:
@@ -152,14 +139,16 @@ def test_a_gpu_that_is_not_rented_has_no_usual_machine() -> None:
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
+        ("p4d.24xlage", "did you mean p4d.24xlarge?"),
+        ("p5-48xlarge", "did you mean p5.48xlarge?"),
         ("p5", "did you mean p5.48xlarge or p5.4xlarge?"),
         ("p4", "did you mean p4d.24xlarge or p4de.24xlarge?"),
         ("P4D", "did you mean p4d.24xlarge?"),
         ("p5.84xlarge", "did you mean p5.48xlarge or p5.4xlarge?"),
-        ("z9", "known: "),
+        ("m7i", f"known: {', '.join(instance_names())}"),
     ],
 )
-def test_a_family_is_no_type_but_tells_which_may_be_meant(name: str, meant: str) -> None:
+def test_a_misspelt_type_or_a_family_is_refused_with_those_that_may_be_meant(name: str, meant: str) -> None:
     with pytest.raises(ConfigError) as refused:
         instance(name)
     assert str(refused.value).startswith(f"cluster.instance_type = {name}: not in the catalog; {meant}")
