@@ -4,7 +4,6 @@ CI divides the rows once; with CONVOY_CAMPAIGN=full it is repeated ten times.
 """
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +12,11 @@ from convoy.planner.validation.fit import fit, percent_errors
 from convoy.planner.validation.published import published, read_measured
 from convoy.planner.validation.validate import baseline_errors, median_abs, p90_abs
 from tests.campaign import times
+from tests.planner.validation.test_published import OTHERS
 
 pytestmark = [pytest.mark.campaign, pytest.mark.processes]
 
 FOLDS = 10
-OTHERS = Path(__file__).with_name("other_clusters.csv")
 MODELS = sorted({row.name for row in published()})
 
 

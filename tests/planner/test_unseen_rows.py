@@ -1,8 +1,6 @@
 """Measured runs as others write them down: read right, or refused with file, line and column."""
 
-import csv
 import dataclasses
-import itertools
 import json
 import math
 from pathlib import Path
@@ -19,6 +17,7 @@ from convoy.planner.step.calibration import shipped
 from convoy.planner.step.step_time import step_time, tokens_per_second
 from convoy.planner.validation.published import MeasuredRun, memory_of, read_measured
 from tests.campaign import examples
+from tests.planner.validation.test_published import write_rows
 
 pytestmark = pytest.mark.campaign
 
@@ -66,30 +65,20 @@ PLAUSIBLE: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def write(path: Path, *rows: dict[str, str], newline: str = "\n", before: str = "") -> Path:
-    names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        file.write(before)
-        writer = csv.DictWriter(file, names, restval="", lineterminator=newline)
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
 def predicted(row: MeasuredRun) -> float:
     return tokens_per_second(row.workload, step_time(row.workload, shipped(), row.kernels, row.machine))
 
 
 def test_plausible_rows_are_read_and_planned(tmp_path: Path) -> None:
     told = [LLAMA_8B | changed for changed in PLAUSIBLE.values()]
-    for row, cells in zip(read_measured(write(tmp_path / "runs.csv", *told)), told, strict=True):
+    for row, cells in zip(read_measured(write_rows(tmp_path / "runs.csv", *told)), told, strict=True):
         assert row.workload.ranks == int(cells["gpus"])
         assert 50 < predicted(row) < 60_000
         assert memory_of(row).share > 0
 
 
 def test_a_file_of_them_is_validated_whole(tmp_path: Path) -> None:
-    file = write(tmp_path / "runs.csv", *(LLAMA_8B | changed for changed in PLAUSIBLE.values()))
+    file = write_rows(tmp_path / "runs.csv", *(LLAMA_8B | changed for changed in PLAUSIBLE.values()))
     found = CliRunner().invoke(main, ["plan", "validate", str(file), "--json"])
 
     told = json.loads(found.stdout)
@@ -98,14 +87,16 @@ def test_a_file_of_them_is_validated_whole(tmp_path: Path) -> None:
 
 
 def test_line_ends_and_a_spreadsheet_s_mark_do_not_matter(tmp_path: Path) -> None:
-    plain = write(tmp_path / "a.csv", LLAMA_8B)
+    plain = write_rows(tmp_path / "a.csv", LLAMA_8B)
 
-    assert read_measured(plain) == read_measured(write(tmp_path / "b.csv", LLAMA_8B, newline="\r\n", before="\ufeff"))
+    assert read_measured(plain) == read_measured(
+        write_rows(tmp_path / "b.csv", LLAMA_8B, newline="\r\n", before="\ufeff")
+    )
 
 
 def test_the_order_of_columns_case_blanks_and_empty_lines_do_not_matter(tmp_path: Path) -> None:
     turned = {f" {name.upper()} ": f"  {value} " for name, value in reversed(LLAMA_8B.items())}
-    plain, other = write(tmp_path / "a.csv", LLAMA_8B), write(tmp_path / "b.csv", turned)
+    plain, other = write_rows(tmp_path / "a.csv", LLAMA_8B), write_rows(tmp_path / "b.csv", turned)
     other.write_text(other.read_text() + "\n" + "," * (len(turned) - 1) + "\n")
 
     assert read_measured(plain) == read_measured(other)
@@ -137,7 +128,7 @@ def test_the_order_of_columns_case_blanks_and_empty_lines_do_not_matter(tmp_path
     ],
 )
 def test_what_is_wrong_is_told_with_its_line_and_column(changed: dict[str, str], told: str, tmp_path: Path) -> None:
-    file = write(tmp_path / "runs.csv", LLAMA_8B, LLAMA_8B | changed)
+    file = write_rows(tmp_path / "runs.csv", LLAMA_8B, LLAMA_8B | changed)
     result = CliRunner().invoke(main, ["plan", "validate", str(file)])
 
     assert result.exit_code == 2
@@ -148,7 +139,9 @@ def test_what_is_wrong_is_told_with_its_line_and_column(changed: dict[str, str],
 @pytest.mark.parametrize("column", ["n_layers", "mlp_gated", "gpu", "gpus", "seq_len", "tokens_per_s_per_gpu"])
 def test_a_column_that_must_be_there_is_named(column: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"{column}: required, but missing"):
-        read_measured(write(tmp_path / "runs.csv", {name: cell for name, cell in LLAMA_8B.items() if name != column}))
+        read_measured(
+            write_rows(tmp_path / "runs.csv", {name: cell for name, cell in LLAMA_8B.items() if name != column})
+        )
 
 
 def test_lines_that_do_not_fit_their_header_are_told(tmp_path: Path) -> None:
@@ -184,7 +177,7 @@ def test_lines_that_do_not_fit_their_header_are_told(tmp_path: Path) -> None:
 def test_any_such_row_has_a_speed_and_what_ran_selectively_fits(
     tmp_path_factory: pytest.TempPathFactory, changed: dict[str, str], base: dict[str, str]
 ) -> None:
-    (row,) = read_measured(write(tmp_path_factory.mktemp("rows") / "runs.csv", base | changed))
+    (row,) = read_measured(write_rows(tmp_path_factory.mktemp("rows") / "runs.csv", base | changed))
 
     assert 0 < predicted(row) < 200_000
     if changed["activation_checkpointing"] == "selective":

@@ -10,21 +10,6 @@ from tests.planner.test_plan import planned
 from tests.report.plans import unknown
 
 
-def test_the_lines_tell_memory_step_time_cost_saves_limits_and_changes() -> None:
-    plan = planned("gpt-7b-p4d")
-    lines = plan_lines(plan)
-    headline = ["memory", "step", "speed", "MFU", "tokens of a pass", "time to 134 B tokens"]
-    assert list(lines) == [*headline, "checkpoints", "limits", "change"]
-    assert plan.memory is not None
-    assert plan.saves is not None
-    assert lines["memory"].startswith(f"{plan.memory.share:.0%}, ")
-    assert plan.bought is not None
-    assert plan.bought.cost is not None
-    assert lines["time to 134 B tokens"].endswith(f"), spot, price of {plan.bought.cost.price_date}")
-    assert f"checkpoint.every_steps = {plan.saves.best_every_steps}" in lines["checkpoints"]
-    assert lines["limits"].splitlines()[0].startswith(f"{plan.limits[0].what}: ")
-
-
 def test_one_line_has_what_decides() -> None:
     line = plan_line(planned("gpt-7b-p4d"))
     assert "\n" not in line

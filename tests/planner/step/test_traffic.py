@@ -1,31 +1,14 @@
 """What collectives carry: the sums that anyone can do by hand."""
 
+from collections import Counter
+from typing import Any
+
 import pytest
 
 from convoy.model.counts import parameter_count
 from convoy.planner.step.communication import Collective, Kind, busiest
 from convoy.planner.step.traffic import message, traffic
-from convoy.planner.workload import Workload
 from tests.planner.workloads import GPT_7B, LLAMA_8B, workload
-
-
-def held(job: Workload) -> tuple[float, float]:
-    """Bytes of the messages of a step: parameters, gradients."""
-    sent, layers = traffic(job), job.model.n_layers / job.parallel.pipeline
-    parameters = sent.gathering * (layers * sent.gather.held * (1 + sent.again) + sent.gather_root.held)
-    return parameters, sent.reducing * (layers * sent.reduce.held + sent.reduce_root.held)
-
-
-@pytest.mark.parametrize("model", [GPT_7B, LLAMA_8B])
-def test_a_pass_gathers_parameters_twice_and_reduces_gradients_once(model: dict[str, object]) -> None:
-    job = workload(8, model=model, global_batch=3 * 128)
-    total = parameter_count(job.model)
-    parameters, gradients = held(job)
-
-    # What is outside of blocks stays gathered from forward to backward.
-    root = 2 * parameter_count(job.model.model_copy(update={"n_layers": 1})) / total
-    assert parameters == pytest.approx(3 * 4 * total, rel=root)
-    assert gradients == pytest.approx(3 * 4 * total)
 
 
 @pytest.mark.parametrize("model", [GPT_7B, LLAMA_8B])
@@ -39,17 +22,17 @@ def test_a_pass_gathers_parameters_twice_and_reduces_gradients_once(model: dict[
         {"strategy": "hsdp", "shard_size": 16},
         {"strategy": "ddp"},
         {"tensor": 4},
-        {"tensor": 2, "reduce_every_pass": False},
+        {"tensor": 2, "reduce_every_pass": False, "reduce_dtype": "bf16"},
         {"pipeline": 4},
         {"pipeline": 4, "tensor": 2, "reshard_after_forward": False},
     ],
 )
-def test_all_bytes_that_the_real_code_sends_are_in_it(model: dict[str, object], told: dict[str, object]) -> None:
+def test_all_bytes_that_the_real_code_sends_are_in_it(model: dict[str, Any], told: dict[str, Any]) -> None:
     """`communication.py` has them, checked against the real code. The two numbers that all ranks add up are part of the
     fixed time of a step; a stage in the middle hands on both ways, one at an end does half of that."""
     if "pipeline" in told and model is GPT_7B:
         model = {**model, "tied_embeddings": False}
-    job = workload(8, model=model, parallel=told, global_batch=3 * 128, micro_batch=1)
+    job = workload(8, model=model, global_batch=3 * 128, micro_batch=1, **told)
     stage, collectives = busiest(job)
     sent, blocks, passes = traffic(job), stage.blocks, job.passes
 
@@ -59,14 +42,18 @@ def test_all_bytes_that_the_real_code_sends_are_in_it(model: dict[str, object], 
     copies = blocks * sent.replicate.held + sent.replicate_root.held
     among_tensor_ranks = passes * (blocks * sent.tensor_sums * sent.tensor.held + sent.tensor_head.held)
     handed_on = passes * sent.send.held * ((not stage.first) + (not stage.last))
-    counted = sum(each.bytes * each.number for each in collectives if each.what != "loss and norm")
-    assert weights + gradients + copies + among_tensor_ranks + handed_on == pytest.approx(counted)
+    counted = Counter[str]()
+    for each in collectives:
+        counted[each.what] += each.bytes * each.number
+    assert weights == pytest.approx(counted["weights"])
+    rest = counted["gradients"] + counted["activations"]
+    assert gradients + copies + among_tensor_ranks + handed_on == pytest.approx(rest)
 
 
 def test_stages_on_other_machines_hand_on_over_the_network() -> None:
     """All ranks of a machine at once; within a machine each has its own way."""
-    far = traffic(workload(4, model=LLAMA_8B, parallel={"pipeline": 4})).send
-    near = traffic(workload(1, model=LLAMA_8B, parallel={"pipeline": 4})).send
+    far = traffic(workload(4, model=LLAMA_8B, pipeline=4)).send
+    near = traffic(workload(1, model=LLAMA_8B, pipeline=4)).send
 
     hidden = 2 * 2 * 2048 * 4096
     assert (far.inside, far.between) == (0, 8 * hidden)
@@ -77,19 +64,13 @@ def test_stages_on_other_machines_hand_on_over_the_network() -> None:
 def test_the_slowest_pair_of_stages_sets_the_pace(nodes: int, stages: int, abreast: int) -> None:
     """Stages of 24 ranks on three machines are 6 apart: 2 to 7 send to 8 to 13 of the next machine. Of 16 on two they
     are 4 apart: 4 to 7 send to 8 to 11."""
-    sent = traffic(workload(nodes, model=LLAMA_8B, parallel={"pipeline": stages}, global_batch=nodes * 64)).send
+    sent = traffic(workload(nodes, model=LLAMA_8B, pipeline=stages, global_batch=nodes * 64)).send
 
     ranks, apart = nodes * 8, nodes * 8 // stages
     on = [sum(r // 8 == machine != (r + apart) // 8 for r in range(ranks - apart)) for machine in range(nodes)]
     assert max(on) == abreast
     assert sent.between == abreast * sent.held
     assert (sent.inside > 0) == (nodes == 1)
-
-
-def test_bf16_reductions_are_half_as_large() -> None:
-    wide, narrow = (held(workload(8, reduce_dtype=dtype))[1] for dtype in ("fp32", "bf16"))
-
-    assert narrow == wide / 2
 
 
 def test_a_flat_group_crosses_each_network_once_for_all_but_its_own_share() -> None:
@@ -100,7 +81,7 @@ def test_a_flat_group_crosses_each_network_once_for_all_but_its_own_share() -> N
 
 
 def test_hybrid_groups_cross_no_network_but_their_copies_do_together() -> None:
-    sent = traffic(workload(8, parallel={"strategy": "hsdp"}))
+    sent = traffic(workload(8, strategy="hsdp"))
 
     assert sent.gather.between == sent.reduce.between == 0
     # Eight shards at once, each twice around eight machines.
@@ -109,21 +90,21 @@ def test_hybrid_groups_cross_no_network_but_their_copies_do_together() -> None:
 
 
 def test_small_hybrid_groups_have_copies_on_one_machine() -> None:
-    sent = traffic(workload(1, parallel={"strategy": "hsdp", "shard_size": 4}))
+    sent = traffic(workload(1, strategy="hsdp", shard_size=4))
 
     assert sent.replicate.between == 0
     assert sent.replicate.inside == pytest.approx(2 * sent.reduce.held / 4 / 2)
 
 
 def test_whole_copies_add_up_all_gradients_once_a_step() -> None:
-    sent = traffic(workload(4, parallel={"strategy": "ddp"}, global_batch=256))
+    sent = traffic(workload(4, strategy="ddp", global_batch=256))
 
     assert sent.gather.held == sent.reduce.held == 0
     assert sent.replicate.between == pytest.approx(2 * sent.replicate.held * 3 / 4)
 
 
 def test_ranks_of_one_product_share_the_network_of_their_machine() -> None:
-    whole, shared = (traffic(workload(4, parallel={"tensor": tensor})).gather for tensor in (1, 8))
+    whole, shared = (traffic(workload(4, tensor=tensor)).gather for tensor in (1, 8))
 
     # Norms are whole on each of them.
     assert shared.held == pytest.approx(whole.held / 8, rel=1e-3)
@@ -135,7 +116,7 @@ def test_each_optimizer_updates_its_share() -> None:
     job = workload(8)
 
     assert traffic(job).updated == pytest.approx(parameter_count(job.model) / 64)
-    assert traffic(workload(8, parallel={"strategy": "ddp"})).updated == parameter_count(job.model)
+    assert traffic(workload(8, strategy="ddp")).updated == parameter_count(job.model)
 
 
 def test_a_ring_has_a_hop_for_each_of_its_ranks() -> None:
@@ -147,7 +128,7 @@ def test_a_ring_has_a_hop_for_each_of_its_ranks() -> None:
 
 
 def test_linear_wraps_send_the_same_in_more_messages() -> None:
-    block, linear = (traffic(workload(parallel={"wrap": wrap})).gather for wrap in ("block", "linear"))
+    block, linear = (traffic(workload(wrap=wrap)).gather for wrap in ("block", "linear"))
 
     assert (linear.held, linear.between) == (block.held, block.between)
     assert linear.hops > 3 * block.hops

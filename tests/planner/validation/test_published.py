@@ -1,6 +1,7 @@
 """Published measurements as workloads."""
 
 import csv
+import itertools
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,16 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def write(path: Path, **changed: str) -> Path:
-    row = {**rows(SHIPPED)[0], **changed}
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, row)
+    return write_rows(path, {**rows(SHIPPED)[0], **changed})
+
+
+def write_rows(path: Path, *rows: dict[str, str], newline: str = "\n", before: str = "") -> Path:
+    names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        file.write(before)
+        writer = csv.DictWriter(file, names, restval="", lineterminator=newline)
         writer.writeheader()
-        writer.writerow(row)
+        writer.writerows(rows)
     return path
 
 

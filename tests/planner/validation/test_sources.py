@@ -1,6 +1,5 @@
 """What pages tell of their runs beside the columns."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from convoy.planner.step.hardware import hardware, limited
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.published import MeasuredRun, published, read_measured
 from tests.planner.validation.test_published import OTHERS, write
-from tests.planner.workloads import LLAMA_8B, P4D, P5, workload
+from tests.planner.workloads import LLAMA_8B, P5, workload
 
 
 def of(name: str, gpu: str) -> list[MeasuredRun]:
@@ -92,11 +91,6 @@ def test_a_limit_of_power_slows_products_alone_and_one_above_the_data_sheet_noth
     assert free == step_time(job)
     assert held.matmul > 1.1 * free.matmul
     assert held.memory == free.memory
-
-
-def test_the_power_of_a_gpu_must_be_known_for_a_limit_of_it() -> None:
-    with pytest.raises(ValueError, match="A10G: its power is not in the catalog"):
-        limited(replace(P4D, gpu="A10G"), 100.0, None)
 
 
 def test_the_law_of_power_is_that_of_two_data_sheets() -> None:

@@ -46,18 +46,14 @@ def test_a_gpu_without_measurements_has_no_baseline(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["baseline_median_abs_pct_error"] is None
 
 
-def test_the_terminal_says_which_rows_were_fitted_to() -> None:
-    fitted = CliRunner().invoke(main, ["plan", "validate", str(SHIPPED)]).stdout
-    others = CliRunner().invoke(main, ["plan", "validate", str(OTHERS)]).stdout
+def test_the_terminal_says_which_rows_were_fitted_to_and_what_was_taken_by_their_sources() -> None:
+    files = SHIPPED, OTHERS
+    fitted, others = (
+        " ".join(CliRunner().invoke(main, ["plan", "validate", str(file)]).stdout.split()) for file in files
+    )
 
     assert "127 of the 127 rows are among those that it was fitted to" in fitted
     assert "fitted to" not in others
-
-
-def test_the_terminal_says_what_was_taken_by_the_rows_sources() -> None:
-    others = " ".join(CliRunner().invoke(main, ["plan", "validate", str(OTHERS)]).stdout.split())
-    fitted = " ".join(CliRunner().invoke(main, ["plan", "validate", str(SHIPPED)]).stdout.split())
-
     assert "32 rows: nothing is known of the software" in others
     assert "4 rows: held to 500 W. 4 rows: memory of 2.4 TB/s." in others
     assert "llm-foundry: attention by Triton, whole blocks where it recomputes." in fitted
