@@ -6,25 +6,14 @@ Models are wide and have few blocks, so that a case takes seconds: what comes wi
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from convoy.config.model import TransformerConfig
-from convoy.config.parallel import ParallelConfig
-from convoy.config.train import TrainConfig
 from convoy.planner.workload import Machine, Workload
+from tests.planner import workloads
+from tests.planner.workloads import GIB, P4D
 
-GIB = 2**30
-P4D = Machine("A100", 8, 40 * GIB, 1152 * GIB, 300e9, 50e9)
 G5 = Machine("A10G", 8, 22888 * 2**20, 768 * GIB, 0, 12.5e9)
 
 GPT: dict[str, Any] = {"vocab_size": 50304, "n_layers": 4, "d_model": 8192, "n_heads": 64, "max_sequence_length": 2048}
-LLAMA: dict[str, Any] = {"vocab_size": 32000, "n_layers": 4, "d_model": 8192, "n_heads": 64, "d_ff": 22016}
-LLAMA |= {
-    "max_sequence_length": 4096,
-    "norm": "rmsnorm",
-    "positions": "rotary",
-    "mlp": "swiglu",
-    "bias": False,
-    "tied_embeddings": False,
-}
+LLAMA = GPT | workloads.LLAMA | {"vocab_size": 32000, "d_ff": 22016, "max_sequence_length": 4096}
 GROUPED = {**LLAMA, "n_kv_heads": 8, "d_ff": 28672}
 
 FULL = {"activation_checkpointing": "full"}
@@ -39,13 +28,10 @@ class Case(NamedTuple):
 
 def workload(model: dict[str, Any], machine: Machine, nodes: int, micro_batch: int, **keys: Any) -> Workload:
     """Of one pass a step, unless `passes` says more. keys: of `parallel`, of `train`, and `layers`."""
-    passes, layers = keys.pop("passes", 1), keys.pop("layers", model["n_layers"])
-    parallel = ParallelConfig.model_validate({k: v for k, v in keys.items() if k in ParallelConfig.model_fields})
-    train = {k: v for k, v in keys.items() if k in TrainConfig.model_fields}
-    shape = TransformerConfig(**model | {"n_layers": layers})
-    batch = nodes * machine.ranks // parallel.shared_by * micro_batch * passes
-    config = TrainConfig(**{"param_dtype": "bf16", "global_batch": batch, "micro_batch": micro_batch, **train})
-    return Workload(shape, shape.max_sequence_length, config, parallel, machine, nodes)
+    passes, model = keys.pop("passes", 1), model | {"n_layers": keys.pop("layers", model["n_layers"])}
+    ranks = nodes * machine.ranks // (keys.get("tensor", 1) * keys.get("pipeline", 1))
+    train = {"loss_chunk_tokens": 512, "global_batch": ranks * micro_batch * passes, "micro_batch": micro_batch}
+    return workloads.workload(nodes, machine, model, model["max_sequence_length"], **train | keys)
 
 
 def cases() -> Iterator[Case]:

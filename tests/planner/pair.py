@@ -12,20 +12,20 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.measure.observer import keep_to, share
+from convoy.benchmark.planner_runs import workload_of
 from convoy.benchmark.rounds import Measured, measure
 from convoy.benchmark.variants.convoy import Ours
 from convoy.benchmark.variants.ranks import world_of
 from convoy.benchmark.variants.variant import Variant
 from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.benchmark import MeasureConfig
-from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.gang.task import Place
 from convoy.parallel.mesh import build_mesh
-from convoy.planner.workload import Machine, Workload
+from convoy.planner.workload import Workload
 from convoy.storage import open_store
 from convoy.training.batches import Data
 from convoy.training.measure.machine_probe import probe
@@ -175,6 +175,4 @@ def job_config(root: Path, **sections: Any) -> RunConfig:
 
 def workload(config: RunConfig, nodes: int) -> Workload:
     """Of the two ranks, on one machine or on two."""
-    assert isinstance(config.model, TransformerConfig)
-    machine = Machine("cpu", 2 // nodes, 0.0, 0.0, 0.0, 0.0)
-    return Workload(config.model, config.data.sequence_length, config.train, config.parallel, machine, nodes)
+    return workload_of(config, nodes, 2 // nodes, None, on_gpus=False)

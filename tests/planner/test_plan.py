@@ -44,7 +44,7 @@ def test_a_preset_is_planned_whole_and_its_parts_add_up(path: Path) -> None:
     assert 0 < found.step.mfu <= found.step.hfu < 0.8
     assert found.budget is not None
     assert found.budget.spot is not None
-    for market in (*found.budget.steady, found.budget.spot):
+    for market in found.budget.markets:
         assert sum(market.parts.values()) == pytest.approx(market.seconds)
         if market.cost is not None:
             paid = [*market.cost.machines.values(), *market.cost.services.values()]
@@ -69,6 +69,7 @@ def test_it_is_read_back_as_it_was_written() -> None:
             True,
             True,
         ),
+        ("gpt-7b-p4d", "cluster.nodes=1 train.activation_checkpointing=full", True, True),
     ],
 )
 def test_what_fits_and_what_is_recommended(name: str, words: str, fits: bool, reliable: bool) -> None:

@@ -4,16 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy.config.model import TransformerConfig
-from convoy.config.parallel import ParallelConfig
-from convoy.config.train import TrainConfig
-from convoy.planner.workload import Machine, Workload
-
-P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)
-
-
-def workload(nodes: int, parallel: dict[str, Any], **train: Any) -> Workload:
-    return Workload(TransformerConfig(), 256, TrainConfig(**train), ParallelConfig.model_validate(parallel), P4D, nodes)
+from tests.planner.workloads import workload
 
 
 @pytest.mark.parametrize(
@@ -30,7 +21,7 @@ def workload(nodes: int, parallel: dict[str, Any], **train: Any) -> Workload:
 def test_ranks_are_divided_as_training_divides_them(
     parallel: dict[str, Any], sharing: int, shards: int, replicas: int, data_ranks: int
 ) -> None:
-    job = workload(4, parallel)
+    job = workload(4, **parallel)
 
     assert (job.ranks, job.sharing, job.shards) == (32, sharing, shards)
     assert (job.replicas, job.data_ranks) == (replicas, data_ranks)
@@ -40,6 +31,6 @@ def test_ranks_are_divided_as_training_divides_them(
     ("batch", "micro", "passes", "each"), [(32, 8, 1, 1), (96, 2, 2, 2), (160, 3, 2, 3), (33, 8, 1, 2)]
 )
 def test_passes_are_evened_out(batch: int, micro: int, passes: int, each: int) -> None:
-    job = workload(4, {}, global_batch=batch, micro_batch=micro)
+    job = workload(4, sequence_length=256, global_batch=batch, micro_batch=micro)
 
     assert (job.passes, job.sequences_per_pass, job.tokens_per_pass) == (passes, each, each * 256)

@@ -5,17 +5,22 @@ from typing import Any
 from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
+from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
 from convoy.planner.step.communication import communication_seconds
-from convoy.planner.workload import Machine, Workload
+from convoy.planner.workload import Machine, Workload, machine_of
 
-P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)
-P5 = Machine("H100", 8, 80 * 2**30, 2048 * 2**30, 450e9, 400e9)
+GIB = 2**30
+P4D = Machine("A100", 8, 40 * GIB, 1152 * GIB, 300e9, 50e9)
+P5 = Machine("H100", 8, 80 * GIB, 2048 * GIB, 450e9, 400e9)
 
 GPT_7B: dict[str, Any] = {"n_layers": 32, "d_model": 4096, "n_heads": 32, "vocab_size": 50304, "bias": False}
-LLAMA_8B: dict[str, Any] = {
-    "n_layers": 32, "d_model": 4096, "n_heads": 32, "n_kv_heads": 8, "d_ff": 14336, "vocab_size": 128256,
+LLAMA: dict[str, Any] = {
     "norm": "rmsnorm", "positions": "rotary", "mlp": "swiglu", "bias": False, "tied_embeddings": False,
+}  # fmt: skip
+"""How its blocks and ends differ from the default, GPT's."""
+LLAMA_8B = LLAMA | {
+    "n_layers": 32, "d_model": 4096, "n_heads": 32, "n_kv_heads": 8, "d_ff": 14336, "vocab_size": 128256,
 }  # fmt: skip
 
 
@@ -23,21 +28,28 @@ def workload(
     nodes: int = 2,
     machine: Machine = P4D,
     model: dict[str, Any] = GPT_7B,
-    parallel: dict[str, Any] | None = None,
     sequence_length: int = 2048,
-    **train: Any,
+    **keys: Any,
 ) -> Workload:
-    """Two sequences for each GPU, in one pass, unless told otherwise."""
-    told = {"global_batch": 2 * nodes * machine.ranks, "micro_batch": 2, "loss_chunk_tokens": 0, **train}
-    told.setdefault("param_dtype", "bf16")
+    """Two sequences for each GPU, in one pass, unless `keys`, of `parallel` and of `train`, say otherwise."""
+    parallel = {key: value for key, value in keys.items() if key in ParallelConfig.model_fields}
+    train = {"global_batch": 2 * nodes * machine.ranks, "micro_batch": 2, "loss_chunk_tokens": 0, "param_dtype": "bf16"}
+    train |= {key: value for key, value in keys.items() if key not in parallel}
     return Workload(
         TransformerConfig.model_validate({"max_sequence_length": sequence_length, **model}),
         sequence_length,
-        TrainConfig.model_validate(told),
-        ParallelConfig.model_validate(parallel or {}),
+        TrainConfig.model_validate(train),
+        ParallelConfig.model_validate(parallel),
         machine,
         nodes,
     )
+
+
+def workload_of(config: RunConfig) -> Workload:
+    """On the machines that it names."""
+    assert isinstance(config.model, TransformerConfig)
+    length, nodes = config.data.sequence_length, config.cluster.nodes
+    return Workload(config.model, length, config.train, config.parallel, machine_of(config), nodes)
 
 
 def with_more_ranks(job: Workload, machine: MeasuredMachine, alone_seconds: float, optimizer_seconds: float) -> float:

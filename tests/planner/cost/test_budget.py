@@ -21,8 +21,8 @@ from convoy.planner.cost.failures import (
 from convoy.planner.cost.spot import expected_campaign
 from convoy.planner.measurements import Measurements
 from tests.campaign import examples
-from tests.planner.search.test_market import workload
 from tests.planner.test_plan import preset
+from tests.planner.workloads import workload_of
 
 pytestmark = pytest.mark.campaign
 
@@ -33,7 +33,7 @@ def a_course(words: str = "", **measured: Any) -> Course:
     """30 days of work on 4 p4d in us-east-1, saved every 3,000 s."""
     config = preset("gpt-7b-p4d", f"train.steps=864 checkpoint.every_steps=1 root=/fsx {words}")
     given = {"saving": Saving(0.7, 25.0), "restart": Restart(25.0, 600.0), **measured}
-    return Course(config, workload(config), 3000.0, Measurements(**given))
+    return Course(config, workload_of(config), 3000.0, Measurements(**given))
 
 
 def a_budget(words: str = "", **measured: Any) -> Budget:

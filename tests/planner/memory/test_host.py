@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from convoy.model.counts import parameter_count
 from convoy.planner.memory.host import host_memory
 from convoy.planner.memory.rank import memory
-from tests.planner.grid import GIB, GPT, P4D, workload
+from tests.planner.grid import GPT, workload
+from tests.planner.workloads import GIB, P4D
 
 HOST = replace(P4D, gpu="cpu", ranks=2, memory_bytes=32 * GIB, host_bytes=64 * GIB)
 

@@ -1,45 +1,25 @@
 """What a job takes of a GPU's memory, against torch's own tracker over the real code."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from convoy.config.loader import read_run, resolve
-from convoy.config.model import TransformerConfig
-from convoy.config.parallel import ParallelConfig
-from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.memory.rank import Memory, least_nodes, memory, memory_fit
 from convoy.planner.memory.replay import replay
 from convoy.planner.memory.tally import PARTS, Tally
 from convoy.planner.step.fsdp_units import stages
-from convoy.planner.workload import Machine, Workload, machine_of
+from convoy.planner.workload import Machine, Workload
 from tests.campaign import examples, in_full
-from tests.planner.grid import GIB, GPT, LLAMA, P4D, cases, workload
-from tests.planner.test_plan import planned
+from tests.planner.grid import GPT, LLAMA, cases, workload
+from tests.planner.test_plan import PRESETS, planned, preset
 from tests.planner.tracked import tracked
+from tests.planner.workloads import GIB, P4D, workload_of
 
 pytestmark = [pytest.mark.campaign, pytest.mark.processes]
-
-CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "train"
-PRESETS = sorted(path.stem for path in CONFIGS.glob("*-p*.yaml"))
-
-
-def preset(name: str, *, nodes: int | None = None, **keys: Any) -> Workload:
-    """A training preset, with other keys, and two passes a step at most: more take no more."""
-    config = resolve(read_run((CONFIGS / f"{name}.yaml").read_text()), {})
-    assert isinstance(config.model, TransformerConfig)
-    parallel = config.parallel.model_copy(update={k: v for k, v in keys.items() if k in ParallelConfig.model_fields})
-    train = config.train.model_copy(update={k: v for k, v in keys.items() if k in TrainConfig.model_fields})
-    model = config.model.model_copy(update={k: v for k, v in keys.items() if k in TransformerConfig.model_fields})
-    machine = machine_of(config)
-    job = Workload(model, config.data.sequence_length, train, parallel, machine, nodes or config.cluster.nodes)
-    batch = job.data_ranks * train.micro_batch * min(2, job.passes)
-    return replace(job, train=train.model_copy(update={"global_batch": batch}))
 
 
 def chosen(whole: list[str], few: tuple[str, ...]) -> list[str]:
@@ -52,9 +32,12 @@ GRID = {case.name: case for case in cases()}
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", chosen(PRESETS, ("gpt-7b-p4d", "llama-13b-p4d")))
+@pytest.mark.parametrize("name", chosen([path.stem for path in PRESETS], ("gpt-7b-p4d", "llama-13b-p4d")))
 def test_a_preset_takes_what_the_tracker_weighs(name: str) -> None:
-    job = preset(name) if in_full() else preset(name, n_layers=4)
+    """With two passes a step at most: more take no more."""
+    job = workload_of(preset(name, "" if in_full() else "model.n_layers=4"))
+    batch = job.data_ranks * job.train.micro_batch * min(2, job.passes)
+    job = replace(job, train=job.train.model_copy(update={"global_batch": batch}))
 
     assert memory(job).peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.05)
 
@@ -80,21 +63,6 @@ def test_the_grid_has_as_many_cases_that_fit_as_not() -> None:
 
     assert len(fit) >= 40
     assert fit.count(True) >= 20 <= fit.count(False)
-
-
-@pytest.mark.parametrize(
-    ("name", "keys", "fits", "reliable"),
-    [
-        ("gpt-175b-p4d", {"nodes": 16, "micro_batch": 1, "wrap": "block"}, False, False),
-        ("gpt-175b-p4d", {"nodes": 16, "micro_batch": 1, "wrap": "linear"}, True, False),
-        ("custom-30b-p4d", {"nodes": 2, "micro_batch": 1}, True, False),
-        ("gpt-7b-p4d", {"nodes": 1, "activation_checkpointing": "full"}, True, True),
-    ],
-)
-def test_known_jobs(name: str, keys: dict[str, Any], fits: bool, reliable: bool) -> None:
-    told = memory(preset(name, **keys))
-
-    assert (told.fits, told.reliable) == (fits, reliable)
 
 
 JOBS = st.builds(

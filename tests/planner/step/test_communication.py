@@ -10,9 +10,7 @@ import pytest
 
 from convoy.catalog.measured_machine import Line, MeasuredMachine
 from convoy.config.model import TransformerConfig
-from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
@@ -23,28 +21,17 @@ from convoy.planner.step.hardware import hardware
 from convoy.planner.step.step_time import step_time
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import UNNAMED, Machine, Workload, as_measured
+from tests.planner import workloads
 from tests.planner.tracked import Call, counted, counted_by_rank
-from tests.planner.workloads import on_link, with_more_ranks
+from tests.planner.workloads import P4D, on_link, with_more_ranks
 from tests.ranks import on_ranks
 
-P4D = Machine("A100", 8, 40 * 2**30, 1152 * 2**30, 300e9, 50e9)
 GPT = {"vocab_size": 500, "n_layers": 2, "d_model": 64, "n_heads": 4, "max_sequence_length": 32}
-LLAMA = {**GPT, "n_kv_heads": 4, "d_ff": 96, "norm": "rmsnorm", "positions": "rotary", "mlp": "swiglu"}
-LLAMA |= {"bias": False, "tied_embeddings": False}
+LLAMA = {**GPT, **workloads.LLAMA, "n_kv_heads": 4, "d_ff": 96}
 
 
 def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
-    """keys: of `parallel`, and of `train`."""
-    parallel = {key: value for key, value in keys.items() if key in ParallelConfig.model_fields}
-    train = {key: value for key, value in keys.items() if key not in parallel}
-    return Workload(
-        TransformerConfig(**model),
-        32,
-        TrainConfig(**{"param_dtype": "bf16", **train}),
-        ParallelConfig.model_validate(parallel),
-        P4D,
-        nodes,
-    )
+    return workloads.workload(nodes, P4D, model, 32, **keys)
 
 
 @pytest.mark.sampled(4)
@@ -139,14 +126,12 @@ MEASURED = MeasuredMachine(
     device="AMD EPYC", kind="cpu", dtype="bf16", threads=1, ranks=2, matmul_flops=4e11, attention_flops=4e10,
     memory_bytes_per_second=2e10, operation_seconds=2e-6, gather=LINE, reduce=LINE,
 )  # fmt: skip
-MODEL = TransformerConfig(vocab_size=4096, n_layers=4, d_model=192, n_heads=3, max_sequence_length=256)
+MODEL = {"vocab_size": 4096, "n_layers": 4, "d_model": 192, "n_heads": 3, "max_sequence_length": 256}
 
 
-def job(measured: MeasuredMachine | None = MEASURED, ranks: int = 2, **parallel: object) -> Workload:
+def job(measured: MeasuredMachine | None = MEASURED, ranks: int = 2, **parallel: Any) -> Workload:
     machine = Machine("cpu", ranks, 8e9, 16e9, 0.0, 0.0, measured)
-    return Workload(
-        MODEL, 256, TrainConfig(global_batch=8, param_dtype="bf16"), ParallelConfig.model_validate(parallel), machine, 1
-    )
+    return workloads.workload(1, machine, MODEL, 256, global_batch=8, micro_batch=8, **parallel)
 
 
 def unnamed_gpu(**measured: object) -> Machine:
@@ -279,7 +264,7 @@ def test_what_was_measured_in_another_type_plans_nothing() -> None:
 
 
 def test_the_default_configuration_is_planned_on_this_host_once_it_was_measured() -> None:
-    config = RunConfig.model_validate({"model": MODEL.model_dump(), "cluster": {"nodes": 2}})
+    config = RunConfig.model_validate({"model": MODEL, "cluster": {"nodes": 2}})
     told = plan(config, Measurements(measured=MEASURED, host_bytes=16e9))
     assert told.step is not None
     assert told.step.seconds == pytest.approx(sum(told.step.parts.values()))

@@ -18,6 +18,7 @@ from convoy.planner.step.step_time import StepTime, recomputed_flops_per_token, 
 from convoy.planner.step.work import Kernels, linear_layers, work
 from convoy.planner.workload import Machine, Workload
 from tests.campaign import examples
+from tests.planner import workloads
 from tests.planner.workloads import GPT_7B, LLAMA_8B, P4D, P5, workload
 
 pytestmark = pytest.mark.campaign
@@ -49,13 +50,13 @@ def jobs(draw: st.DrawFn) -> Workload:
         nodes,
         machine,
         draw(st.sampled_from([GPT_7B, LLAMA_8B])),
-        parallel,
         draw(st.sampled_from([512, 2048, 8192])),
         micro_batch=micro,
         global_batch=micro * nodes * machine.ranks * draw(st.integers(1, 3)),
         activation_checkpointing=draw(st.sampled_from(["none", "full", *(["selective"] if selective else [])])),
         compile=draw(st.booleans()),
         reduce_dtype=draw(st.sampled_from(["bf16", "fp32"])),
+        **parallel,
     )
 
 
@@ -116,7 +117,7 @@ def test_a_slow_network_is_hidden_until_it_is_slower_than_the_computation() -> N
 def test_sharding_within_machines_spares_the_network() -> None:
     slow = replace(P4D, network_bytes_per_second=10e9)
     flat = workload(8, slow, global_batch=512)
-    hybrid = workload(8, slow, parallel={"strategy": "hsdp"}, global_batch=512)
+    hybrid = workload(8, slow, strategy="hsdp", global_batch=512)
 
     assert flat.passes == 4
     assert step_time(hybrid).total < 0.6 * step_time(flat).total
@@ -126,7 +127,7 @@ def test_sharding_within_machines_spares_the_network() -> None:
     ("key", "parts"), [("reduce_every_pass", ["reduce"]), ("reshard_after_forward", ["packing", "gather"])]
 )
 def test_messages_that_are_spared_take_no_time(key: str, parts: list[str]) -> None:
-    more, fewer = (step_time(workload(8, parallel={key: value}, global_batch=512)) for value in (True, False))
+    more, fewer = (step_time(workload(8, global_batch=512, **{key: value})) for value in (True, False))
 
     assert all(getattr(fewer, part) < getattr(more, part) for part in parts)
 
@@ -139,7 +140,7 @@ def test_one_rank_sends_nothing() -> None:
 
 def test_a_pipeline_waits_for_its_first_and_last_passes() -> None:
     def bubble(passes: int) -> float:
-        time = step_time(workload(1, P5, parallel={"pipeline": 4}, micro_batch=1, global_batch=2 * passes))
+        time = step_time(workload(1, P5, pipeline=4, micro_batch=1, global_batch=2 * passes))
         return time.bubble / (compute(time) + time.bubble + time.host)
 
     # (stages - 1) / (passes + stages - 1), as all passes are alike; and a little for what stages hand on.
@@ -148,7 +149,7 @@ def test_a_pipeline_waits_for_its_first_and_last_passes() -> None:
 
 
 def test_sharing_products_shares_their_work_and_adds_up_activations() -> None:
-    whole, shared = (workload(1, P5, parallel=told, global_batch=16) for told in ({}, {"tensor": 8}))
+    whole, shared = (workload(1, P5, tensor=ranks, global_batch=16) for ranks in (1, 8))
 
     assert step_time(shared).matmul == pytest.approx(step_time(whole).matmul, rel=0.1)
     assert step_time(shared).tensor > 0 == step_time(whole).tensor
@@ -195,13 +196,12 @@ def test_what_cannot_be_told_is_refused() -> None:
     with pytest.raises(ValueError, match="cpu: its bf16 peak is not in the catalog"):
         step_time(workload(machine=replace(P4D, gpu="cpu")))
     with pytest.raises(ValueError, match="cpu_offload"):
-        step_time(workload(parallel={"cpu_offload": True}))
+        step_time(workload(cpu_offload=True))
 
 
 ONE = Machine("A100", 1, 40 * 2**30, 64 * 2**30, 0.0, 0.0)
 GPT: dict[str, Any] = {"n_layers": 3, "d_model": 32, "n_heads": 4, "vocab_size": 50, "bias": False}
-LLAMA = GPT | {"n_kv_heads": 2, "d_ff": 96, "norm": "rmsnorm", "positions": "rotary", "mlp": "swiglu"}
-LLAMA |= {"tied_embeddings": False}
+LLAMA = GPT | workloads.LLAMA | {"n_kv_heads": 2, "d_ff": 96}
 SHAPES = {"gpt": GPT, "biases": GPT | {"bias": True}, "dropout": GPT | {"dropout": 0.1}, "llama": LLAMA}
 SHAPES["llama dropout"] = LLAMA | {"dropout": 0.1}
 
