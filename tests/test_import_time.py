@@ -97,7 +97,7 @@ def test_a_task_of_the_train_flow_imports_neither_numpy_nor_what_only_benchmarks
 
 
 def test_neither_an_agent_s_process_nor_convoy_run_imports_numpy_or_makes_plans() -> None:
-    modules = "convoy.gang.agent, convoy.launch.gang.run, convoy.launch.gang.step, convoy.launch.restarts.driver"
+    modules = "convoy.gang.agent, convoy.launch.gang.run, convoy.launch.gang.step, convoy.launch.reruns.driver"
     plans = "'convoy.planner.plan', 'convoy.planner.plan_schema'"
     unwanted = f"[n for n in ('numpy', {plans}) if n in sys.modules]"
     assert python("-c", f"import sys, {modules}, convoy.data.manifest; print({unwanted})") == "[]"

@@ -2,7 +2,7 @@
 
 from convoy.audit.quantities.format import written
 from convoy.audit.quantities.number import exactly
-from convoy.audit.solver import Bound, Clash, Law, Quantities, Value, compare, follow, minimal
+from convoy.audit.solver import Bound, Clash, Law, Quantities, Value, derive_values, find_clashes, minimal_clashes
 
 AREA = Law((("area", 1), ("width", -1), ("height", -1)))
 
@@ -12,11 +12,11 @@ def told(**figures: float) -> Quantities:
 
 
 def clashes(known: Quantities, *bounds: Bound) -> list[Clash]:
-    return minimal(compare(follow(known, [AREA], written), bounds).clashes, ("area",))
+    return minimal_clashes(find_clashes(derive_values(known, [AREA], written), bounds).clashes, ("area",))
 
 
 def test_a_product_is_solved_for_each_of_its_factors() -> None:
-    known = follow(told(area=12, width=3), [AREA], written)
+    known = derive_values(told(area=12, width=3), [AREA], written)
     (height,) = known["height"]
     assert height.span.value == 4
     assert height.of == {"area", "width"}
@@ -44,12 +44,12 @@ def test_of_a_claim_that_clashes_in_many_ways_the_shortest_are_told() -> None:
     laws = [AREA, *(Law((("area", 1), (f"a{n}", -1), (f"b{n}", -1))) for n in range(5))]
     laws += [Law(((f"a{n}", 1), (f"c{n}", -1), (f"d{n}", -1))) for n in range(5)]
     figures = {f"{name}{n}": 1.0 for name in "bcd" for n in range(5)}
-    known = follow(told(area=20, width=1, height=1, **figures), laws, written)
-    found = minimal(compare(known, ()).clashes, ("area",))
+    known = derive_values(told(area=20, width=1, height=1, **figures), laws, written)
+    found = minimal_clashes(find_clashes(known, ()).clashes, ("area",))
     assert len(found) == 3
     assert found[0].implied.arithmetic == "1 × 1 = 1"
 
 
 def test_nothing_is_divided_by_nothing() -> None:
-    known = follow(told(area=12, width=0), [AREA], written)
+    known = derive_values(told(area=12, width=0), [AREA], written)
     assert known.get("height", []) == []

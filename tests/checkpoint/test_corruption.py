@@ -24,7 +24,7 @@ from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.restore.load import Damage, restore
 from convoy.checkpoint.state.layout import layout, make_plan
 from convoy.checkpoint.writer.parts import write_part
-from convoy.job.lineage import candidates, read_history
+from convoy.job.lineage import read_history, restore_candidates
 from convoy.storage import Store, open_store
 from tests.campaign import examples
 from tests.checkpoint.torchless import commit_when_complete, form
@@ -209,7 +209,7 @@ def undone(files: list[Path]) -> Iterator[None]:
 def loaded(job: Path) -> tuple[int, list[Damage]]:
     """The step that was restored, which the state must be exactly."""
     store, found, damages = open_store(str(job)), empty(), list[Damage]()
-    restored = restore([store], candidates(read_history(store)), found, on_damage=damages.append)
+    restored = restore([store], restore_candidates(read_history(store)), found, on_damage=damages.append)
     assert restored is not None
     assert found["step"] == restored.step
     assert all(torch.equal(found[name], tensor) for name, tensor in state(restored.step).items())

@@ -20,7 +20,7 @@ from convoy.checkpoint.verify.commit import verify_commit
 from convoy.checkpoint.verify.marks import damaged, mark_damaged, mark_verified, suspect
 from convoy.checkpoint.writer.copy import NotCopiedError, copy_commit
 from convoy.checkpoint.writer.prune import prune
-from convoy.cli.options import configuration
+from convoy.cli.options import newest_configuration
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.data import DataConfig
 from convoy.config.json_text import canonical_json
@@ -32,7 +32,7 @@ from convoy.job.heartbeat import LiveMark, read_mark
 from convoy.job.leases import Lease
 from convoy.job.lineage import CommitRef, damaged_name, read_history
 from convoy.job.record import RECORD, JobRecord, read_record
-from convoy.launch.restarts.policy import read_facts
+from convoy.launch.reruns.policy import read_facts
 from convoy.storage import StoreUnavailable
 from convoy.storage.checksum import crc32c
 from tests.campaign import examples
@@ -127,7 +127,7 @@ def read_everything(store: Any, target: Any, remote: Any, cache: str) -> None:
     found = read_manifest(store, data_id)
     readings: list[Callable[[], object]] = [
         lambda: listed(store),
-        lambda: configuration(store, history),
+        lambda: newest_configuration(store, history),
         lambda: (read_record(store), read_mark(store), read_facts(store, "Flow/1")),
         lambda: found and open_data(found, remote, data_config(cache)),
         lambda: _from_index(store, index),

@@ -28,12 +28,12 @@ from convoy.job.leases import lease
 from convoy.job.lineage import (
     CommitRef,
     Generation,
-    candidates,
     generation_name,
     newest_commit,
     on_branch,
     parse_commits,
     read_history,
+    restore_candidates,
 )
 from convoy.storage import Store
 from tests.campaign import examples
@@ -171,7 +171,7 @@ def restore(world: World, store: Store, made: Generation, missed: set[CommitRef]
     missed: commits that were absent for a moment since the gang began to form.
     """
     history, past, before = read_history(store), set(world.past(made.parent)), len(world.removed)
-    for ref, _ in candidates(history):
+    for ref, _ in restore_candidates(history):
         try:
             with lease(store, ref):
                 read_all(world, store, ref)

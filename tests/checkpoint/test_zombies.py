@@ -15,7 +15,7 @@ from convoy.checkpoint.verify.commit import verify_commit
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.leases import lease
-from convoy.job.lineage import CommitRef, lineage, parse_commits, read_history
+from convoy.job.lineage import CommitRef, counted_commits, parse_commits, read_history
 from convoy.storage import Store, open_store
 from tests.checkpoint.test_protocol import GangState
 from tests.checkpoint.torchless import commit_when_complete, form, restored
@@ -63,7 +63,7 @@ def save(store: Store, generation: int, step: int) -> None:
 
 def restore_newest(store: Store) -> CommitRef:
     """What a new gang goes on from; its content must be what its own generation saved."""
-    ref = lineage(read_history(store))[-1]
+    ref = counted_commits(read_history(store))[-1]
     with lease(store, ref):
         state = GangState(generation=ref.generation)
         assert restored(store, ref) == [state.data(writer, ref.step) for writer in range(2)]

@@ -11,7 +11,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import step_decorators
-from convoy.launch.pricing import instance_price, machines
+from convoy.launch.pricing import instance_price, machine_count
 from convoy.model.counts import parameter_count
 from tests.launch.checks.test_compatibility import refuse
 
@@ -103,7 +103,9 @@ def test_a_budget_in_dollars_lasts_for_the_days_it_promises(path: Path) -> None:
     if budget.max_cost_usd is not None:
         assert price is not None
         assert (
-            200 < budget.max_cost_usd / (price.usd_per_hour * machines(config)) < config.cluster.time_limit_hours + 200
+            200
+            < budget.max_cost_usd / (price.usd_per_hour * machine_count(config))
+            < config.cluster.time_limit_hours + 200
         )
 
 

@@ -15,7 +15,7 @@ from convoy.job.events.registry import (
     StepDone,
     WorkerReady,
 )
-from convoy.job.lineage import CommitRef, lineage, read_history
+from convoy.job.lineage import CommitRef, counted_commits, read_history
 from convoy.job.record import read_config, read_record
 from convoy.launch.plans import planned, read_plan
 from convoy.report.analysis.prediction_error import comparisons
@@ -127,7 +127,7 @@ def test_the_job_s_files_are_where_the_design_puts_them(smoke: Run) -> None:
     record, history = read_record(smoke.store), read_history(smoke.store)
     assert record is not None
     assert (record.job, record.seed, record.global_batch, record.steps) == (smoke.job, 0, 8, 20)
-    assert lineage(history) == [CommitRef(generation=1, step=10), CommitRef(generation=1, step=20)]
+    assert counted_commits(history) == [CommitRef(generation=1, step=10), CommitRef(generation=1, step=20)]
     formed = history.generations[1]
     assert (formed.parent, formed.nodes, formed.world_size) == (None, 2, 2)
     assert formed.formation.startswith(f"{smoke.id}/train/")

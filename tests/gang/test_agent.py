@@ -20,7 +20,7 @@ from convoy.gang.workers.processes import living
 from convoy.job.events.registry import FailureDetected, GenerationStarted, Restored, StepDone, Stopping, WorkerExited
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LIVE
-from convoy.job.lineage import CommitRef, lineage, read_history
+from convoy.job.lineage import CommitRef, counted_commits, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, with_recorded_dtype
 from convoy.storage import Store, StoreUnavailable
 from convoy.storage.log import FileSink
@@ -93,7 +93,7 @@ def test_a_signal_to_one_worker_saves_and_stops_and_a_retry_goes_on(tmp_path: Pa
         stopped = outcome_of(gang)
 
     (stopping,) = [e for e in events_of(task) if isinstance(e, Stopping)]
-    (ref,) = lineage(read_history(gang.store))
+    (ref,) = counted_commits(read_history(gang.store))
     assert (stopped.outcome, stopping.reason, ref.step) == ("stopped", "requested", stopping.step)
     with Gang(task, a_node(attempt=1)) as again:
         assert again.generation.parent == ref

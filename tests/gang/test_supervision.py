@@ -11,7 +11,7 @@ import pytest
 from convoy.drills.testbed.imds import ImdsStandIn, Reply
 from convoy.gang.task import Task
 from convoy.job.events.registry import NodeChecked, NoticeSources, WorkerReady
-from convoy.job.lineage import lineage, read_history
+from convoy.job.lineage import counted_commits, read_history
 from convoy.job.record import job_store
 from convoy.report.train_report import Incident
 from tests.gang.tasks import Agent, a_task, agents, events_of, incidents, wait_for_step
@@ -114,7 +114,7 @@ def test_a_wrong_clock_and_a_metadata_service_that_fails_disturb_nothing(reply: 
     assert {e.node: e.answering for e in events_of(task) if isinstance(e, NoticeSources)}[1] == []
     ready = {e.rank: e.t for e in events_of(task) if isinstance(e, WorkerReady) and e.phase == "first_step"}
     assert ready[1] - ready[0] == pytest.approx(100, abs=20)
-    assert [ref.step for ref in lineage(read_history(job_store(task.root, task.job)))] == [10, 20, 30]
+    assert [ref.step for ref in counted_commits(read_history(job_store(task.root, task.job)))] == [10, 20, 30]
 
 
 def test_a_machine_that_is_far_slower_is_named_before_the_first_step(tmp_path: Path) -> None:

@@ -14,15 +14,15 @@ from convoy.job.lineage import (
     Generation,
     History,
     Holding,
-    candidates,
+    all_commits_lost,
+    counted_commits,
     damaged_name,
-    lineage,
-    lost,
     newest_commit,
     on_branch,
     parse_commits,
-    places,
     read_history,
+    restore_candidates,
+    tiers_holding,
 )
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.campaign import examples
@@ -52,7 +52,7 @@ def history(
 
 
 def steps(h: History) -> list[tuple[int, int]]:
-    return [(c.generation, c.step) for c in lineage(h)]
+    return [(c.generation, c.step) for c in counted_commits(h)]
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,13 @@ def test_what_counts_goes_on_from_the_commit_that_the_parent_left(
 def test_a_commit_counts_as_long_as_one_tier_has_it_whole():
     copied = Holding(refs((1, 10), (1, 20)))
     h = history({1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)], others=(copied,))
-    assert candidates(h) == [(CommitRef(generation=1, step=20), [1]), (CommitRef(generation=1, step=10), [0, 1])]
+    assert restore_candidates(h) == [
+        (CommitRef(generation=1, step=20), [1]),
+        (CommitRef(generation=1, step=10), [0, 1]),
+    ]
     again = history({1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)], others=(Holding(copied.commits, refs((1, 20))),))
     assert steps(again) == [(1, 10)]
-    assert places(again, CommitRef(generation=1, step=20)) == []
+    assert tiers_holding(again, CommitRef(generation=1, step=20)) == []
 
 
 def test_a_parent_that_turns_up_whole_after_its_child_went_on_from_an_older_commit_stays_out():
@@ -114,12 +117,14 @@ def test_a_parent_that_turns_up_whole_after_its_child_went_on_from_an_older_comm
 
 def test_a_job_is_lost_if_it_had_commits_that_counted_and_none_is_left():
     assert newest_commit(history({}, [])) is newest_commit(history({1: None}, [])) is None
-    assert not lost(history({}, []))
-    assert not lost(history({1: None, 2: None}, [(1, 10)]))  # committed by a zombie, after 2 had begun from nothing
-    assert not lost(history({1: None}, [(1, 10)]))
-    assert lost(history({1: None}, [(1, 10)], damaged=[(1, 10)]))
-    assert lost(history({1: None, 2: (1, 10)}, []))
-    assert lost(history({1: None, 2: (1, 10), 3: (1, 10)}, [(1, 20)]))
+    assert not all_commits_lost(history({}, []))
+    assert not all_commits_lost(
+        history({1: None, 2: None}, [(1, 10)])
+    )  # committed by a zombie, after 2 had begun from nothing
+    assert not all_commits_lost(history({1: None}, [(1, 10)]))
+    assert all_commits_lost(history({1: None}, [(1, 10)], damaged=[(1, 10)]))
+    assert all_commits_lost(history({1: None, 2: (1, 10)}, []))
+    assert all_commits_lost(history({1: None, 2: (1, 10), 3: (1, 10)}, [(1, 20)]))
 
 
 def test_the_history_of_several_tiers_is_read_with_their_marks(tmp_path: Path):
@@ -130,7 +135,10 @@ def test_the_history_of_several_tiers_is_read_with_their_marks(tmp_path: Path):
             store.create(ref.name, b"")
     root.create(damaged_name(CommitRef(generation=1, step=20)), b"{}")
     h = read_history(root, [tier])
-    assert candidates(h) == [(CommitRef(generation=1, step=20), [1]), (CommitRef(generation=1, step=10), [0, 1])]
+    assert restore_candidates(h) == [
+        (CommitRef(generation=1, step=20), [1]),
+        (CommitRef(generation=1, step=10), [0, 1]),
+    ]
     assert steps(read_history(root)) == [(1, 10)]
 
 
@@ -171,7 +179,7 @@ def histories(draw: st.DrawFn) -> History:
     """Any run of a job: each generation starts from a commit that counted, or from nothing, and commits some steps."""
     h = history({}, [])
     for number in range(1, draw(st.integers(1, 6)) + 1):
-        choices = [None, *lineage(h)]
+        choices = [None, *counted_commits(h)]
         parent = draw(st.sampled_from(choices))
         first = 0 if parent is None else parent.step
         made = draw(st.sets(st.integers(first + 1, first + 30), max_size=4))
@@ -185,7 +193,7 @@ def histories(draw: st.DrawFn) -> History:
 @examples(200)
 @given(histories())
 def test_the_commits_that_count_have_rising_steps_and_each_came_from_the_one_before(h: History):
-    counted = lineage(h)
+    counted = counted_commits(h)
     assert [c.step for c in counted] == sorted({c.step for c in counted})
     assert all(a.generation <= b.generation for a, b in itertools.pairwise(counted))
 
@@ -195,15 +203,15 @@ def test_the_commits_that_count_have_rising_steps_and_each_came_from_the_one_bef
 def test_a_superseded_generation_can_write_what_it_likes(h: History, step: int):
     old = [g for g in h.generations if g != h.newest]
     zombie = {CommitRef(generation=g, step=10_000 + step) for g in old}
-    assert lineage(History(h.generations, h.commits | zombie)) == lineage(h)
+    assert counted_commits(History(h.generations, h.commits | zombie)) == counted_commits(h)
 
 
 @examples(200)
 @given(histories(), st.data())
 def test_damage_takes_a_commit_away_and_never_adds_or_reorders_one(h: History, data: st.DataObject):
     damaged = data.draw(st.sets(st.sampled_from(sorted(h.commits, key=lambda r: r.name)))) if h.commits else set()
-    left = lineage(History(h.generations, h.commits, frozenset(damaged)))
-    assert left == [ref for ref in lineage(h) if ref not in damaged]
+    left = counted_commits(History(h.generations, h.commits, frozenset(damaged)))
+    assert left == [ref for ref in counted_commits(h) if ref not in damaged]
 
 
 @examples(200)
@@ -213,8 +221,8 @@ def test_it_does_not_matter_which_tier_a_commit_lies_on(h: History, data: st.Dat
     root = frozenset(ref for ref, tiers in where.items() if tiers & 1)
     tier = Holding(frozenset(ref for ref, tiers in where.items() if tiers & 2))
     spread = History(h.generations, root, others=(tier,))
-    assert lineage(spread) == lineage(h)
-    assert all(bool(places(spread, ref)) for ref in lineage(h))
+    assert counted_commits(spread) == counted_commits(h)
+    assert all(bool(tiers_holding(spread, ref)) for ref in counted_commits(h))
 
 
 def test_commits_whose_generation_is_gone_are_an_outage_and_never_a_fresh_start(tmp_path: Path) -> None:

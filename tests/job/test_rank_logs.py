@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
 from convoy.job.heartbeat import LiveMarker
-from convoy.job.rank_logs import TAIL_BYTES, RankLog, available_logs, chosen, follow, log_name, start_of_last_lines
+from convoy.job.rank_logs import TAIL_BYTES, RankLog, available_logs, choose_log, follow, log_name, start_of_last_lines
 from convoy.job.record import job_store
 from convoy.storage import Store, open_store
 
@@ -35,9 +35,9 @@ LOGS = [RankLog(g, r, r // 2) for g in (1, 2, 3, 5) for r in range(4) if (g, r) 
 
 
 def test_a_rank_s_newest_log_is_chosen() -> None:
-    assert chosen(LOGS, 2) == RankLog(5, 2, 1)
-    assert chosen(LOGS, 3) == RankLog(3, 3, 1)
-    assert chosen(LOGS, 3, 1) == RankLog(1, 3, 1)
+    assert choose_log(LOGS, 2) == RankLog(5, 2, 1)
+    assert choose_log(LOGS, 3) == RankLog(3, 3, 1)
+    assert choose_log(LOGS, 3, 1) == RankLog(1, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_a_rank_s_newest_log_is_chosen() -> None:
 )
 def test_a_log_that_there_is_not_is_refused(rank: int, generation: int | None, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        chosen(LOGS, rank, generation)
+        choose_log(LOGS, rank, generation)
     assert str(error.value) == line
     with pytest.raises(ConfigError, match="the job has no logs yet"):
-        chosen([], rank)
+        choose_log([], rank)
 
 
 @given(

@@ -11,9 +11,9 @@ from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.launch import plans
-from convoy.launch.flow import _plan, _say_plan
-from convoy.launch.plans import NAME, JobPlan, planned, read_plan, unsure
-from convoy.launch.pricing import unsettled, with_price
+from convoy.launch.flow import _plan, _print_plan
+from convoy.launch.plans import NAME, JobPlan, plan_caveats, planned, read_plan
+from convoy.launch.pricing import with_price, without_settled_price
 from convoy.planner.plan import plan
 from convoy.planner.plan_schema import Plan
 from convoy.report.fold import fold
@@ -41,13 +41,13 @@ def measured(machine: MeasuredMachine) -> TrainReport:
 
 def test_what_the_first_step_planned_is_kept_below_the_job(job: PosixStore) -> None:
     told = made.planned()
-    assert JobPlan(job, made.rented(), told.model_dump(mode="json")).at(NOTHING) == told
+    assert JobPlan(job, made.rented(), told.model_dump(mode="json")).for_report(NOTHING) == told
     assert read_plan(job) == told
     assert json.loads(job.read(NAME))["model"] == "tiny"
 
 
 def test_where_nobody_planned_it_is_planned(job: PosixStore) -> None:
-    found = JobPlan(job, RunConfig()).at(NOTHING)
+    found = JobPlan(job, RunConfig()).for_report(NOTHING)
     assert found.memory is not None
     assert read_plan(job) == found
 
@@ -55,7 +55,7 @@ def test_where_nobody_planned_it_is_planned(job: PosixStore) -> None:
 def test_of_a_plan_of_another_version_it_is_made_anew(job: PosixStore) -> None:
     job.write(NAME, b'{"schema_version": 9}')
     assert read_plan(job) is None
-    assert JobPlan(job, RunConfig(), {"schema_version": 9}).at(NOTHING).model == "tiny"
+    assert JobPlan(job, RunConfig(), {"schema_version": 9}).for_report(NOTHING).model == "tiny"
 
 
 def test_a_store_that_takes_nothing_costs_no_card_and_is_tried_later(
@@ -67,22 +67,22 @@ def test_a_store_that_takes_nothing_costs_no_card_and_is_tried_later(
     job.write(NAME, made.unknown().model_dump_json().encode())
     kept, written = JobPlan(job, made.rented(), made.planned()), job.write
     monkeypatch.setattr(job, "write", full)
-    assert kept.at(NOTHING) == made.planned()
+    assert kept.for_report(NOTHING) == made.planned()
     assert read_plan(job) == made.unknown()
     monkeypatch.setattr(job, "write", written)
-    assert kept.at(NOTHING) == made.planned()
+    assert kept.for_report(NOTHING) == made.planned()
     assert read_plan(job) == made.planned()
     monkeypatch.setattr(job, "write", full)  # once it is kept, nothing is written
-    assert kept.at(NOTHING) == made.planned()
+    assert kept.for_report(NOTHING) == made.planned()
 
 
 def test_neither_a_known_machine_nor_a_measurement_of_other_ranks_is_planned_from(
     job: PosixStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plans, "planned", None)
-    assert JobPlan(job, made.rented(), made.planned()).at(measured(made.MACHINE)).measured is None
+    assert JobPlan(job, made.rented(), made.planned()).for_report(measured(made.MACHINE)).measured is None
     of_others = made.MACHINE.model_copy(update={"ranks": 4})
-    assert JobPlan(job, RunConfig(), made.unknown()).at(measured(of_others)) == made.unknown()
+    assert JobPlan(job, RunConfig(), made.unknown()).for_report(measured(of_others)) == made.unknown()
 
 
 def test_each_measurement_is_planned_from_once(job: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,16 +94,19 @@ def test_each_measurement_is_planned_from_once(job: PosixStore, monkeypatch: pyt
 
     monkeypatch.setattr(plans, "planned", again)
     kept, slower = JobPlan(job, RunConfig(), made.unknown()), made.MACHINE.model_copy(update={"matmul_flops": 1e9})
-    assert kept.at(NOTHING).step is None
+    assert kept.for_report(NOTHING).step is None
     for machine in (made.MACHINE, made.MACHINE, slower, slower):
-        assert kept.at(measured(machine)).measured == machine
+        assert kept.for_report(measured(machine)).measured == machine
     assert asked == [made.MACHINE, slower]
-    assert read_plan(job) == kept.at(NOTHING)
+    assert read_plan(job) == kept.for_report(NOTHING)
 
 
 def test_the_time_of_a_step_follows_from_the_measurement(job: PosixStore) -> None:
     kept, faster = JobPlan(job, RunConfig(), made.unknown()), made.MACHINE.model_copy(update={"matmul_flops": 5e11})
-    slow, fast = kept.at(measured(made.MACHINE)), JobPlan(job, RunConfig(), made.unknown()).at(measured(faster))
+    slow, fast = (
+        kept.for_report(measured(made.MACHINE)),
+        JobPlan(job, RunConfig(), made.unknown()).for_report(measured(faster)),
+    )
     assert slow.step is not None
     assert fast.step is not None
     assert (slow.measured, fast.measured) == (made.MACHINE, faster)
@@ -117,7 +120,7 @@ def test_what_no_time_can_be_planned_from_leaves_the_plan_as_it_was(
 ) -> None:
     monkeypatch.setattr(plans, "planned", lambda config, machine=None: made.unknown())
     kept = JobPlan(job, RunConfig(), made.unknown())
-    assert kept.at(measured(made.MACHINE)) == made.unknown()
+    assert kept.for_report(measured(made.MACHINE)) == made.unknown()
 
 
 @pytest.mark.parametrize(
@@ -165,15 +168,17 @@ def test_a_price_list_that_is_none_costs_the_newest_prices_and_no_plan(tmp_path:
     assert told.startswith(f"prices are the catalog's alone: {tmp_path}/prices.json")
     assert found.model_copy(update={"assumed": tuple(others)}) == clean
     assert clean.budget is not None
-    assert unsure(config, found) == (told,)
+    assert plan_caveats(config, found) == (told,)
 
 
 def test_a_run_says_that_a_local_one_does_not_use_the_price_of_its_machine(capsys: pytest.CaptureFixture[str]) -> None:
     priced = preset("cpu-smoke", "cluster.price.usd_per_hour=3 cluster.price.date=2026-11-01")
-    assert unsure(priced, planned(priced))[-1].startswith("cluster.price is not used: only runs with cluster.backend")
-    assert not any("price" in each for each in unsure(preset("cpu-smoke"), planned(preset("cpu-smoke"))))
+    assert plan_caveats(priced, planned(priced))[-1].startswith(
+        "cluster.price is not used: only runs with cluster.backend"
+    )
+    assert not any("price" in each for each in plan_caveats(preset("cpu-smoke"), planned(preset("cpu-smoke"))))
     for config, told in ((priced, 1), (preset("cpu-smoke"), 0)):
-        _say_plan(config)
+        _print_plan(config)
         assert capsys.readouterr().out.count("convoy plan: cluster.price is not used") == told
 
 
@@ -182,20 +187,20 @@ def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path
     config = of_cpus(tmp_path, instance_type="p4d.24xlarge")
     settled = with_price(config)
     assert settled.cluster.price is not None
-    assert unsettled(settled, zones) == config
+    assert without_settled_price(settled, zones) == config
     again, asked = (planned(each, made.MACHINE) for each in (settled, config))
     assert again == asked
     assert again.budget is not None
     assert again.budget.spot is not None
     assert again.budget.spot.least_usd != again.budget.spot.most_usd
     # One price has no range, and that of a price that was refreshed since stays as it was.
-    assert unsettled(settled, PriceBook(refresh_prices(tmp_path, spot=4000.0))) == settled
+    assert without_settled_price(settled, PriceBook(refresh_prices(tmp_path, spot=4000.0))) == settled
 
 
 def test_a_price_of_one_s_own_stays(tmp_path: Path) -> None:
     own = {"usd_per_hour": 0.5, "date": "2026-01-01", "source": "our contract"}
     settled = with_price(of_cpus(tmp_path, price=own))
-    assert unsettled(settled, SHIPPED) == settled
+    assert without_settled_price(settled, SHIPPED) == settled
 
 
 @pytest.mark.parametrize("instance", [None, "p4d.24xlarge"])
@@ -207,12 +212,12 @@ def test_a_local_run_is_planned_for_this_host_whatever_its_ledger_calls_it(insta
 
 
 def test_of_a_host_that_is_measured_later_a_person_is_told_so() -> None:
-    (said,) = unsure(RunConfig(), made.unknown())
+    (said,) = plan_caveats(RunConfig(), made.unknown())
     assert said == "a job's first start measures its rates: cards of as many ranks have the step's time from then on"
     for words in ("train.matmul_peak_seconds=0", "parallel.cpu_offload=true"):
         config = resolve({}, read_overrides(words))
-        assert unsure(config, made.unknown()) == ()
-    assert unsure(made.rented(), made.planned()) == ()
+        assert plan_caveats(config, made.unknown()) == ()
+    assert plan_caveats(made.rented(), made.planned()) == ()
 
 
 def test_a_dry_run_says_of_what_its_plan_is_and_that_a_time_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,9 +238,9 @@ def test_a_dry_run_tells_what_limits_and_what_to_change_and_warns(capsys: pytest
 
 
 def test_a_run_that_does_not_fit_starts_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    _say_plan(preset("gpt-175b-p4d", "root=null cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
+    _print_plan(preset("gpt-175b-p4d", "root=null cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
     said = capsys.readouterr()
     assert said.out.startswith("convoy plan: does not fit: 5.7 GiB more")
     assert said.err.startswith("WARNING: by its plan this run does not fit: 5.7 GiB more")
-    _say_plan(preset("gpt-7b-p4d", "root=null"))
+    _print_plan(preset("gpt-7b-p4d", "root=null"))
     assert capsys.readouterr().err == ""

@@ -10,7 +10,7 @@ from convoy.config.cluster import PriceConfig
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
-from convoy.launch.pricing import NAME, gang_price, instance_price, machines, read_prices, rent, with_price
+from convoy.launch.pricing import NAME, gang_price, instance_price, machine_count, read_prices, rent, with_price
 from convoy.storage import open_store
 from tests.launch.checks.test_compatibility import BATCH, on, run
 from tests.launch.price_list import refresh_prices
@@ -92,4 +92,4 @@ def test_a_broken_list_is_told_before_the_run(tmp_path: Path) -> None:
 def test_a_local_trial_of_a_cluster_preset_does_not_cost_what_the_cluster_does() -> None:
     assert instance_price(on(BATCH), SHIPPED) is not None
     assert instance_price(on(BATCH, backend="local"), SHIPPED) is None
-    assert (machines(run(cluster={"nodes": 4})), machines(on(BATCH, nodes=4))) == (1, 4)
+    assert (machine_count(run(cluster={"nodes": 4})), machine_count(on(BATCH, nodes=4))) == (1, 4)

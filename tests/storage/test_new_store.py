@@ -13,7 +13,7 @@ from convoy.config.errors import ConfigError
 from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.registry import StepDone
 from convoy.job.record import ensure_record, job_store, read_record, tier_stores
-from convoy.launch.checks.compatibility import of_shared
+from convoy.launch.checks.compatibility import shared_storage_demands
 from convoy.storage import ObjectInfo, ObjectMissing, Store, StoreUnavailable, is_shared, open_store, uri
 from convoy.storage.base import check_name, check_prefix, prove
 from convoy.storage.checksum import crc32c
@@ -133,9 +133,9 @@ def test_machines_share_it_and_the_choices_name_it() -> None:
     remote = tiny(cluster={"backend": "batch", "instance_type": "p4d.24xlarge", "nodes": 2}).model_copy(
         update={"root": "mem://root"}
     )
-    for demand in of_shared(remote):
+    for demand in shared_storage_demands(remote):
         demand()
     with pytest.raises(ConfigError, match=r"root = /runs: must be a mem:// name or an s3:// prefix or a folder"):
-        of_shared(remote.model_copy(update={"root": "/runs"}))[0]()
+        shared_storage_demands(remote.model_copy(update={"root": "/runs"}))[0]()
     with pytest.raises(ConfigError, match=r"^gs://b: must be a mem:// name or an s3:// prefix or a folder$"):
         open_store("gs://b")

@@ -23,7 +23,7 @@ from convoy.gang.workers.board import Board
 from convoy.job.events.log import read_events
 from convoy.job.events.registry import Event, StepDone
 from convoy.job.generations import form_generation
-from convoy.job.lineage import CommitRef, Generation, lineage, newest_commit, read_history
+from convoy.job.lineage import CommitRef, Generation, counted_commits, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris
 from convoy.storage import open_store
 from convoy.training.loop import TrainingFailedError
@@ -185,7 +185,7 @@ class Job:
 
     def steps_committed(self) -> list[int]:
         """Steps of the commits that count."""
-        return [ref.step for ref in lineage(read_history(self.store))]
+        return [ref.step for ref in counted_commits(read_history(self.store))]
 
     def commit(self) -> Commit:
         """The newest commit that counts."""
@@ -195,7 +195,9 @@ class Job:
 
     def commit_of(self, step: int) -> Commit:
         """The commit of a step."""
-        return next(read_commit(self.store, ref) for ref in lineage(read_history(self.store)) if ref.step == step)
+        return next(
+            read_commit(self.store, ref) for ref in counted_commits(read_history(self.store)) if ref.step == step
+        )
 
     def state(self, commit: Commit | None = None) -> dict[str, Any]:
         """Every tensor of a commit, whole and by name; the newest commit's by default."""

@@ -22,7 +22,7 @@ from convoy.job.events.registry import (
     Restored,
     StepDone,
 )
-from convoy.job.lineage import CommitRef, lineage, parse_commits, places, read_history
+from convoy.job.lineage import CommitRef, counted_commits, parse_commits, read_history, tiers_holding
 from convoy.report.analysis.checkpoints import alert
 from convoy.storage import open_store
 from tests.training.faults import (
@@ -164,7 +164,7 @@ def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_go
     assert [(e.step, e.tier, e.retried_on) for e in job.events(CheckpointFailed)] == [(4, root, tier)]
     assert [(e.step, e.tier) for e in job.events(CheckpointSaved)] == [(2, root), (4, tier)]
     history = read_history(job.store, [open_store(tier)])
-    assert [(ref.step, places(history, ref)) for ref in lineage(history)] == [(2, [0, 1]), (4, [1])]
+    assert [(ref.step, tiers_holding(history, ref)) for ref in counted_commits(history)] == [(2, [0, 1]), (4, [1])]
     copied = job.events(CheckpointCopied)
     assert {(e.step, e.tier): e.error is None for e in copied} == {(2, tier): True, (4, root): False}
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from convoy.audit.claims import OPTIONS, SETTINGS, PageClaims
-from convoy.audit.comparisons import differing_outcomes, other_gpus, scaling_laws
-from convoy.audit.facts import PAGE, Section, parts_of, runs_of, stated
+from convoy.audit.comparisons import differing_outcomes, gpu_mismatches, scaling_laws
+from convoy.audit.facts import PAGE, Section, parts_of, runs_of, stated_quantities
 from convoy.audit.findings import WRONG, Audit, Finding, Implied, claim_line
 from convoy.audit.laws import run_bounds, run_laws
 from convoy.audit.parts import limits, part_bounds, part_laws
@@ -17,9 +17,9 @@ from convoy.audit.solver import (
     Quantities,
     Solved,
     Value,
-    compare,
-    follow,
-    minimal,
+    derive_values,
+    find_clashes,
+    minimal_clashes,
     page_claims,
 )
 
@@ -51,9 +51,9 @@ def audit(page: PageClaims) -> Audit:
     texts: dict[str, str] = {}
     for section in (*runs, *parts):
         texts |= _claim_texts(section)
-    findings = [_finding(clash, texts) for clash in minimal(solved.clashes, _ORDER)]
+    findings = [_finding(clash, texts) for clash in minimal_clashes(solved.clashes, _ORDER)]
     findings += differing_outcomes(runs)
-    findings += [each for run in runs for each in other_gpus(run)]
+    findings += [each for run in runs for each in gpu_mismatches(run)]
     # What runs share is reported once.
     findings = sorted(dict.fromkeys(findings), key=lambda each: _GRAVITY.index(each.kind))
     return Audit(
@@ -71,14 +71,14 @@ def _solved(runs: Sequence[Section], parts: Sequence[Section]) -> tuple[Quantiti
     laws: list[Law] = scaling_laws(runs)
     bounds: list[Bound] = []
     for run in runs:
-        values |= stated(run)
+        values |= stated_quantities(run)
         laws += run_laws(run)
         bounds += run_bounds(run)
     for part in parts:
-        values |= stated(part) | limits(part)
+        values |= stated_quantities(part) | limits(part)
         laws += part_laws(part)
         bounds += part_bounds(part)
-    return values, compare(follow(values, laws, written), bounds)
+    return values, find_clashes(derive_values(values, laws, written), bounds)
 
 
 def _claim_texts(section: Section) -> dict[str, str]:

@@ -89,7 +89,7 @@ def _plain(setting: object) -> object:
     return tuple(each.value for each in setting) if isinstance(setting, tuple) else str(setting).strip().casefold()
 
 
-def other_gpus(run: Section) -> list[Finding]:
+def gpu_mismatches(run: Section) -> list[Finding]:
     """Another GPU, or one with another memory, than the machine has."""
     gpu, kind, machine = run.word("gpu"), run.kind, run.machine
     if kind is None or machine is None or not gpu:

@@ -146,7 +146,7 @@ def parts_of(page: PageClaims, runs: Sequence[Section]) -> list[Section]:
     return parts
 
 
-def stated(section: Section) -> Quantities:
+def stated_quantities(section: Section) -> Quantities:
     """What the page states, and the catalog has of the machines of a run."""
     values: Quantities = {}
     for key in section.claims.entries:
@@ -158,7 +158,7 @@ def stated(section: Section) -> Quantities:
     if model is not None and not (exact and not model.span.apart(exact)):  # its name adds nothing
         value = Value(model.span, section.rests_on("model"), f"{model.text} parameters")
         values.setdefault(section.quantity("parameters"), []).append(value)
-    for name, value in _of_catalog(section) if section.claims.section == "runs" else ():
+    for name, value in _catalog_values(section) if section.claims.section == "runs" else ():
         values.setdefault(section.quantity(name), []).append(value)
     return values
 
@@ -204,7 +204,7 @@ def _text(key: str, figure: Figure) -> str:
     return figure.text if is_said else f"{figure.text} {noun}"
 
 
-def _of_catalog(run: Section) -> list[tuple[str, Value]]:
+def _catalog_values(run: Section) -> list[tuple[str, Value]]:
     """GPUs of a machine, their memory and peak, and its list price."""
     values: list[tuple[str, Value]] = []
     kind, machine = run.kind, run.machine
@@ -231,7 +231,7 @@ def _list_price(run: Section, machine: Instance) -> list[tuple[str, Value]]:
     prices = machines.prices_of(machine, market, run.word("region"))
     if not prices:
         return []
-    span, days = machines.price_span(prices, market), machines.dated(prices)
+    span, days = machines.price_span(prices, market), machines.price_days(prices)
     catalog = f"{CATALOG}${span.low:.2f} to ${span.high:.2f} an hour, {market.replace('_', ' ') or 'any market'}, "
     catalog += f"now and in the past, by prices of {days}, for a {machine.name}"
     text = f"${span.value:.2f}/h per {machine.name} ({days[-10:]})"

@@ -92,13 +92,13 @@ def price_span(prices: list[Price], market: str) -> Span:
     return Span(low, min(each.usd_per_hour for each in own), max(each.high_usd_per_hour for each in prices) * _DEARER)
 
 
-def dated(prices: list[Price]) -> str:
+def price_days(prices: list[Price]) -> str:
     """When the prices were read."""
     days: list[date] = sorted({each.date for each in prices})
     return f"{days[0]}" if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
 
 
-def network(entry: Instance) -> Span:
+def network_bytes_per_second(entry: Instance) -> Span:
     """Bytes a second between machines, of one of them, per direction."""
     return exactly(entry.network_gbps * 1e9 / 8)
 

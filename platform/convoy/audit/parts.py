@@ -59,7 +59,7 @@ def limits(part: Section) -> Quantities:
     if machine is None:
         return {}
     of = part.rests_on("instance") or (part.run.rests_on("instance") if part.run else frozenset())
-    name, network = machine.name, machines.network(machine)
+    name, network = machine.name, machines.network_bytes_per_second(machine)
     gbit = f"{machine.network_gbps:g} Gbit/s = {gbs(network.value)} of a {name}"
     values: dict[str, tuple[Span, str]] = {}
     if part.claims.section == "checkpoints":

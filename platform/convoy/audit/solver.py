@@ -91,7 +91,7 @@ Write = Callable[[str, Span], str]
 """How figures of a quantity are written, so that the solver knows no units."""
 
 
-def follow(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], write: Write) -> Quantities:
+def derive_values(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], write: Write) -> Quantities:
     """With everything that follows."""
     quantities = {quantity: list(values) for quantity, values in stated.items()}
     for _ in range(_ROUNDS):
@@ -101,7 +101,7 @@ def follow(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], write: Wr
     return quantities
 
 
-def compare(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
+def find_clashes(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
     """What of all that is known clashes with other values, or with bounds."""
     clashes: list[Clash] = []
     compared: set[str] = set()
@@ -122,7 +122,7 @@ def compare(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
     return Solved(quantities, tuple(clashes), frozenset(compared))
 
 
-def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
+def minimal_clashes(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
     """One for each smallest set of claims: of quantities the first in `order` whose claim is stated."""
     rank = {name: at for at, name in enumerate(order)}
 
@@ -133,10 +133,10 @@ def minimal(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
     chosen: list[tuple[Clash, Claims, Claims]] = []
     for clash in sorted(clashes, key=worth):
         claims = page_claims(clash.of)
-        if any(of <= claims and _as_bad(each, clash) for each, of, _ in chosen):
+        if any(of <= claims and _hides(each, clash) for each, of, _ in chosen):
             continue
-        blamed, steps = _blamed(claims), _steps(clash)
-        through_same = sum(bool(of & blamed) and _as_bad(each, clash) for each, _, of in chosen)
+        blamed, steps = _without_settings(claims), _steps(clash)
+        through_same = sum(bool(of & blamed) and _hides(each, clash) for each, _, of in chosen)
         if (steps > _MOST_STEPS and through_same) or (steps > 1 and through_same >= _MOST_REPORTED):
             continue
         chosen.append((clash, claims, blamed))
@@ -147,13 +147,13 @@ def _steps(clash: Clash) -> int:
     return sum(value.arithmetic.count(";") + bool(value.arithmetic) for value in (clash.stated, clash.implied))
 
 
-def _blamed(of: Claims) -> Claims:
+def _without_settings(of: Claims) -> Claims:
     """Claims that are no settings."""
     keys = {each: re.sub(r"\[\d+\]$", "", each).rpartition(".")[2] for each in page_claims(of)}
     return frozenset(each for each, key in keys.items() if key not in SETTINGS)
 
 
-def _as_bad(first: Clash, other: Clash) -> bool:
+def _hides(first: Clash, other: Clash) -> bool:
     """Whether it need not be reported again: what is unlikely does not hide what is wrong."""
     return first.kind != "unlikely" or other.kind == "unlikely"
 

@@ -27,7 +27,15 @@ from convoy.checkpoint.verify.verdicts import Readers, verify_together
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig, StoreConfig
 from convoy.job.generations import rewind
-from convoy.job.lineage import CommitRef, History, candidates, lineage, lost, places, read_history
+from convoy.job.lineage import (
+    CommitRef,
+    History,
+    all_commits_lost,
+    counted_commits,
+    read_history,
+    restore_candidates,
+    tiers_holding,
+)
 from convoy.storage import open_store
 
 __all__ = ["CheckpointError", "Checkpoints", "Pending", "Restored"]
@@ -163,7 +171,7 @@ class Checkpoints:
     def commits(self) -> list[CommitRef]:
         """Those that count, oldest first, each with its `step`."""
         with as_checkpoint_errors():
-            return lineage(self._history())
+            return counted_commits(self._history())
 
     def verify(self, step: int) -> int:
         """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged.
@@ -228,17 +236,17 @@ class Checkpoints:
     def _commit_of(self, step: int) -> tuple[CommitRef, int]:
         """The commit of a step that counts, and the first tier that has it."""
         history = self._history()
-        refs = [ref for ref in lineage(history) if ref.step == step]
+        refs = [ref for ref in counted_commits(history) if ref.step == step]
         if not refs:
             raise CheckpointError(f"step {step}: no commit of it counts")
-        return refs[-1], places(history, refs[-1])[0]
+        return refs[-1], tiers_holding(history, refs[-1])[0]
 
     def _candidates(self) -> tuple[int, Candidates]:
         """The newest generation's number, and what to try."""
         history = self._history()
-        if lost(history):
+        if all_commits_lost(history):
             raise CheckpointError(f"{self._stores[0].uri}: every commit there was is damaged or gone")
-        return history.newest, candidates(history)
+        return history.newest, restore_candidates(history)
 
     def _mark(self, damage: Damage) -> None:
         log.error("the commit of step %d is damaged: %s", damage.ref.step, damage.error)

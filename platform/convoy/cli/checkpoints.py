@@ -18,14 +18,14 @@ from convoy.checkpoint.verify.commit import verify_commit
 from convoy.checkpoint.writer import prune as pruning
 from convoy.checkpoint.writer.copy import NotCopiedError, copy_commit, copy_job
 from convoy.cli.main import Failed
-from convoy.cli.options import ENDPOINT, JSON, configuration, store_at, stores_of_job
+from convoy.cli.options import ENDPOINT, JSON, newest_configuration, store_at, stores_of_job
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
 from convoy.display.formatting import plural, size
 from convoy.display.page import Column, Page, columns
 from convoy.display.terminal import show
 from convoy.job.heartbeat import check_not_live
-from convoy.job.lineage import CommitRef, History, lineage, on_branch
+from convoy.job.lineage import CommitRef, History, counted_commits, on_branch
 from convoy.storage import Store, is_shared
 
 URI = click.argument("uri")
@@ -90,11 +90,11 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
         marks.reinstate(store, ref)
         return count, f"{size(count)}, every byte is right; it counts again, though {before}"
 
-    results = _each(_chosen(store, step, damaged=True), check, as_json)
+    results = _process_commits(_choose_commits(store, step, damaged=True), check, as_json)
     for row in results:
         earlier = evidence.get((row["generation"], row["step"]))
         row |= {} if earlier is None else {"evidence": earlier.model_dump()}
-    _end(results, {"uri": store.uri}, as_json)
+    _print_results(results, {"uri": store.uri}, as_json)
 
 
 @checkpoints.command()
@@ -111,15 +111,15 @@ def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json:
     """
     source, target = stores_of_job([uri, to], endpoint_url)
     check_not_live(target, target.uri)
-    refs = _chosen(source, step)
+    refs = _choose_commits(source, step)
     copy_job(source, target)
 
     def put(ref: CommitRef) -> tuple[int, str]:
         _, count = copy_commit(source, target, ref)
         return count, f"{size(count)} copied" if count else "is there"
 
-    results = _each(refs, put, as_json)
-    _end(results, {"uri": source.uri, "to": target.uri}, as_json)
+    results = _process_commits(refs, put, as_json)
+    _print_results(results, {"uri": source.uri, "to": target.uri}, as_json)
 
 
 @checkpoints.command()
@@ -148,7 +148,7 @@ def prune(
     first, store = stores_of_job([uri if root is None else root, uri], endpoint_url)
     existing_history(store)
     history = existing_history(first)
-    _check_first(first, history)
+    _check_first_tier(first, history)
     check_not_live(first, first.uri)
     policy = _policy(first, history, keep_last, keep_every)
     work = pruning.would_prune if dry_run else pruning.prune
@@ -164,7 +164,7 @@ def prune(
         raise Failed(pruned.error)
 
 
-def _each(
+def _process_commits(
     refs: Sequence[CommitRef], work: Callable[[CommitRef], tuple[int, str]], as_json: bool
 ) -> list[dict[str, Any]]:
     """The result of each commit, newest first. work: returns bytes and words."""
@@ -183,7 +183,7 @@ def _each(
     return results
 
 
-def _end(results: list[dict[str, Any]], places: dict[str, Any], as_json: bool) -> None:
+def _print_results(results: list[dict[str, Any]], places: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _print_json(places | {"checkpoints": results})
     elif not results:
@@ -193,13 +193,13 @@ def _end(results: list[dict[str, Any]], places: dict[str, Any], as_json: bool) -
         raise Failed(f"{bad} of {plural(len(results), 'checkpoint')}: see above")
 
 
-def _chosen(store: Store, step: int | None, damaged: bool = False) -> list[CommitRef]:
+def _choose_commits(store: Store, step: int | None, damaged: bool = False) -> list[CommitRef]:
     """The commits that count, oldest first. Raises ConfigError if none of them has the requested step.
 
     damaged: also those that would count but for that.
     """
     history = existing_history(store)
-    counted = lineage(history)
+    counted = counted_commits(history)
     if damaged:
         counted += [ref for ref in history.damaged & history.commits if on_branch(history, ref)]
         counted.sort(key=lambda ref: (ref.generation, ref.step))
@@ -210,23 +210,23 @@ def _chosen(store: Store, step: int | None, damaged: bool = False) -> list[Commi
     return chosen
 
 
-def _check_first(store: Store, history: History) -> None:
+def _check_first_tier(store: Store, history: History) -> None:
     """Raises ConfigError if this tier is a further one of the job's newest generation."""
     newest = history.generations.get(history.newest)
-    if newest is not None and _place(store.uri) in map(_place, newest.tiers):
+    if newest is not None and _normal_uri(store.uri) in map(_normal_uri, newest.tiers):
         raise ConfigError(
             f"--root: required, and must be the job's first tier; {store.uri} is a further one, which does not "
             "record whether the job is running, nor every rewind"
         )
 
 
-def _place(uri: str) -> str:
+def _normal_uri(uri: str) -> str:
     return uri.rstrip("/") if is_shared(uri) else str(Path(uri.removeprefix("file://")).resolve())
 
 
 def _policy(store: Store, history: History, keep_last: int | None, keep_every: int | None) -> RetentionConfig:
     """The retention of the newest generation, with the command's options over it."""
-    checkpoint: dict[str, Any] | None = configuration(store, history).get("checkpoint")
+    checkpoint: dict[str, Any] | None = newest_configuration(store, history).get("checkpoint")
     if checkpoint is None and keep_last is None:
         raise ConfigError(f"--keep-last: required: nothing at {store.uri} says how many to keep")
     configured = (checkpoint or {}).get("retention", {})

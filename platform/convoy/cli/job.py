@@ -20,7 +20,7 @@ from convoy.job.generations import GenerationLostError
 from convoy.job.generations import rewind as rewind_job
 from convoy.job.heartbeat import check_not_live, heartbeat
 from convoy.job.lineage import threads_for
-from convoy.job.rank_logs import RankLog, available_logs, chosen, start_of_last_lines
+from convoy.job.rank_logs import RankLog, available_logs, choose_log, start_of_last_lines
 from convoy.job.rank_logs import follow as follow_rank
 from convoy.job.record import SCRIPT_DATA, read_record, target_steps, tier_stores
 from convoy.launch.plans import read_plan
@@ -198,7 +198,7 @@ def logs(
             raise ConfigError("--rank: required with --follow and --lines")
         _print_logs([log for log in available if generation in (None, log.generation)])
         return
-    log = chosen(available, rank, generation)
+    log = choose_log(available, rank, generation)
     start = 0 if lines is None else start_of_last_lines(store, log, lines)
     out, current = sys.stdout.buffer, log
     for of, data in follow_rank(store, log, start, on=follow):

@@ -88,7 +88,7 @@ class Jobs:
     def read(self, job: str) -> tuple[Store, list[Event], dict[str, Any]]:
         """The job's store, its log, and the configuration it ran with last. Raises ConfigError if there is none."""
         store = self.store(job)
-        return store, read_events(store), configuration(store, read_history(store))
+        return store, read_events(store), newest_configuration(store, read_history(store))
 
 
 def with_jobs(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,14 +123,14 @@ def stores_of_job(uris: Sequence[str], endpoint_url: str | None) -> list[Store]:
     """
     plain = [store_at(uri, endpoint_url) for uri in uris]
     for store in plain:
-        configured = configuration(store, read_history(store))
+        configured = newest_configuration(store, read_history(store))
         if configured:
             options = with_endpoint(configured, endpoint_url).get("checkpoint", {}).get("store", {})
             return [open_store(uri, StoreConfig.model_validate(options)) for uri in uris]
     return plain
 
 
-def configuration(store: Store, history: History) -> dict[str, Any]:
+def newest_configuration(store: Store, history: History) -> dict[str, Any]:
     """What the job ran with last; empty where this is not stored, as on a further tier or outside a flow."""
     ran_with = newest_config(history)
     if ran_with is not None:

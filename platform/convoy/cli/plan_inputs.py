@@ -17,7 +17,7 @@ from convoy.launch.checks import host
 from convoy.launch.checks.compatibility import refusals, world
 from convoy.launch.checks.memory import host_memory_mib
 from convoy.launch.plans import this_host
-from convoy.launch.pricing import read_prices, settled
+from convoy.launch.pricing import read_prices, settle_price
 from convoy.planner.cost.failures import Restart, Saving
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.market import MeasurementsFor
@@ -62,7 +62,7 @@ def refusals_of(config: RunConfig, prices: PriceBook) -> tuple[str, ...]:
     check_ranks(planned, world(planned, gpus))
     if planned != config:
         return ()
-    return refusals(settled(config, prices) if rented_type(planned) else config, gpus, host_memory_mib())
+    return refusals(settle_price(config, prices) if rented_type(planned) else config, gpus, host_memory_mib())
 
 
 def _file(name: str) -> Path:

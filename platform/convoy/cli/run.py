@@ -17,8 +17,8 @@ from convoy.job.heartbeat import is_live, read_mark
 from convoy.job.record import check_name
 from convoy.launch.checks.host import name_user, use_this_interpreter
 from convoy.launch.parse import around_run, job_words, values_of_options
-from convoy.launch.restarts.driver import RunRequest, complete
-from convoy.launch.restarts.policy import Limits
+from convoy.launch.reruns.driver import RunRequest, run_until_done
+from convoy.launch.reruns.policy import RerunLimits
 
 WRITTEN = (
     ("flows", "train_flow.py"),
@@ -66,8 +66,8 @@ def run(
     name_user()
     use_this_interpreter()
     before, after = around_run(words, values_of_options())
-    limits = Limits(pause, max(pause, longest_pause), most_runs)
-    sys.exit(complete(RunRequest(flow, job, before, after, root, start_minutes * 60, limits)))
+    limits = RerunLimits(pause, max(pause, longest_pause), most_runs)
+    sys.exit(run_until_done(RunRequest(flow, job, before, after, root, start_minutes * 60, limits)))
 
 
 @click.command()

@@ -25,7 +25,7 @@ from convoy.job.events.registry import (
     StepDone,
     Stopping,
 )
-from convoy.job.lineage import generation_numbers, lineage
+from convoy.job.lineage import counted_commits, generation_numbers
 from convoy.storage import Store
 
 STOPPED_SECONDS = 3.0
@@ -69,7 +69,7 @@ def wrong_restore_problems(trial: Observation) -> list[str]:
         if parent is None or (parent.generation, parent.step) != (e.from_generation, e.step):
             wrong.append(f"generation {e.generation} read step {e.step} of {e.from_generation}, not {parent}")
     wrong += [f"two commits of step {step} were read" for step, makers in read.items() if len(makers) > 1]
-    counted = Counter(ref.step for ref in lineage(trial.history))
+    counted = Counter(ref.step for ref in counted_commits(trial.history))
     wrong += [f"two commits of step {step} count" for step, count in counted.items() if count > 1]
     return wrong
 

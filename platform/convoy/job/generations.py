@@ -13,15 +13,15 @@ from convoy.job.lineage import (
     CommitRef,
     Generation,
     History,
+    all_commits_lost,
     config_name,
-    lineage,
-    lost,
+    counted_commits,
     newest_commit,
-    places,
     read_generation,
     read_history,
+    tiers_holding,
 )
-from convoy.job.record import check_fit
+from convoy.job.record import check_store_fit
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 _TRIES = 8
@@ -77,10 +77,10 @@ def form_generation(
     """
     for _ in range(_TRIES):
         history = full_history(store, others)
-        if lost(history):
+        if all_commits_lost(history):
             raise CommitsLostError(f"{store.uri}: the job had checkpoints, and every one of them is damaged or gone")
         parent = newest_commit(history) if origin is None else _restored(store, history, origin)
-        with _held((store, *others), history, parent) as there:
+        with _lease_commit((store, *others), history, parent) as there:
             if there:
                 with token_object(store, history.newest + 1, token) as token_name:
                     ours = Generation(
@@ -108,7 +108,7 @@ def _restored(store: Store, history: History, origin: Origin) -> CommitRef | Non
     if history.newest > origin.newest:
         formed = f"another run of the job formed generation {history.newest} since this one restored"
         raise GenerationLostError(f"{store.uri}: {formed}; restore again to continue from what that one saves")
-    if origin.parent is not None and not places(history, origin.parent):
+    if origin.parent is not None and not tiers_holding(history, origin.parent):
         gone = f"the commit of step {origin.parent.step}, which was restored, is damaged or gone by now"
         raise CommitsLostError(f"{store.uri}: {gone}; restore again")
     return origin.parent
@@ -122,27 +122,27 @@ def full_history(store: Store, others: Sequence[Store]) -> History:
     history, tiers = read_history(store, others), (store, *others)
     newest = history.generations.get(history.newest)
     for uri in newest.tiers if newest else ():
-        needed = None if uri in [tier.uri for tier in tiers] else _needed(tiers, uri)
+        needed = None if uri in [tier.uri for tier in tiers] else _why_tier_needed(tiers, uri)
         if needed:
             saved = f"which the job's generation {history.newest} saved to"
             raise ConfigError(f"checkpoint.tiers: lacks {uri}, {saved}; keep it: {needed}")
     return history
 
 
-def _needed(tiers: Sequence[Store], uri: str) -> str | None:
+def _why_tier_needed(tiers: Sequence[Store], uri: str) -> str | None:
     """Why the tier must not be left out; None: what is newest is on the others."""
     try:
         whole = read_history(tiers[0], (*tiers[1:], open_store(uri)))
     except StoreUnavailable as error:
         return f"it may have the newest commit, and is out of reach ({error})"
     newest = newest_commit(whole)
-    if newest is None or min(places(whole, newest)) < len(tiers):
+    if newest is None or min(tiers_holding(whole, newest)) < len(tiers):
         return None
     return f"it alone has the newest commit, step {newest.step}, until: convoy checkpoints copy {uri} {tiers[0].uri}"
 
 
 @contextlib.contextmanager
-def _held(tiers: Sequence[Store], history: History, ref: CommitRef | None) -> Iterator[bool]:
+def _lease_commit(tiers: Sequence[Store], history: History, ref: CommitRef | None) -> Iterator[bool]:
     """Whether the commit is still there, for as long as the block runs.
 
     What prunes for the generation before may be at it just now: it looks for leases, then for what was made under one.
@@ -151,7 +151,7 @@ def _held(tiers: Sequence[Store], history: History, ref: CommitRef | None) -> It
         if ref is None:
             yield True
             return
-        holding = [tiers[place] for place in places(history, ref)]
+        holding = [tiers[place] for place in tiers_holding(history, ref)]
         for tier in holding:
             leases.enter_context(lease(tier, ref))
         yield any(ref.name in tier.sizes(ref.name) for tier in holding)
@@ -180,18 +180,18 @@ def await_generation(
 
 def refuse_formation(store: Store, formation: str, reason: str) -> None:
     """Tell the other nodes of a formation that nothing will come of it, or more."""
-    store.write(_refusal(formation), reason.encode())
+    store.write(_refusal_name(formation), reason.encode())
 
 
 def refusal_of(store: Store, formation: str) -> str | None:
     """Why nothing comes of a formation; None: nobody said so."""
     try:
-        return store.read(_refusal(formation)).decode()
+        return store.read(_refusal_name(formation)).decode()
     except ObjectMissing:
         return None
 
 
-def _refusal(formation: str) -> str:
+def _refusal_name(formation: str) -> str:
     return f"refused/{formation}.txt"
 
 
@@ -202,7 +202,7 @@ def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRe
     not keep what commits stand on, or as `full_history`.
     """
     history = full_history(store, others)
-    counted = lineage(history)
+    counted = counted_commits(history)
     usable = [c for c in counted if c.step <= to_step]
     if not usable:
         have = ", ".join(str(c.step) for c in counted) or "none"
@@ -218,7 +218,7 @@ def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRe
         created=time.time(),
         tiers=tuple(tier.uri for tier in others),
     )
-    with _held((store, *others), history, target) as there:
+    with _lease_commit((store, *others), history, target) as there:
         if not there:
             raise ConfigError(f"--to {to_step}: {target.name} was pruned just now; try again")
         _create(store, rewound, others)
@@ -227,10 +227,10 @@ def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRe
 
 def _create(store: Store, generation: Generation, others: Sequence[Store]) -> None:
     data = generation.model_dump_json(indent=2).encode()
-    check_fit(store)
+    check_store_fit(store)
     for tier in others:
         with contextlib.suppress(StoreUnavailable):  # such as a full one, from which the job may well go on
-            check_fit(tier)
+            check_store_fit(tier)
     if not store.create(generation.name, data):
         raise GenerationLostError(f"generation {generation.generation} of {store.uri} was formed by another run")
     for tier in others:

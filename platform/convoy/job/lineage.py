@@ -104,7 +104,7 @@ class History:
         return max(self.generations, default=0)
 
 
-def branch(history: History) -> dict[int, int | None]:
+def branch_ends(history: History) -> dict[int, int | None]:
     """The newest generation and its ancestors, newest first, each with its last step that counts; None: all do."""
     last_steps: dict[int, int | None] = {}
     generation, last_step = history.newest, None
@@ -119,17 +119,17 @@ def branch(history: History) -> dict[int, int | None]:
 
 def on_branch(history: History, ref: CommitRef) -> bool:
     """Whether the commit was made by the newest generation, or by an ancestor before the child branched off."""
-    last_steps = branch(history)
+    last_steps = branch_ends(history)
     return ref.generation in last_steps and _at_or_below(ref.step, last_steps[ref.generation])
 
 
-def lineage(history: History) -> list[CommitRef]:
+def counted_commits(history: History) -> list[CommitRef]:
     """The commits that count, oldest first. The next generation continues from the last one."""
     whole: dict[int, set[int]] = {}
     for ref in frozenset[CommitRef]().union(*(tier.whole for tier in history.tiers)):
         whole.setdefault(ref.generation, set()).add(ref.step)
     counted: list[CommitRef] = []
-    for generation, last_step in branch(history).items():
+    for generation, last_step in branch_ends(history).items():
         # A generation whose parent was found damaged went on from an older commit. Should the parent turn up whole
         # after all, on a tier it was being copied to, then the generation's own commits did not come from it.
         below = counted[0].step - 1 if counted else None
@@ -139,29 +139,29 @@ def lineage(history: History) -> list[CommitRef]:
 
 
 def newest_commit(history: History) -> CommitRef | None:
-    """The commit the next generation starts from; None: from the beginning, unless `lost`."""
-    counted = lineage(history)
+    """The commit the next generation starts from; None: from the beginning, unless `all_commits_lost`."""
+    counted = counted_commits(history)
     return counted[-1] if counted else None
 
 
-def lost(history: History) -> bool:
+def all_commits_lost(history: History) -> bool:
     """Whether the job had commits that counted, and has none now: then it must not start from the beginning."""
-    if lineage(history):
+    if counted_commits(history):
         return False
-    ancestors = (history.generations[generation] for generation in branch(history))
+    ancestors = (history.generations[generation] for generation in branch_ends(history))
     return any(g.parent is not None for g in ancestors) or any(
         on_branch(history, ref) for tier in history.tiers for ref in tier.commits
     )
 
 
-def places(history: History, ref: CommitRef) -> list[int]:
+def tiers_holding(history: History, ref: CommitRef) -> list[int]:
     """Indices of the tiers that hold the commit, and not marked as damaged; 0 is the root."""
     return [index for index, tier in enumerate(history.tiers) if ref in tier.whole]
 
 
-def candidates(history: History) -> list[tuple[CommitRef, list[int]]]:
+def restore_candidates(history: History) -> list[tuple[CommitRef, list[int]]]:
     """What a restore tries, in order: the commits that count, newest first, each with its places."""
-    return [(ref, places(history, ref)) for ref in reversed(lineage(history))]
+    return [(ref, tiers_holding(history, ref)) for ref in reversed(counted_commits(history))]
 
 
 def read_history(store: Store, others: Sequence[Store] = ()) -> History:

@@ -46,17 +46,17 @@ def available_logs(store: Store) -> list[RankLog]:
     return sorted(logs)
 
 
-def chosen(logs: Sequence[RankLog], rank: int, generation: int | None = None) -> RankLog:
+def choose_log(logs: Sequence[RankLog], rank: int, generation: int | None = None) -> RankLog:
     """The rank's log of that generation, by default its newest. Raises ConfigError if there is none."""
     if not logs:
         raise ConfigError(f"--rank {rank}: the job has no logs yet")
     generations = sorted({log.generation for log in logs})
     if generation is not None and generation not in generations:
-        raise ConfigError(f"--generation {generation}: has no logs; {_these('generations', generations)} have")
+        raise ConfigError(f"--generation {generation}: has no logs; {_number_list('generations', generations)} have")
     of_rank = [log for log in logs if log.rank == rank and generation in (None, log.generation)]
     if not of_rank:
         ranks = sorted({log.rank for log in logs if generation in (None, log.generation)})
-        raise ConfigError(f"--rank {rank}: has no log; {_these('ranks', ranks)} have")
+        raise ConfigError(f"--rank {rank}: has no log; {_number_list('ranks', ranks)} have")
     return of_rank[-1]
 
 
@@ -78,7 +78,7 @@ def follow(
     on: go on until no run is working on the job. Each piece with the log it is of. Raises StoreUnavailable.
     """
     while True:
-        working = on and _is_worked_on(store)  # checked first, so that a run's last words are printed
+        working = on and _job_is_live(store)  # checked first, so that a run's last words are printed
         newer = _next(store, log) if on else None
         try:
             data = store.read(log.name, start)
@@ -100,12 +100,12 @@ def _next(store: Store, log: RankLog) -> RankLog | None:
     return next((n for n in available_logs(store) if n.rank == log.rank and n.generation > log.generation), None)
 
 
-def _is_worked_on(store: Store) -> bool:
+def _job_is_live(store: Store) -> bool:
     mark = read_mark(store)
     return mark is not None and is_live(mark, time.time())
 
 
-def _these(what: str, numbers: Sequence[int]) -> str:
+def _number_list(what: str, numbers: Sequence[int]) -> str:
     """`generations 3 to 7`, `ranks 0, 2`."""
     whole = list(range(numbers[0], numbers[-1] + 1)) == list(numbers)
     if whole and len(numbers) > 2:

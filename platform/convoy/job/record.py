@@ -103,7 +103,7 @@ def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -
     """The job's record, made if absent. Raises ConfigError if this configuration is another job's, or if the store does
     not store what a job depends on."""
     if read_record(store) is None:
-        check_fit(store)
+        check_store_fit(store)
     ours = JobRecord(
         job=job,
         created=time.time(),
@@ -192,7 +192,7 @@ def read_config(store: Store, digest: str) -> dict[str, Any]:
     return config
 
 
-def check_fit(store: Store) -> None:
+def check_store_fit(store: Store) -> None:
     """Raises ConfigError unless of two that create the same object only if absent, one is refused. Some small requests.
 
     Else two gangs would both form the next generation, and each take the other's checkpoints for its own.

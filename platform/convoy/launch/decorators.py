@@ -33,7 +33,7 @@ class StepDecorators(NamedTuple):
 
 
 def step_decorators(config: RunConfig) -> StepDecorators:
-    """The decorators of both kinds of steps. Expects a configuration that `checks.compatibility.check` lets pass.
+    """The decorators of both kinds of steps. Expects a configuration that `checks.compatibility.check_run` lets pass.
 
     Locally there is nothing to ask for but retries.
     """

@@ -11,13 +11,13 @@ from convoy.config.run import TIMES, RunConfig
 from convoy.display.formatting import size as sized
 from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import Decorator, step_decorators
-from convoy.launch.pricing import instance_price, machines
+from convoy.launch.pricing import instance_price, machine_count
 from convoy.model.counts import saved_bytes
 from convoy.planner.workload import rented_type
 
 
 def describe(config: RunConfig, local_gpus: int = 0) -> str:
-    """Some lines `key: value`, one per thing that would be launched. Raises as `support.world`."""
+    """Some lines `key: value`, one per thing that would be launched. Raises as `compatibility.world`."""
     lines = {
         "backend": _backend(config),
         "ranks": str(world(config, local_gpus)),
@@ -85,7 +85,9 @@ def machine_in_words(config: RunConfig) -> str:
     gpu = facts.gpu
     gpus = f"{gpu.count} {TIMES} {gpu.name} of {gpu.memory_mib / 1024:.0f} GiB" if gpu else "no GPU"
     network = f"{facts.network_gbps:g} Gbit/s, {facts.efa_interfaces or 'no'} EFA"
-    return f"{machines(config)} {TIMES} {facts.name}: {gpus}, {facts.vcpus} vCPU, {facts.memory_gib} GiB, {network}"
+    return (
+        f"{machine_count(config)} {TIMES} {facts.name}: {gpus}, {facts.vcpus} vCPU, {facts.memory_gib} GiB, {network}"
+    )
 
 
 def price_in_words(config: RunConfig, whose: str = "in all") -> str:
@@ -95,7 +97,7 @@ def price_in_words(config: RunConfig, whose: str = "in all") -> str:
     if price is None:
         cluster = config.cluster
         return "unknown" if cluster.backend == "local" else f"unknown, {cluster.market} in {cluster.region}"
-    total = price.usd_per_hour * machines(config)
+    total = price.usd_per_hour * machine_count(config)
     return (
         f"{total:.2f} USD/h {whose}; {_range(price)} a machine and hour, "
         f"{price.market} in {price.region}, {price.date} ({price.source})"

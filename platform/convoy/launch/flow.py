@@ -24,9 +24,9 @@ from convoy.launch.checks.preflight import (
     check_job_is_free,
     named_job,
     notice_line,
-    on_this_host,
     preflight,
     survey,
+    with_host_defaults,
 )
 from convoy.launch.decorators import step_decorators
 from convoy.launch.dry_run import aligned, checklist, describe, described_decorators
@@ -92,7 +92,7 @@ class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
 
 def flow_config(configs: dict[str, Any]) -> RunConfig:
     """The checked configuration of a flow, from the values of its Configs `run` and `set`. Raises ConfigError."""
-    return on_this_host(resolve(plain(configs["run"]), plain(configs["set"])), local_gpus())
+    return with_host_defaults(resolve(plain(configs["run"]), plain(configs["set"])), local_gpus())
 
 
 def _check(command: Any, config: RunConfig) -> None:
@@ -108,7 +108,7 @@ def _check(command: Any, config: RunConfig) -> None:
     if command.info_name == "run":  # what is created prints its own description, for programs to read
         if (line := notice_line(config, os.environ)) is not None:
             print(line, flush=True)
-        _say_plan(config)
+        _print_plan(config)
 
 
 def _dry_run(config: RunConfig, result: Survey) -> None:
@@ -125,7 +125,7 @@ def _dry_run(config: RunConfig, result: Survey) -> None:
 
 def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     """A title, and what is worth knowing of the plan."""
-    from convoy.launch.plans import planned, unsure
+    from convoy.launch.plans import plan_caveats, planned
     from convoy.planner.pages.plan import plan_lines, warning
     from convoy.planner.workload import rented_type
 
@@ -133,21 +133,21 @@ def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     is_label = config.cluster.instance_type != rented_type(config)
     where = " of this host, where a local run computes" if is_label else ""
     yield f"\nPlan{where}:\n{aligned(plan_lines(plan))}"
-    yield from (f"  {caveat}" for caveat in unsure(config, plan))
+    yield from (f"  {caveat}" for caveat in plan_caveats(config, plan))
     if (why := warning(plan)) is not None:
         yield f"\nWARNING: by its plan this run {why}"
 
 
-def _say_plan(config: RunConfig) -> None:
+def _print_plan(config: RunConfig) -> None:
     """In one line, and in another one if nobody should count on it. The planner may be wrong: the run starts. Where
     it plans no time, as on CPUs that it does not know, the line would only say so."""
-    from convoy.launch.plans import planned, unsure
+    from convoy.launch.plans import plan_caveats, planned
     from convoy.planner.cost.assumptions import UNUSED_PRICE
     from convoy.planner.pages.plan import plan_line, warning
 
     plan = planned(config)
     if plan.step is not None or config.cluster.backend != "local" or local_gpus():
-        print(f"convoy plan: {'; '.join((plan_line(plan), *unsure(config, plan)))}", flush=True)
+        print(f"convoy plan: {'; '.join((plan_line(plan), *plan_caveats(config, plan)))}", flush=True)
     elif UNUSED_PRICE in plan.assumed:
         print(f"convoy plan: {UNUSED_PRICE}", flush=True)
     if (why := warning(plan)) is not None:

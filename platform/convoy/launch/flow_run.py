@@ -17,7 +17,7 @@ from typing import Any
 
 from convoy.launch.checks.host import this_interpreter
 from convoy.launch.parse import RUN
-from convoy.launch.restarts.policy import FailedTask
+from convoy.launch.reruns.policy import FailedTask
 
 PATIENCE_SECONDS = 60.0
 """Metaflow ends its tasks, and keeps their logs, when it is interrupted: so long it may take."""
@@ -106,7 +106,7 @@ class ClientRun:
         from metaflow import metadata, namespace
 
         namespace(None)
-        with _not_there():
+        with _errors_as_absent():
             metadata(identity.metadata)
         self._run = identity.run
         self._first: Any = None
@@ -116,7 +116,7 @@ class ClientRun:
 
     def root(self) -> str | None:
         """Where the configuration of the run has its jobs; None: it is not known, or not yet."""
-        with _not_there():
+        with _errors_as_absent():
             if self._first is None and (first := self._ended_start()) is not None:
                 config = first["config"].data if "config" in first else None
                 self._root = config.get("root") if isinstance(config, dict) else None
@@ -125,13 +125,13 @@ class ClientRun:
 
     def due_gangs(self) -> list[DueGang] | None:
         """Steps with a gang that were reached, and of which no node's task has succeeded. None: nothing is known."""
-        with _not_there():
+        with _errors_as_absent():
             return [due for step in self._gang_steps() for due in self._due(step)]
         return None
 
     def failed_task(self) -> FailedTask:
         """The step that failed, and the message it failed with."""
-        with _not_there():
+        with _errors_as_absent():
             return next(self._failures(), FailedTask())
         return FailedTask()
 
@@ -139,7 +139,7 @@ class ClientRun:
         from metaflow import Run
 
         for step in Run(self._run):
-            for task in _some(step):
+            for task in _first_tasks(step):
                 error = task.exception
                 if error is not None:
                     yield FailedTask(step.id, getattr(error, "exception", None) or str(error))
@@ -149,7 +149,7 @@ class ClientRun:
         from metaflow.exception import MetaflowNotFound
 
         try:
-            tasks = _some(Step(f"{self._run}/{step}"))
+            tasks = _first_tasks(Step(f"{self._run}/{step}"))
         except MetaflowNotFound:
             return []
         if not tasks or any(task.finished for task in tasks):
@@ -172,12 +172,12 @@ class ClientRun:
         return task if task is not None and task.finished else None
 
 
-def _some(step: Any) -> list[Any]:
+def _first_tasks(step: Any) -> list[Any]:
     return list(itertools.islice(step, LOOK_AT_TASKS))
 
 
 @contextlib.contextmanager
-def _not_there() -> Iterator[None]:
+def _errors_as_absent() -> Iterator[None]:
     """Metaflow raises what it likes where something is not there: its own, a store's, a network's."""
     with contextlib.suppress(Exception):
         yield

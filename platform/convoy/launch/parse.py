@@ -33,7 +33,7 @@ def parse_overrides(text: str) -> dict[str, Any]:
 
     A JSON object, with dotted or nested keys, does as well: Metaflow's Runner takes nothing else as a Config's value.
     """
-    return _or_exit(lambda: _checked(read_overrides(_words(text))))
+    return _or_exit(lambda: _checked(read_overrides(_override_words(text))))
 
 
 def parse_bench(text: str) -> dict[str, Any]:
@@ -47,10 +47,10 @@ def parse_bench_overrides(text: str) -> dict[str, Any]:
     """`key=value` words for a benchmark, as `parse_overrides` takes them."""
     from convoy.config.benchmark import with_presets
 
-    return _or_exit(lambda: with_presets(read_overrides(_words(text))))
+    return _or_exit(lambda: with_presets(read_overrides(_override_words(text))))
 
 
-def _words(text: str) -> str:
+def _override_words(text: str) -> str:
     if not text.lstrip().startswith("{"):
         return text
     try:

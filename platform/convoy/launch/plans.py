@@ -28,12 +28,12 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, roo
     """What `convoy plan` would say, or a plan that says why there is none. measured: by ranks of the job. root_answers:
     whether the root, which may hold prices, is asked."""
     from convoy.catalog.prices import SHIPPED
-    from convoy.launch.pricing import unsettled
+    from convoy.launch.pricing import without_settled_price
     from convoy.planner.plan import nothing_planned, plan
 
     try:
         prices, why = _prices(config) if root_answers else (SHIPPED, "the root cannot be read yet")
-        result = plan(unsettled(config, prices), _measurements(config, measured, prices))
+        result = plan(without_settled_price(config, prices), _measurements(config, measured, prices))
         return result.model_copy(update={"assumed": (*result.assumed, f"{WITHOUT}{why}")}) if why else result
     except ValueError as error:
         return nothing_planned(config, str(error))
@@ -41,7 +41,7 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, roo
         return nothing_planned(config, f"{type(error).__name__}: {error}")
 
 
-def unsure(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
+def plan_caveats(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
     """What a person who starts the run should know of this plan next to what it says: where the time of a step comes
     from, that the prices of the root are not in it, and that `cluster.price` is not used. Where a job goes on its ranks
     measure nothing, and what they measured when it began counts."""
@@ -77,7 +77,7 @@ class JobPlan:
         self._written: Plan | None = None
         self._tried: MeasuredMachine | None = None
 
-    def at(self, report: "TrainReport") -> "Plan":
+    def for_report(self, report: "TrainReport") -> "Plan":
         """With what the log says of the machines by now. The steps themselves never come into it."""
         plan = self._plan or self._first()
         machine = report.hardware.machine if report.hardware else None

@@ -32,10 +32,10 @@ def with_price(config: RunConfig) -> RunConfig:
     if rented_type(config) is None or (cluster.price is not None and cluster.price.usd_per_hour_on_demand is not None):
         return config
     assert config.root is not None
-    return settled(config, PriceBook(read_prices(open_store(config.root, config.checkpoint.store))))
+    return settle_price(config, PriceBook(read_prices(open_store(config.root, config.checkpoint.store))))
 
 
-def settled(config: RunConfig, prices: PriceBook) -> RunConfig:
+def settle_price(config: RunConfig, prices: PriceBook) -> RunConfig:
     """With the price of its machine, and what that costs on demand, where the configuration names neither."""
     bought, on_demand = instance_price(config, prices), _on_demand(config, prices)
     if bought is None:
@@ -54,16 +54,16 @@ def settled(config: RunConfig, prices: PriceBook) -> RunConfig:
     return config.model_copy(update={"cluster": config.cluster.model_copy(update={"price": price})})
 
 
-def unsettled(config: RunConfig, prices: PriceBook) -> RunConfig:
+def without_settled_price(config: RunConfig, prices: PriceBook) -> RunConfig:
     """What `with_price` made this of, without the price of one zone that it settled, if `prices` would settle the same:
     then all that they say of the other zones counts again."""
     if config.cluster.price is None or rented_type(config) is None:
         return config
     original = config.model_copy(update={"cluster": config.cluster.model_copy(update={"price": None})})
-    return original if settled(original, prices) == config else config
+    return original if settle_price(original, prices) == config else config
 
 
-def machines(config: RunConfig) -> int:
+def machine_count(config: RunConfig) -> int:
     """Machines that are paid for: the nodes, or one host that runs all local processes."""
     return 1 if config.cluster.backend == "local" else config.cluster.nodes
 
@@ -78,7 +78,7 @@ def instance_price(config: RunConfig, prices: PriceBook) -> Price | None:
 def gang_price(config: RunConfig) -> float | None:
     """US dollars of one hour of all machines of a run whose price is settled; None where it is not known."""
     price = instance_price(config, SHIPPED)
-    return None if price is None else price.usd_per_hour * machines(config)
+    return None if price is None else price.usd_per_hour * machine_count(config)
 
 
 def rent(config: RunConfig) -> "Rent | None":

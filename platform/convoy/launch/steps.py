@@ -118,7 +118,7 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     folded = fold(read_events(store), config.train.steps)
     checkpoint, model = artifact_uris(folded, store)
     places = {"Job": store.uri, "Checkpoint": checkpoint or "none", "Model": model or "not exported"}
-    drawn_plan = JobPlan(store, config, plan or read_plan(store)).at(folded)
+    drawn_plan = JobPlan(store, config, plan or read_plan(store)).for_report(folded)
     show(current.card, final_page(folded, config_json, places, drawn_plan))  # written as the task ends
     incidents = [incident.model_dump(mode="json") for incident in folded.incidents]
     return Result(checkpoint, model, metrics(folded), incidents, drawn_plan.model_dump(mode="json"), config_json)

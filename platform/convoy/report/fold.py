@@ -44,7 +44,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
     outcome = outcome_of(events, heartbeat)
     formed = generations(events, heartbeat)
     attempt = newest_attempt(formed)
-    alike, start = throughput.alike(events, branch)
+    alike, start = throughput.comparable_generations(events, branch)
     measured, ranks = throughput.measured_steps(branch, alike), start.world_size if start else None
     rate = throughput.gang_rate(measured)
     hardware = throughput.hardware(events, newest)
@@ -84,7 +84,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         memory_peak_bytes=max((r.memory_peak_bytes for r in rows if r.memory_peak_bytes is not None), default=None),
         checkpoints=restorable,
         tiers=checkpoints.tiers(events, restorable),
-        saves=checkpoints.counts(events),
+        saves=checkpoints.save_counts(events),
         save_time=checkpoints.save_time(events, alike),
         alert=checkpoints.alert(events),
         storage_troubles=storage_troubles(events, formed),

@@ -22,7 +22,9 @@ def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> It
     """
     reader, ended, restarts = EventReader(store), False, False
     while True:
-        running = follow and _runs(store)  # checked first, so that the last events of a run that ends now are printed
+        running = follow and _job_is_live(
+            store
+        )  # checked first, so that the last events of a run that ends now are printed
         events = reader.poll()
         yield from lines(events)
         for event in events:
@@ -41,7 +43,7 @@ def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> It
         time.sleep(poll_seconds)
 
 
-def _runs(store: Store) -> bool:
+def _job_is_live(store: Store) -> bool:
     mark = read_mark(store)
     return mark is not None and is_live(mark, time.time())
 

@@ -30,7 +30,7 @@ def to_tensorboard(events: Sequence[Event], folder: str | Path) -> int:
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError as error:
-        raise ConfigError(_missing("tensorboard", error)) from error
+        raise ConfigError(_install_hint("tensorboard", error)) from error
     writer = EventFileWriter(str(folder))
     n = 0
     try:
@@ -59,7 +59,7 @@ def to_mlflow(
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError as error:
-        raise ConfigError(_missing("mlflow", error)) from error
+        raise ConfigError(_install_hint("mlflow", error)) from error
     first, last = (extreme((e.t for e in events), default=0.0) for extreme in (min, max))
     try:
         client = MlflowClient(tracking_uri=tracking_uri)
@@ -127,5 +127,5 @@ def _milliseconds(t: float) -> int:
     return int(1000 * t)
 
 
-def _missing(extra: str, error: ImportError) -> str:
+def _install_hint(extra: str, error: ImportError) -> str:
     return f"{extra}: not installed ({error.name or error}): pip install 'metaflow-convoy[{extra}]'"

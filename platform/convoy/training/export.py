@@ -19,7 +19,7 @@ from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import ExportFailed, SampleText
 from convoy.job.leases import lease
-from convoy.job.lineage import CommitRef, lineage, places, read_history
+from convoy.job.lineage import CommitRef, counted_commits, read_history, tiers_holding
 from convoy.job.record import MODEL_MARKER, is_exported, model_prefix, tier_stores
 from convoy.model.build import build_model
 from convoy.model.generate import generate
@@ -173,14 +173,14 @@ def export_job(root: str, job: str, config_json: dict[str, Any], folder: Path, s
     config = RunConfig.model_validate(config_json)
     tiers = tier_stores(root, job, config)
     history = read_history(tiers[0], tiers[1:])
-    counted = [c for c in lineage(history) if step is None or c.step <= step]
+    counted = [c for c in counted_commits(history) if step is None or c.step <= step]
     if not counted:
         wanted = "" if step is None else f" at or below step {step}"
         raise ConfigError(f"job = {tiers[0].uri}: no checkpoint{wanted}")
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"folder = {folder}: must be empty or absent")
     ref = counted[-1]
-    data_id = read_commit(tiers[places(history, ref)[0]], ref).data_id
+    data_id = read_commit(tiers[tiers_holding(history, ref)[0]], ref).data_id
     data = open_store(root, config.checkpoint.store)
     manifest = read_manifest(data, data_id)
     tokenizer = None if manifest is None else open_data(manifest, data, config.data) / "tokenizer.json"

@@ -18,7 +18,7 @@ from convoy.checkpoint.restore import fill
 from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, Restored, restore, retry_on_outage
 from convoy.checkpoint.writer.copy import copy_commit
 from convoy.config.errors import ConfigError
-from convoy.job.lineage import CommitRef, candidates, read_history
+from convoy.job.lineage import CommitRef, read_history, restore_candidates
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
 from tests.ranks import in_a_group
@@ -49,7 +49,7 @@ def empty() -> dict[str, Any]:
 
 
 def all_candidates(tiers: list[Faulty]) -> Any:
-    found = candidates(read_history(tiers[0], tiers[1:]))
+    found = restore_candidates(read_history(tiers[0], tiers[1:]))
     assert [(ref.step, places) for ref, places in found] == [(2, [0, 1]), (1, [0, 1])]
     return found
 
@@ -180,7 +180,7 @@ def test_parts_that_do_not_hold_a_tensor_whole_are_damage(tmp_path: Path) -> Non
     store.write(spoilt.shards + part_name(0), raw)
     parts = {part_name(0): digest(raw)}
     store.write(spoilt.ref.name, sealed(spoilt.model_copy(update={"parts": parts})))
-    found = restore([store], candidates(read_history(store)), {"w": torch.zeros(8)}, on_damage=damages.append)
+    found = restore([store], restore_candidates(read_history(store)), {"w": torch.zeros(8)}, on_damage=damages.append)
     assert found is not None
     assert (found.commit, [damage.ref for damage in damages]) == (kept, [spoilt.ref])
     assert "w: 4 elements in all parts, it has 8" in damages[0].error
@@ -254,7 +254,7 @@ def restore_with_a_fault(rank: int, folder: Path, fault: str) -> tuple[str, int,
     mine = next(n for n in store.sizes("shards/") if "-000000002/" in n and n.endswith("00001.000.bin"))
     if rank == 1:
         store.garble(mine, 1000) if fault == "damaged" else store.fail(mine)
-    tried = candidates(read_history(store)) if rank == 0 else None
+    tried = restore_candidates(read_history(store)) if rank == 0 else None
     state, told = spread(0.0), "restored"
     try:
         restore([store], tried, state, group=dist.group.WORLD, on_damage=damages.append, sleep=lambda _: None)
@@ -286,7 +286,7 @@ def restore_into_another_model_on_one_rank(rank: int, folder: Path) -> str:
     store = open_store(str(folder / "job"))
     state = spread(0.0) | ({"more": torch.zeros(1)} if rank == 1 else {})
     with pytest.raises(ConfigError) as error:
-        restore([store], candidates(read_history(store)), state, group=dist.group.WORLD)
+        restore([store], restore_candidates(read_history(store)), state, group=dist.group.WORLD)
     assert not state["w"].full_tensor().any()
     return str(error.value)
 

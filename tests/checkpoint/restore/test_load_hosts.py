@@ -11,7 +11,7 @@ import torch.distributed as dist
 from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, restore
 from convoy.checkpoint.verify.marks import damaged, mark_damaged, read_damage
-from convoy.job.lineage import CommitRef, candidates, read_history
+from convoy.job.lineage import CommitRef, read_history, restore_candidates
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.restore.test_load import data_file, spread
 from tests.checkpoint.shims import Faulty
@@ -40,7 +40,7 @@ def restored(rank: int, folder: Path, hosts: list[str], garbled: dict[str, list[
         mark_damaged(store, found.ref, found.error, host=found.host, confirmed_by=found.confirmed_by)  # type: ignore[arg-type]
 
     told, state = "restored", spread(0.0)
-    tried = candidates(read_history(store)) if rank == 0 else None  # type: ignore[arg-type]
+    tried = restore_candidates(read_history(store)) if rank == 0 else None  # type: ignore[arg-type]
     try:
         restore(
             [store],  # type: ignore[list-item]
@@ -154,7 +154,7 @@ def exchanges(rank: int, folder: Path) -> int:
     dist.all_gather = lambda *a, **k: (calls.append(1), gather(*a, **k))[1]  # type: ignore[assignment]
     state = {"w": torch.zeros(3000), "step": 0}
     store = open_store(str(folder / "job"))
-    restore([store], candidates(read_history(store)), state, group=dist.group.WORLD, host=HOSTS[rank])
+    restore([store], restore_candidates(read_history(store)), state, group=dist.group.WORLD, host=HOSTS[rank])
     return len(calls)
 
 

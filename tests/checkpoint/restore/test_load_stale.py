@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.restore.load import Damage, restore
-from convoy.job.lineage import candidates, read_history
+from convoy.job.lineage import read_history, restore_candidates
 from convoy.storage import StoreUnavailable, open_store
 from tests.ranks import in_a_group
 
@@ -24,7 +24,7 @@ def restored(rank: int, folder: Path, heals: bool) -> tuple[str, int, list[Damag
         if heals:
             shutil.copytree(folder / "job", seen, dirs_exist_ok=True)
 
-    told, tried = "restored", candidates(read_history(store))
+    told, tried = "restored", restore_candidates(read_history(store))
     try:
         restore([open_store(str(seen))], tried, state, group=dist.group.WORLD, on_damage=damages.append, sleep=sleep)
     except StoreUnavailable as error:

@@ -21,7 +21,7 @@ from convoy.checkpoint.save import staging
 from convoy.checkpoint.save.engine import Engine
 from convoy.checkpoint.save.queue import Attempt, SaveStatus
 from convoy.config.checkpoint import StoreConfig
-from convoy.job.lineage import candidates, read_history
+from convoy.job.lineage import read_history, restore_candidates
 from convoy.storage import open_store
 from tests.checkpoint.torchless import form
 from tests.checkpoint.writers import wait_for
@@ -102,7 +102,7 @@ def saved_state(uri: str, step: int | None = None) -> dict[str, Any]:
     """What a fresh model gets from the store."""
     model = Model()
     state = {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=9.0), "step": -1}
-    tried = candidates(read_history(open_store(uri)))
+    tried = restore_candidates(read_history(open_store(uri)))
     restored = restore([open_store(uri)], [c for c in tried if step in (None, c[0].step)], state)
     assert restored is not None
     assert restored.step == state["step"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from convoy.checkpoint.writer.retention import Attempt, Inventory, abandoned_attempts, spent_attempts, spent_commits
 from convoy.config.checkpoint import RetentionConfig
-from convoy.job.lineage import CommitRef, History, lineage
+from convoy.job.lineage import CommitRef, History, counted_commits
 from tests.campaign import examples
 from tests.job.test_lineage import histories, history, refs
 
@@ -199,7 +199,7 @@ def test_whatever_happened_the_newest_verified_commits_and_all_newer_ones_stay(
     held = Inventory(made, NOW, damaged, verified - damaged, leased)
     every = data.draw(st.sampled_from([None, 1, 7, 20]))
     gone = set(spent_commits(h, held, RetentionConfig(keep_last=keep_last, keep_every_steps=every), GRACE))
-    chain = lineage(History(h.generations, h.commits, damaged))
+    chain = counted_commits(History(h.generations, h.commits, damaged))
     kept = [ref for ref in chain if ref in held.verified][-keep_last:]
     assert not gone & {*kept, *leased}
     if kept and len(kept) == keep_last:

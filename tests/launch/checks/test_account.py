@@ -8,7 +8,7 @@ import pytest
 
 from convoy.config.errors import prerequisites
 from convoy.config.loader import resolve
-from convoy.launch.checks.preflight import of_account
+from convoy.launch.checks.preflight import account_demands
 
 SETTINGS = ("DATASTORE_SYSROOT_S3", "BATCH_JOB_QUEUE", "ECS_S3_ACCESS_IAM_ROLE", "SERVICE_URL", "BATCH_CONTAINER_IMAGE",
             "KUBERNETES_CONTAINER_IMAGE")  # fmt: skip
@@ -27,7 +27,7 @@ def home(tmp_path: Path, s3_environment: str, monkeypatch: pytest.MonkeyPatch) -
 
 def missing(**cluster: Any) -> list[str]:
     config = resolve({"cluster": cluster}, {})
-    return [str(each).split(":")[0].removeprefix("METAFLOW_") for each in prerequisites(of_account(config))]
+    return [str(each).split(":")[0].removeprefix("METAFLOW_") for each in prerequisites(account_demands(config))]
 
 
 def test_batch_needs_what_metaflow_must_be_told(monkeypatch: pytest.MonkeyPatch) -> None:

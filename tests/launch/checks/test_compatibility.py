@@ -10,8 +10,8 @@ from convoy.config.loader import merged, resolve
 from convoy.config.run import RunConfig
 from convoy.config.train import BudgetConfig
 from convoy.launch.checks.compatibility import (
-    check,
     check_budget,
+    check_run,
     check_same_data,
     check_same_model,
     refusals,
@@ -22,7 +22,7 @@ from convoy.launch.checks.compatibility import (
 def refuse(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> str | None:
     """In one line; None: nothing speaks against it."""
     try:
-        check(config, datastore, local_gpus)
+        check_run(config, datastore, local_gpus)
         check_budget(config)
     except ConfigError as error:
         return str(error)

@@ -21,13 +21,13 @@ from convoy.job.heartbeat import LiveMarker
 from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.launch.checks.host import use_this_interpreter
 from convoy.launch.checks.preflight import (
-    Finished,
+    FinishedJob,
     check_job_is_free,
     named_job,
-    on_this_host,
     preflight,
     priced,
     spent_seconds,
+    with_host_defaults,
 )
 from convoy.launch.pricing import gang_price
 from convoy.report.fold import fold
@@ -115,8 +115,8 @@ def test_what_cannot_work_is_refused_before_the_run(
 
 def test_the_root_is_filled_in_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVOY_ROOT", str(tmp_path))
-    assert on_this_host(RunConfig(), 0).root == str(tmp_path)
-    assert on_this_host(config("/elsewhere"), 0).root == "/elsewhere"
+    assert with_host_defaults(RunConfig(), 0).root == str(tmp_path)
+    assert with_host_defaults(config("/elsewhere"), 0).root == "/elsewhere"
 
 
 def test_a_new_job_may_start_and_leaves_no_trace(store_uri: str) -> None:
@@ -126,7 +126,7 @@ def test_a_new_job_may_start_and_leaves_no_trace(store_uri: str) -> None:
 
 def test_a_job_with_no_steps_left_is_finished_and_one_with_steps_left_may_go_on(store_uri: str) -> None:
     started(store_uri, "a", step=20)
-    assert preflight(config(store_uri), "a", "local") == Finished("a", 20, 20)
+    assert preflight(config(store_uri), "a", "local") == FinishedJob("a", 20, 20)
     assert preflight(config(store_uri, train={"steps": 21}), "a", "local") is None
 
 
@@ -175,7 +175,7 @@ def test_a_job_whose_newest_checkpoint_is_on_a_further_tier_goes_on_from_there(t
     assert preflight(config(root, **tiers), "a", "local") is None
     job_store(s3_uri, "a").create("commits/000001-000000020.json", b"{}")
 
-    assert preflight(config(root, **tiers), "a", "local") == Finished("a", 20, 20)
+    assert preflight(config(root, **tiers), "a", "local") == FinishedJob("a", 20, 20)
     assert preflight(config(root), "a", "local") is None
 
 
@@ -254,7 +254,7 @@ def test_all_that_is_to_be_set_up_before_a_first_run_is_told_at_once(monkeypatch
 
 
 def test_the_default_gang_fits_a_host_with_one_gpu_and_a_chosen_one_is_left_alone() -> None:
-    assert on_this_host(RunConfig(), 1).cluster.nodes == 1
-    assert [on_this_host(RunConfig(), gpus).cluster.nodes for gpus in (0, 2, 8)] == [2, 2, 2]
+    assert with_host_defaults(RunConfig(), 1).cluster.nodes == 1
+    assert [with_host_defaults(RunConfig(), gpus).cluster.nodes for gpus in (0, 2, 8)] == [2, 2, 2]
     chosen = resolve({"cluster": {"nodes": 3}}, {})
-    assert on_this_host(chosen, 1).cluster.nodes == 3
+    assert with_host_defaults(chosen, 1).cluster.nodes == 3

@@ -10,7 +10,7 @@ import pytest
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.launch.gang.current import CurrentConvoy, _positive, located, settled
+from convoy.launch.gang.current import CurrentConvoy, _check_seconds, find_entrypoint, gang_config
 
 LOCAL = {"METAFLOW_RUNTIME_ENVIRONMENT": "local"}
 REMOTE = {"METAFLOW_RUNTIME_ENVIRONMENT": "kubernetes"}
@@ -22,10 +22,10 @@ def test_a_script_is_found_from_the_working_directory_and_then_from_the_flow_s(t
         (folder / "src").mkdir(parents=True)
         (folder / "src" / "both.py").touch()
     (flow / "only.py").touch()
-    assert located("src/both.py", [here, flow]) == str(here / "src" / "both.py")
-    assert located("only.py", [here, flow]) == str(flow / "only.py")
-    assert located(str(flow / "only.py"), [here]) == str(flow / "only.py")
-    assert located("json.tool", [here]) == "json.tool"
+    assert find_entrypoint("src/both.py", [here, flow]) == str(here / "src" / "both.py")
+    assert find_entrypoint("only.py", [here, flow]) == str(flow / "only.py")
+    assert find_entrypoint(str(flow / "only.py"), [here]) == str(flow / "only.py")
+    assert find_entrypoint("json.tool", [here]) == "json.tool"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_script_is_found_from_the_working_directory_and_then_from_the_flow_s(t
 )
 def test_a_script_that_is_not_there_is_refused_in_one_line(entrypoint: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
-        located(entrypoint, [tmp_path, tmp_path])
+        find_entrypoint(entrypoint, [tmp_path, tmp_path])
     assert str(refused.value).startswith(told)
 
 
@@ -53,14 +53,14 @@ def test_a_configuration_comes_in_any_form(form: str, tmp_path: Path) -> None:
     elif form == "metaflow's":
         plain = dict(tree)
         tree = SimpleNamespace(to_dict=lambda: plain)
-    found = settled(tree, 3, LOCAL)
+    found = gang_config(tree, 3, LOCAL)
     assert (found.root, found.train.steps, found.cluster.nodes) == ("/r", 7, 3)
-    assert settled(found.model_dump(mode="json"), 3, LOCAL) == found
+    assert gang_config(found.model_dump(mode="json"), 3, LOCAL) == found
 
 
 def test_a_model_may_be_a_preset() -> None:
-    named = settled({"root": "/r", "model": "gpt2-124m"}, 2, LOCAL)
-    changed = settled({"root": "/r", "model": {"preset": "gpt2-124m", "n_layers": 2}}, 2, LOCAL)
+    named = gang_config({"root": "/r", "model": "gpt2-124m"}, 2, LOCAL)
+    changed = gang_config({"root": "/r", "model": {"preset": "gpt2-124m", "n_layers": 2}}, 2, LOCAL)
     assert isinstance(named.model, TransformerConfig)
     assert isinstance(changed.model, TransformerConfig)
     assert (named.model.n_layers, changed.model.n_layers, changed.model.d_model) == (12, 2, 768)
@@ -68,18 +68,18 @@ def test_a_model_may_be_a_preset() -> None:
 
 def test_what_is_no_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.stepz = 3: unknown key"):
-        settled({"train": {"stepz": 3}}, 2, LOCAL)
+        gang_config({"train": {"stepz": 3}}, 2, LOCAL)
     with pytest.raises(ConfigError, match="config: must be a mapping"):
-        settled(3, 2, LOCAL)
+        gang_config(3, 2, LOCAL)
     with pytest.raises(ConfigError, match="cannot read it: No such file"):
-        settled(str(tmp_path / "absent.yaml"), 2, LOCAL)
+        gang_config(str(tmp_path / "absent.yaml"), 2, LOCAL)
 
 
 def test_machines_of_a_cluster_have_no_default_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONVOY_ROOT", raising=False)
     with pytest.raises(ConfigError, match="root = null: must be an s3:// prefix or a folder that every machine"):
-        settled({}, 2, REMOTE)
-    assert settled({"root": "s3://bucket/x"}, 2, REMOTE).root == "s3://bucket/x"
+        gang_config({}, 2, REMOTE)
+    assert gang_config({"root": "s3://bucket/x"}, 2, REMOTE).root == "s3://bucket/x"
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_each_gang_of_a_run_has_a_job_of_its_own_unless_it_is_named(
 def test_seconds_that_no_worker_could_be_told_are_refused(seconds: float) -> None:
     """JSON, in which a worker is told them, has no infinity."""
     with pytest.raises(ConfigError, match=r"^exit_seconds = .*: must be a finite number of seconds, more than 0$"):
-        _positive("exit_seconds", seconds)
+        _check_seconds("exit_seconds", seconds)

@@ -23,7 +23,7 @@ from convoy.job.events.registry import StepDone
 from convoy.job.generations import FormationRefusedError, refuse_formation
 from convoy.launch.gang import step
 from convoy.launch.gang import step as live_card
-from convoy.launch.gang.step import Hindrance, How, LiveCard, ended_sibling
+from convoy.launch.gang.step import FormationObstacle, How, LiveCard, ended_sibling
 from convoy.storage.posix import PosixStore
 from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
 from tests.gang.tasks import a_node, a_task, wait_for
@@ -142,18 +142,18 @@ def test_a_node_without_a_gang_to_come_does_not_keep_node_0_waiting(tmp_path: Pa
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.exit('no module named metaflow')"])
     began = time.monotonic()
     with pytest.raises(FormationRefusedError, match="the process of another node"):
-        Gang(task, node, Hindrance(PosixStore(tmp_path / "job"), node)).__enter__()
+        Gang(task, node, FormationObstacle(PosixStore(tmp_path / "job"), node)).__enter__()
     assert time.monotonic() - began < 30
     child.wait()
 
 
 def test_what_another_node_left_in_the_store_is_told(tmp_path: Path) -> None:
     store, node = PosixStore(tmp_path), replace(a_node(nproc=1, nodes=2), shares_host=False)
-    asked = Hindrance(store, node)
+    asked = FormationObstacle(store, node)
     assert asked() is None
     refuse_formation(store, node.formation, "node 1: nproc_per_node = 4: this machine has 2 GPUs")
     assert str(wait_for("the word of the other node", asked)).startswith("node 1: nproc_per_node = 4")
-    assert Hindrance(store, replace(node, index=1))() is None
+    assert FormationObstacle(store, replace(node, index=1))() is None
 
 
 TASK = Task(RunConfig(), "a", "/root", "data", "fingerprint", None)

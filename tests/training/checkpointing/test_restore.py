@@ -8,7 +8,7 @@ import pytest
 from convoy.checkpoint.verify.marks import damaged, read_damage, verified
 from convoy.job.events.registry import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Restored, StepDone
 from convoy.job.generations import CommitsLostError
-from convoy.job.lineage import CommitRef, lineage, read_history
+from convoy.job.lineage import CommitRef, counted_commits, read_history
 from convoy.storage import Store, open_store
 from tests.ranks import RankFailedError
 from tests.training.faults import host, spoil_state
@@ -44,7 +44,12 @@ def test_a_damaged_commit_is_marked_and_told_and_the_one_before_it_leads_to_the_
     assert evidence.error == damaged.error
     assert [(e.from_generation, e.step) for e in job.events(Restored)] == [(1, 4)]
     assert [e.step for e in job.events(StepDone, generation=2)] == [5, 6, 7, 8]
-    assert [(ref.generation, ref.step) for ref in lineage(read_history(job.store))] == [(1, 2), (1, 4), (2, 6), (2, 8)]
+    assert [(ref.generation, ref.step) for ref in counted_commits(read_history(job.store))] == [
+        (1, 2),
+        (1, 4),
+        (2, 6),
+        (2, 8),
+    ]
     assert job.commit().parent == CommitRef(generation=1, step=4)
     assert differing(job.state(), still.state()) == []
 
@@ -95,7 +100,12 @@ def test_a_commit_of_a_state_that_is_not_finite_is_passed_over_and_not_marked(tm
     assert (damaged.from_generation, damaged.step, damaged.tier) == (1, 4, job.store.uri)
     assert re.fullmatch(r"commits/000001-000000004\.json: .* of .* hold values that are not finite", damaged.error)
     assert [(e.from_generation, e.step) for e in job.events(Restored)] == [(1, 2)]
-    assert [(ref.generation, ref.step) for ref in lineage(read_history(job.store))] == [(1, 2), (2, 4), (2, 6), (2, 8)]
+    assert [(ref.generation, ref.step) for ref in counted_commits(read_history(job.store))] == [
+        (1, 2),
+        (2, 4),
+        (2, 6),
+        (2, 8),
+    ]
     assert read_damage(job.store, CommitRef(generation=1, step=4)) is None
     assert differing(job.state(), still.state()) == []
 

@@ -28,7 +28,7 @@ __all__ = ["Candidates", "Damage", "Restored", "restore", "retry_on_outage"]
 T = TypeVar("T")
 
 Candidates = Sequence[tuple[CommitRef, list[int]]]
-"""Commits in the order in which they are tried, each with the tiers that have it, as `job.lineage.candidates` gives."""
+"""Commits in the order in which they are tried, each with the tiers that have it: `job.lineage.restore_candidates`."""
 
 THREADS = 8
 OUTAGE_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from convoy.config.checkpoint import RetentionConfig
-from convoy.job.lineage import CommitRef, History, lineage, on_branch
+from convoy.job.lineage import CommitRef, History, counted_commits, on_branch
 
 GRACE_SECONDS = 3600.0
 """Objects that count for nothing are removed at this age by the store's own clock; no save may take as long."""
@@ -45,7 +45,7 @@ def spent_commits(
     history: History, tier: Inventory, policy: RetentionConfig, grace_seconds: float = GRACE_SECONDS
 ) -> list[CommitRef]:
     """The tier's commits that may go, oldest first. history: the generations, by the root."""
-    chain = lineage(History(history.generations, frozenset(tier.commits), tier.damaged))
+    chain = counted_commits(History(history.generations, frozenset(tier.commits), tier.damaged))
     floor = _floor(chain, tier.verified, policy.keep_last)
     protected = _milestones(chain, tier.verified, policy.keep_every_steps) | tier.leased
 

@@ -27,7 +27,7 @@ from convoy.gang.messages import (
     Wait,
 )
 from convoy.gang.task import EXPECTED, Node
-from convoy.job.events.gang import first_cause, in_words
+from convoy.job.events.gang import cause_in_words, first_cause
 from convoy.job.events.registry import INTERRUPT, OUTAGE, UNFIT, FailureDetected, FailureKind, decode
 from convoy.storage import Store, StoreUnavailable
 
@@ -293,7 +293,7 @@ def cause_message(cause: FailureDetected) -> str:
     """The first cause in plain words, with the worker's last lines: the text that the step fails with."""
     if cause.cause == "exited" and cause.exit_code in (EXPECTED, OUTAGE) and cause.reason:
         return cause.reason
-    lines = [in_words(first_cause(cause)), *([cause.why] if cause.why else [])]
+    lines = [cause_in_words(first_cause(cause)), *([cause.why] if cause.why else [])]
     if cause.log_tail and cause.cause != "unfit":
         lines += ["its last lines:", *(f"  {line}" for line in cause.log_tail.splitlines())]
     return "\n".join(lines)

@@ -234,24 +234,24 @@ def first_cause(e: FailureDetected) -> FirstCause:
     )  # fmt: skip
 
 
-def subject(cause: FirstCause) -> str:
+def cause_subject(cause: FirstCause) -> str:
     """What failed, e.g. `rank 3 on node 1` or `node 1`."""
     return f"node {cause.node}" if cause.rank is None else f"rank {cause.rank} on node {cause.node}"
 
 
-def happened(cause: FirstCause) -> str:
+def cause_verb(cause: FirstCause) -> str:
     """What became of it, e.g. `failed` or `was cut off`."""
     return _HAPPENED[cause.kind][0]
 
 
-def more(cause: FirstCause) -> str:
+def cause_details(cause: FirstCause) -> str:
     """The same more exactly, e.g. `killed by SIGKILL`; empty where there is no more to say."""
     return exit_words(cause) if cause.kind == "exited" else _HAPPENED[cause.kind][1]
 
 
-def in_words(cause: FirstCause) -> str:
+def cause_in_words(cause: FirstCause) -> str:
     """In one line, e.g. `rank 3 on node 1 exited with code 1: ValueError: no`."""
-    return f"{subject(cause)} {_in_full(cause)}" + (f": {cause.reason}" if cause.reason else "")
+    return f"{cause_subject(cause)} {_in_full(cause)}" + (f": {cause.reason}" if cause.reason else "")
 
 
 def _in_full(cause: FirstCause) -> str:

@@ -14,7 +14,7 @@ from convoy.config.errors import ConfigError
 from convoy.launch.benchmark.split import Share, describe_bench, shares_of
 from convoy.launch.benchmark.steps import COMMAND
 from convoy.launch.checks.host import local_gpus
-from convoy.launch.checks.preflight import missing_settings, on_this_host, survey_root, together
+from convoy.launch.checks.preflight import in_one_line, missing_settings, survey_root, with_host_defaults
 from convoy.launch.dry_run import checklist, described_decorators
 from convoy.launch.flow import LAUNCHES, add_decorators, datastore_of, plain
 from convoy.launch.parse import accept_presets, command_line, say_and_exit, values_of_options
@@ -40,7 +40,7 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
         command = click.get_current_context()
         try:
             config = bench_config(dict(mutable_flow.configs))
-            shared = on_this_host(run_of(config, config.models[0]), local_gpus())
+            shared = with_host_defaults(run_of(config, config.models[0]), local_gpus())
             if command.info_name in LAUNCHES:
                 _check_bench(command, config, shares_of(config))
         except ConfigError as error:
@@ -63,7 +63,7 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
         _dry_run(config, shares, missing)
         raise SystemExit(0)
     if missing:
-        raise together(missing)
+        raise in_one_line(missing)
     if command.info_name == "run":  # its first step is a process of this one
         os.environ[COMMAND] = command_line(sys.argv, values_of_options(), os.environ)
 

@@ -19,7 +19,7 @@ from convoy.display.formatting import duration, plural
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.host import gpu_memory_bytes, local_gpus
 from convoy.launch.checks.memory import MIB, host_memory_mib, memory_mib
-from convoy.launch.checks.preflight import on_this_host
+from convoy.launch.checks.preflight import with_host_defaults
 from convoy.launch.dry_run import aligned, machine_in_words, price_in_words
 from convoy.launch.pricing import instance_price
 from convoy.planner.workload import rented_type
@@ -34,7 +34,7 @@ class Share(Frozen):
 
 def shares_of(config: BenchConfig) -> list[Share]:
     """All shares of a benchmark. Raises ConfigError, also for a model that has no room on its ranks."""
-    runs = {model: on_this_host(run_of(config, model), local_gpus()) for model in config.models}
+    runs = {model: with_host_defaults(run_of(config, model), local_gpus()) for model in config.models}
     first = next(iter(runs.values()))
     if first.budget != BudgetConfig():
         raise ConfigError("run.budget: a benchmark has none; on a cluster run.cluster.time_limit_hours ends each gang")

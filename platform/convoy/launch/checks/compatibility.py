@@ -57,20 +57,20 @@ def world(config: RunConfig, local_gpus: int = 0) -> World:
     return World(cluster.nodes, max(1, instance(_instance_type(config)).gpus))
 
 
-def check(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> None:
+def check_run(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> None:
     """Raises ConfigError with the reason if the run cannot work.
 
     datastore: Metaflow's datastore type (`local`, `s3`, ...), None where it is not known.
     local_gpus: as in `world`.
     """
-    for demand in demands(config, datastore, local_gpus):
+    for demand in run_demands(config, datastore, local_gpus):
         demand()
 
 
-def demands(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> Iterator[Demand]:
-    """What `check` asks, one thing each."""
-    yield from _of_cluster(config, datastore)
-    yield from of_locations(config)
+def run_demands(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> Iterator[Demand]:
+    """What `check_run` asks, one thing each."""
+    yield from _cluster_demands(config, datastore)
+    yield from location_demands(config)
     yield lambda: check_ranks(config, world(config, local_gpus))
     yield lambda: _ranks_have_local_gpus(config, local_gpus)
 
@@ -92,20 +92,20 @@ def check_budget(config: RunConfig) -> None:
 
 def check_cluster(config: RunConfig, datastore: str | None = None) -> None:
     """The part of it that `cluster:` alone decides."""
-    for demand in _of_cluster(config, datastore):
+    for demand in _cluster_demands(config, datastore):
         demand()
 
 
-def _of_cluster(config: RunConfig, datastore: str | None) -> Iterator[Demand]:
+def _cluster_demands(config: RunConfig, datastore: str | None) -> Iterator[Demand]:
     if config.cluster.backend != "local":
         yield from (partial(demand, config) for demand in _OF_MACHINES)
-        yield from of_shared(config)
+        yield from shared_storage_demands(config)
         yield lambda: _datastore_is_s3(config, datastore)
         yield lambda: _fits_machine(config)
 
 
 def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ...]:
-    """All that `check` and the checks of this host's memory and of the budget say against the machines, each in one
+    """All that `check_run` and the checks of this host's memory and of the budget say against the machines, each in one
     line: what a plan of the run is to warn of. Where files are does not come into a plan, and is not looked at.
 
     config: as for `check_budget`. local_gpus: as in `world`. host_mib: memory of this host.
@@ -197,7 +197,7 @@ def check_same_data(job: str, earlier: Json, config: RunConfig) -> None:
     """
     ours = config.model_dump(mode="json")["data"]
     unused = {"tokenizer"} if config.data.corpus.kind in _NO_TOKENIZER else set()
-    _compare(
+    _refuse_changes(
         job, "data", _without(earlier["data"], unused), _without(ours, unused), _DATA_MAY_CHANGE | _TOKENIZER_MAY_CHANGE
     )
 
@@ -209,16 +209,16 @@ def check_same_model(job: str, earlier: Json, config: RunConfig) -> None:
         raise ConfigError(
             f"model = {now['name']}: job {job} was started with {was['name']}; keep that, or name a new job"
         )
-    _compare(job, "model", was, now, _MODEL_MAY_CHANGE)
+    _refuse_changes(job, "model", was, now, _MODEL_MAY_CHANGE)
 
 
-def _compare(job: str, at: str, was: Any, now: Any, free: set[str]) -> None:
+def _refuse_changes(job: str, at: str, was: Any, now: Any, free: set[str]) -> None:
     """Keys that only one of the two has are of another version, or of another kind, which differs itself."""
     if at in free:
         return
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in sorted(was.keys() & now.keys(), key=lambda key: key != "kind"):
-            _compare(job, f"{at}.{key}", was[key], now[key], free)
+            _refuse_changes(job, f"{at}.{key}", was[key], now[key], free)
     elif was != now:
         raise ConfigError(
             f"{at} = {yaml_value(now)}: job {job} was started with {yaml_value(was)}; keep that, or name a new job"
@@ -229,13 +229,13 @@ def _without(tree: Json, keys: set[str]) -> dict[str, Any]:
     return {key: value for key, value in tree.items() if key not in keys}
 
 
-def of_locations(config: RunConfig) -> Iterator[Demand]:
+def location_demands(config: RunConfig) -> Iterator[Demand]:
     """Demands that raise ConfigError for a bucket that cannot exist, and for a tier that is the root again."""
-    yield from (partial(_is_real, key, location) for key, location in _locations(config))
+    yield from (partial(_check_bucket_name, key, location) for key, location in _locations(config))
     yield partial(_tiers_are_elsewhere, config)
 
 
-def of_shared(config: RunConfig) -> tuple[Demand, ...]:
+def shared_storage_demands(config: RunConfig) -> tuple[Demand, ...]:
     """Demands that raise ConfigError where the machines of a remote backend do not all see the root or a further
     tier."""
     return partial(_root_is_shared, config), partial(_tiers_are_shared, config)
@@ -243,10 +243,10 @@ def of_shared(config: RunConfig) -> tuple[Demand, ...]:
 
 def is_placeholder(location: str) -> bool:
     """Whether the location is in the bucket that the presets name, in place of the user's."""
-    return location.startswith("s3://") and _bucket(location) == PLACEHOLDER
+    return location.startswith("s3://") and _bucket_name(location) == PLACEHOLDER
 
 
-def _bucket(location: str) -> str:
+def _bucket_name(location: str) -> str:
     return location.removeprefix("s3://").partition("/")[0]
 
 
@@ -254,7 +254,7 @@ def _root_is_shared(config: RunConfig) -> None:
     root = config.root
     if root is not None and is_shared(root):
         return
-    _is_mounted(config, "root", root)
+    _check_mounted(config, "root", root)
     if not config.checkpoint.root_is_shared:
         raise ConfigError(
             f"root = {root}: must be {shared_stores()}, or one folder that every machine of the gang sees, "
@@ -265,10 +265,10 @@ def _root_is_shared(config: RunConfig) -> None:
 def _tiers_are_shared(config: RunConfig) -> None:
     for tier in config.checkpoint.tiers:
         if not is_shared(tier):
-            _is_mounted(config, "checkpoint.tiers", tier)
+            _check_mounted(config, "checkpoint.tiers", tier)
 
 
-def _is_mounted(config: RunConfig, key: str, path: str | None) -> None:
+def _check_mounted(config: RunConfig, key: str, path: str | None) -> None:
     cluster = config.cluster
     mounts = [folder.rstrip("/") for folder in mounted_folders(config)]
     if path is not None and any(path == folder or path.startswith(folder + "/") for folder in mounts):
@@ -290,11 +290,11 @@ def mounted_folders(config: RunConfig) -> tuple[str, ...]:
     return tuple(cluster.persistent_volume_claims.values()) if cluster.backend == "kubernetes" else ()
 
 
-def _is_real(key: str, location: str) -> None:
-    if location.startswith("s3://") and not _BUCKET.fullmatch(_bucket(location)):
+def _check_bucket_name(key: str, location: str) -> None:
+    if location.startswith("s3://") and not _BUCKET.fullmatch(_bucket_name(location)):
         kind = PrerequisiteMissing if is_placeholder(location) else ConfigError
         raise kind(
-            f"{key} = {location}: {_bucket(location)} is no bucket; put in the name of yours "
+            f"{key} = {location}: {_bucket_name(location)} is no bucket; put in the name of yours "
             "(3 to 63 lower-case letters, digits, dots and hyphens)"
         )
 

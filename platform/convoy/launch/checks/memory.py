@@ -21,7 +21,7 @@ def staging_mib(config: RunConfig, ranks: World) -> int | None:
     """Staged copies of one node's workers; None: the size of a custom model is not known."""
     if isinstance(config.model, CustomModelConfig):
         return None
-    return _up(staged_bytes(config.model, ranks.nodes))
+    return _mib(staged_bytes(config.model, ranks.nodes))
 
 
 def shared_memory_mib(config: RunConfig, ranks: World, machine: Instance) -> int:
@@ -48,20 +48,20 @@ def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
     if isinstance(config.model, CustomModelConfig):
         return
     staged = staged_bytes(config.model, ranks.nodes)
-    if configured is not None and configured < _up(staged):
+    if configured is not None and configured < _mib(staged):
         raise ConfigError(
-            f"cluster.shared_memory_mib = {configured}: must be at least {_up(staged)}, for two copies of each node's "
+            f"cluster.shared_memory_mib = {configured}: must be at least {_mib(staged)}, for two copies of each node's "
             "part of the state, one of which is saved while the other is made; or leave it out"
         )
     needed = staged + process_bytes(ranks.nproc_per_node, on_gpus=bool(machine.gpus))
     if config.parallel.cpu_offload or not machine.gpus:  # the state itself is in host memory
         sharing = config.parallel.sharing(ranks.size, ranks.nproc_per_node)
         needed += trained_bytes(config.model, ranks.nproc_per_node, sharing)
-    if _up(needed) > most:
+    if _mib(needed) > most:
         nodes = f"{ranks.nodes} node{'s' if ranks.nodes > 1 else ''}"
         raise ConfigError(
-            f"cluster.nodes = {ranks.nodes}: on {nodes} each one stages {_gib(_up(staged))} of the state and needs "
-            f"{_gib(_up(needed))} of memory in all, and a {machine.name} leaves {_gib(most)}; use more nodes"
+            f"cluster.nodes = {ranks.nodes}: on {nodes} each one stages {_gib(_mib(staged))} of the state and needs "
+            f"{_gib(_mib(needed))} of memory in all, and a {machine.name} leaves {_gib(most)}; use more nodes"
         )
 
 
@@ -70,7 +70,7 @@ def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
     if isinstance(config.model, CustomModelConfig):
         return
     replicas = 0 if gpus and not config.parallel.cpu_offload else _replicas(config)
-    needed = _up(parameter_count(config.model) * (SLOTS * SAVED_BYTES + replicas * TRAINED_BYTES))
+    needed = _mib(parameter_count(config.model) * (SLOTS * SAVED_BYTES + replicas * TRAINED_BYTES))
     if needed > host_mib:
         times = "" if replicas == 1 else f"{replicas} times "
         what = "two copies of the state" if gpus else f"{times}the state and two copies of it"
@@ -97,7 +97,7 @@ def host_memory_mib(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
     return min(total, int(limit)) // MIB if limit.isdigit() else total // MIB
 
 
-def _up(size: float) -> int:
+def _mib(size: float) -> int:
     return -(-int(size) // MIB)
 
 

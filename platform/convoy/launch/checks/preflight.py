@@ -13,7 +13,7 @@ from convoy.config.errors import ConfigError, PrerequisiteMissing, prerequisites
 from convoy.config.loader import default_root
 from convoy.config.run import RunConfig
 from convoy.job.heartbeat import check_not_live
-from convoy.job.lineage import CommitRef, lost, newest_commit, newest_config, places, read_history
+from convoy.job.lineage import CommitRef, all_commits_lost, newest_commit, newest_config, read_history, tiers_holding
 from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch.checks import compatibility
 from convoy.launch.checks.compatibility import Demand, check_same_data, check_same_model, is_placeholder
@@ -25,34 +25,48 @@ NO_CREDENTIALS = "AWS credentials: none found"
 """Start of the line about the setting without which no bucket can be reached."""
 
 
-def of_account(config: RunConfig) -> Iterator[Demand]:
+def account_demands(config: RunConfig) -> Iterator[Demand]:
     """Demands that raise PrerequisiteMissing, each for one thing."""
     if config.cluster.backend == "local":
         return
     yield _has_credentials
-    yield partial(_is_set, "DATASTORE_SYSROOT_S3", "a folder for Metaflow's artifacts, such as s3://BUCKET/metaflow")
-    yield from (_of_batch if config.cluster.backend == "batch" else _of_kubernetes)(config)
+    yield partial(
+        _check_metaflow_setting,
+        "DATASTORE_SYSROOT_S3",
+        "a folder for Metaflow's artifacts, such as s3://BUCKET/metaflow",
+    )
+    yield from (_batch_demands if config.cluster.backend == "batch" else _kubernetes_demands)(config)
 
 
-def _of_batch(config: RunConfig) -> Iterator[Demand]:
-    yield partial(_is_set, "BATCH_JOB_QUEUE", "a job queue of CPU machines, for the steps that do not train")
+def _batch_demands(config: RunConfig) -> Iterator[Demand]:
+    yield partial(
+        _check_metaflow_setting, "BATCH_JOB_QUEUE", "a job queue of CPU machines, for the steps that do not train"
+    )
     if config.cluster.iam_role is None:
-        yield partial(_is_set, "ECS_S3_ACCESS_IAM_ROLE", "a job role that may use the buckets; or set cluster.iam_role")
-    yield partial(_is_set, "SERVICE_URL", "the metadata service, through which Metaflow learns that all nodes ended")
+        yield partial(
+            _check_metaflow_setting,
+            "ECS_S3_ACCESS_IAM_ROLE",
+            "a job role that may use the buckets; or set cluster.iam_role",
+        )
+    yield partial(
+        _check_metaflow_setting,
+        "SERVICE_URL",
+        "the metadata service, through which Metaflow learns that all nodes ended",
+    )
     if config.cluster.image is None:
-        yield partial(_is_set, "BATCH_CONTAINER_IMAGE", _IMAGE)
+        yield partial(_check_metaflow_setting, "BATCH_CONTAINER_IMAGE", _IMAGE)
 
 
-def _of_kubernetes(config: RunConfig) -> Iterator[Demand]:
+def _kubernetes_demands(config: RunConfig) -> Iterator[Demand]:
     yield _has_kubeconfig
     if config.cluster.image is None:
-        yield partial(_is_set, "KUBERNETES_CONTAINER_IMAGE", _IMAGE)
+        yield partial(_check_metaflow_setting, "KUBERNETES_CONTAINER_IMAGE", _IMAGE)
 
 
 _IMAGE = "an image with torch, NCCL and the EFA plugin; or set cluster.image"
 
 
-def _is_set(name: str, meaning: str) -> None:
+def _check_metaflow_setting(name: str, meaning: str) -> None:
     """As Metaflow reads its settings: from the environment, or from the profile that `metaflow configure` wrote."""
     from metaflow import metaflow_config
 
@@ -79,7 +93,7 @@ JOB_TAG = "job:"
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedJob:
     """The job named has nothing left to do."""
 
     job: str
@@ -90,7 +104,7 @@ class Finished:
         return f"job {self.job} is finished: {self.step} steps are done; set train.steps above {self.step} to continue"
 
 
-def on_this_host(config: RunConfig, gpus: int) -> RunConfig:
+def with_host_defaults(config: RunConfig, gpus: int) -> RunConfig:
     """The configuration with what only the launching host knows: the default root, and a default gang that fits.
 
     The default gang of two processes becomes one on a host with one GPU, which two ranks cannot share.
@@ -126,22 +140,24 @@ class Survey:
     config: RunConfig
     """With the price that the run will have, or without one where its root, which may hold a newer one, is out of
     reach."""
-    finished: Finished | None = None
+    finished: FinishedJob | None = None
     missing: tuple[ConfigError, ...] = ()
     """What the user has still to provide."""
     root_answers: bool = True
 
 
-def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Finished | None:
+def preflight(config: RunConfig, job: str | None, datastore: str | None) -> FinishedJob | None:
     """Raise ConfigError for a run that cannot work; return the job's end if it is finished already."""
     missing = missing_settings(config, datastore)  # if anything is, no bucket is contacted
-    result = Survey(config, None, tuple(missing)) if missing else _looked_at(config, job, _sees(config))
+    result = (
+        Survey(config, None, tuple(missing)) if missing else _survey_reachable(config, job, _visible_from_here(config))
+    )
     if result.missing:
-        raise together(result.missing)
+        raise in_one_line(result.missing)
     return result.finished
 
 
-def together(missing: Sequence[ConfigError]) -> PrerequisiteMissing:
+def in_one_line(missing: Sequence[ConfigError]) -> PrerequisiteMissing:
     """All of it, in the one line of a refusal."""
     return PrerequisiteMissing("; also ".join(map(str, missing)))
 
@@ -149,33 +165,37 @@ def together(missing: Sequence[ConfigError]) -> PrerequisiteMissing:
 def survey(config: RunConfig, job: str | None, datastore: str | None) -> Survey:
     """The same for a dry run, which needs nothing that the user has still to provide. Raises ConfigError for a
     configuration that is wrong."""
-    missing = [*missing_settings(config, datastore), *prerequisites(of_account(config))]
-    result = _looked_at(config, job, _reaches(config, missing))
+    missing = [*missing_settings(config, datastore), *prerequisites(account_demands(config))]
+    result = _survey_reachable(config, job, _reachable_from_here(config, missing))
     return replace(result, missing=(*missing, *result.missing))
 
 
 def survey_root(config: RunConfig, missing: Sequence[ConfigError]) -> Survey:
     """The part of it that account and root alone decide. missing: of the settings."""
-    missing = [*missing, *prerequisites(of_account(config))]
-    result = _at_root(config, None) if _reaches(config, missing)(str(config.root)) else _unseen(config)
+    missing = [*missing, *prerequisites(account_demands(config))]
+    result = (
+        _survey_at_root(config, None)
+        if _reachable_from_here(config, missing)(str(config.root))
+        else _unread_root(config)
+    )
     return replace(result, missing=(*missing, *result.missing))
 
 
 def missing_settings(config: RunConfig, datastore: str | None) -> list[PrerequisiteMissing]:
     """What is to be installed and filled in before a first run, all of it: what is reported one at a time is found one
     start after the other. Raises ConfigError for a configuration that is wrong."""
-    return prerequisites([*compatibility.demands(config, datastore, local_gpus()), lambda: check_extra(config)])
+    return prerequisites([*compatibility.run_demands(config, datastore, local_gpus()), lambda: check_extra(config)])
 
 
-def _looked_at(config: RunConfig, job: str | None, sees: Callable[[str], bool]) -> Survey:
+def _survey_reachable(config: RunConfig, job: str | None, sees: Callable[[str], bool]) -> Survey:
     """sees: whether a root or a tier can be looked at from here."""
     tiers = (partial(_check_tier, config, tier) for tier in config.checkpoint.tiers if sees(tier))
-    missing = prerequisites([*_of_host(config), *tiers])
-    result = _at_root(config, job) if sees(str(config.root)) else _unseen(config)
+    missing = prerequisites([*_host_demands(config), *tiers])
+    result = _survey_at_root(config, job) if sees(str(config.root)) else _unread_root(config)
     return replace(result, missing=(*missing, *result.missing))
 
 
-def _at_root(config: RunConfig, job: str | None) -> Survey:
+def _survey_at_root(config: RunConfig, job: str | None) -> Survey:
     try:
         with _outage(f"root = {config.root}"):
             _check_place("root", str(config.root), config)
@@ -186,12 +206,12 @@ def _at_root(config: RunConfig, job: str | None) -> Survey:
         return Survey(config, missing=(error,), root_answers=False)
 
 
-def _unseen(config: RunConfig) -> Survey:
+def _unread_root(config: RunConfig) -> Survey:
     """A bucket that cannot be reached may hold prices; so may a file system of the cluster."""
     return Survey(config, root_answers=not is_shared(str(config.root)))
 
 
-def _of_host(config: RunConfig) -> Iterator[Callable[[], None]]:
+def _host_demands(config: RunConfig) -> Iterator[Callable[[], None]]:
     if config.cluster.backend == "local":
         yield lambda: compatibility.check_offload(config, local_gpus())
         yield check_interpreter
@@ -214,7 +234,7 @@ def check_extra(config: RunConfig) -> None:
 def priced(config: RunConfig) -> RunConfig:
     """With the price that the run will have, by which its budget is checked; as it was where the root, which may hold a
     newer one, cannot be seen from here. Raises ConfigError."""
-    if config.cluster.backend == "local" or not _sees(config)(str(config.root)):
+    if config.cluster.backend == "local" or not _visible_from_here(config)(str(config.root)):
         return config
     with _outage(f"root = {config.root}"):
         return with_price(config)
@@ -232,7 +252,7 @@ def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
 
 def check_job_is_free(config: RunConfig, job: str) -> None:
     """Raise ConfigError if another run is running the job."""
-    if _sees(config)(str(config.root)):
+    if _visible_from_here(config)(str(config.root)):
         with _outage(f"root = {config.root}"):
             check_not_live(job_store(str(config.root), job, config), job)
 
@@ -245,14 +265,14 @@ def _outage(where: str) -> Iterator[None]:
         raise PrerequisiteMissing(f"{where}: {error}") from None
 
 
-def _sees(config: RunConfig) -> Callable[[str], bool]:
+def _visible_from_here(config: RunConfig) -> Callable[[str], bool]:
     """Whether a place can be looked at from here: not a file system that only the cluster's machines see."""
     return lambda place: config.cluster.backend == "local" or is_shared(place)
 
 
-def _reaches(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str], bool]:
+def _reachable_from_here(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str], bool]:
     """The same, but for buckets that have no name yet, and all buckets where there are no credentials."""
-    visible, no_buckets = _sees(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
+    visible, no_buckets = _visible_from_here(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
     return lambda place: visible(place) and not (is_shared(place) and (no_buckets or is_placeholder(place)))
 
 
@@ -267,18 +287,18 @@ def _check_place(key: str, uri: str, config: RunConfig) -> None:
         raise ConfigError(f"{key} = {uri}: {there} is not a folder that can be written to")
 
 
-def _check_job(config: RunConfig, job: str) -> Finished | None:
+def _check_job(config: RunConfig, job: str) -> FinishedJob | None:
     store = job_store(str(config.root), job, config)
     others = [
         open_store(job_uri(tier, job), config.checkpoint.store)
         for tier in config.checkpoint.tiers
-        if _sees(config)(tier)
+        if _visible_from_here(config)(tier)
     ]
     record, history = read_record(store), read_history(store, others)
     if record is None:
         return None
     check_same_job(record, config)
-    if lost(history):
+    if all_commits_lost(history):
         raise ConfigError(f"job = {job}: it had checkpoints, and every one is damaged or gone; name a new job")
     newest, ran_with = newest_commit(history), newest_config(history)
     with contextlib.suppress(ObjectMissing):  # of a job that was copied from a tier of an older version
@@ -289,10 +309,10 @@ def _check_job(config: RunConfig, job: str) -> Finished | None:
                 check_same_model(job, earlier, config)
     check_not_live(store, job)
     if newest is not None:
-        _check_format([store, *others][places(history, newest)[0]], newest)
+        _check_format([store, *others][tiers_holding(history, newest)[0]], newest)
     step = newest.step if newest else 0
     if step >= config.train.steps:
-        return Finished(job, step, config.train.steps)
+        return FinishedJob(job, step, config.train.steps)
     _check_budget(config, job, store)
     return None
 

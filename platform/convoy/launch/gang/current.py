@@ -79,10 +79,10 @@ class CurrentConvoy:
         current, settled = self._settled({} if config is None else config)
         with plain_errors():
             script = Script(
-                entrypoint=located(str(entrypoint), folders()),
+                entrypoint=find_entrypoint(str(entrypoint), script_folders()),
                 args=tuple(str(arg) for arg in args),
-                hang_seconds=_positive("hang_seconds", hang_seconds),
-                exit_seconds=_positive("exit_seconds", exit_seconds),
+                hang_seconds=_check_seconds("hang_seconds", hang_seconds),
+                exit_seconds=_check_seconds("exit_seconds", exit_seconds),
             )
         name = job or self._job(current)
         run_script(settled, name, script, current, self._calls, self._nproc_per_node)
@@ -96,7 +96,7 @@ class CurrentConvoy:
         self._calls += 1
         task: Any = current  # decorators give it what it has
         with plain_errors():
-            return task, settled(config, task.parallel.num_nodes, os.environ)
+            return task, gang_config(config, task.parallel.num_nodes, os.environ)
 
     def _job(self, current: Any) -> str:
         """One for each gang of a run: of each step, of each branch of a foreach around it, and of each call."""
@@ -113,7 +113,7 @@ class CurrentConvoy:
         return "-".join([current.flow_name, str(current.run_id), current.step_name, *branch, *call])
 
 
-def settled(config: Any, nodes: int, environment: Mapping[str, str]) -> RunConfig:
+def gang_config(config: Any, nodes: int, environment: Mapping[str, str]) -> RunConfig:
     """The whole configuration of a gang of so many nodes. Raises ConfigError."""
     from convoy.config.loader import default_root
     from convoy.launch.gang.node import on_one_host
@@ -148,12 +148,12 @@ def _plain(config: Any) -> Json:
     return dict(config)
 
 
-def folders() -> list[Path]:
+def script_folders() -> list[Path]:
     """Where a script is looked for: the working directory, and the flow's file's."""
     return [Path.cwd(), Path(sys.argv[0]).absolute().parent]
 
 
-def located(entrypoint: str, where: Sequence[Path]) -> str:
+def find_entrypoint(entrypoint: str, where: Sequence[Path]) -> str:
     """The script's whole path, or the module's name. Raises ConfigError if there is none."""
     if entrypoint.endswith(".py"):
         for folder in where:
@@ -169,7 +169,7 @@ def located(entrypoint: str, where: Sequence[Path]) -> str:
     return entrypoint
 
 
-def _positive(name: str, seconds: float) -> float:
+def _check_seconds(name: str, seconds: float) -> float:
     if not 0 < seconds < math.inf:
         raise ConfigError(f"{name} = {seconds:g}: must be a finite number of seconds, more than 0")
     return seconds

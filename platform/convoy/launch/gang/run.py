@@ -15,7 +15,7 @@ from convoy.gang.rendezvous import marked_live
 from convoy.gang.task import Node, Script, Task
 from convoy.job.generations import FormationRefusedError, refusal_of
 from convoy.job.record import SCRIPT_DATA, existing_record, job_store
-from convoy.launch.checks.compatibility import check, check_budget
+from convoy.launch.checks.compatibility import check_budget, check_run
 from convoy.launch.checks.host import local_gpus
 from convoy.launch.gang.node import formation, live_task, this_node
 from convoy.launch.gang.step import Draw
@@ -51,7 +51,7 @@ def train(
     from convoy.data.manifest import DataDamaged
 
     with _as_node(config, job, current, call, nproc_per_node, DataDamaged) as node:
-        check(config)
+        check_run(config)
         check_budget(config)
         check_ranks(config, World(node.nodes, node.nproc_per_node))
         store = job_store(str(config.root), job, config)

@@ -86,13 +86,13 @@ class LiveCard:
         how: How = "write" if force else "refresh"
         if not force:
             self._thread.join(PATIENCE_SECONDS)
-        last = threading.Thread(target=self._safely, args=(how,), name="last card", daemon=True)
+        last = threading.Thread(target=self._draw_safely, args=(how,), name="last card", daemon=True)
         last.start()
         last.join(LAST_SECONDS)
 
     def _go_on(self) -> None:
         while not self._done.wait(self._seconds):
-            self._safely("refresh")
+            self._draw_safely("refresh")
 
     def _report(self) -> TrainReport:
         """What the log has now. Raises StoreUnavailable."""
@@ -100,7 +100,7 @@ class LiveCard:
             self._events = sorted([*self._events, *self._reader.poll()], key=lambda e: e.t)
             return fold(self._events, self._config.train.steps if self._script is None else None)
 
-    def _safely(self, how: How) -> None:
+    def _draw_safely(self, how: How) -> None:
         try:
             report = self._report()
             self._say(progress_line(report))
@@ -114,7 +114,7 @@ class LiveCard:
     def _page(self, report: TrainReport) -> Page:
         if self._script is not None:
             return script_page(report, self._script.name)
-        plan = self._plan.at(report) if self._plan else None
+        plan = self._plan.for_report(report) if self._plan else None
         return live_page(report, self._config.model_dump(mode="json"), plan)
 
     def _say(self, line: str) -> None:
@@ -132,7 +132,7 @@ ANSWER_SECONDS = 10.0
 FOREVER = 3600.0
 
 
-class Hindrance:
+class FormationObstacle:
     """Asked a few times a second while node 0 waits for the others. Waits for nothing itself."""
 
     def __init__(self, store: Store, node: Node) -> None:
@@ -205,7 +205,7 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | No
         task.config.model.name if task.script is None else task.script.name,
         (
             Heading(f"Node {node.index} of {node.nodes}", level=1),
-            *((Callout(_how(ended).capitalize(), ended.message),) if ended is not None and bad else ()),
+            *((Callout(_outcome_word(ended).capitalize(), ended.message),) if ended is not None and bad else ()),
             Text(f"Job {task.job}, {ranks if node.nproc_per_node > 1 else f'rank {node.index}'}", quiet=True),
             Text(f"The live card of the whole gang is on node 0: {live_task}"),
         ),
@@ -213,7 +213,7 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | No
 
 
 def _run_lead_node(task: Task, node: Node, draw: Draw, settled_plan: Json | None) -> None:
-    with Gang(task, node, Hindrance(job_store(task.root, task.job, task.config), node)) as gang:
+    with Gang(task, node, FormationObstacle(job_store(task.root, task.job, task.config), node)) as gang:
         # With as many workers as there are, which `@convoy_gang` may have set.
         cluster = gang.config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
         planned_config = gang.config.model_copy(update={"cluster": cluster})
@@ -246,7 +246,7 @@ def _until_the_end(gang: Gang) -> GangOutcome:
     return outcome
 
 
-def _how(ended: GangOutcome) -> str:
+def _outcome_word(ended: GangOutcome) -> str:
     """In a word, as the first node's card has it."""
     return "interrupted" if ended.message.startswith(INTERRUPTED) else ended.outcome
 

@@ -49,7 +49,7 @@ def tiers(events: Sequence[Event], restorable: Sequence[Checkpoint]) -> tuple[Ti
     return tuple(_tier(uri, events, restorable, now) for uri in configured[-1]) if configured else ()
 
 
-def counts(events: Sequence[Event]) -> SaveCounts:
+def save_counts(events: Sequence[Event]) -> SaveCounts:
     """The saves that failed or were skipped, over all generations."""
     failed = [e for e in events if isinstance(e, CheckpointFailed)]
     return SaveCounts(

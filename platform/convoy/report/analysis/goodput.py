@@ -41,7 +41,7 @@ def goodput(events: Sequence[Event], formed: Sequence[Generation]) -> Goodput | 
     for each in times(events, formed):
         nodes.setdefault(each.node, []).append(each.time)
         seconds[each.generation] = each.time.seconds  # the same on all its nodes
-    rows = tuple(_together(node, of) for node, of in sorted(nodes.items()))
+    rows = tuple(_sum_times(node, of) for node, of in sorted(nodes.items()))
     whole = sum(row.seconds for row in rows)
     share = sum(row.productive_seconds for row in rows) / whole if whole else 0.0
     return Goodput(share=share, seconds=sum(seconds.values()), nodes=rows)
@@ -121,7 +121,7 @@ class _Shares:
 _SECONDS = tuple(name for name in NodeTime.model_fields if name != "node")
 
 
-def _together(node: int, parts: Sequence[NodeTime]) -> NodeTime:
+def _sum_times(node: int, parts: Sequence[NodeTime]) -> NodeTime:
     return NodeTime(node=node, **{name: sum(getattr(part, name) for part in parts) for name in _SECONDS})
 
 
@@ -172,16 +172,16 @@ def _shares(own: Sequence[Event], generation: Generation, end: float, last_step:
     measured = _measured(own, done)
     shares = _Shares()
     for i, stretch in enumerate(stretches):
-        _apart_from_steps(shares, stretch, last_step)
+        _take_saves_and_evals(shares, stretch, last_step)
         if i == measured.after:
             shares.measuring += stretch.take(measured.until - stretch.begin)
         if 0 < i < len(done):
-            _between(shares, stretch, done[i - 1], done[i], last_step)
+            _take_steps(shares, stretch, done[i - 1], done[i], last_step)
             if i == measured.after:
                 shares.measuring += stretch.take(math.inf)
             shares.other += stretch.take(math.inf)
     shares.starting = stretches[0].take(math.inf)
-    _tail(shares, stretches[-1], generation, own, last_step)
+    _take_end(shares, stretches[-1], generation, own, last_step)
     return shares
 
 
@@ -198,7 +198,7 @@ def _stretches(own: Sequence[Event], start: float, done: Sequence[_Done], end: f
     return stretches
 
 
-def _apart_from_steps(shares: _Shares, stretch: _Stretch, last_step: float) -> None:
+def _take_saves_and_evals(shares: _Shares, stretch: _Stretch, last_step: float) -> None:
     for save in stretch.saves:
         seconds = stretch.take(save.seconds)
         shares.checkpoint += seconds
@@ -211,7 +211,7 @@ def _apart_from_steps(shares: _Shares, stretch: _Stretch, last_step: float) -> N
             shares.evaluated_lost += seconds
 
 
-def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, last_step: float) -> None:
+def _take_steps(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, last_step: float) -> None:
     """Account for the steps between two logged ones; the last one that counts is placed by even pace."""
     steps = after.step - before.step
     seconds = stretch.take(after.seconds if steps == 1 else math.inf)
@@ -220,7 +220,9 @@ def _between(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, la
     shares.lost += seconds * (1 - part)
 
 
-def _tail(shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[Event], last_step: float) -> None:
+def _take_end(
+    shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[Event], last_step: float
+) -> None:
     """Account for what follows the last logged step."""
     if generation.outcome == "running":
         shares.productive += stretch.take(math.inf)  # the next step

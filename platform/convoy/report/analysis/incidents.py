@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from convoy.job.events.gang import in_words
+from convoy.job.events.gang import cause_in_words
 from convoy.job.events.registry import (
     Event,
     FailureKind,
@@ -91,7 +91,7 @@ def _incident(
         recovered_s=since(again),
         beyond_s=since(beyond),
         steps_recomputed=max(last - (later[0].parent_step or 0), 0) if later else None,
-        then=_then(generation, later),
+        then=_how_resumed(generation, later),
     )
 
 
@@ -110,13 +110,13 @@ def _cause(generation: Generation, own: Sequence[Event]) -> _Cause:
         kind=cause.kind,
         node=cause.node,
         rank=cause.rank,
-        what=in_words(cause),
+        what=cause_in_words(cause),
         detected_s=silent,
         step=settled.step if settled else 0,
     )
 
 
-def _then(
+def _how_resumed(
     generation: Generation, later: Sequence[Generation]
 ) -> Literal["restarted in place", "next attempt", "next run", "not gone on"]:
     if not later:

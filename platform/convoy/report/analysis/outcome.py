@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from convoy.display.formatting import duration
-from convoy.job.events.gang import FirstCause, first_cause, in_words
+from convoy.job.events.gang import FirstCause, cause_in_words, first_cause
 from convoy.job.events.registry import (
     INTERRUPT,
     PEER_LOST,
@@ -69,7 +69,7 @@ def _silence(heartbeat: Heartbeat | None, began: bool) -> str:
     return f"no run is working on this job, and {how}"
 
 
-def ending(stop: Stopping) -> str:
+def stop_reason(stop: Stopping) -> str:
     """Why a job stopped, in words."""
     return f"{_ENDINGS[stop.reason]}: {stop.detail}" if stop.detail else _ENDINGS[stop.reason]
 
@@ -131,7 +131,7 @@ def _notice_in_words(own: Sequence[Event], notice: NoticeReceived | None) -> str
 
 def _last_stop(own: Sequence[Event]) -> str:
     """Why the ranks agreed to stop; empty: they did not."""
-    return next((ending(e) for e in reversed(own) if isinstance(e, Stopping)), "")
+    return next((stop_reason(e) for e in reversed(own) if isinstance(e, Stopping)), "")
 
 
 def _first_exit(own: Sequence[Event]) -> FirstCause | None:
@@ -176,7 +176,7 @@ def _why(start: GenerationStarted, previous: Generation | None, outcomes: Mappin
         return f"rewound to step {start.parent_step:,}"
     before = outcomes[previous.number]
     if before.state == "failed" and before.cause:
-        return in_words(before.cause.model_copy(update={"reason": ""}))
+        return cause_in_words(before.cause.model_copy(update={"reason": ""}))
     if before.state == "failed":
         return f"generation {previous.number} failed"
     match before.state:

@@ -48,7 +48,7 @@ class Comparison(BaseModel):
         return 100 * (self.predicted - self.measured) / self.measured
 
 
-def mismatch(plan: Plan, report: TrainReport) -> str:
+def plan_mismatch(plan: Plan, report: TrainReport) -> str:
     """How what trained differs from the plan, so that nothing of a step can be compared; empty: it does not."""
     if plan.memory is None and plan.step is None:
         return ""
@@ -74,7 +74,7 @@ def _other_device(plan: Plan, report: TrainReport) -> str:
 
 def comparisons(plan: Plan, report: TrainReport) -> tuple[Comparison, ...]:
     """Each planned figure with its measurement. Where something else trained, only figures that do not depend on it."""
-    same = not mismatch(plan, report)
+    same = not plan_mismatch(plan, report)
     return (
         *(_speed(plan, report) if same else ()),
         *_checkpoints(plan, report, same),
@@ -153,14 +153,14 @@ def _whole(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
         took = trained.seconds if trained else None
         yield _row("all steps, with saves", "seconds", seconds, took, steps, plan.unmodelled)
     if bought is not None:
-        why = plan.unmodelled or _partly(plan, report)
+        why = plan.unmodelled or _why_only_partly(plan, report)
         yield _row("whole job", "seconds", bought.seconds, report.wall_seconds if trained else None, why_not=why)
         if bought.cost is not None:
             paid = report.cost.total if trained and report.cost else None
             yield _row("cost", "usd", bought.cost.usd, None if paid is None else float(paid), why_not=why)
 
 
-def _partly(plan: Plan, report: TrainReport) -> str:
+def _why_only_partly(plan: Plan, report: TrainReport) -> str:
     """How a part of the job was trained otherwise than planned; empty: none was, as far as the log shows."""
     others = sorted({g.world_size for g in report.generations} - {plan.machines.ranks})
     if others:

@@ -27,7 +27,9 @@ MOST_PIECES = 500
 _PARTS = ("data", "forward", "backward", "optimizer", "exchange")
 
 
-def alike(events: Sequence[Event], branch: Sequence[Event]) -> tuple[frozenset[int], GenerationStarted | None]:
+def comparable_generations(
+    events: Sequence[Event], branch: Sequence[Event]
+) -> tuple[frozenset[int], GenerationStarted | None]:
     """The generations that trained as the branch's newest one does, with its ranks and configuration, and the start of
     that one; None: no step is done. Steps and saves of others say nothing of its own. What a log lacks is taken to be
     alike."""

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from convoy.display.formatting import duration, percent, plural, significant, size
 from convoy.display.page import Tone
-from convoy.job.events.gang import exit_words, first_cause, in_words
+from convoy.job.events.gang import cause_in_words, exit_words, first_cause
 from convoy.job.events.registry import (
     PEER_LOST,
     CheckpointAlert,
@@ -43,7 +43,7 @@ from convoy.job.events.registry import (
     WorkerExited,
     WorkerReady,
 )
-from convoy.report.analysis.outcome import ending
+from convoy.report.analysis.outcome import stop_reason
 from convoy.report.train_report import Moment
 
 TOGETHER_SECONDS = 30.0
@@ -100,7 +100,7 @@ def _run_line(e: Event) -> Line | None:
             text = f": {e.text}" if e.text else ""
             return f"Notice on node {e.node} ({e.source}{left}){text}; {_ACTIONS[e.action]}", "warning"
         case Stopping():
-            return f"Stopping at step {e.step:,}: {ending(e)}", "warning"
+            return f"Stopping at step {e.step:,}: {stop_reason(e)}", "warning"
         case ExportFailed():
             return f"The model of step {e.step:,} was not exported: {e.error}", "warning"
         case GenerationEnded(node=0):
@@ -160,7 +160,7 @@ def _failure_line(e: Event) -> Line | None:
             then = "the gang restarts in place" if e.action == "restart" else "this attempt ends"
             after = f"{duration(e.silent_seconds)} after its last sign of life"
             why = f"; {e.why}" if e.why else ""
-            return f"First cause, {after}: {in_words(first_cause(e))}{why}; {then}", "bad"
+            return f"First cause, {after}: {cause_in_words(first_cause(e))}{why}; {then}", "bad"
         case NodeChecked() if e.problem:
             return f"Rank {e.rank} on node {e.node} is not fit to train: {e.problem}", "bad"
         case SlowNode() if e.share:

@@ -78,7 +78,7 @@ def goodput(report: TrainReport) -> tuple[Block, ...]:
     return (Heading("Goodput"), Text(note, quiet=True), bar, table)
 
 
-def deaf_nodes(report: TrainReport) -> str:
+def nodes_without_notices(report: TrainReport) -> str:
     """The nodes without a source of notices, as far as nodes reported; empty: none."""
     deaf = [str(node) for node, sources in sorted(report.notice_sources.items()) if not sources]
     if not deaf:

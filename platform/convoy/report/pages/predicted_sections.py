@@ -7,7 +7,7 @@ from convoy.display.page import Block, Column, Heading, Text, columns
 from convoy.planner.pages.plan import warning
 from convoy.planner.plan_schema import Plan
 from convoy.planner.step.step_time import PART_NAMES, Step
-from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, mismatch
+from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, plan_mismatch
 from convoy.report.train_report import TrainReport
 
 _WHOLE = "The whole job has its start, evaluations and export, which are not planned."
@@ -19,7 +19,7 @@ def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
     blocks: list[Block] = [Heading("Predicted and measured"), Text(_from(plan, figures), quiet=True)]
     if (why := warning(plan)) is not None:
         blocks.append(Text(f"By its plan the run {why}."))
-    other = mismatch(plan, report)
+    other = plan_mismatch(plan, report)
     if other:
         blocks.append(Text(f"{other}: only what does not depend on that is compared."))
     if figures:

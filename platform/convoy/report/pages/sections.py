@@ -7,7 +7,7 @@ import yaml
 
 from convoy.display import charts, formatting
 from convoy.display.page import Block, Callout, Code, Column, Entry, Heading, Progress, Table, Text, Timeline, columns
-from convoy.job.events.gang import FirstCause, happened, in_words, more, subject
+from convoy.job.events.gang import FirstCause, cause_details, cause_in_words, cause_subject, cause_verb
 from convoy.report.analysis.outcome import state_word
 from convoy.report.train_report import Generation, Tier, TrainReport
 
@@ -19,7 +19,7 @@ _RESUME = "Its state is saved: start the job again to resume it, with a higher l
 _ENDING = "If this page stays as it is, `convoy show` reports how the run ended."
 
 
-def verdict(report: TrainReport, *, of_script: bool = False) -> tuple[Block, ...]:
+def outcome_callouts(report: TrainReport, *, of_script: bool = False) -> tuple[Block, ...]:
     """What went wrong, or why the job stopped early; nothing for a job that runs or has finished.
 
     of_script: a script saves its own checkpoints, and may report no steps.
@@ -38,16 +38,16 @@ def verdict(report: TrainReport, *, of_script: bool = False) -> tuple[Block, ...
         case "running" if outcome.notice:
             return (Callout(f"Ending{at}", _sentences(outcome.reason, newest, _ENDING), "warning"),)
         case "running" if outcome.cause is not None:
-            return (Callout("Restarting in place", _sentences(in_words(outcome.cause), newest), "warning"),)
+            return (Callout("Restarting in place", _sentences(cause_in_words(outcome.cause), newest), "warning"),)
     return ()
 
 
 def _failed(cause: FirstCause | None, at: str, newest: str) -> tuple[Block, ...]:
     if cause is None:
         return (Callout(f"Failed{at}", "No worker's end was recorded, so the first cause is unknown."),)
-    title = f"{subject(cause).capitalize()} {happened(cause)}{at}"
+    title = f"{cause_subject(cause).capitalize()} {cause_verb(cause)}{at}"
     tail: tuple[Block, ...] = (Text("Its last lines", quiet=True), Code(cause.log_tail)) if cause.log_tail else ()
-    return (Callout(title, _sentences(more(cause), cause.reason, newest)), *tail)
+    return (Callout(title, _sentences(cause_details(cause), cause.reason, newest)), *tail)
 
 
 def newest_checkpoint_line(report: TrainReport) -> str:
@@ -56,7 +56,7 @@ def newest_checkpoint_line(report: TrainReport) -> str:
     return "No checkpoint exists yet." if newest is None else f"The newest checkpoint holds step {newest:,}."
 
 
-def gang(report: TrainReport) -> list[str]:
+def gang_facts(report: TrainReport) -> list[str]:
     """The newest generation: its ranks, its number and its run."""
     if not report.generations:
         return []
@@ -258,7 +258,7 @@ def places(uris: Mapping[str, str]) -> tuple[Block, ...]:
     return (Heading("Where things are"), Table(("What", "Where"), tuple(uris.items())))
 
 
-def facts(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
+def hardware_and_config(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
     """Hardware, versions and the resolved configuration."""
     blocks: list[Block] = []
     if report.hardware:

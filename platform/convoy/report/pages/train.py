@@ -23,7 +23,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None
         (
             *_top(report, config),
             *sections.progress(report),
-            Values((_loss(report), _bits(report), _speed(report), _durable(report))),
+            Values((_loss(report), _bits_per_byte(report), _speed(report), _last_checkpoint(report))),
             *incident_sections.incidents(report),
             *sections.tiers(report),
             *sections.curves(report),
@@ -49,14 +49,14 @@ def final_page(
             Values(
                 (
                     _loss(report),
-                    _bits(report),
+                    _bits_per_byte(report),
                     _speed(report),
-                    _share(report),
+                    _utilisation(report),
                     _memory(report),
                     incident_sections.goodput_value(report),
                     cost_sections.cost_value(report),
                     _steps(report),
-                    _durable(report),
+                    _last_checkpoint(report),
                 )
             ),
             *incident_sections.incidents(report),
@@ -73,20 +73,24 @@ def final_page(
             *folded(sections.history(report)),
             *folded(sections.events(report)),
             *sections.places(places or {}),
-            *folded(sections.facts(report, config)),
+            *folded(sections.hardware_and_config(report, config)),
         ),
     )
 
 
 def script_page(report: TrainReport, name: str) -> Page:
     """The page while the script runs, and when it has ended. name: of the script."""
-    facts = [state_word(report).capitalize(), *sections.gang(report), incident_sections.deaf_nodes(report)]
+    facts = [
+        state_word(report).capitalize(),
+        *sections.gang_facts(report),
+        incident_sections.nodes_without_notices(report),
+    ]
     return Page(
         name,
         (
             Heading(name, level=1),
             Text(" · ".join(filter(None, facts)), quiet=True),
-            *sections.verdict(report, of_script=True),
+            *sections.outcome_callouts(report, of_script=True),
             Values((_script_step(report), _generations(report))),
             *incident_sections.incidents(report),
             *sections.events(report),
@@ -110,19 +114,19 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
     facts = [state_word(report).capitalize()]
     if report.model:
         facts.append(f"{formatting.count(report.model.parameters)} parameters")
-    facts += sections.gang(report)
+    facts += sections.gang_facts(report)
     if report.hardware:
         facts.append(report.hardware.device)
     if report.outcome.state == "running" and report.memory_peak_bytes is not None:
         facts.append(f"memory peak {formatting.size(report.memory_peak_bytes)}")
     if report.outcome.state == "running" and report.last_event is not None:
         facts.append(f"as of {formatting.clock(report.last_event)}")  # a card outlives whoever draws it
-    if deaf := incident_sections.deaf_nodes(report):
+    if deaf := incident_sections.nodes_without_notices(report):
         facts.append(deaf)
     return (
         Heading(_name(report, config), level=1),
         Text(" · ".join(facts), quiet=True),
-        *sections.verdict(report),
+        *sections.outcome_callouts(report),
         *sections.failed_saves(report),
         *incident_sections.troubles(report),
     )
@@ -140,7 +144,7 @@ def _loss(report: TrainReport) -> Value:
     return Value("Training loss", "—", "no step yet")
 
 
-def _bits(report: TrainReport) -> Value:
+def _bits_per_byte(report: TrainReport) -> Value:
     measured = [v for v in report.validations if v.bits_per_byte is not None]
     if not measured:
         why = "these tokens have no bytes" if report.validations else "not evaluated yet"
@@ -161,7 +165,7 @@ def _speed(report: TrainReport) -> Value:
     return Value("Throughput", formatting.rate(rate.median), formatting.quartiles(rate, formatting.rate))
 
 
-def _share(report: TrainReport) -> Value:
+def _utilisation(report: TrainReport) -> Value:
     if report.mfu is not None:
         return Value("MFU", formatting.percent(report.mfu), "model FLOP/s over the dense peak")
     if report.matmul_share is not None and report.hardware:
@@ -191,7 +195,7 @@ def _steps(report: TrainReport) -> Value:
     return Value("Steps", f"{report.step:,}", f"{of}, none skipped" if of else "none skipped")
 
 
-def _durable(report: TrainReport) -> Value:
+def _last_checkpoint(report: TrainReport) -> Value:
     """The newest checkpoint, and how sure it is; then what did not go as it should."""
     troubles = sections.save_troubles(report)
     tone: Tone = "warning" if troubles else "plain"

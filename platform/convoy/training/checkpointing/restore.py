@@ -15,7 +15,7 @@ from convoy.data.sampler import SamplerState, check_resume
 from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import CheckpointDamaged, Restored
-from convoy.job.lineage import CommitRef, candidates, read_history
+from convoy.job.lineage import CommitRef, read_history, restore_candidates
 from convoy.storage import Store, StoreUnavailable
 from convoy.training.build import Trained
 from convoy.training.process_groups import Ranks
@@ -129,7 +129,7 @@ def _candidates(assignment: Assignment, ranks: Ranks, tiers: list[Store]) -> "lo
         try:
             history = read_history(tiers[0], tiers[1:])
             ours = {n: g for n, g in history.generations.items() if n <= assignment.generation}
-            commits = candidates(replace(history, generations=ours))
+            commits = restore_candidates(replace(history, generations=ours))
         except StoreUnavailable as error:
             failure = error
     box: list[StoreUnavailable | None] = [failure]

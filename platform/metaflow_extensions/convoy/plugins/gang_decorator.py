@@ -61,12 +61,12 @@ class ConvoyGangDecorator(ParallelDecorator):
         if self._launched is not None:
             import atexit
 
-            from convoy.launch.last_words import Launched, say_last_words
+            from convoy.launch.run_summary import LaunchedRun, print_run_summary
 
             # The last card is written as its step ends, and the gang's while it runs.
             cards = tuple(self._cards if exception else self._cards[::-1])
             # After all that Metaflow and its command line have to say, such as `Aborted!`.
-            atexit.register(say_last_words, Launched(**self._launched, cards=cards))
+            atexit.register(print_run_summary, LaunchedRun(**self._launched, cards=cards))
 
     def task_pre_step(  # type: ignore[no-untyped-def]
         self,

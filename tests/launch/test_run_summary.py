@@ -5,13 +5,13 @@ import sys
 import pytest
 
 from convoy.job.events.registry import GenerationEnded
-from convoy.launch.last_words import Launched, next_commands, say_last_words, state_line
+from convoy.launch.run_summary import LaunchedRun, next_commands, print_run_summary, state_line
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport
 from tests.report.analysis.test_outcome import SILENT, noticed
 from tests.report.synthetic import log_of_steps
 
-RUN = Launched("TrainFlow", "7", has_job_option=True, cards=("train",))
+RUN = LaunchedRun("TrainFlow", "7", has_job_option=True, cards=("train",))
 AGAIN = "python train_flow.py run"
 
 
@@ -53,7 +53,7 @@ def test_the_next_commands_are_card_show_and_continue(monkeypatch: pytest.Monkey
         "  show      convoy show blue",
         f"  continue  {AGAIN} --job blue",
     ]
-    elsewhere = Launched("MyFlow", "7", has_job_option=False)
+    elsewhere = LaunchedRun("MyFlow", "7", has_job_option=False)
     assert next_commands(elsewhere, "blue", "s3://b/c", AGAIN, finished(), None) == [
         "  show      convoy show blue --root s3://b/c",
         f"  continue  {AGAIN} --tag job:blue  # with more train.steps",
@@ -71,5 +71,5 @@ def test_a_program_that_started_the_run_is_told_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["train_flow.py", "run", "--runner-attribute-file", "/tmp/x"])
-    say_last_words(RUN)
+    print_run_summary(RUN)
     assert capsys.readouterr() == ("", "")

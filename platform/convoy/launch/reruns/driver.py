@@ -19,19 +19,19 @@ from convoy.job.heartbeat import LiveMark, is_live, read_mark
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
 from convoy.launch.flow_run import ClientRun, FlowProcess
-from convoy.launch.last_words import job_report, state_line
-from convoy.launch.restarts.policy import (
-    Again,
-    Ended,
+from convoy.launch.reruns.policy import (
+    EndedRun,
     FailedTask,
     JobFacts,
-    Limits,
-    Over,
-    decide,
+    NoRerun,
+    Rerun,
+    RerunLimits,
+    decide_rerun,
     gang_is_over,
     how_it_ended,
     read_facts,
 )
+from convoy.launch.run_summary import job_report, state_line
 from convoy.storage import Store, StoreUnavailable
 
 TURN_SECONDS = 0.5
@@ -59,31 +59,31 @@ class RunRequest:
     """Where jobs live; None: where the run's configuration says, or the default."""
     start_seconds: float = 3600.0
     """A gang without a running node 0 for so long is given up, and its run ended."""
-    limits: Limits = field(default_factory=Limits)
+    limits: RerunLimits = field(default_factory=RerunLimits)
 
 
-def complete(request: RunRequest) -> int:
+def run_until_done(request: RunRequest) -> int:
     """Run the flow until its job is done, or nothing is to be hoped for; the command's exit code."""
-    history: list[Ended] = []
+    history: list[EndedRun] = []
     with EndingSignals() as signals:
         while True:
             say(f"job {request.job}, run {len(history) + 1}")
-            turn = _Turn(request, signals)
+            turn = _FlowRun(request, signals)
             history.append(turn.run())
-            decision = decide(history, request.limits, random.random())
+            decision = decide_rerun(history, request.limits, random.random())
             if signals.first is not None and history[-1].how != "finished":
-                decision = Over(128 + signals.first)
+                decision = NoRerun(128 + signals.first)
             say(outcome_line(history[-1], decision))
-            if isinstance(decision, Again) and signals.wait(decision.pause_seconds):
-                decision = Over(128 + int(signals.first or 0))
-            if isinstance(decision, Over):
+            if isinstance(decision, Rerun) and signals.wait(decision.pause_seconds):
+                decision = NoRerun(128 + int(signals.first or 0))
+            if isinstance(decision, NoRerun):
                 if len(history) > 1:
                     say(summary(request.job, history))
-                print(*turn.last_words(sys.argv), sep="\n", file=sys.stderr, flush=True)
+                print(*turn.job_state_lines(sys.argv), sep="\n", file=sys.stderr, flush=True)
                 return decision.code
 
 
-def outcome_line(ended: Ended, decision: Again | Over) -> str:
+def outcome_line(ended: EndedRun, decision: Rerun | NoRerun) -> str:
     """What became of a run, in one line, and what follows."""
     what = {
         "finished": "has finished",
@@ -98,12 +98,12 @@ def outcome_line(ended: Ended, decision: Again | Over) -> str:
     subject = ended.run or "the flow"
     reason = ended.message.splitlines()[0] if ended.message else ""
     line = f"{subject} {what}" + (f": {reason}" if reason else "")
-    if isinstance(decision, Again):
+    if isinstance(decision, Rerun):
         return f"{line}; once more in {duration(decision.pause_seconds)}"
     return f"{line}; {decision.why}" if decision.why else line
 
 
-def summary(job: str, history: Sequence[Ended]) -> str:
+def summary(job: str, history: Sequence[EndedRun]) -> str:
     """How the runs ended, counted."""
     counts = {how: sum(ended.how == how for ended in history) for how in dict.fromkeys(e.how for e in history)}
     return f"job {job}: {len(history)} runs, " + ", ".join(f"{count} {how}" for how, count in counts.items())
@@ -114,7 +114,7 @@ def say(line: str) -> None:
     print(f"convoy: {line}", file=sys.stderr, flush=True)
 
 
-class _Turn:
+class _FlowRun:
     """One run of the flow, from its start to how it ended."""
 
     def __init__(self, request: RunRequest, signals: EndingSignals) -> None:
@@ -127,18 +127,18 @@ class _Turn:
         self._due_since: float | None = None
         self._late = ""
 
-    def run(self) -> Ended:
+    def run(self) -> EndedRun:
         """Raises ConfigError for a root that cannot be one."""
         request = self._request
         with FlowProcess(request.flow, request.before, [*request.after, "--tag", f"{JOB_TAG}{request.job}"]) as process:
             while (code := process.wait(TURN_SECONDS)) is None:
                 self._heed_signals(process)
-                if not self._late and self._is_late(process):
+                if not self._late and self._is_overdue(process):
                     self._late = f"node 0 did not run within {duration(request.start_seconds)}"
                     process.end()
             return self._ended(process, code)
 
-    def last_words(self, words: Sequence[str]) -> list[str]:
+    def job_state_lines(self, words: Sequence[str]) -> list[str]:
         """The state of the job, and what to type next. words: of the command that this is."""
         job, elsewhere = self._request.job, f" --root {shlex.quote(self._request.root)}" if self._request.root else ""
         try:
@@ -150,11 +150,11 @@ class _Turn:
             lines.append(f"  continue  {shlex.join(['convoy', *words[1:]])}")
         return lines
 
-    def _ended(self, process: FlowProcess, code: int) -> Ended:
+    def _ended(self, process: FlowProcess, code: int) -> EndedRun:
         identity = process.identity
         if identity is None:
             return how_it_ended(code, None, JobFacts(), FailedTask())
-        self._know(process)
+        self._find_client_and_store(process)
         facts, task, outage = JobFacts(), FailedTask(), ""
         try:
             facts = self._query_store(lambda store: read_facts(store, identity.run))
@@ -176,10 +176,10 @@ class _Turn:
 
     def _drain(self, process: FlowProcess) -> bool:
         """Have the run save and end, if its gang is running."""
-        self._know(process)
+        self._find_client_and_store(process)
         identity = process.identity
         try:
-            if identity is None or not self._query_store(lambda store: _heeds(store, identity.run)):
+            if identity is None or not self._query_store(lambda store: _accepts_drain(store, identity.run)):
                 return False
             wish = DrainRequest(run=identity.run, now=False, host=socket.gethostname(), requested=time.time())
             self._query_store(lambda store: request_drain(store, wish))
@@ -187,18 +187,18 @@ class _Turn:
             return False
         return True
 
-    def _is_late(self, process: FlowProcess) -> bool:
+    def _is_overdue(self, process: FlowProcess) -> bool:
         """The gang's step was reached, and for too long node 0 has not run."""
         now = time.monotonic()
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_SECONDS
-        self._know(process)
+        self._find_client_and_store(process)
         identity, client = process.identity, self._client
         if identity is None or client is None:
             return False
         try:
-            waits = self._query_store(lambda store: _waits(store, identity.run, client))
+            waits = self._query_store(lambda store: _waits_for_nodes(store, identity.run, client))
         except (StoreUnavailable, KeyError, ValueError):  # out of reach, or written by another version
             return False
         if waits is None:
@@ -209,7 +209,7 @@ class _Turn:
         self._due_since = self._due_since or now
         return now - self._due_since > self._request.start_seconds
 
-    def _know(self, process: FlowProcess) -> None:
+    def _find_client_and_store(self, process: FlowProcess) -> None:
         """Where the run's facts are, as soon as they can be known."""
         identity = process.identity
         if self._client is None and identity is not None:
@@ -224,21 +224,21 @@ class _Turn:
         return BackgroundCall("the job's root", lambda: question(store), STORE_SECONDS).result()
 
 
-def _waits(store: Store, run: str, client: ClientRun) -> bool | None:
+def _waits_for_nodes(store: Store, run: str, client: ClientRun) -> bool | None:
     """A gang of the run has no nodes yet, or none any more. None: nothing is known."""
-    if _mark(store, run) is not None:
+    if _live_mark(store, run) is not None:
         return False
     due = client.due_gangs()
     return None if due is None else any(not gang_is_over(store, run, g.step, g.failed) for g in due)
 
 
-def _heeds(store: Store, run: str) -> bool:
+def _accepts_drain(store: Store, run: str) -> bool:
     """Node 0's agent is running, and takes a wish."""
-    mark = _mark(store, run)
+    mark = _live_mark(store, run)
     return mark is not None and not mark.preparing
 
 
-def _mark(store: Store, run: str) -> LiveMark | None:
+def _live_mark(store: Store, run: str) -> LiveMark | None:
     """Of the run, if node 0 of it is at work: it prepares for its gang, or its agent is running."""
     mark = read_mark(store)
     return mark if mark is not None and mark.run == run and is_live(mark, time.time()) else None

@@ -19,7 +19,7 @@ from convoy.job.events.registry import (
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef
 from convoy.job.record import job_store
-from convoy.launch.restarts.policy import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
+from convoy.launch.reruns.policy import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
 from convoy.storage import Store
 
 RUN = "SomeFlow/12"

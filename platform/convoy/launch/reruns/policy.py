@@ -28,7 +28,7 @@ got its nodes, or because the store was out of reach; failed; refused before it 
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """How one run of the flow ended, as far as is known."""
 
     how: How
@@ -49,7 +49,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RerunLimits:
     """How long, and how often."""
 
     pause_seconds: float = 10.0
@@ -59,14 +59,14 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Again:
+class Rerun:
     """Start the flow once more, after a pause."""
 
     pause_seconds: float
 
 
 @dataclass(frozen=True)
-class Over:
+class NoRerun:
     """Nothing more is started."""
 
     code: int
@@ -74,7 +74,7 @@ class Over:
     """Where the last run's end alone does not say."""
 
 
-def decide(history: Sequence[Ended], limits: Limits, chance: float = 0.5) -> Again | Over:
+def decide_rerun(history: Sequence[EndedRun], limits: RerunLimits, chance: float = 0.5) -> Rerun | NoRerun:
     """What follows from how the runs ended, oldest first.
 
     chance: from 0 to 1, spreads the pause by a quarter to both sides: of two gangs that take each other's machines one
@@ -83,24 +83,24 @@ def decide(history: Sequence[Ended], limits: Limits, chance: float = 0.5) -> Aga
     newest = history[-1]
     match newest.how:
         case "finished":
-            return Over(DONE)
+            return NoRerun(DONE)
         case "stopped" | "drained":
-            return Over(STOPPED)
+            return NoRerun(STOPPED)
         case "refused" if len(history) == 1:
-            return Over(newest.code)
+            return NoRerun(newest.code)
     if newest.lasting:
-        return Over(FAILED, "another run would fail in the same way")
+        return NoRerun(FAILED, "another run would fail in the same way")
     if same_failures(history) >= REPEATS:
-        return Over(FAILED, f"the same failure, {REPEATS} times, is not tried again")
-    if fruitless(history) >= FRUITLESS_RUNS:
-        return Over(FAILED, f"{FRUITLESS_RUNS} failed runs in a row brought the job no further")
+        return NoRerun(FAILED, f"the same failure, {REPEATS} times, is not tried again")
+    if failures_without_progress(history) >= FRUITLESS_RUNS:
+        return NoRerun(FAILED, f"{FRUITLESS_RUNS} failed runs in a row brought the job no further")
     if limits.most_runs is not None and len(history) >= limits.most_runs:
-        return Over(FAILED, f"the job has had {limits.most_runs} run{'s' if limits.most_runs > 1 else ''}")
-    doubled = limits.pause_seconds * 2.0 ** min(idle(history), 32)
-    return Again(min(doubled, limits.longest_pause_seconds) * (0.75 + chance / 2))
+        return NoRerun(FAILED, f"the job has had {limits.most_runs} run{'s' if limits.most_runs > 1 else ''}")
+    doubled = limits.pause_seconds * 2.0 ** min(runs_without_progress(history), 32)
+    return Rerun(min(doubled, limits.longest_pause_seconds) * (0.75 + chance / 2))
 
 
-def same_failures(history: Sequence[Ended]) -> int:
+def same_failures(history: Sequence[EndedRun]) -> int:
     """How often the newest failure was seen; 0 for what is no fault of the program.
 
     A worker's counts wherever it was seen before. What fails outside the gang counts while it comes in a row.
@@ -111,22 +111,22 @@ def same_failures(history: Sequence[Ended]) -> int:
     if newest.causes:
         *earlier, last = [cause for ended in history for cause in ended.causes]
         return repeats(earlier, last)
-    return _in_a_row(_signature(ended) == _signature(newest) for ended in reversed(history))
+    return _leading_true(_signature(ended) == _signature(newest) for ended in reversed(history))
 
 
-def fruitless(history: Sequence[Ended]) -> int:
+def failures_without_progress(history: Sequence[EndedRun]) -> int:
     """How many of the newest runs in a row failed and brought the job no further; preemptions neither count nor end
     the row."""
-    tried = [progressed for ended, progressed in _progress(history) if ended.how != "preempted" or progressed]
-    return _in_a_row(not progressed for progressed in reversed(tried))
+    tried = [progressed for ended, progressed in _with_progress(history) if ended.how != "preempted" or progressed]
+    return _leading_true(not progressed for progressed in reversed(tried))
 
 
-def idle(history: Sequence[Ended]) -> int:
+def runs_without_progress(history: Sequence[EndedRun]) -> int:
     """How many of the newest runs in a row brought the job no further."""
-    return _in_a_row(not progressed for _, progressed in reversed(_progress(history)))
+    return _leading_true(not progressed for _, progressed in reversed(_with_progress(history)))
 
 
-def _progress(history: Sequence[Ended]) -> list[tuple[Ended, bool]]:
+def _with_progress(history: Sequence[EndedRun]) -> list[tuple[EndedRun, bool]]:
     """Each run, and whether the job came further by it than it ever was."""
     furthest, runs = 0, []
     for ended in history:
@@ -135,11 +135,11 @@ def _progress(history: Sequence[Ended]) -> list[tuple[Ended, bool]]:
     return runs
 
 
-def _in_a_row(holds: Iterable[bool]) -> int:
+def _leading_true(holds: Iterable[bool]) -> int:
     return sum(itertools.takewhile(bool, holds))
 
 
-def _signature(ended: Ended) -> tuple[object, ...]:
+def _signature(ended: EndedRun) -> tuple[object, ...]:
     """Numbers in a message may differ, and so may a run's name."""
     return ended.how, ended.failed_step, ended.step, re.sub(r"0x[0-9a-f]+|\d+", "#", ended.message)
 
@@ -190,7 +190,7 @@ def read_facts(store: Store, run: str) -> JobFacts:
             outcome = outcome_of([*events, *read_events(store, generation, "rank00000")])
         causes += _first_causes(events)
         step = max([step, *(event.step for event in events if isinstance(event, GenerationEnded))])
-    return JobFacts(step, len(own), started, outcome, tuple(causes), _drain(store))
+    return JobFacts(step, len(own), started, outcome, tuple(causes), _newest_drain_request(store))
 
 
 def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
@@ -212,7 +212,7 @@ def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
 
 def how_it_ended(
     code: int, run: str | None, facts: JobFacts, task: FailedTask, *, late: str = "", outage: str = ""
-) -> Ended:
+) -> EndedRun:
     """What all of this says of a run.
 
     code: exit code of the flow's process. late: why the run was ended, if it had to be because its gang got no nodes.
@@ -220,7 +220,7 @@ def how_it_ended(
     """
     how = _how(code, run, facts, task, late, outage)
     cause = facts.causes[-1] if facts.causes and how == "failed" and _gang_failed(facts) else None
-    return Ended(
+    return EndedRun(
         how=how,
         code=code,
         run=run,
@@ -275,7 +275,7 @@ def _first_causes(events: Sequence[Event]) -> list[FailureDetected]:
     return ([event for event in failures if event.node == 0] or failures)[:1]
 
 
-def _drain(store: Store) -> DrainRequest | None:
+def _newest_drain_request(store: Store) -> DrainRequest | None:
     try:
         return read_drain(store)
     except InvalidDrainError:

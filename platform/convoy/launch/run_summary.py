@@ -29,7 +29,7 @@ RUNNER_OPTION = "--runner-attribute-file"
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchedRun:
     """A run, as its launcher knows it."""
 
     flow: str
@@ -41,7 +41,7 @@ class Launched:
     """Names of the steps whose cards show how the run ended, the best one first."""
 
 
-def say_last_words(launched: Launched) -> None:
+def print_run_summary(launched: LaunchedRun) -> None:
     """To whoever typed the command. Whatever hinders it costs these lines and nothing else."""
     if any(word.partition("=")[0] == RUNNER_OPTION for word in sys.argv):
         return
@@ -60,7 +60,7 @@ def state_line(job: str, report: TrainReport) -> str:
 
 
 def next_commands(
-    launched: Launched, job: str, root: str, command: str, report: TrainReport, card: str | None
+    launched: LaunchedRun, job: str, root: str, command: str, report: TrainReport, card: str | None
 ) -> list[str]:
     """How to see the run's card, to look at the job, and to continue it. command: starts the same flow again. card:
     the task that has it."""
@@ -78,7 +78,7 @@ def next_commands(
     ]
 
 
-def _lines(launched: Launched) -> Iterator[str]:
+def _lines(launched: LaunchedRun) -> Iterator[str]:
     from metaflow import Run, get_metadata, namespace
 
     from convoy.launch.flow_run import ClientRun, Identity
@@ -96,10 +96,10 @@ def _lines(launched: Launched) -> Iterator[str]:
         yield state_line(job, report)
         if len(jobs) == 1:
             command = command_line(sys.argv, values_of_options(), os.environ)
-            yield from next_commands(launched, job, root, command, report, _card(launched))
+            yield from next_commands(launched, job, root, command, report, _card_task(launched))
 
 
-def _card(launched: Launched) -> str | None:
+def _card_task(launched: LaunchedRun) -> str | None:
     """The task whose card shows how the run ended, of a gang node 0's; None: the run ended before any."""
     from metaflow import Step
     from metaflow.exception import MetaflowNotFound
