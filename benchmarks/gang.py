@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.gang.task import Assignment, Place
 from convoy.gang.workers.board import Marker
+from convoy.gang.workers.processes import signal_at_end_of_parent
 from convoy.job.events.log import EventWriter
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
@@ -124,6 +126,7 @@ def one_step_of(t: Training) -> None:
 
 
 def _rank(assignment: Assignment, body: Body, results: Any) -> None:
+    signal_at_end_of_parent(signal.SIGKILL)  # or it would wait in a collective for ever, and keep a core busy
     ranks = connect(assignment)
     data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     results.put((assignment.place.rank, body(assignment, ranks, data)))
