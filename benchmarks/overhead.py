@@ -46,7 +46,7 @@ import gang  # first of all: it sets how many threads a rank has
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
-from convoy.gang.workers.board import Marker, Phase, beating
+from convoy.gang.workers.board import Marker, Phase, heartbeat
 from convoy.training.batches import Data
 from convoy.training.build import Trained, build_trained
 from convoy.training.loop import Training
@@ -209,7 +209,7 @@ class Agent:
         """A block with the agent at work, which counts."""
         before = cpu_seconds(self._process.pid)
         self._process.send_signal(signal.SIGCONT)
-        with beating(marker):
+        with heartbeat(marker):
             own = block(step, steps, ranks)
         self._process.send_signal(signal.SIGSTOP)
         self.seconds_per_step.append((cpu_seconds(self._process.pid) - before) / steps)

@@ -13,7 +13,7 @@ import sys
 import time
 
 from convoy.config.train import NoticesConfig
-from convoy.gang.diagnosis.hang_detector import HangDetector, hanging
+from convoy.gang.diagnosis.hang_detector import HangDetector, find_hang
 from convoy.gang.network.formation import GangFormed, PeersFailed
 from convoy.gang.network.peers import Peers
 from convoy.gang.network.sockets import listen
@@ -48,7 +48,7 @@ def main() -> None:
             time.sleep(LOOK_SECONDS)
             marks, now = {0: board.read(0)}, time.monotonic()
             patience.look(marks, now)
-            hanging(marks, now, patience)
+            find_hang(marks, now, patience)
             state_of(worker)
             for queue in (peers.events, poller.notices):
                 while not queue.empty():

@@ -46,9 +46,9 @@ def progress(step: int) -> None:
     if _channel is None:
         return
     if not _channel.steps:
-        from convoy.gang.workers.board import beating
+        from convoy.gang.workers.board import heartbeat
 
-        _beat.enter_context(beating(_channel.marker))
+        _beat.enter_context(heartbeat(_channel.marker))
     _channel.progress(step)
 
 

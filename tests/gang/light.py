@@ -44,7 +44,7 @@ def assignment(job: str, folder: Path, rank: int = 0, listen_fd: int | None = No
 class Light:
     """A process to fork from that may fail as the environment has it."""
 
-    def prepare(self) -> None:
+    def import_modules(self) -> None:
         match os.environ.get("LIGHT_PREPARE"):
             case "fails":
                 sys.exit("no such library")
@@ -53,7 +53,7 @@ class Light:
             case "cannot fork":
                 os.fork = _no_more_processes
 
-    def prepare_more(self) -> None:
+    def import_late_modules(self) -> None:
         pass
 
     def run(self, assignment: bytes, listener: int | None) -> int:

@@ -33,7 +33,7 @@ def sent(**facts: Any) -> Any:
 def test_evidence_arrives_by_the_receiver_s_clock() -> None:
     exited = Evidence(kind="exited", node=1, by=1, at=OURS - 0.5, noticed=OURS, rank=3, step=41, signal="SIGKILL")
     message = sent(evidence=[exited, NOTICE])
-    received, notice = (item.received(THEIRS, THEIRS - message.sent) for item in message.evidence)
+    received, notice = (item.on_own_clock(THEIRS, THEIRS - message.sent) for item in message.evidence)
     assert received == exited.model_copy(update={"at": THEIRS - 0.5, "noticed": THEIRS})
     assert (notice.at, notice.deadline, notice.reason) == (THEIRS - 1, THEIRS + 90, "(spot): soon")
 
@@ -56,7 +56,7 @@ def test_a_decision_arrives(decision: Decision) -> None:
 
 
 def test_the_notice_of_a_decision_arrives_by_the_receiver_s_clock() -> None:
-    received = Preempted(NOTICE, CAUSE).received(THEIRS, THEIRS - OURS)
+    received = Preempted(NOTICE, CAUSE).on_own_clock(THEIRS, THEIRS - OURS)
     assert (received.notice.deadline, received.notice.noticed, received.cause) == (THEIRS + 90, THEIRS, CAUSE)
 
 

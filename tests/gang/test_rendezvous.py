@@ -20,7 +20,7 @@ from convoy.gang import rendezvous
 from convoy.gang.network.formation import GangFormed, PeerEvent, PeerJoined, PeersFailed
 from convoy.gang.network.handshake import Skew
 from convoy.gang.network.peers import Peers
-from convoy.gang.rendezvous import FormedGeneration, await_all
+from convoy.gang.rendezvous import FormedGeneration, await_gang_formed
 from convoy.gang.task import Task
 from convoy.gang.workers.worker_group import NodeContext
 from convoy.job.generations import FormationRefusedError, refuse_formation
@@ -221,7 +221,7 @@ def test_a_clock_that_is_wrong_is_told_in_one_line_by_node_0_alone(capsys: pytes
     joined = [PeerJoined(node, skew) for node, skew in enumerate(skews, 1)]
     for index in (0, 1):
         made = peers(*joined, GangFormed())
-        await_all(cast(Peers, made), a_node(index=index, nodes=4), nothing)
+        await_gang_formed(cast(Peers, made), a_node(index=index, nodes=4), nothing)
         assert not made.left
     assert capsys.readouterr().err == (
         "convoy: the clock of node 1 is 7.5 s behind node 0's: events of several nodes may appear in the wrong "
@@ -232,7 +232,7 @@ def test_a_clock_that_is_wrong_is_told_in_one_line_by_node_0_alone(capsys: pytes
 def test_nodes_that_will_not_come_together_are_told_and_the_connections_closed() -> None:
     made = peers(PeerJoined(1, Skew(0.0, 0.0)), PeersFailed("node 2 did not come within 600 s"))
     with pytest.raises(FormationRefusedError, match=r"^node 2 did not come within 600 s$"):
-        await_all(cast(Peers, made), a_node(nodes=3), nothing)
+        await_gang_formed(cast(Peers, made), a_node(nodes=3), nothing)
     assert made.left
 
 
@@ -242,5 +242,5 @@ def test_what_ends_the_waiting_closes_the_connections() -> None:
 
     made = peers()
     with pytest.raises(KeyError):
-        await_all(cast(Peers, made), a_node(nodes=3), notice)
+        await_gang_formed(cast(Peers, made), a_node(nodes=3), notice)
     assert made.left

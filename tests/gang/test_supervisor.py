@@ -33,7 +33,7 @@ def agent(node: int = 0, stages: int = 1) -> Any:
         open_log=lambda number: SimpleNamespace(close=lambda seconds: None),
     )
     peers: Any = SimpleNamespace(events=SimpleQueue[Any](), send=lambda *_: None)
-    surroundings: Any = SimpleNamespace(begin=lambda: None)
+    surroundings: Any = SimpleNamespace(begin_generation=lambda: None)
     return Supervisor(site, peers, surroundings, FormedGeneration(generation(4)))
 
 
@@ -121,6 +121,6 @@ def test_a_node_is_compared_with_those_that_have_its_stage(stages: int, slow: li
         now = time.monotonic() + i / 10
         marks = {rank: Mark("step", i, 1, at=now, looks=i, waits=i * (rank == 0)) for rank in (0, 1)}
         log = SimpleNamespace(append=told.append)
-        first.workers = SimpleNamespace(stops=lambda now: [], marks=lambda marks=marks: marks, events=log)
-        first._look(first.workers, now)
+        first.workers = SimpleNamespace(new_stops=lambda now: [], marks=lambda marks=marks: marks, events=log)
+        first._check_workers(first.workers, now)
     assert [event.slow_node for event in told] == slow

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.errors import ConfigError
-from convoy.parallel.fsdp import parallelize, recomputed
+from convoy.parallel.fsdp import parallelize, with_recomputation
 from convoy.parallel.mesh import build_mesh
 from tests.model.models import GPT2, ready
 from tests.ranks import in_a_group
@@ -217,7 +217,7 @@ def gradients(mode: Mode) -> tuple[list[torch.Tensor], int]:
     """Gradients of a block, and the matmuls of its backward."""
     block, hidden_bsd, positions_s = a_block()
     torch.manual_seed(5)
-    out_bsd = recomputed(block, mode)(hidden_bsd.requires_grad_(), positions_s, None)
+    out_bsd = with_recomputation(block, mode)(hidden_bsd.requires_grad_(), positions_s, None)
     with MatmulCount() as backward:
         out_bsd.square().sum().backward()
     return [p.grad for p in block.parameters() if p.grad is not None], backward.count
@@ -239,4 +239,4 @@ def test_full_runs_every_matmul_again_and_selective_every_second() -> None:
 
 def test_none_is_the_block_itself() -> None:
     block, _, _ = a_block()
-    assert recomputed(block, "none") is block
+    assert with_recomputation(block, "none") is block

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
-from convoy.parallel.gloo import ExchangeAndAdd, Gather
+from convoy.parallel.gloo import AllGather, ReduceScatter
 from convoy.training.process_groups import lost_peer
 from tests.ranks import KILLED, in_a_group
 from tests.training.job import tiny
@@ -37,7 +37,7 @@ def both(rank: int, world: int, dtype: torch.dtype) -> dict[str, tuple[torch.Ten
     for op, across in itertools.product((dist.ReduceOp.SUM, dist.ReduceOp.AVG), (False, True)):
         given = gradient(rank, world, dtype)
         ours, theirs = torch.empty(LENGTH, dtype=dtype), torch.empty(LENGTH, dtype=dtype)
-        ExchangeAndAdd(across_hosts=across)(ours, given, group, op)
+        ReduceScatter(across_hosts=across)(ours, given, group, op)
         assert torch.equal(given, gradient(rank, world, dtype))
         dist.reduce_scatter_single(theirs, given, op=op, group=group)
         found[f"{op} {across}"] = ours, theirs
@@ -67,10 +67,10 @@ def gathered(rank: int, world: int) -> list[torch.Tensor]:
     group = the_group()
     shard = gradient(rank, 1, torch.bfloat16)
     apart, within = torch.empty(world * LENGTH, dtype=shard.dtype), torch.empty(world * LENGTH, dtype=shard.dtype)
-    Gather()(apart, shard, group)
+    AllGather()(apart, shard, group)
     own = within[rank * LENGTH : (rank + 1) * LENGTH]
     own.copy_(shard)
-    Gather()(within, own, group)
+    AllGather()(within, own, group)
     return [apart, within]
 
 
@@ -84,7 +84,7 @@ def test_each_rank_has_the_shards_of_all_in_the_order_of_ranks(world: int) -> No
 def without_the_last(rank: int, world: int, across_hosts: bool) -> bool:
     """Whether the others are told that a rank is gone, and know the error as such."""
     group = the_group()
-    exchange, output = ExchangeAndAdd(across_hosts=across_hosts), torch.empty(LENGTH)
+    exchange, output = ReduceScatter(across_hosts=across_hosts), torch.empty(LENGTH)
     exchange(output, gradient(rank, world, torch.float32), group, dist.ReduceOp.SUM)
     if rank == world - 1:
         os._exit(1)
@@ -105,14 +105,14 @@ def test_a_lost_rank_is_an_error_on_all_others(across_hosts: bool) -> None:
 def test_a_gather_that_nobody_waits_for_is_refused() -> None:
     group: Any = None
     with pytest.raises(ValueError, match="must be waited for"):
-        Gather()(torch.empty(2), torch.empty(1), group, async_op=True)
+        AllGather()(torch.empty(2), torch.empty(1), group, async_op=True)
 
 
 @pytest.mark.parametrize(("op", "async_op"), [(dist.ReduceOp.MAX, False), (dist.ReduceOp.SUM, True)])
 def test_what_it_cannot_do_is_refused(op: Any, async_op: bool) -> None:
     group: Any = None
     with pytest.raises(ValueError, match="must be SUM or AVG, and waited for"):
-        ExchangeAndAdd()(torch.empty(1), torch.empty(2), group, op, async_op)
+        ReduceScatter()(torch.empty(1), torch.empty(2), group, op, async_op)
 
 
 @alone
@@ -124,5 +124,5 @@ def test_every_sharded_part_of_a_model_on_cpus_exchanges_so(wrap: str, across_ho
     assert len(parts) >= 3
     for part in parts:
         for group in part._get_fsdp_state()._fsdp_param_groups:
-            assert isinstance(group._reduce_scatter_comm, ExchangeAndAdd)
-            assert isinstance(group._all_gather_comm, Gather) is across_hosts
+            assert isinstance(group._reduce_scatter_comm, ReduceScatter)
+            assert isinstance(group._all_gather_comm, AllGather) is across_hosts

@@ -17,7 +17,7 @@ from convoy.config.run import World, check_ranks
 from convoy.model.families import block_of
 from convoy.model.init import initialise
 from convoy.model.transformer import Transformer
-from convoy.parallel.mesh import build_mesh, data_place
+from convoy.parallel.mesh import build_mesh, data_rank_and_size
 from convoy.parallel.pipeline import Pipeline, stage_blocks
 from convoy.training.process_groups import lost_peer
 from tests.ranks import in_a_group
@@ -38,7 +38,7 @@ def cut(rank: int) -> tuple[tuple[int, int], list[int], dict[str, tuple[int, ...
     config = tiny(model=SHAPE, parallel={"tensor": 2})
     mesh = build_mesh(config.parallel, "cpu", 4, 2)
     shapes = {name: tuple(local_tensor(p).shape) for name, p in sharded_model(config).named_parameters()}
-    return data_place(mesh), mesh["tensor"].mesh.tolist(), shapes
+    return data_rank_and_size(mesh), mesh["tensor"].mesh.tolist(), shapes
 
 
 def test_neighbours_share_products_and_the_others_shard() -> None:
@@ -157,8 +157,9 @@ def three_ways(rank: int) -> tuple[tuple[int, int], list[list[int]], set[str]]:
     config = tiny(model=STAGES, parallel={"tensor": 2, "pipeline": 2})
     mesh = build_mesh(config.parallel, "cpu", 8, 2)
     parts = [mesh[name].mesh.tolist() for name in ("pipeline", "shard", "tensor")]
-    names = {name for name, _ in sharded_model(config, materialise=False).named_parameters()}
-    return data_place(mesh), parts, {name.removesuffix(".weight").replace(".attention.qkv", "") for name in names}
+    names = [name for name, _ in sharded_model(config, materialise=False).named_parameters()]
+    own = {name.removesuffix(".weight").replace(".attention.qkv", "") for name in names}
+    return data_rank_and_size(mesh), parts, own
 
 
 def test_stages_are_far_apart_and_keep_the_names_of_what_they_have() -> None:

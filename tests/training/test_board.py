@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from convoy.gang.diagnosis.hang_detector import HangDetector, hanging, progress
+from convoy.gang.diagnosis.hang_detector import HangDetector, find_hang, progress_key
 from convoy.gang.workers.board import PHASES, Board, Mark, Marker, Phase
 from convoy.job.events.registry import CheckpointSaved
-from convoy.parallel.pipeline import Elsewhere
+from convoy.parallel.pipeline import OnOtherStage
 from convoy.training.loop import Training
 from convoy.training.step import Batch, Stepper
 from tests.training.faults import at_step
@@ -75,7 +75,7 @@ def test_all_ranks_pass_the_same_points_in_the_same_order_and_never_turn_back(jo
     for name in ("first", "second"):
         passed = [points(Path(job.root) / name, rank) for rank in (0, 1)]
         assert passed[0] == passed[1]
-        far = [progress(Mark(*point, at=0.0)) for point in passed[0]]
+        far = [progress_key(Mark(*point, at=0.0)) for point in passed[0]]
         assert far == sorted(set(far))
 
 
@@ -176,7 +176,7 @@ def _watch(board: Board, found: list[tuple[int, str]], release: int) -> None:
             time.sleep(LOOK_SECONDS)
             marks, now = {rank: board.read(rank) for rank in (0, 1)}, time.monotonic()
             patience.look(marks, now)
-            hangs = hanging(marks, now, patience)
+            hangs = find_hang(marks, now, patience)
         found += [] if hangs is None else [hangs]
         pipe.write(b"x")
 
@@ -186,7 +186,7 @@ def _in_forward(at: int, rank: int, hang: Callable[[], None]) -> Fault:
 
     def act(stepper: Stepper) -> None:
         model: Any = stepper._trained.module
-        block = next(block for block in model.blocks if not isinstance(block, Elsewhere))
+        block = next(block for block in model.blocks if not isinstance(block, OnOtherStage))
         handle = block.register_forward_hook(lambda *_: (handle.remove(), hang())[0])
 
     return at_step(at, [rank], act)

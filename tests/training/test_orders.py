@@ -29,7 +29,7 @@ def a_job(root: Path) -> Job:
 def ordered(at: int, orders: Sequence[tuple[Board, OrderKind]]) -> Fault:
     """Rank 0, whose vote for this step is cast already, has agents give these orders."""
 
-    return at_step(at, [0], lambda _: [board.order(kind) for board, kind in orders])
+    return at_step(at, [0], lambda _: [board.give_order(kind) for board, kind in orders])
 
 
 @pytest.mark.sampled(2)
@@ -102,7 +102,7 @@ def ordered_in_evaluation(at: int, board: Board, kind: OrderKind, folder: Path) 
                 if step == at:
                     with (folder / f"passed-{rank}").open("a") as notes:
                         if rank == 0 and not notes.tell():
-                            board.order(kind)
+                            board.give_order(kind)
                         notes.write(".")
 
             return evaluate(*inputs, step, note, is_urgent)
@@ -130,7 +130,7 @@ def all_at_once(boards: Sequence[Board], kinds: Sequence[OrderKind]) -> Fault:
     """Each rank is ordered something else, all before the vote for the same step."""
 
     def fault(rank: int) -> None:
-        at_step(4, [rank], lambda _: boards[rank].order(kinds[rank]))(rank)
+        at_step(4, [rank], lambda _: boards[rank].give_order(kinds[rank]))(rank)
 
     return fault
 
@@ -170,9 +170,9 @@ def seen_late(board: Board, ranks: Sequence[int]) -> Fault:
 
     def fault(rank: int) -> None:
         give(rank)
-        real, seen = Marker.order, list[Order]()
+        real, seen = Marker.current_order, list[Order]()
 
-        def order(self: Marker) -> Order:
+        def current_order(self: Marker) -> Order:
             found = real(self)
             if found.kind == "save" and not seen:
                 seen.append(found)
@@ -180,7 +180,7 @@ def seen_late(board: Board, ranks: Sequence[int]) -> Fault:
             return found
 
         if rank in ranks:
-            Marker.order = order  # type: ignore[method-assign]
+            Marker.current_order = current_order  # type: ignore[method-assign]
 
     return fault
 

@@ -15,7 +15,7 @@ from convoy.checkpoint.save.queue import SaveStatus
 from convoy.config.errors import ConfigError
 from convoy.gang.workers import board
 from convoy.gang.workers.board import is_waiting
-from convoy.parallel.gloo import Gather
+from convoy.parallel.gloo import AllGather
 from convoy.training.process_groups import choose_device, lost_peer
 from convoy.training.rank import WAITS_IN
 from convoy.training.step import Agreement, Exchange, Stepper, UrgentStop
@@ -70,7 +70,7 @@ def sum_losses(work: Any) -> None:
 def gather_across_hosts(work: Any) -> None:
     group: Any = SimpleNamespace(size=lambda: 2, rank=lambda: 0)
     whole, part = torch.zeros(4), torch.ones(2)
-    Gather()(whole, part, group)
+    AllGather()(whole, part, group)
 
 
 @pytest.mark.parametrize("call", [finish_exchange, finish_urgent_stop, sum_losses, gather_across_hosts])

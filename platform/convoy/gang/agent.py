@@ -74,10 +74,10 @@ class Gang:
             if context.is_remote:
                 stack.enter_context(LogUpload(self.store, folder))
             poll_seconds = self._task.config.notices.poll_seconds
-            own = self._own_sources(stack)
-            self._poller = stack.enter_context(Poller(self._sources(), poll_seconds, own=own))
+            own = self._own_notice_sources(stack)
+            self._poller = stack.enter_context(Poller(self._notice_sources(), poll_seconds, own=own))
             if self._node.leads:
-                stack.enter_context(rendezvous.holding(self._task, self._node, self.store))
+                stack.enter_context(rendezvous.job_claim(self._task, self._node, self.store))
                 context = replace(context, task=with_settled_dtype(self._task, self._node, self.store))
             come_together = rendezvous.lead if self._node.leads else rendezvous.join
             formed, peers = come_together(context, self._pause)
@@ -127,7 +127,7 @@ class Gang:
             self._error = error
         self._ended.set()
 
-    def _own_sources(self, stack: ExitStack) -> list[Source]:
+    def _own_notice_sources(self, stack: ExitStack) -> list[Source]:
         """What this process itself observes. Only node 0 reports a launcher that is gone: it started the others."""
         seconds, own = self._task.config.notices.deadline_seconds, list[Source]()
         if threading.current_thread() is threading.main_thread():
@@ -136,7 +136,7 @@ class Gang:
             own.append(LauncherSource(seconds))
         return own
 
-    def _sources(self) -> Sequence[Source]:
+    def _notice_sources(self) -> Sequence[Source]:
         sources = machine_sources(os.environ, self._task.config.notices, self._node.notice_file)
         if self._node.leads:
             sources.append(DrainSource(self.store, self._node.run))
@@ -169,12 +169,12 @@ def with_settled_dtype(task: Task, node: Node, store: Store) -> Task:
     recorded = with_recorded_dtype(task.config, store)
     if recorded.train.param_dtype != "auto":
         return replace(task, config=recorded)
-    choice = _measure(task.config, node)
+    choice = _measure_dtypes(task.config, node)
     say(f"train.param_dtype = auto: this job trains in {choice.in_words()}")
     return replace(task, config=with_param_dtype(task.config, choice.param_dtype), dtype_choice=choice)
 
 
-def _measure(config: RunConfig, node: Node) -> ParamDtypeChoice:
+def _measure_dtypes(config: RunConfig, node: Node) -> ParamDtypeChoice:
     request = json.dumps({"config": config.model_dump(mode="json"), "world_size": node.world_size})
     environment = {**os.environ, **shared_environment(node.threads_per_rank(config))}
     try:
@@ -183,12 +183,12 @@ def _measure(config: RunConfig, node: Node) -> ParamDtypeChoice:
             input=request, capture_output=True, text=True, timeout=MEASURE_SECONDS, env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise _failed(f"no result within {MEASURE_SECONDS:g} s") from None
+        raise _measurement_error(f"no result within {MEASURE_SECONDS:g} s") from None
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise _failed(last[0])
+        raise _measurement_error(last[0])
     return ParamDtypeChoice.model_validate_json(done.stdout.splitlines()[-1])
 
 
-def _failed(why: str) -> ConfigError:
+def _measurement_error(why: str) -> ConfigError:
     return ConfigError(f"train.param_dtype = auto: the measurement failed ({why}); set bf16 or fp32")

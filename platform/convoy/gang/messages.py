@@ -55,7 +55,7 @@ class Evidence(BaseModel, frozen=True):
     deadline: float | None = None
     """When the machine of a notice goes."""
 
-    def received(self, now: float, shift: float) -> "Evidence":
+    def on_own_clock(self, now: float, shift: float) -> "Evidence":
         """The same, from another agent, by this agent's clock. shift: this agent's clock minus the other's."""
         deadline = None if self.deadline is None else self.deadline + shift
         return self.model_copy(update={"at": self.at + shift, "noticed": now, "deadline": deadline})
@@ -111,9 +111,9 @@ class Preempted:
     """What kept them from ending as agreed; None also where the time is over."""
     kind: Literal["preempted"] = "preempted"
 
-    def received(self, now: float, shift: float) -> "Preempted":
-        """As `Evidence.received`."""
-        return replace(self, notice=self.notice.received(now, shift))
+    def on_own_clock(self, now: float, shift: float) -> "Preempted":
+        """As `Evidence.on_own_clock`."""
+        return replace(self, notice=self.notice.on_own_clock(now, shift))
 
 
 @dataclass(frozen=True)

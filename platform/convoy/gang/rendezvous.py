@@ -12,7 +12,7 @@ from queue import Empty
 from convoy.gang.async_call import BackgroundCall, say
 from convoy.gang.network.formation import GangFormed, PeerJoined, PeersFailed
 from convoy.gang.network.peers import Peers
-from convoy.gang.network.sockets import listen, on_all_addresses
+from convoy.gang.network.sockets import is_on_all_addresses, listen
 from convoy.gang.task import Node, Task
 from convoy.gang.workers.worker_group import NodeContext
 from convoy.job.generations import (
@@ -60,9 +60,10 @@ class FormedGeneration:
 
 
 def lead(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
-    """Form the first generation, and wait until all nodes have joined. Raises as `form_generation` and `await_all`."""
+    """Form the first generation, and wait until all nodes have joined. Raises as `form_generation` and
+    `await_gang_formed`."""
     node, token, control = context.node, new_token(), listen(context.node.main_host)
-    if on_all_addresses(control):
+    if is_on_all_addresses(control):
         where = f"listens on all addresses: {node.main_host}, where the others are to reach it, is none of its own"
         say(f"convoy: node 0 on {socket.gethostname()} {where}", error=True)
     try:
@@ -73,17 +74,18 @@ def lead(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
     join_seconds = REMOTE_JOIN_SECONDS if context.is_remote else LOCAL_JOIN_SECONDS
     peers = Peers.lead(control, token, nodes=node.nodes, nproc=node.nproc_per_node, join_seconds=join_seconds)
     try:
-        await_all(peers, node, pause)
+        await_gang_formed(peers, node, pause)
     except BaseException:
         formed.release()
-        _wait_for(_remove_tokens(context, formed))
+        _await_removal(_remove_tokens(context, formed))
         raise
     _remove_tokens(context, formed)  # the workers need not wait for it
     return formed, peers
 
 
 def join(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
-    """Find the first generation, and wait until all nodes have joined. Raises as `await_generation` and `await_all`."""
+    """Find the first generation, and wait until all nodes have joined. Raises as `await_generation` and
+    `await_gang_formed`."""
     node = context.node
     generation = await_generation(
         context.store,
@@ -103,11 +105,11 @@ def join(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
         over = f"{gone}: node 0 stopped waiting, or another run took over"
         raise FormationRefusedError(refusal_of(context.store, node.formation) or over) from error
     peers = Peers.join((host, int(port)), token, node=node.index, nodes=node.nodes, nproc=node.nproc_per_node)
-    await_all(peers, node, pause)
+    await_gang_formed(peers, node, pause)
     return FormedGeneration(generation), peers
 
 
-def await_all(peers: Peers, node: Node, pause: Pause) -> None:
+def await_gang_formed(peers: Peers, node: Node, pause: Pause) -> None:
     """Wait until every node is connected to every other. Raises FormationRefusedError with one line if they will not
     be.
 
@@ -159,7 +161,7 @@ def form(context: NodeContext, control: str, token: str = "") -> FormedGeneratio
 
 
 @contextlib.contextmanager
-def holding(task: Task, node: Node, store: Store) -> Iterator[None]:
+def job_claim(task: Task, node: Node, store: Store) -> Iterator[None]:
     """The job belongs to this run while the block runs. Raises ConfigError if another run has it, or started it with
     another configuration."""
     check_not_live(store, task.job, node.run)
@@ -178,7 +180,7 @@ def marked_live(store: Store, job: str, run: str, *, preparing: bool = False) ->
     try:
         yield
     finally:
-        _wait_for(BackgroundCall("the mark of a running job", marker.__exit__, LEAVE_SECONDS))
+        _await_removal(BackgroundCall("the mark of a running job", marker.__exit__, LEAVE_SECONDS))
 
 
 def _remove_tokens(context: NodeContext, formed: FormedGeneration) -> BackgroundCall[None]:
@@ -187,7 +189,7 @@ def _remove_tokens(context: NodeContext, formed: FormedGeneration) -> Background
     return BackgroundCall("the token", lambda: remove_tokens(context.store, number), LEAVE_SECONDS)
 
 
-def _wait_for(removal: BackgroundCall[None]) -> None:
+def _await_removal(removal: BackgroundCall[None]) -> None:
     with contextlib.suppress(StoreUnavailable):  # a failed last step must not hide how the gang ended
         removal.result()
 

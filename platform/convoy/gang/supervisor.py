@@ -14,7 +14,7 @@ from convoy.gang import rendezvous
 from convoy.gang.async_call import BackgroundCall, say
 from convoy.gang.diagnosis.hang_detector import HangDetector
 from convoy.gang.diagnosis.monitor import Monitor
-from convoy.gang.diagnosis.node_monitor import NodeMonitor, take_all
+from convoy.gang.diagnosis.node_monitor import NodeMonitor, take_queued
 from convoy.gang.diagnosis.stragglers import StragglerDetector
 from convoy.gang.diagnosis.verdict import FailureHistory, judge, outcome_of
 from convoy.gang.messages import Decision, End, Finished, GangOutcome, Message, Preempted, Restart, Stopped, Wait
@@ -107,28 +107,28 @@ class Supervisor:
 
     def _observe(self, now: float) -> None:
         self._continue_starting(now)
-        for event in take_all(self._peers.events.get_nowait):
+        for event in take_queued(self._peers.events.get_nowait):
             if isinstance(event, PayloadReceived):
                 self._receive(event)
                 continue
             self._monitor.add_peer_event(event)
             if isinstance(event, PeerSilent):
-                self._append(PeerSuspected(peer=event.node, seconds=event.seconds, phi=event.phi))
+                self._log_event(PeerSuspected(peer=event.node, seconds=event.seconds, phi=event.phi))
         if self.workers is not None:
-            self._monitor.add_own(self.workers.exits(now))
+            self._monitor.add_own(self.workers.new_exits(now))
             if now >= self._look_at:
                 self._look_at = now + LOOK_SECONDS
-                self._look(self.workers, now)
+                self._check_workers(self.workers, now)
         if self._log is not None:
             self._monitor.add_own(self._node_monitor.look(now, self.workers, self._log))
 
-    def _look(self, workers: WorkerGroup, now: float) -> None:
-        self._monitor.add_own(workers.stops(now))
+    def _check_workers(self, workers: WorkerGroup, now: float) -> None:
+        self._monitor.add_own(workers.new_stops(now))
         self._monitor.update_marks(workers.marks(), now)
         if self._node.leads:
             self._monitor.look_for_hangs(now)
             for change in self._stragglers.look(self._monitor.marks, now):
-                self._append(SlowNode(slow_node=change.node, share=change.share, seconds=change.seconds))
+                self._log_event(SlowNode(slow_node=change.node, share=change.share, seconds=change.seconds))
                 say(f"convoy: {change}")
 
     def _receive(self, event: PayloadReceived) -> None:
@@ -136,13 +136,13 @@ class Supervisor:
         shift = event.at - message.sent
         is_newest = message.generation == self.generation.generation
         runs = is_newest and message.generation > self._over  # a late message must not end the next generation
-        received = [item.received(event.at, shift) for item in message.evidence]
-        self._monitor.add(item for item in received if runs or not item.lapses_with_generation)
+        received = [item.on_own_clock(event.at, shift) for item in message.evidence]
+        self._monitor.add_received(item for item in received if runs or not item.lapses_with_generation)
         if runs:
             self._monitor.update_marks({rank: mark.shifted(shift) for rank, mark in message.marks.items()}, event.at)
         decision = message.decision
         if decision is not None and is_newest and event.node == 0:
-            self._received = decision.received(event.at, shift) if isinstance(decision, Preempted) else decision
+            self._received = decision.on_own_clock(event.at, shift) if isinstance(decision, Preempted) else decision
             if isinstance(decision, Restart):  # here, since the next generation may start in the same turn
                 self._over = message.generation
         if message.formed is not None and event.node == 0:
@@ -157,7 +157,7 @@ class Supervisor:
             self._send_at = now + SEND_SECONDS
             self._peers.send(0, Message(generation=number, sent=now, marks=self.workers.marks()).body())
 
-    def _append(self, event: Event) -> None:
+    def _log_event(self, event: Event) -> None:
         """To the newest generation's log; the event is lost if that could not be opened."""
         if self._log is not None:
             self._log.append(event)
@@ -194,7 +194,7 @@ class Supervisor:
 
     def _log_cause(self, decision: Decision) -> Decision:
         if isinstance(decision, Restart | End | Preempted) and decision.cause is not None:
-            self._append(decision.cause)
+            self._log_event(decision.cause)
             self._history.add(decision.cause)
         return decision
 
@@ -210,9 +210,9 @@ class Supervisor:
         self._stop_workers("failed")
         if self._node.leads:
             self._over = self.generation.generation
-        self._monitor.begin()
-        self._stragglers.begin()
-        self._node_monitor.begin()
+        self._monitor.begin_generation()
+        self._stragglers.begin_generation()
+        self._node_monitor.begin_generation()
         if self._node.leads:
             self._starting = BackgroundCall("forming the next generation", self._form, rendezvous.FORM_SECONDS)
 

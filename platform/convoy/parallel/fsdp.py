@@ -15,10 +15,10 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
-from convoy.parallel.gloo import exchange_on_cpus
-from convoy.parallel.mesh import sharding
-from convoy.parallel.pipeline import Elsewhere, keep_stage
-from convoy.parallel.tensor import share_products
+from convoy.parallel.gloo import set_cpu_collectives
+from convoy.parallel.mesh import data_submesh
+from convoy.parallel.pipeline import OnOtherStage, keep_stage
+from convoy.parallel.tensor import apply_tensor_parallel
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -37,12 +37,12 @@ def parallelize(
     if "pipeline" in (mesh.mesh_dim_names or ()):
         keep_stage(model, mesh["pipeline"])
     if "tensor" in (mesh.mesh_dim_names or ()):
-        share_products(model, mesh["tensor"])
-    mesh = sharding(mesh)
-    policy = precision(train)
-    shard = partial(fully_shard, mesh=mesh, mp_policy=policy, offload_policy=_offload(parallel, mesh))
+        apply_tensor_parallel(model, mesh["tensor"])
+    mesh = data_submesh(mesh)
+    policy = mixed_precision(train)
+    shard = partial(fully_shard, mesh=mesh, mp_policy=policy, offload_policy=_offload_policy(parallel, mesh))
     reshard = parallel.reshard_after_forward
-    for block, wrapped in prepared_blocks(model, train, fullgraph=parallel.wrap == "block"):
+    for block, wrapped in prepare_blocks(model, train, fullgraph=parallel.wrap == "block"):
         if parallel.wrap == "linear":
             for layer in dict.fromkeys(_linear_layers(block)):
                 shard(layer, reshard_after_forward=reshard)
@@ -52,7 +52,7 @@ def parallelize(
         shard(end, reshard_after_forward=name != "head" and reshard)
     sharded = shard(model)
     if mesh.device_type == "cpu":
-        exchange_on_cpus(model, across_hosts=across_hosts)
+        set_cpu_collectives(model, across_hosts=across_hosts)
     return sharded
 
 
@@ -61,7 +61,7 @@ def shard_device(device: torch.device, parallel: ParallelConfig) -> torch.device
     return torch.device("cpu") if parallel.cpu_offload else device
 
 
-def _offload(parallel: ParallelConfig, mesh: DeviceMesh) -> OffloadPolicy:
+def _offload_policy(parallel: ParallelConfig, mesh: DeviceMesh) -> OffloadPolicy:
     if not parallel.cpu_offload:
         return OffloadPolicy()
     if mesh.device_type == "cpu":
@@ -69,12 +69,12 @@ def _offload(parallel: ParallelConfig, mesh: DeviceMesh) -> OffloadPolicy:
     return CPUOffloadPolicy()
 
 
-def precision(train: TrainConfig) -> MixedPrecisionPolicy:
+def mixed_precision(train: TrainConfig) -> MixedPrecisionPolicy:
     """Types in which FSDP2 computes and reduces; it keeps the weights in fp32."""
     return MixedPrecisionPolicy(param_dtype=DTYPES[train.param_dtype], reduce_dtype=DTYPES[train.reduce_dtype])
 
 
-def prepared_blocks(
+def prepare_blocks(
     model: nn.Module, train: TrainConfig, *, fullgraph: bool = True
 ) -> Iterator[tuple[nn.Module, nn.Module]]:
     """Apply recomputation and compilation to each block, and return it with what replaces it: to be sharded
@@ -83,8 +83,8 @@ def prepared_blocks(
     fullgraph: each block can be compiled without a break.
     """
     blocks: Any = model.blocks
-    for block in list(dict.fromkeys(_flat(blocks))):
-        wrapped = recomputed(block, train.activation_checkpointing)
+    for block in list(dict.fromkeys(_flat_blocks(blocks))):
+        wrapped = with_recomputation(block, train.activation_checkpointing)
         if wrapped is not block:
             _replace(model, block, wrapped)
         if train.compile:
@@ -92,12 +92,12 @@ def prepared_blocks(
         yield block, wrapped
 
 
-def _flat(blocks: Iterable[nn.Module]) -> Iterator[nn.Module]:
+def _flat_blocks(blocks: Iterable[nn.Module]) -> Iterator[nn.Module]:
     """Lists of blocks within lists have no forward of their own to gather for."""
     for block in blocks:
         if isinstance(block, nn.ModuleList):
-            yield from _flat(block)
-        elif not isinstance(block, Elsewhere):
+            yield from _flat_blocks(block)
+        elif not isinstance(block, OnOtherStage):
             yield block
 
 
@@ -121,7 +121,7 @@ def _linear_layers(block: nn.Module) -> Iterator[nn.Module]:
 
 def _untied_ends(model: nn.Module) -> dict[str, nn.Module]:
     """Embedding and head, unless they share weights: then the root gathers them together."""
-    there = {name: end for name, end in model.named_children() if not isinstance(end, Elsewhere)}
+    there = {name: end for name, end in model.named_children() if not isinstance(end, OnOtherStage)}
     ends = {name: end for name, end in there.items() if name in ("embed", "head")}
     owned = [{id(p) for p in end.parameters()} for end in ends.values()]
     shared = set.intersection(*owned) if len(owned) == 2 else set()
@@ -140,7 +140,7 @@ _ATTENTION = {
 _MATMUL = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.linear.default}
 
 
-def recomputed(block: nn.Module, mode: Mode) -> nn.Module:
+def with_recomputation(block: nn.Module, mode: Mode) -> nn.Module:
     """The block, wrapped so that backward recomputes its forward as `mode` says.
 
     selective keeps every attention and every second matmul (the choice of torchtitan, arXiv 2410.06511, sec. 2.2).
@@ -152,10 +152,10 @@ def recomputed(block: nn.Module, mode: Mode) -> nn.Module:
 
 
 def _selective_contexts() -> Any:
-    return create_selective_checkpoint_contexts(partial(_policy, defaultdict(int)))
+    return create_selective_checkpoint_contexts(partial(_save_policy, defaultdict(int)))
 
 
-def _policy(counts: dict[str, int], context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+def _save_policy(counts: dict[str, int], context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
     if operator in _ATTENTION:
         return CheckpointPolicy.MUST_SAVE
     if operator in _MATMUL:

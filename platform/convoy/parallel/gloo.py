@@ -25,7 +25,7 @@ class _Comm:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
-class Gather(_Comm):
+class AllGather(_Comm):
     """An all-gather for FSDP2, of `torch.distributed.fsdp`'s AllGather: each rank sends its shard to all others, across
     hosts."""
 
@@ -39,7 +39,7 @@ class Gather(_Comm):
         exchange_shards([input_tensor] * group.size(), output_tensor.chunk(group.size()), group)
 
 
-class ExchangeAndAdd(_Comm):
+class ReduceScatter(_Comm):
     """A reduce-scatter for FSDP2, of `torch.distributed.fsdp`'s ReduceScatter: each rank is sent its shard by all
     others, and adds them itself.
 
@@ -91,10 +91,10 @@ def exchange_shards(sent: Sequence[torch.Tensor], received: Sequence[torch.Tenso
         work.wait()
 
 
-def exchange_on_cpus(model: nn.Module, *, across_hosts: bool) -> None:
+def set_cpu_collectives(model: nn.Module, *, across_hosts: bool) -> None:
     """Have each sharded part of a model on CPUs reduce its gradients so, and across hosts gather its weights."""
-    gather: Any = Gather()
-    exchange: Any = ExchangeAndAdd(across_hosts=across_hosts)
+    gather: Any = AllGather()
+    exchange: Any = ReduceScatter(across_hosts=across_hosts)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_custom_reduce_scatter(exchange)

@@ -25,22 +25,22 @@ def build_mesh(
     return init_device_mesh(device_type, (worlds, *shape), mesh_dim_names=("world", *names))[names]
 
 
-def sharding(mesh: DeviceMesh) -> DeviceMesh:
+def data_submesh(mesh: DeviceMesh) -> DeviceMesh:
     """The part of the mesh over which weights are sharded and replicated."""
-    names = _of_data(mesh)
+    names = _data_dims(mesh)
     return mesh if names == mesh.mesh_dim_names else mesh[names]
 
 
-def data_place(mesh: DeviceMesh) -> tuple[int, int]:
+def data_rank_and_size(mesh: DeviceMesh) -> tuple[int, int]:
     """Which of how many parts of a batch this rank takes: ranks that share a model's parts take the same one."""
     place, count = 0, 1
-    for name in _of_data(mesh):
+    for name in _data_dims(mesh):
         place = place * mesh[name].size() + mesh.get_local_rank(name)
         count *= mesh[name].size()
     return place, count
 
 
-def _of_data(mesh: DeviceMesh) -> tuple[str, ...]:
+def _data_dims(mesh: DeviceMesh) -> tuple[str, ...]:
     return tuple(name for name in mesh.mesh_dim_names or () if name in ("replicate", "shard"))
 
 

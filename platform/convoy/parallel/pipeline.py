@@ -37,14 +37,14 @@ def keep_stage(model: nn.Module, mesh: DeviceMesh) -> None:
     own = stage_blocks(len(model.blocks), stages, stage)
     for i in range(len(model.blocks)):
         if i not in own:
-            model.blocks[i] = Elsewhere()
+            model.blocks[i] = OnOtherStage()
     if stage > 0:
-        model.embed = cast(Any, Elsewhere())
+        model.embed = cast(Any, OnOtherStage())
     if stage < stages - 1:
-        model.head = cast(Any, Elsewhere())
+        model.head = cast(Any, OnOtherStage())
 
 
-class Elsewhere(nn.Module):
+class OnOtherStage(nn.Module):
     """What another stage holds: gives on what it is given."""
 
     def forward(self, hidden_bsd: Tensor, *_: Any) -> Tensor:

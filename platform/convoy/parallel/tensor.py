@@ -15,10 +15,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from convoy.model.block import Block
 from convoy.model.families import block_of
 from convoy.model.transformer import Transformer
-from convoy.parallel.pipeline import Elsewhere
+from convoy.parallel.pipeline import OnOtherStage
 
 
-def share_products(model: nn.Module, mesh: DeviceMesh) -> None:
+def apply_tensor_parallel(model: nn.Module, mesh: DeviceMesh) -> None:
     """Cut the model over the ranks of a one-dimensional mesh. Before recomputation, compilation and sharding.
 
     model: a transformer on the meta device, whose sizes so many ranks divide, as `RunConfig` makes sure of.
@@ -27,19 +27,19 @@ def share_products(model: nn.Module, mesh: DeviceMesh) -> None:
     model.tensor_ranks = mesh.size()
     shape = block_of(model.config)
     for block in model.blocks:
-        if not isinstance(block, Elsewhere):
+        if not isinstance(block, OnOtherStage):
             parallelize_module(block, mesh, _block_plan(shape))
     ends: dict[str, ParallelStyle] = {
-        "embed.token": OnEveryRank(copied=True),
-        "embed.position": OnEveryRank(),
-        "head": ByTokens(),
+        "embed.token": Replicated(copied=True),
+        "embed.position": Replicated(),
+        "head": ShardedByTokens(),
     }
-    there = {name for name, module in model.named_modules() if not isinstance(module, Elsewhere)}
+    there = {name for name, module in model.named_modules() if not isinstance(module, OnOtherStage)}
     parallelize_module(model, mesh, {name: style for name, style in ends.items() if name in there})
     model._tie()
 
 
-class OnEveryRank(ParallelStyle):
+class Replicated(ParallelStyle):
     """The module computes the same on all ranks, from inputs that are the same."""
 
     def __init__(self, *, copied: bool = False) -> None:
@@ -53,7 +53,7 @@ class OnEveryRank(ParallelStyle):
         return output.to_local().clone() if self._copied else output.to_local()
 
 
-class ByTokens(ParallelStyle):
+class ShardedByTokens(ParallelStyle):
     """The head, of which each rank computes the loss of its own part of the sequence; without targets, all logits."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -62,7 +62,7 @@ class ByTokens(ParallelStyle):
 
 def _block_plan(block: Block) -> dict[str, ParallelStyle]:
     """How each module of a block is cut, by its name."""
-    plan: dict[str, ParallelStyle] = {norm.name: OnEveryRank() for norm in block.norms}
+    plan: dict[str, ParallelStyle] = {norm.name: Replicated() for norm in block.norms}
     for matrix in block.matrices:
         plan[matrix.name] = ColwiseParallel() if matrix.split == "rows" else RowwiseParallel()
     return plan

@@ -14,7 +14,7 @@ from convoy.data.prefetch import Prefetcher
 from convoy.data.sampler import plan_step
 from convoy.data.sequences import IGNORED, TokenBatch, TokenSequences, validation_samples
 from convoy.data.tokenizer import TextTokenizer
-from convoy.parallel.mesh import data_place
+from convoy.parallel.mesh import data_rank_and_size
 from convoy.storage import open_store
 from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch
@@ -38,7 +38,7 @@ class Data:
         self.folder: Path = open_data(manifest, store, config.data)
         self._config = config
         self._ranks = ranks
-        self._part = data_place(ranks.mesh)
+        self._part = data_rank_and_size(ranks.mesh)
         self._train = self._sequences("train")
         self._validation = self._sequences("validation")
 

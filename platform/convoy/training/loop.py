@@ -123,7 +123,7 @@ def one_step(t: Training) -> tuple[StepResult, float]:
     lr = learning_rate(t.progress.step, t.config.train.steps, t.config.optimizer, t.config.schedule)
     result = t.stepper(batches, t.progress.step, lr, t.vote(t.elapsed()), t.saver.status())
     if result.save:  # also by a rank that had not voted for it yet: it would have a second one made
-        t.marker.answer("save")
+        t.marker.acknowledge("save")
     t.nonfinite = t.nonfinite + 1 if result.skipped else 0
     t.progress = Progress(
         step=t.progress.step + 1,

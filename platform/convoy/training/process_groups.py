@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from convoy.config.errors import ConfigError
 from convoy.gang.task import Assignment, Place
-from convoy.parallel.mesh import build_mesh, data_place
+from convoy.parallel.mesh import build_mesh, data_rank_and_size
 
 TIMEOUT = datetime.timedelta(minutes=10)
 
@@ -37,7 +37,7 @@ class Ranks:
     @property
     def shared_by(self) -> int:
         """How many ranks compute on the same samples as this one, itself included."""
-        return self.place.world_size // data_place(self.mesh)[1]
+        return self.place.world_size // data_rank_and_size(self.mesh)[1]
 
     @property
     def across_hosts(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
-from convoy.gang.workers.board import Marker, OrderKind, beating
+from convoy.gang.workers.board import Marker, OrderKind, heartbeat
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import Evaluated, WorkerReady
 from convoy.model.build import CustomModel
@@ -59,7 +59,7 @@ def run_rank(assignment: Assignment, began: float) -> bool:
     events = EventWriter(tiers[0], assignment.generation, place.node, place.rank, requests=True)
     marker = Marker(assignment.board_path, place.local_rank)
     try:
-        with beating(marker, WAITS_IN) if assignment.board_path is not None else contextlib.nullcontext():
+        with heartbeat(marker, WAITS_IN) if assignment.board_path is not None else contextlib.nullcontext():
             stopped = _run(assignment, tiers, StartLog(events, began), marker)
     except BaseException:
         marker.enter("leave")
@@ -192,7 +192,7 @@ def _voter(assignment: Assignment, marker: Marker) -> Callable[[float], Vote | N
 
     def vote(gang_seconds: float) -> Vote | None:
         hours = gang_seconds / 3600
-        ordered = ORDERS[marker.order().kind]
+        ordered = ORDERS[marker.current_order().kind]
         if ordered in URGENT_REASONS:
             return ordered
         if terminations:

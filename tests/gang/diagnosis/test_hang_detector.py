@@ -17,8 +17,8 @@ from convoy.gang.diagnosis.hang_detector import (
     SLACK,
     HangDetector,
     RecentTimes,
-    first_hung,
-    hanging,
+    find_hang,
+    furthest_behind,
 )
 from convoy.gang.workers.board import PHASES, Mark, Phase
 from tests.campaign import examples
@@ -30,8 +30,8 @@ LOOK = 0.1
 
 
 def hung(rank: int, mark: Mark, now: float, detector: HangDetector) -> str | None:
-    """What `hanging` says of a rank alone."""
-    hangs = hanging({rank: mark}, now, detector)
+    """What `find_hang` says of a rank alone."""
+    hangs = find_hang({rank: mark}, now, detector)
     return None if hangs is None else hangs[1]
 
 
@@ -71,8 +71,8 @@ def test_the_percentile_is_that_of_the_newest_thousand(values: list[float]) -> N
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_before_there_are_times_the_limit_is_the_stated_one(phase: Phase) -> None:
-    assert HangDetector().limit(0, phase) == LIMITS[phase].first
-    assert HangDetector(compiled=True).limit(0, phase) == (LIMITS[phase].compiled or LIMITS[phase].first)
+    assert HangDetector().limit_seconds(0, phase) == LIMITS[phase].first
+    assert HangDetector(compiled=True).limit_seconds(0, phase) == (LIMITS[phase].compiled or LIMITS[phase].first)
 
 
 @given(st.lists(st.floats(0.01, 30), min_size=FEWEST_STEPS, max_size=40))
@@ -82,7 +82,7 @@ def test_a_step_may_take_a_multiple_of_what_nearly_all_took_and_not_less_than_th
 
     limit = max(LIMITS["step"].floor, SLACK * max(seconds))
 
-    assert patience.limit(0, "step") == pytest.approx(limit)
+    assert patience.limit_seconds(0, "step") == pytest.approx(limit)
     assert hung(0, mark, now + limit - 0.01, patience) is None
     assert hung(0, mark, now + limit + 0.01, patience) is not None
 
@@ -97,7 +97,7 @@ def test_a_hang_is_told_in_words() -> None:
 def test_few_steps_tell_nothing() -> None:
     patience, mark, now = after_steps([0.2] * (FEWEST_STEPS - 1))
 
-    assert patience.limit(0, "step") == LIMITS["step"].first
+    assert patience.limit_seconds(0, "step") == LIMITS["step"].first
     assert hung(0, mark, now + LIMITS["step"].first - 1, patience) is None
 
 
@@ -107,7 +107,7 @@ def test_a_slow_first_step_makes_patient_with_the_next_ones() -> None:
         patience.look({0: a_mark("first_step", 0, at=0.0)}, float(second))
     patience.look({0: a_mark("step", 1, at=40.0, step_seconds=40.0)}, 40.0)
 
-    assert patience.limit(0, "step") == SLACK * 40.0
+    assert patience.limit_seconds(0, "step") == SLACK * 40.0
 
 
 def test_what_is_short_within_a_first_step_tells_nothing_of_its_long_part() -> None:
@@ -115,33 +115,34 @@ def test_what_is_short_within_a_first_step_tells_nothing_of_its_long_part() -> N
     patience.look({0: a_mark("first_step", 0, at=0.0)}, 0.0)
     patience.look({0: a_mark("evaluate", 0, at=0.1)}, 0.1)  # of batches that were quickly there
     patience.look({0: a_mark("first_step", 0, at=0.2)}, 0.2)
-    assert patience.limit(0, "first_step") == LIMITS["first_step"].compiled, "nothing was compiled yet"
+    assert patience.limit_seconds(0, "first_step") == LIMITS["first_step"].compiled, "nothing was compiled yet"
     patience.look({0: a_mark("step", 1, at=90.2, step_seconds=90.0)}, 0.3)
-    assert patience.limit(0, "first_step") == SLACK * 90.0
+    assert patience.limit_seconds(0, "first_step") == SLACK * 90.0
 
 
 def test_steps_of_a_compiled_model_are_judged_anew_in_each_generation_and_others_are_not() -> None:
     compiled, _, now = after_steps([0.2] * 20, compiled=True)
     plain, _, _ = after_steps([0.2] * 20)
-    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (LIMITS["step"].floor, LIMITS["step"].floor)
+    assert compiled.limit_seconds(0, "step") == plain.limit_seconds(0, "step") == LIMITS["step"].floor
 
     for patience in (compiled, plain):
-        patience.begin()
+        patience.begin_generation()
         patience.look({0: a_mark("step", 10, at=now)}, now)
 
-    assert (compiled.limit(0, "step"), plain.limit(0, "step")) == (LIMITS["step"].compiled, LIMITS["step"].floor)
+    limits = [detector.limit_seconds(0, "step") for detector in (compiled, plain)]
+    assert limits == [LIMITS["step"].compiled, LIMITS["step"].floor]
 
 
 def test_the_first_evaluation_of_a_process_may_compile() -> None:
     patience = HangDetector(compiled=True)
     seconds = iter(itertools.count(0.0, 0.5))
     for generation in (1, 2):
-        patience.begin()
+        patience.begin_generation()
         for phase in ("evaluate", "evaluate", "step"):
             now = next(seconds)
-            assert patience.limit(0, "evaluate") == LIMITS["evaluate"].compiled, generation
+            assert patience.limit_seconds(0, "evaluate") == LIMITS["evaluate"].compiled, generation
             patience.look({0: a_mark(phase, 0, at=now)}, now)
-        assert patience.limit(0, "evaluate") == LIMITS["evaluate"].floor
+        assert patience.limit_seconds(0, "evaluate") == LIMITS["evaluate"].floor
 
 
 def test_a_script_that_tells_nothing_never_hangs() -> None:
@@ -150,7 +151,7 @@ def test_a_script_that_tells_nothing_never_hangs() -> None:
         patience.look({0: mark}, moment)
     assert hung(0, mark, 1e9, patience) is None
     # Nor a gang one of whose ranks tells nothing.
-    assert hanging({0: mark, 1: a_mark("step", 7, at=0.0)}, 1e9, patience) is None
+    assert find_hang({0: mark, 1: a_mark("step", 7, at=0.0)}, 1e9, patience) is None
 
 
 def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_what_nearly_all_took() -> None:
@@ -158,12 +159,12 @@ def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_wha
     for step in range(1, 40):
         patience.look({0: a_mark("step", step, at=now, step_seconds=0.01)}, now)
         now += 0.01
-    assert patience.limit(0, "step") == 5.0
+    assert patience.limit_seconds(0, "step") == 5.0
     assert LIMITS["step"].floor < 5.0 < LIMITS["step"].first
     for step in range(40, 80):
         patience.look({0: a_mark("step", step, at=now, step_seconds=2.0)}, now)
         now += 0.9
-    assert patience.limit(0, "step") == SLACK * 2.0
+    assert patience.limit_seconds(0, "step") == SLACK * 2.0
 
 
 def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
@@ -172,10 +173,10 @@ def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
         patience.look({0: a_mark("build", 0, at=0.0)}, float(second))
     patience.look({0: a_mark("restore", 0, at=200.0)}, 200.0)
 
-    patience.begin()
+    patience.begin_generation()
 
-    assert patience.limit(5, "build") == SLACK * 200.0
-    assert patience.limit(5, "restore") == LIMITS["restore"].first
+    assert patience.limit_seconds(5, "build") == SLACK * 200.0
+    assert patience.limit_seconds(5, "restore") == LIMITS["restore"].first
 
 
 # Pauses of our own
@@ -213,7 +214,7 @@ def test_times_over_a_pause_are_not_learned_from() -> None:
     patience.look({0: a_mark("evaluate", 0, count=2, at=0.1)}, 0.1)
     patience.look({0: a_mark("save", 0, at=99.0)}, 99.0)
 
-    assert patience.limit(0, "evaluate") == LIMITS["evaluate"].floor
+    assert patience.limit_seconds(0, "evaluate") == LIMITS["evaluate"].floor
 
 
 # Histories of whole workers
@@ -246,13 +247,13 @@ def test_a_healthy_worker_never_hangs(stays: list[Stay], compiled: bool, look: f
         end = now + stay.seconds
         while now < end:
             patience.look({0: mark}, now)
-            assert hanging({0: mark}, now, patience) is None
+            assert find_hang({0: mark}, now, patience) is None
             now = min(end, now + look)
         if stay.phase in ("step", "first_step"):
             step += 1
             mark = replace(mark, step=step, at=now, step_seconds=stay.seconds)
             patience.look({0: mark}, now)
-            assert hanging({0: mark}, now, patience) is None
+            assert find_hang({0: mark}, now, patience) is None
 
 
 # Who hangs first
@@ -267,7 +268,7 @@ def waits(mark: Mark, now: float) -> Mark:
 def test_a_rank_in_an_earlier_stage_is_behind(behind: Phase, ahead: Phase) -> None:
     marks = {0: a_mark(ahead, 0, count=1, at=0.0), 1: a_mark(behind, 0, count=2, at=9.0)}
 
-    assert first_hung(marks, 10.0) == 1
+    assert furthest_behind(marks, 10.0) == 1
 
 
 WAITS, LATER_WAITS = waits(a_mark(at=4.0), 10.0), waits(a_mark(at=4.5), 10.0)
@@ -293,11 +294,11 @@ def test_the_others_wait_for_the_rank_that_is_furthest_behind(
 ) -> None:
     marks = list(others)
     marks.insert(rank, first)
-    assert first_hung(dict(enumerate(marks)), 10.0) == rank
+    assert furthest_behind(dict(enumerate(marks)), 10.0) == rank
 
 
 def test_of_ranks_that_came_to_one_point_at_one_time_it_is_the_lowest() -> None:
-    assert first_hung({2: a_mark(at=5.0), 1: a_mark(at=5.0)}, 10.0) == 1
+    assert furthest_behind({2: a_mark(at=5.0), 1: a_mark(at=5.0)}, 10.0) == 1
 
 
 def test_those_who_wait_for_a_rank_that_saves_do_not_hang() -> None:
@@ -306,15 +307,15 @@ def test_those_who_wait_for_a_rank_that_saves_do_not_hang() -> None:
     later = now + 30.0
 
     assert hung(1, waiting, later, patience) is not None
-    assert hanging({0: saves, 1: waiting}, later, patience) is None
+    assert find_hang({0: saves, 1: waiting}, later, patience) is None
 
 
 def test_those_who_wait_for_a_rank_that_failed_and_is_leaving_do_not_hang() -> None:
     patience, _, now = after_steps([0.2] * 20)
     fails, waiting = a_mark("leave", 40, count=3, at=now), a_mark("step", 40, count=2, at=now)
 
-    assert hanging({0: fails, 1: waiting}, now + 15.0, patience) is None
-    first = hanging({0: fails, 1: waiting}, now + 61.0, patience)
+    assert find_hang({0: fails, 1: waiting}, now + 15.0, patience) is None
+    first = find_hang({0: fails, 1: waiting}, now + 61.0, patience)
     assert first == (0, "rank 0 has shown no progress in closing its log after a failure for 61.0 s; the limit is 60 s")
 
 
@@ -324,14 +325,14 @@ def test_who_was_waited_for_and_has_gone_on_leaves_the_others_time_to_do_so() ->
     saved = a_mark("step", 40, count=4, at=now + 29.9)
 
     assert hung(1, waiting, now + 30.0, patience) is not None
-    assert hanging({0: saved, 1: waiting}, now + 30.0, patience) is None
-    still = hanging({0: saved, 1: waiting}, now + 33.0, patience)
+    assert find_hang({0: saved, 1: waiting}, now + 30.0, patience) is None
+    still = find_hang({0: saved, 1: waiting}, now + 33.0, patience)
     assert still is not None
     assert still[0] == 1
 
 
 def test_a_gang_whose_ranks_have_all_ended_does_not_hang() -> None:
-    assert hanging({}, 10.0, HangDetector()) is None
+    assert find_hang({}, 10.0, HangDetector()) is None
 
 
 @st.composite
@@ -360,7 +361,7 @@ def test_the_one_that_none_has_passed_is_found_whoever_stands_where(
     marks = {rank: waits(a_mark(*points[stand[rank]], at=now - 10), now) for rank in order}
     marks[hangs] = a_mark(*points[stand[hangs]], at=now - 10)
 
-    assert first_hung(marks, now) == hangs
+    assert furthest_behind(marks, now) == hangs
 
 
 def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
@@ -377,5 +378,5 @@ def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
             step += 1
             patience.look({0: a_mark("step", step, count=1, at=now, step_seconds=took)}, now)
 
-    assert patience.limit(0, "step") == LIMITS["step"].floor
-    assert patience.limit(0, "evaluate") == pytest.approx(SLACK * 20.0, rel=0.02)
+    assert patience.limit_seconds(0, "step") == LIMITS["step"].floor
+    assert patience.limit_seconds(0, "evaluate") == pytest.approx(SLACK * 20.0, rel=0.02)

@@ -90,7 +90,7 @@ def test_new_workers_have_no_signs_yet_but_lost_nodes_stay_lost() -> None:
     seen = watch()
     seen.add_own([Evidence(kind="exited", node=0, by=0, at=1.0, noticed=1.0, rank=0, signal="SIGKILL")])
     seen.add_peer_event(PeerGone(1, "closed"))
-    seen.begin()
+    seen.begin_generation()
     assert [sign.kind for sign in seen.evidence] == ["gone"]
     assert [sign.kind for sign in seen.take_unsent()] == ["gone"]
     assert seen.take_unsent() == []
@@ -126,7 +126,7 @@ def test_a_rank_at_its_end_may_wait_for_one_whose_script_still_runs() -> None:
 
 def test_what_others_told_is_not_told_again() -> None:
     seen = watch()
-    seen.add([Evidence(kind="exited", node=1, by=1, at=1.0, noticed=1.0, rank=1, exit_code=1)])
+    seen.add_received([Evidence(kind="exited", node=1, by=1, at=1.0, noticed=1.0, rank=1, exit_code=1)])
     assert (len(seen.evidence), seen.take_unsent()) == (1, [])
 
 

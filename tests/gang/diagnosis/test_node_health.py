@@ -17,7 +17,7 @@ from convoy.gang.diagnosis.node_health import (
     RankMeasurement,
     gpu_problem,
     partner,
-    unfit,
+    unfit_ranks,
 )
 from tests.campaign import examples
 from tests.test_doctor import program
@@ -44,8 +44,8 @@ def gang(size: int, seed: int = 0, noise: float = 0.1) -> list[RankMeasurement]:
 def test_a_rank_that_computes_far_slower_is_unfit(size: int) -> None:
     measured = gang(size)
     measured[1] = replace(measured[1], matmul_seconds=0.016)
-    (reason,) = unfit(measured).values()
-    assert list(unfit(measured)) == [1]
+    (reason,) = unfit_ranks(measured).values()
+    assert list(unfit_ranks(measured)) == [1]
     assert reason.startswith("a matrix product takes 3.")
     assert reason.endswith(" times as long as on the other ranks")
 
@@ -53,14 +53,14 @@ def test_a_rank_that_computes_far_slower_is_unfit(size: int) -> None:
 def test_a_gpu_that_is_throttled_is_unfit() -> None:
     measured = [replace(rank, kind="cuda") for rank in gang(8, noise=0.03)]
     measured[5] = replace(measured[5], matmul_seconds=0.0056)
-    assert list(unfit(measured)) == [5]
-    assert unfit([replace(rank, kind="cpu") for rank in measured]) == {}
+    assert list(unfit_ranks(measured)) == [5]
+    assert unfit_ranks([replace(rank, kind="cpu") for rank in measured]) == {}
 
 
 def test_a_rank_whose_links_are_all_slow_is_unfit() -> None:
     measured = gang(4)
     measured[2] = replace(measured[2], link_seconds=0.2)
-    ((rank, reason),) = unfit(measured).items()
+    ((rank, reason),) = unfit_ranks(measured).items()
     assert rank == 2
     assert "an exchange with either neighbour takes" in reason
 
@@ -69,36 +69,36 @@ def test_a_slow_link_of_milliseconds_is_chance() -> None:
     measured = gang(4)
     measured[2] = replace(measured[2], link_seconds=0.0119)
     assert measured[2].link_seconds > LINK_FACTOR * max(m.link_seconds for m in gang(4)) * 0.9
-    assert unfit(measured) == {}
+    assert unfit_ranks(measured) == {}
 
 
 def test_other_devices_are_not_compared_and_what_was_not_measured_is_nothing() -> None:
     slower = replace(GOOD, device="cpu B", matmul_seconds=0.02)
-    assert unfit([GOOD, GOOD, slower, slower]) == {}
-    assert unfit([GOOD, GOOD, slower]) == {}
-    assert unfit([replace(GOOD, link_seconds=0.0)] * 3) == {}
-    assert unfit([GOOD]) == {}
+    assert unfit_ranks([GOOD, GOOD, slower, slower]) == {}
+    assert unfit_ranks([GOOD, GOOD, slower]) == {}
+    assert unfit_ranks([replace(GOOD, link_seconds=0.0)] * 3) == {}
+    assert unfit_ranks([GOOD]) == {}
 
 
 def test_all_that_are_slow_are_named_and_nobody_for_being_faster_than_most() -> None:
     slow = replace(GOOD, matmul_seconds=0.02)
-    assert list(unfit([GOOD, GOOD, GOOD, slow, slow])) == [3, 4]
-    assert list(unfit([GOOD, GOOD, slow, slow])) == [2, 3]
-    assert unfit([GOOD, slow, slow]) == {}
+    assert list(unfit_ranks([GOOD, GOOD, GOOD, slow, slow])) == [3, 4]
+    assert list(unfit_ranks([GOOD, GOOD, slow, slow])) == [2, 3]
+    assert unfit_ranks([GOOD, slow, slow]) == {}
 
 
 @examples(300)
 @given(st.integers(2, 12), st.floats(0.0, 1.0), st.integers(0, 2**32))
 def test_noise_alone_never_fails_a_rank(size: int, noise: float, seed: int) -> None:
     """Ranks up to twice as slow as others, as when three share two cores, and exchanges up to four times."""
-    assert unfit(gang(size, seed, noise)) == {}
+    assert unfit_ranks(gang(size, seed, noise)) == {}
 
 
 @examples(300)
 @given(st.integers(2, 12), st.lists(st.floats(1e-4, 1.0), min_size=12, max_size=12))
 def test_nobody_is_unfit_who_is_not_slower_than_the_factor_says(size: int, times: list[float]) -> None:
     measured = [replace(GOOD, matmul_seconds=seconds) for seconds in times[:size]]
-    for rank in unfit(measured):
+    for rank in unfit_ranks(measured):
         others = sorted(seconds for i, seconds in enumerate(times[:size]) if i != rank)
         assert times[rank] > MATMUL_FACTOR["cpu"] * others[(len(others) - 1) // 2]
 
@@ -111,7 +111,7 @@ def test_one_that_is_clearly_out_is_always_found(
     bad = data.draw(st.integers(0, size - 1))
     measured = gang(size, seed, noise)
     measured[bad] = replace(measured[bad], matmul_seconds=measured[bad].matmul_seconds * slower)
-    assert list(unfit(measured)) == [bad]
+    assert list(unfit_ranks(measured)) == [bad]
 
 
 @given(st.integers(3, 40))
@@ -136,7 +136,7 @@ def test_the_better_of_two_exchanges_tells_whose_link_is_bad(size: int, data: st
             other = partner(position, size, round_)
             if other is not None:
                 best[position] = min(best[position], 0.5 if bad in (position, other) else 0.002)
-    assert list(unfit([replace(GOOD, link_seconds=seconds) for seconds in best])) == [bad]
+    assert list(unfit_ranks([replace(GOOD, link_seconds=seconds) for seconds in best])) == [bad]
 
 
 LOST = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.  Reboot the system to recover this GPU"

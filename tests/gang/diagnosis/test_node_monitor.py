@@ -38,7 +38,7 @@ class Here:
     ) -> None:
         self.events: list[Event] = []
         self.orders: list[str] = []
-        self.away: frozenset[int] = frozenset()
+        self.unusable_tiers: frozenset[int] = frozenset()
         self.told_away: list[frozenset[int]] = []
         self.found: list[TierChange] = []
         self.notices: SimpleQueue[Notice] = SimpleQueue()
@@ -52,7 +52,7 @@ class Here:
         config = SimpleNamespace(notices=NoticesConfig())
         node = SimpleNamespace(index=NODE, shares_host=shares_host)
         site = SimpleNamespace(node=node, task=SimpleNamespace(config=config, script=None))
-        poller = SimpleNamespace(first_round=lambda: list(standings), notices=self.notices)
+        poller = SimpleNamespace(await_first_round=lambda: list(standings), notices=self.notices)
         self.seen = NodeMonitor(cast(NodeContext, site), cast(Poller, poller), cast(StorageProbe, self))
 
     def changes(self, now: float) -> list[TierChange]:
@@ -64,8 +64,8 @@ class Here:
 
     def look(self, mark: Mark | None = TRAINS) -> list[Evidence]:
         """mark: where the node's only worker is; None: there is none."""
-        away = self.told_away.append
-        team = SimpleNamespace(marks=lambda: {NODE: mark}, order=self.orders.append, set_unusable_tiers=away)
+        orders, tiers = self.orders.append, self.told_away.append
+        team = SimpleNamespace(marks=lambda: {NODE: mark}, give_order=orders, set_unusable_tiers=tiers)
         log = cast(EventWriter, self)
         return self.seen.look(time.monotonic(), None if mark is None else cast(WorkerGroup, team), log)
 
@@ -162,7 +162,7 @@ def test_a_further_tier_in_trouble_is_told_and_no_sign(here: Here) -> None:
 
 def test_the_workers_are_told_which_tiers_are_away(here: Here) -> None:
     here.look()
-    here.away = frozenset({0, 1})
+    here.unusable_tiers = frozenset({0, 1})
     here.look()
     here.look(mark=None)
     assert here.told_away == [frozenset(), {0, 1}]
@@ -175,7 +175,7 @@ def test_a_gpu_that_is_gone_is_a_sign_of_a_machine_that_is_not_fit(monkeypatch: 
     (sign,) = signs
     assert (sign.kind, sign.exit_code, sign.node, sign.reason) == ("agent", UNFIT, NODE, "GPU is lost.")
     assert here.look() == []
-    here.seen.begin()
+    here.seen.begin_generation()
     wait_for("the next look", lambda: here.look())
     assert here.asked_gpus == 2
 

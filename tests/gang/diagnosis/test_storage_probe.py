@@ -77,7 +77,7 @@ def asked_more(tier: Scripted, times: int) -> None:
 def test_of_tiers_that_are_well_nothing_is_told(tiers: list[Scripted]) -> None:
     with probing(tiers) as probe:
         assert looked_for(probe, 0.5) == []
-        assert probe.away == frozenset()
+        assert probe.unusable_tiers == frozenset()
     assert min(tier.asked for tier in tiers) > 3
 
 
@@ -87,13 +87,13 @@ def test_a_tier_that_refuses_is_told_once_and_again_when_it_is_well(tiers: list[
         tiers[1].error = StoreUnavailable(28, "No space left on device", "/other/x")
         change = next_change(probe)
         assert (change.tier, change.uri, change.problem) == (1, "/other", "No space left on device")
-        assert probe.away == {1}
+        assert probe.unusable_tiers == {1}
         assert looked_for(probe, 0.2) == []
         tiers[1].error = None
         change = next_change(probe)
         assert (change.tier, not change.problem) == (1, True)
         assert change.seconds >= 0.15
-        assert probe.away == frozenset()
+        assert probe.unusable_tiers == frozenset()
 
 
 def test_a_tier_that_hangs_is_told_in_time_and_holds_up_no_other(tiers: list[Scripted]) -> None:
@@ -106,7 +106,7 @@ def test_a_tier_that_hangs_is_told_in_time_and_holds_up_no_other(tiers: list[Scr
         assert (change.tier, not change.problem) == (0, False)
         assert change.problem.startswith("no answer for ")
         assert change.seconds >= QUICK.least_seconds
-        assert probe.away == frozenset()  # it may be a hiccup
+        assert probe.unusable_tiers == frozenset()  # it may be a hiccup
         asked_more(tiers[1], 3)
         tiers[0].go_on.set()
         assert not next_change(probe).problem
@@ -117,10 +117,10 @@ def test_saves_leave_a_tier_that_hangs_on(tiers: list[Scripted], monkeypatch: py
     with probing(tiers) as probe:
         tiers[1].go_on.clear()
         next_change(probe)
-        wait_for("the tier to be away", lambda: probe.changes(time.monotonic()) or probe.away == {1})
+        wait_for("the tier to be away", lambda: probe.changes(time.monotonic()) or probe.unusable_tiers == {1})
         tiers[1].go_on.set()
         next_change(probe)
-        assert probe.away == frozenset()
+        assert probe.unusable_tiers == frozenset()
     assert AWAY_SECONDS >= 5.0
 
 

@@ -13,7 +13,7 @@ from convoy.gang.diagnosis.stragglers import (
     WINDOWS,
     StragglerChange,
     StragglerDetector,
-    waited_for,
+    excess_wait_share,
 )
 from convoy.gang.workers.board import Mark
 from tests.campaign import examples
@@ -116,15 +116,15 @@ def test_new_workers_begin_anew() -> None:
     gang = Gang(3)
     slowly = {0: 0.7, 1: 0.7, 2: 0.0}
     assert len(gang.train(20, slowly)) == 1
-    gang.slow.begin()
+    gang.slow.begin_generation()
     assert len(gang.train(20, slowly)) == 1
 
 
 def test_one_other_node_that_does_not_wait_hides_nobody_in_a_large_gang() -> None:
     waits = dict.fromkeys(range(9), 0.6) | {3: 0.0, 7: 0.1}
-    assert waited_for(3, waits) == pytest.approx(0.6)
-    assert waited_for(7, waits) == pytest.approx(0.5)
-    assert waited_for(0, waits) < LEAST_SHARE
+    assert excess_wait_share(3, waits) == pytest.approx(0.6)
+    assert excess_wait_share(7, waits) == pytest.approx(0.5)
+    assert excess_wait_share(0, waits) < LEAST_SHARE
 
 
 @pytest.mark.processes

@@ -16,10 +16,10 @@ from convoy.gang.diagnosis.verdict import (
     SETTLE_SECONDS,
     FailureHistory,
     cause_message,
-    earlier_failures,
     failures_without_progress,
     judge,
-    repeats,
+    read_earlier_failures,
+    repeat_count,
 )
 from convoy.gang.messages import End, Evidence, EvidenceKind, Finished, Preempted, Restart, Stopped, Verdict, Wait
 from convoy.gang.task import EXPECTED, STOPPED, Node
@@ -234,13 +234,13 @@ def test_the_same_failure_at_the_same_step_three_times_is_a_bug() -> None:
     verdict = settled([bug], history=[once, failed(60), once])
     assert isinstance(verdict, End)
     assert not verdict.cause.retryable
-    assert repeats([once, once], verdict.cause) == REPEATS
+    assert repeat_count([once, once], verdict.cause) == REPEATS
     assert "the same failure at step 41, 3 times" in cause_message(verdict.cause)
 
 
 @pytest.mark.parametrize("kind", ["stopped", "node_gone", "link_lost"])
 def test_what_is_no_fault_of_the_program_does_not_repeat(kind: FailureKind) -> None:
-    assert repeats([failed(41, kind)] * 5, failed(41, kind)) == 0
+    assert repeat_count([failed(41, kind)] * 5, failed(41, kind)) == 0
 
 
 def test_a_gang_that_gets_nowhere_ends_and_may_be_tried_elsewhere() -> None:
@@ -419,14 +419,14 @@ def test_they_are_those_that_node_0_told_oldest_first(tmp_path: Path) -> None:
         for node, rank in ((0, None), (0, 0), (1, None)):
             step = generation if (node, rank) == (0, None) else 99
             log_events(store, generation, GenerationStarted(), failed(step), node=node, rank=rank)
-    assert [cause.step for cause in earlier_failures(store, 3)] == [1, 2]
+    assert [cause.step for cause in read_earlier_failures(store, 3)] == [1, 2]
 
 
 def test_no_more_are_read_than_a_verdict_looks_at(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     for generation in range(1, MOST_WITHOUT_PROGRESS + 3):
         log_events(store, generation, failed(generation))
-    steps = [cause.step for cause in earlier_failures(store, MOST_WITHOUT_PROGRESS + 3)]
+    steps = [cause.step for cause in read_earlier_failures(store, MOST_WITHOUT_PROGRESS + 3)]
     assert steps == list(range(3, MOST_WITHOUT_PROGRESS + 3))
 
 

@@ -30,7 +30,7 @@ def after(history: list[float]) -> tuple[FailureDetector, float]:
     suspicion = FailureDetector(now)
     for interval in history:
         now += interval
-        suspicion.heard(now)
+        suspicion.record_heartbeat(now)
     return suspicion, now
 
 
@@ -74,7 +74,7 @@ def test_beats_late_by_less_than_a_second_raise_no_suspicion(seed: int, most_lat
     suspicion = FailureDetector(0.0)
     for arrival in arrivals:
         assert not suspicion.is_suspect(arrival), arrival
-        suspicion.heard(arrival)
+        suspicion.record_heartbeat(arrival)
 
 
 @examples(200)
@@ -89,7 +89,7 @@ def test_a_gap_of_a_second_now_and_then_raises_no_suspicion(seed: int) -> None:
             away_until = now + rng.uniform(0.1, 1.0)
         heard_at = max(now, away_until) + rng.uniform(0.0, 0.2)
         assert not suspicion.is_suspect(heard_at), now
-        suspicion.heard(heard_at)
+        suspicion.record_heartbeat(heard_at)
 
 
 def test_an_irregular_peer_is_given_more_time_and_a_regular_one_again_less() -> None:
@@ -107,7 +107,7 @@ def test_a_silence_that_was_suspected_does_not_make_the_next_one_look_normal() -
 def test_many_beats_at_once_count_as_one() -> None:
     once, last = after([BEAT_SECONDS] * 20)
     for _ in range(10):
-        once.heard(last)
+        once.record_heartbeat(last)
     assert once.phi(last + 1.0) == after([BEAT_SECONDS] * 20)[0].phi(last + 1.0)
 
 
@@ -143,7 +143,7 @@ def test_our_own_pauses_make_nobody_suspect_who_sleeps_with_us_or_goes_on(seed: 
         if sleeps_too and now - before > 0.3:
             next_beat += now - before  # it woke up with us, and goes on where it was
         if next_beat <= now:
-            suspicion.heard(awake)
+            suspicion.record_heartbeat(awake)
             next_beat = now + rng.uniform(0.0, BEAT_SECONDS)
         assert not suspicion.is_suspect(awake), now
         before = now
@@ -158,7 +158,7 @@ def test_a_dead_peer_is_suspected_within_two_seconds_of_being_awake(seed: int) -
     for now in loop_times(rng, pauses=False):
         awake = clock.tick(now)
         if now <= dies:
-            suspicion.heard(awake)
+            suspicion.record_heartbeat(awake)
         elif suspicion.is_suspect(awake):
             assert now - dies < 2.0
             return

@@ -56,9 +56,9 @@ class Nodes:
         message = self.queues[sender, receiver].popleft()
         formation = self.formations[receiver]
         if message is None:
-            self.do(receiver, formation.joined(a_member(sender)))
+            self.do(receiver, formation.on_joined(a_member(sender)))
         else:
-            self.do(receiver, formation.received(sender, message))
+            self.do(receiver, formation.on_message(sender, message))
         return True
 
 
@@ -93,7 +93,7 @@ def test_a_node_that_ends_on_the_way_is_named_to_all_the_others(seed: int, count
     for pair, queue in nodes.queues.items():
         if victim in pair:
             queue.clear()
-    nodes.do(0, nodes.formations[0].gone(victim))
+    nodes.do(0, nodes.formations[0].on_gone(victim))
     while nodes.deliver():
         pass
     others = [nodes.ended[node] for node in range(count) if node != victim]
@@ -107,12 +107,12 @@ def test_a_node_that_ends_on_the_way_is_named_to_all_the_others(seed: int, count
 
 def test_node_0_waits_no_longer_than_it_was_told_and_names_who_is_missing() -> None:
     formation = Formation(a_hello(0, 4), join_seconds=600.0, now=100.0)
-    formation.joined(a_member(2))
-    assert formation.tick(699.0) == []
+    formation.on_joined(a_member(2))
+    assert formation.on_tick(699.0) == []
     reason = "nodes 1, 3 of 4 did not come within 600 s"
-    assert formation.tick(700.0) == [Send(None, handshake.FormationFailed(reason=reason)), PeersFailed(reason)]
-    assert formation.tick(701.0) == []
-    assert formation.joined(a_member(1)) == []
+    assert formation.on_tick(700.0) == [Send(None, handshake.FormationFailed(reason=reason)), PeersFailed(reason)]
+    assert formation.on_tick(701.0) == []
+    assert formation.on_joined(a_member(1)) == []
 
 
 def test_what_one_node_finds_out_is_told_to_all_by_node_0() -> None:
@@ -120,6 +120,6 @@ def test_what_one_node_finds_out_is_told_to_all_by_node_0() -> None:
     failed = handshake.FormationFailed(reason="node 2 cannot connect to node 1")
     event = PeersFailed(failed.reason)
     assert other.fail(failed.reason) == [Send(0, failed), event]
-    assert leader.received(2, failed) == [Send(None, failed), event]
-    assert other.received(0, failed) == []
-    assert Formation(a_hello(1, 3), 60.0, 0.0).received(0, failed) == [event]
+    assert leader.on_message(2, failed) == [Send(None, failed), event]
+    assert other.on_message(0, failed) == []
+    assert Formation(a_hello(1, 3), 60.0, 0.0).on_message(0, failed) == [event]

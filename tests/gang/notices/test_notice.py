@@ -27,7 +27,7 @@ from convoy.gang.notices.notice import (
     order_for,
     poll_once,
     seconds_to_end,
-    strongest,
+    strongest_order,
 )
 from convoy.gang.notices.sources import machine_sources
 from convoy.gang.workers.board import OrderKind
@@ -103,14 +103,15 @@ def test_a_recommendation_leads_to_what_is_configured(save: float, step: float, 
 
 
 def test_of_several_orders_the_one_that_ends_soonest_counts() -> None:
-    assert strongest(["save", "end", "save_and_end", "none"]) == "end"
-    assert strongest(["none", "save_and_end", "save"]) == "save_and_end"
-    assert strongest([]) == "none"
+    assert strongest_order(["save", "end", "save_and_end", "none"]) == "end"
+    assert strongest_order(["none", "save_and_end", "save"]) == "save_and_end"
+    assert strongest_order([]) == "none"
 
 
 @given(st.lists(orders))
 def test_in_which_order_notices_come_does_not_matter(several: list[OrderKind]) -> None:
-    assert strongest(several) == strongest(reversed(several)) == strongest([*several, strongest(several)])
+    one = strongest_order(several)
+    assert strongest_order(reversed(several)) == strongest_order([*several, one]) == one
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_a_source_that_hangs_holds_up_no_other(hung: Scripted) -> None:
     quick = Scripted([None, None, NOTICE], name="quick")
     with polling(hung, quick) as poller:
         assert poller.notices.get(timeout=5) == NOTICE
-        standings = poller.first_round()
+        standings = poller.await_first_round()
         assert answering(poller) == ["quick"]
     assert hung.asked == 1
     assert standings[0] == SourceStatus("hung", True, False, standings[0].problem)
@@ -200,7 +201,7 @@ def test_a_source_that_hangs_is_told_by_how_long_it_was_waited_for(hung: Scripte
     with polling(hung) as poller:
         assert poller.statuses()[0].problem == "not polled yet"
         began = time.monotonic()
-        poller.first_round()
+        poller.await_first_round()
         assert 0.2 < time.monotonic() - began < 2
         time.sleep(0.05)
         assert re.fullmatch(r"no answer for \d\.\d s", poller.statuses()[0].problem)
@@ -209,7 +210,7 @@ def test_a_source_that_hangs_is_told_by_how_long_it_was_waited_for(hung: Scripte
 def test_a_source_that_hangs_later_stops_answering(hung: Scripted) -> None:
     source = Scripted([None, hung.script[0]])
     with polling(source, deadline_seconds=0.1) as poller:
-        poller.first_round()
+        poller.await_first_round()
         source.wait_asked(2)
         wait_for("the end of the answers", lambda: not answering(poller))
 
@@ -252,7 +253,7 @@ def test_a_source_that_hangs_does_not_keep_the_process_from_ending() -> None:
         "    name, foretells = 'hung', True\n"
         "    def poll(self): threading.Event().wait()\n"
         "with Poller([Hung()], deadline_seconds=0.1) as poller:\n"
-        "    poller.first_round()\n"
+        "    poller.await_first_round()\n"
         "print('over')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
@@ -262,7 +263,7 @@ def test_a_source_that_hangs_does_not_keep_the_process_from_ending() -> None:
 def test_a_spot_notice_is_seen_at_the_next_look(imds: ImdsStandIn) -> None:
     environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}
     with Poller(machine_sources(environ, NoticesConfig()), NoticesConfig().poll_seconds) as poller:
-        assert {standing.source for standing in poller.first_round() if standing.answers} >= {"spot", "rebalance"}
+        assert {standing.source for standing in poller.await_first_round() if standing.answers} >= {"spot", "rebalance"}
         time.sleep(0.3)  # between two looks
         imds.interrupt()
         given = time.monotonic()

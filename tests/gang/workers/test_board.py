@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.diagnosis.stragglers import waited_for
-from convoy.gang.workers.board import LOOK_SECONDS, PHASES, Board, Marker, Order, OrderKind, beating
+from convoy.gang.diagnosis.stragglers import excess_wait_share
+from convoy.gang.workers.board import LOOK_SECONDS, PHASES, Board, Marker, Order, OrderKind, heartbeat
 from tests.campaign import examples, times
 from tests.gang.tasks import wait_for
 from tests.training.faults import before_step
@@ -96,13 +96,13 @@ def test_the_exit_code_that_a_script_has_earned_is_there_from_its_last_line_on(b
 
 def test_all_workers_know_which_tiers_are_away(board: Board) -> None:
     markers = [Marker(board.path, slot) for slot in range(3)]
-    assert {marker.away() for marker in markers} == {frozenset()}
-    order = board.order("save")
+    assert {marker.unusable_tiers() for marker in markers} == {frozenset()}
+    order = board.give_order("save")
     for tiers in ({0, 2}, {1}, set[int](), {0, 100}):
         board.set_unusable_tiers(tiers)
-        assert {marker.away() for marker in markers} == {frozenset(tiers - {100})}
-        assert {marker.order() for marker in markers} == {order}
-    assert Marker(None, 0).away() == frozenset()
+        assert {marker.unusable_tiers() for marker in markers} == {frozenset(tiers - {100})}
+        assert {marker.current_order() for marker in markers} == {order}
+    assert Marker(None, 0).unusable_tiers() == frozenset()
 
 
 CALLS = st.one_of(
@@ -182,34 +182,34 @@ def test_without_a_board_marks_go_nowhere_and_there_is_no_order() -> None:
     marker.save_done(1.0)
     marker.beat(waiting=True)
 
-    assert marker.order() == Order("none", 0)
+    assert marker.current_order() == Order("none", 0)
 
 
 @pytest.mark.parametrize("kind", ["save_and_end", "end", "save"])
 def test_an_order_reaches_every_worker_and_the_last_one_counts(board: Board, kind: OrderKind) -> None:
     markers = [Marker(board.path, local_rank) for local_rank in range(3)]
-    assert {marker.order() for marker in markers} == {Order("none", 0)}
+    assert {marker.current_order() for marker in markers} == {Order("none", 0)}
 
-    board.order("save")
-    given = board.order(kind)
+    board.give_order("save")
+    given = board.give_order(kind)
 
     assert given == Order(kind, 2)
-    assert {marker.order() for marker in markers} == {given}
+    assert {marker.current_order() for marker in markers} == {given}
 
 
 def test_an_order_that_was_answered_is_not_asked_for_again_but_may_be_given_again(board: Board) -> None:
     marker, other = Marker(board.path, 0), Marker(board.path, 1)
-    order = board.order("save")
+    order = board.give_order("save")
 
-    marker.answer("save")
+    marker.acknowledge("save")
 
-    assert marker.order() == Order("none", order.number)
-    assert other.order() == order
-    again = board.order("save")
-    assert (marker.order(), other.order()) == (again, again)
-    ending = board.order("save_and_end")
-    marker.answer("save")
-    assert marker.order() == ending, "an order of another kind, which came meanwhile, is not answered"
+    assert marker.current_order() == Order("none", order.number)
+    assert other.current_order() == order
+    again = board.give_order("save")
+    assert (marker.current_order(), other.current_order()) == (again, again)
+    ending = board.give_order("save_and_end")
+    marker.acknowledge("save")
+    assert marker.current_order() == ending, "an order of another kind, which came meanwhile, is not answered"
 
 
 @pytest.mark.parametrize("local_rank", [-1, 3])
@@ -246,7 +246,7 @@ SLEEP_SECONDS = 0.1
 def test_it_looks_ten_times_per_second_and_no_more_when_it_is_over(board: Board) -> None:
     marker = Marker(board.path, 0)
     began = time.monotonic()
-    with beating(marker):
+    with heartbeat(marker):
         wait_for("looks", lambda: board.read(0).looks >= 5)
         assert board.read(0).looks <= 2 + (time.monotonic() - began) / LOOK_SECONDS
     wait_for("its end", lambda: all(thread.name != "beat" for thread in threading.enumerate()))
@@ -269,5 +269,5 @@ def test_a_rank_that_takes_longer_is_seen_to_wait_less_than_the_others(board: Bo
     waits = {rank: mark.waits / mark.looks for rank, mark in enumerate(marks)}
     print(f"seen to wait: {waits}")
     assert min(mark.looks for mark in marks) >= STEPS * SLEEP_SECONDS / LOOK_SECONDS / 2
-    assert waited_for(2, waits) > 0.2
-    assert max(waited_for(0, waits), waited_for(1, waits)) < 0
+    assert excess_wait_share(2, waits) > 0.2
+    assert max(excess_wait_share(0, waits), excess_wait_share(1, waits)) < 0

@@ -17,7 +17,7 @@ import pytest
 from convoy.gang.agent import Gang
 from convoy.gang.task import Task
 from convoy.gang.workers import compile_cache
-from convoy.gang.workers.compile_cache import CompileCache, cache_key, this_machine
+from convoy.gang.workers.compile_cache import CompileCache, cache_key, machine_facts
 from convoy.job.events.registry import StepDone
 from convoy.job.lineage import newest_commit, read_history
 from convoy.job.record import job_store
@@ -73,17 +73,17 @@ def test_workers_compile_into_a_folder_of_the_agent_s_own(
 def test_what_is_complete_is_uploaded_once_and_comes_to_the_next_agent(store: Store, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     with CompileCache(store, first, uploads=True) as cache:
-        cache.begin()
+        cache.delete_incomplete()
         build(first).chmod(0o755)
         build(first, "triton/kernel.cubin", b"more")
         build(first, "inductor/locks/cab.lock", b"")  # no part of it
         until(lambda: copies(store) and len(held(store)) >= 2)
-        cache.begin()
+        cache.delete_incomplete()
         assert set(held(store)) == {LIBRARY, "triton/kernel.cubin"}
     with CompileCache(store, second, uploads=True) as cache:
-        cache.begin()
+        cache.delete_incomplete()
         until(lambda: (second / "triton/kernel.cubin").exists())
-        cache.begin()
+        cache.delete_incomplete()
         assert (second / LIBRARY).read_bytes() == b"code"
         assert os.access(second / LIBRARY, os.X_OK)
         build(second, "inductor/new.py")
@@ -121,7 +121,7 @@ def test_what_a_killed_worker_left_half_done_goes_before_the_next_start(store: S
         until(lambda: copies(store))
         half = build(folder, "inductor/ab/half.so", b"\x7fELF")
         (half.parent / "half_CxxBuild").mkdir()
-        cache.begin()
+        cache.delete_incomplete()
         assert not half.exists()
         assert (folder / LIBRARY).exists()
     assert list(held(store)) == [LIBRARY]
@@ -155,7 +155,7 @@ def archive(*names: str, size: int = 1, mode: Any = "w", **links: str) -> bytes:
 
 
 def put_copy(store: Store, data: bytes) -> str:
-    name = f"compiled/{cache_key(this_machine())}.tar"
+    name = f"compiled/{cache_key(machine_facts())}.tar"
     store.write(name, data)
     return name
 
@@ -187,7 +187,7 @@ def test_a_copy_that_is_not_usable_is_told_in_one_line_and_done_without(
     store, (data, why) = open_store(str(tmp_path / "root")), UNUSABLE[kind]
     name = put_copy(store, data)
     with CompileCache(store, tmp_path / "own", uploads=True) as cache:
-        cache.begin()
+        cache.delete_incomplete()
         build(tmp_path / "own")
         until(lambda: LIBRARY in (held_or_none(store) or {}))
     told = capfd.readouterr().out
@@ -208,13 +208,13 @@ def test_a_root_that_is_away_is_no_hindrance(tmp_path: Path) -> None:
 
     store: Any = SimpleNamespace(sizes=away, read=away, write=away)
     with CompileCache(store, tmp_path / "compiled", uploads=True) as cache:
-        cache.begin()
+        cache.delete_incomplete()
         build(tmp_path / "compiled")
         until(lambda: cache._complete)
 
 
 def test_machines_of_another_kind_have_another_copy() -> None:
-    facts = this_machine()
+    facts = machine_facts()
     assert cache_key(facts) == cache_key(dict(reversed(facts.items())))
     keys = {cache_key({**facts, name: "another"}) for name in facts}
     assert len(keys | {cache_key(facts)}) == len(facts) + 1
@@ -260,7 +260,7 @@ def test_a_later_attempt_compiles_nothing(
         store = job_store(first.root, first.job)
         while_runs(gang, lambda: kept(store) >= set(builds()))
         assert gang.workers is not None
-        gang.workers.order("save_and_end")
+        gang.workers.give_order("save_and_end")
         while_runs(gang, lambda: reached(first))
 
     before = len(builds())

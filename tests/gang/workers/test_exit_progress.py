@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convoy.gang.workers import exit_progress
-from convoy.gang.workers.exit_progress import ExitProgress, ResourceUse, grown, used_below
+from convoy.gang.workers.exit_progress import ExitProgress, ResourceUse, resources_used_below, use_between
 from tests.gang.tasks import wait_for
 
 
@@ -24,7 +24,7 @@ from tests.gang.tasks import wait_for
 )
 def test_a_twentieth_of_a_core_or_32_kib_a_second_is_progress(used: ResourceUse, progress: bool) -> None:
     worker = ExitProgress(os.getpid(), 0.0, 35.0)
-    worker.take(1.0, used)
+    worker.record_use(1.0, used)
     assert (worker.at, worker.count) == ((1.0, 1) if progress else (0.0, 0))
 
 
@@ -32,7 +32,7 @@ def test_to_compute_is_progress_for_a_time_and_to_read_or_write_begins_it_anew()
     """A daemon thread that spins would hold up the end of a gang for ever."""
     worker = ExitProgress(os.getpid(), 0.0, 35.0)
     for now in range(10, 2000, 10):
-        worker.take(float(now), ResourceUse(cpu_seconds=10.0, io_bytes=2**20 if now <= 300 else 100))
+        worker.record_use(float(now), ResourceUse(cpu_seconds=10.0, io_bytes=2**20 if now <= 300 else 100))
     assert worker.at == 300 + 20 * 35 - 10
 
 
@@ -41,7 +41,7 @@ def test_processes_that_come_and_go_take_nothing_away() -> None:
         {1: ResourceUse(5.0, 100), 2: ResourceUse(9.0, 900)},
         {1: ResourceUse(5.5, 110), 3: ResourceUse(1.0, 7)},
     )
-    assert grown(before, after) == ResourceUse(1.5, 17)
+    assert use_between(before, after) == ResourceUse(1.5, 17)
 
 
 def test_what_a_child_of_the_worker_does_is_progress_and_to_sleep_is_none() -> None:
@@ -77,12 +77,12 @@ def test_what_a_worker_sends_to_a_socket_is_progress() -> None:
         command = [sys.executable, "-c", send, str(server.getsockname()[1])]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as worker:
             connection, _ = server.accept()
-            before = used_below(worker.pid)[worker.pid].io_bytes
+            before = resources_used_below(worker.pid)[worker.pid].io_bytes
             assert worker.stdin is not None
             worker.stdin.write(b"\n")
             worker.stdin.flush()
             connection.recv(100_000, socket.MSG_WAITALL)
-            assert used_below(worker.pid)[worker.pid].io_bytes - before >= 100_000
+            assert resources_used_below(worker.pid)[worker.pid].io_bytes - before >= 100_000
             worker.kill()
             connection.close()
 
@@ -91,9 +91,9 @@ def test_sockets_that_come_and_go_or_may_not_be_looked_at_are_no_error(monkeypat
     churn = "import socket\nwhile True: socket.socket().close()"
     with subprocess.Popen([sys.executable, "-c", churn]) as worker:
         for _ in range(300):
-            assert used_below(worker.pid)[worker.pid].io_bytes >= 0
+            assert resources_used_below(worker.pid)[worker.pid].io_bytes >= 0
         monkeypatch.setattr(exit_progress, "_PIDFD_GETFD", -1)  # no such call
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-        assert used_below(worker.pid)[worker.pid].io_bytes >= 0
+        assert resources_used_below(worker.pid)[worker.pid].io_bytes >= 0
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
         worker.kill()

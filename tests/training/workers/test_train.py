@@ -70,8 +70,8 @@ import json, os, sys
 from convoy.training.workers.train import LATE, SOON, TrainingBody
 before = "torch" in sys.modules
 body = TrainingBody()
-body.prepare()
-body.prepare_more()
+body.import_modules()
+body.import_late_modules()
 torch = sys.modules["torch"]
 files = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd") if int(name) > 2]
 print(json.dumps({

@@ -12,7 +12,7 @@ from accelerate.utils import DistributedType
 from convoy.benchmark.variants.peer import whole_model
 from convoy.benchmark.variants.variant import Held, moments
 from convoy.config.run import RunConfig
-from convoy.parallel.fsdp import precision
+from convoy.parallel.fsdp import mixed_precision
 from convoy.training.optimizer import adamw, set_learning_rate
 from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch
@@ -55,7 +55,7 @@ def _plugin(model: torch.nn.Module, config: RunConfig) -> FullyShardedDataParall
     return FullyShardedDataParallelPlugin(
         fsdp_version=2,
         reshard_after_forward=config.parallel.reshard_after_forward,
-        mixed_precision_policy=precision(config.train),
+        mixed_precision_policy=mixed_precision(config.train),
         auto_wrap_policy="transformer_based_wrap",
         transformer_cls_names_to_wrap=sorted(classes),
         cpu_ram_efficient_loading=False,

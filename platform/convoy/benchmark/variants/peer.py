@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.config.run import RunConfig
 from convoy.model.build import build_model
-from convoy.parallel.fsdp import DTYPES, prepared_blocks
+from convoy.parallel.fsdp import DTYPES, prepare_blocks
 from convoy.training.batches import Data
 from convoy.training.build import materialise
 from convoy.training.optimizer import adamw, learning_rate, set_learning_rate
@@ -95,7 +95,7 @@ def whole_model(config: RunConfig, ranks: Ranks) -> nn.Module:
     train = config.train
     fused = train.attention == "fused"
     model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
-    for _ in prepared_blocks(model, train):
+    for _ in prepare_blocks(model, train):
         pass
     materialise(model, config, ranks.device)
     return model.to(ranks.device).train()

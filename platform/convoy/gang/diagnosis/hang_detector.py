@@ -113,7 +113,7 @@ class HangDetector:
         self._looked: float | None = None
         self._pauses: deque[tuple[float, float]] = deque(maxlen=_PAUSES)
 
-    def begin(self) -> None:
+    def begin_generation(self) -> None:
         """A new generation starts: new processes, which have yet to do everything for the first time."""
         self._ranks = {}
         self._looked = None
@@ -136,7 +136,7 @@ class HangDetector:
         paused = sum(min(late, end - mark.at) for end, late in self._pauses if end > mark.at)
         return max(0.0, now - mark.at - paused)
 
-    def limit(self, rank: int, phase: Phase) -> float:
+    def limit_seconds(self, rank: int, phase: Phase) -> float:
         """Seconds for which this worker may show no progress in the phase."""
         own, has_history = LIMITS[phase], self._has_history(rank, phase)
         first = own.compiled if self._compiled and own.compiled is not None else own.first
@@ -178,17 +178,17 @@ class HangDetector:
             self._times["step"].add(mark.step_seconds)
 
 
-def first_hung(marks: Mapping[int, Mark], now: float) -> int:
+def furthest_behind(marks: Mapping[int, Mark], now: float) -> int:
     """The rank that the others wait for, of all that still run: the one that is furthest behind.
 
     Of ranks at the same point all but one wait for that one. It is the one in which Python does not run, or else the
     one that does not wait in a collective, or else the one that has been there longest. A rank that failed is behind
     all that have done as many steps: they wait for it in vain. marks: at least one.
     """
-    return min(marks, key=lambda rank: (*progress(marks[rank]), _aliveness(marks[rank], now), marks[rank].at, rank))
+    return min(marks, key=lambda rank: (*progress_key(marks[rank]), _aliveness(marks[rank], now), marks[rank].at, rank))
 
 
-def hanging(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> tuple[int, str] | None:
+def find_hang(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> tuple[int, str] | None:
     """The rank that hangs, if the gang does, and what hangs in words.
 
     A gang hangs when none of its ranks makes progress, for longer than the one that they wait for may take. So ranks
@@ -197,8 +197,8 @@ def hanging(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> tu
     """
     if not marks:
         return None
-    first = first_hung(marks, now)
-    mark, limit = marks[first], detector.limit(first, marks[first].phase)
+    first = furthest_behind(marks, now)
+    mark, limit = marks[first], detector.limit_seconds(first, marks[first].phase)
     if min(detector.age(each, now) for each in marks.values()) <= limit:
         return None
     place = LIMITS[mark.phase].place.format(step=mark.step, next=mark.step + 1)
@@ -206,7 +206,7 @@ def hanging(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> tu
     return first, f"rank {first} has shown no progress in {place} for {age:.1f} s; the limit is {limit:.3g} s"
 
 
-def progress(mark: Mark) -> tuple[int, int, int]:
+def progress_key(mark: Mark) -> tuple[int, int, int]:
     """How far a rank has come: steps done, stage, points passed since."""
     return mark.step, LIMITS[mark.phase].stage, mark.count
 

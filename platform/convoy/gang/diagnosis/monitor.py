@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from convoy.gang.diagnosis.hang_detector import HangDetector, hanging, progress
+from convoy.gang.diagnosis.hang_detector import HangDetector, find_hang, progress_key
 from convoy.gang.messages import Evidence
 from convoy.gang.network.formation import PeerEvent, PeerGone, PeerLeft, PeerReportedSilent, PeersFailed, PeerSilent
 from convoy.gang.task import STOPPED, Node
@@ -30,12 +30,12 @@ class Monitor:
         self.evidence: list[Evidence] = []
         self._unsent: list[Evidence] = []
 
-    def begin(self) -> None:
+    def begin_generation(self) -> None:
         """New workers start: evidence of those before them no longer counts. Evidence of nodes does."""
         self.evidence = [item for item in self.evidence if not item.lapses_with_generation]
         self._unsent = [item for item in self._unsent if not item.lapses_with_generation]
         self.marks, self._marked_at = {}, {}
-        self._detector.begin()
+        self._detector.begin_generation()
 
     def add_own(self, evidence: Iterable[Evidence]) -> None:
         """Add what this agent observed itself."""
@@ -43,7 +43,7 @@ class Monitor:
             self.evidence.append(item)
             self._unsent.append(item)
 
-    def add(self, evidence: Iterable[Evidence]) -> None:
+    def add_received(self, evidence: Iterable[Evidence]) -> None:
         """Add what another agent observed."""
         self.evidence.extend(evidence)
 
@@ -59,20 +59,20 @@ class Monitor:
 
     def add_own_failure(self, reason: str, *, lasting: bool) -> None:
         """This agent cannot continue. lasting: another attempt would not do better."""
-        self.add_own([self._of_node("agent", self._node.index, reason=reason, lasting=lasting)])
+        self.add_own([self._node_evidence("agent", self._node.index, reason=reason, lasting=lasting)])
 
     def add_peer_event(self, event: PeerEvent) -> None:
         """Add what was learned of another agent."""
         match event:
             case PeerGone():
-                self.add_own([self._of_node("gone", event.node)])
+                self.add_own([self._node_evidence("gone", event.node)])
             case PeerLeft():
-                self.add_own([self._of_node("left", event.node)])
+                self.add_own([self._node_evidence("left", event.node)])
             case PeerSilent():
-                self.add_own([self._of_node("silent", event.node, ago=event.seconds)])
+                self.add_own([self._node_evidence("silent", event.node, ago=event.seconds)])
             case PeerReportedSilent():
-                silent = self._of_node("silent", event.node, ago=event.seconds)
-                self.add([silent.model_copy(update={"by": event.by})])
+                silent = self._node_evidence("silent", event.node, ago=event.seconds)
+                self.add_received([silent.model_copy(update={"by": event.by})])
             case PeersFailed():
                 self.add_own_failure(event.reason, lasting=False)
 
@@ -80,7 +80,7 @@ class Monitor:
         """Take the newest marks of some workers."""
         for rank, mark in marks.items():
             before = self.marks.get(rank)
-            if before is not None and _point(before) == _point(mark):
+            if before is not None and _progress_point(before) == _progress_point(mark):
                 # When another host's rank came there is known only up to its message's delay, which varies.
                 mark = replace(mark, at=before.at)
             self.marks[rank], self._marked_at[rank] = mark, now
@@ -96,35 +96,39 @@ class Monitor:
         if not complete or any(now - self._marked_at[rank] > FRESH_SECONDS for rank in left):
             return
         if not running:
-            self._end_scripts(left, now)
+            self._report_idle_scripts(left, now)
             return
-        found = hanging(running, now, self._detector)
+        found = find_hang(running, now, self._detector)
         if found is not None and found[0] not in hung:
             rank, text = found
             mark = running[rank]
-            self.add_own([self._of_rank("hung", rank, mark, at=mark.at, progress=progress(mark), reason=text)])
+            self.add_own(
+                [self._rank_evidence("hung", rank, mark, at=mark.at, progress=progress_key(mark), reason=text)]
+            )
 
-    def _end_scripts(self, left: Mapping[int, Mark], now: float) -> None:
+    def _report_idle_scripts(self, left: Mapping[int, Mark], now: float) -> None:
         """Every script has run its last line. Where no rank that is left makes progress, they do not wait for each
         other: they have ended, with the exit codes that they earned. A failed one is reported by its own agent."""
         if all(now - mark.at > self._exit_seconds for mark in left.values()):
             successful = {rank: mark for rank, mark in left.items() if mark.earned in (0, STOPPED)}
             ended_at = time.monotonic()
             self.add_own(
-                self._of_rank("exited", rank, mark, at=ended_at, exit_code=mark.earned)
+                self._rank_evidence("exited", rank, mark, at=ended_at, exit_code=mark.earned)
                 for rank, mark in successful.items()
             )
 
-    def _of_rank(self, kind: str, rank: int, mark: Mark, **facts: object) -> Evidence:
-        return self._made(kind, rank // self._node.nproc_per_node, rank=rank, step=mark.step, **facts)
+    def _rank_evidence(self, kind: str, rank: int, mark: Mark, **facts: object) -> Evidence:
+        return self._new_evidence(kind, rank // self._node.nproc_per_node, rank=rank, step=mark.step, **facts)
 
-    def _of_node(self, kind: str, node: int, *, ago: float = 0.0, reason: str = "", lasting: bool = False) -> Evidence:
-        return self._made(kind, node, at=time.monotonic() - ago, reason=reason, lasting=lasting)
+    def _node_evidence(
+        self, kind: str, node: int, *, ago: float = 0.0, reason: str = "", lasting: bool = False
+    ) -> Evidence:
+        return self._new_evidence(kind, node, at=time.monotonic() - ago, reason=reason, lasting=lasting)
 
-    def _made(self, kind: str, node: int, **facts: object) -> Evidence:
+    def _new_evidence(self, kind: str, node: int, **facts: object) -> Evidence:
         own = {"kind": kind, "node": node, "by": self._node.index, "noticed": time.monotonic()}
         return Evidence.model_validate(own | facts)
 
 
-def _point(mark: Mark) -> tuple[str, int, int, int]:
+def _progress_point(mark: Mark) -> tuple[str, int, int, int]:
     return mark.phase, mark.step, mark.count, mark.advances

@@ -55,13 +55,13 @@ class RankMeasurement:
     """Of an exchange with a neighbour, the better of two: see `partner`."""
 
 
-def unfit(measurements: Sequence[RankMeasurement]) -> dict[int, str]:
+def unfit_ranks(measurements: Sequence[RankMeasurement]) -> dict[int, str]:
     """The ranks whose machine is not fit, and why, in one line each. measurements: by rank."""
     problems: dict[int, str] = {}
     for rank, own in enumerate(measurements):
         others = [other for i, other in enumerate(measurements) if i != rank and other.device == own.device]
-        matmul = _times(own.matmul_seconds, [o.matmul_seconds for o in others], MATMUL_FACTOR[own.kind])
-        link = _times(own.link_seconds, [o.link_seconds for o in others], LINK_FACTOR, LINK_LEAST_SECONDS)
+        matmul = _outlier_ratio(own.matmul_seconds, [o.matmul_seconds for o in others], MATMUL_FACTOR[own.kind])
+        link = _outlier_ratio(own.link_seconds, [o.link_seconds for o in others], LINK_FACTOR, LINK_LEAST_SECONDS)
         if matmul is not None:
             problems[rank] = f"a matrix product takes {matmul:.1f} times as long as on the other ranks"
         elif link is not None:
@@ -88,7 +88,7 @@ def partner(position: int, size: int, round_: int) -> int | None:
     return other if 0 <= other < size else None
 
 
-def _times(own: float, others: Sequence[float], factor: float, least_seconds: float = 0.0) -> float | None:
+def _outlier_ratio(own: float, others: Sequence[float], factor: float, least_seconds: float = 0.0) -> float | None:
     """How many times as long as the others' median it is, if it is clearly out; else None."""
     measured = [seconds for seconds in others if seconds > 0]
     if not measured or own <= 0:
@@ -108,15 +108,15 @@ def gpu_problem(environ: Mapping[str, str]) -> str:
     """
     if shutil.which("nvidia-smi", path=environ.get("PATH", "")) is None:
         return ""
-    return lost_gpu(_answer(_LIST, environ)) or unmappable_gpu(_answer(_REMAPPED, environ))
+    return lost_gpu_line(_command_output(_LIST, environ)) or unmappable_gpu_line(_command_output(_REMAPPED, environ))
 
 
-def lost_gpu(answer: str) -> str:
+def lost_gpu_line(answer: str) -> str:
     """answer: of `nvidia-smi -L`."""
     return next((line.strip() for line in answer.splitlines() if _LOST.search(line)), "")
 
 
-def unmappable_gpu(answer: str) -> str:
+def unmappable_gpu_line(answer: str) -> str:
     """answer: of `nvidia-smi --query-remapped-rows`, whose drivers write 1 or Yes; GPUs before Ampere have none."""
     for line in answer.splitlines():
         bus, _, failed = line.partition(",")
@@ -125,7 +125,7 @@ def unmappable_gpu(answer: str) -> str:
     return ""
 
 
-def _answer(command: list[str], environ: Mapping[str, str]) -> str:
+def _command_output(command: list[str], environ: Mapping[str, str]) -> str:
     """What it prints, on either stream: it reports a lost GPU as an error. Empty if it cannot be run."""
     try:
         done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=DRIVER_SECONDS)

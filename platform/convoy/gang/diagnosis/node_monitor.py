@@ -12,7 +12,7 @@ from convoy.gang.async_call import BackgroundCall, say
 from convoy.gang.diagnosis.node_health import DRIVER_SECONDS, gpu_problem
 from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
 from convoy.gang.messages import Evidence, own_evidence
-from convoy.gang.notices.notice import Notice, Poller, SourceStatus, ending_evidence, order_for, strongest
+from convoy.gang.notices.notice import Notice, Poller, SourceStatus, ending_evidence, order_for, strongest_order
 from convoy.gang.notices.sources import has_metadata
 from convoy.gang.workers.board import Mark, OrderKind
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
@@ -33,14 +33,14 @@ class NodeMonitor:
         self._context, self._poller, self._probe = context, poller, probe
         self._node = context.node.index
         self._sources: BackgroundCall[list[SourceStatus]] | None = BackgroundCall(
-            "sources", poller.first_round, FIRST_ROUND_SECONDS
+            "sources", poller.await_first_round, FIRST_ROUND_SECONDS
         )
         self._order: OrderKind = "none"
         """Of this node, for a notice of its own."""
         self._gpus: BackgroundCall[str] | None = None
-        self.begin()
+        self.begin_generation()
 
-    def begin(self) -> None:
+    def begin_generation(self) -> None:
         """Workers are about to start: check the GPUs again meanwhile."""
         self._gpus = BackgroundCall("GPUs", lambda: gpu_problem(os.environ), 2 * DRIVER_SECONDS)
 
@@ -48,12 +48,12 @@ class NodeMonitor:
         """The evidence since the last call, which is also logged and passed to the workers. log: of the newest
         generation. Call it a few times per second."""
         self._report_sources(log)
-        notices = take_all(self._poller.notices.get_nowait)
-        evidence = [item for notice in notices for item in self._heed(notice, now, workers, log)]
+        notices = take_queued(self._poller.notices.get_nowait)
+        evidence = [item for notice in notices for item in self._act_on(notice, now, workers, log)]
         evidence += self._check_gpus(now)
         evidence += [item for change in self._probe.changes(now) for item in self._report_tier(change, now, log)]
         if workers is not None:
-            workers.set_unusable_tiers(self._probe.away)
+            workers.set_unusable_tiers(self._probe.unusable_tiers)
         return evidence
 
     def _check_gpus(self, now: float) -> list[Evidence]:
@@ -76,7 +76,7 @@ class NodeMonitor:
         log.append(NoticeSources(answering=answering))
         self._say(f"notices of its machine's end come from {', '.join(answering)}" if answering else "no notice source")
 
-    def _heed(self, notice: Notice, now: float, workers: WorkerGroup | None, log: EventWriter) -> list[Evidence]:
+    def _act_on(self, notice: Notice, now: float, workers: WorkerGroup | None, log: EventWriter) -> list[Evidence]:
         """Order this node's workers to vote for what the notice needs: their vote is enough for all."""
         marks: list[Mark] = [] if workers is None else list(workers.marks().values())
         step_seconds = max((mark.step_seconds for mark in marks), default=0.0)
@@ -93,9 +93,9 @@ class NodeMonitor:
                 source=notice.source, notice=notice.kind, action=kind, deadline=notice.deadline, text=notice.text
             )
         )
-        self._order = strongest([self._order, kind])
+        self._order = strongest_order([self._order, kind])
         if workers is not None and kind != "none":
-            workers.order(self._order)
+            workers.give_order(self._order)
         if kind not in ("save_and_end", "end"):
             return []
         return [ending_evidence(notice, self._node, now, wall, worth_waiting=unsaved)]
@@ -118,7 +118,7 @@ class NodeMonitor:
         say(f"convoy: node {self._node}: {text}")
 
 
-def take_all(take: Callable[[], T]) -> list[T]:
+def take_queued(take: Callable[[], T]) -> list[T]:
     """What a queue holds now."""
     items = []
     while True:

@@ -93,7 +93,7 @@ class StorageProbe:
         return [change for probe in self._probes if (change := probe.look(awake)) is not None]
 
     @property
-    def away(self) -> frozenset[int]:
+    def unusable_tiers(self) -> frozenset[int]:
         """The tiers on which no save should begin or continue, as of the last call of `changes`: those that refuse, or
         have not answered for AWAY_SECONDS."""
         return frozenset(probe.tier for probe in self._probes if probe.is_away)
@@ -142,7 +142,7 @@ class _TierProbe:
         if self._waiting[0] != attempt:
             self._waiting = (attempt, awake)
         waited = awake - self._waiting[1]
-        if waited <= self._limit():
+        if waited <= self._limit_seconds():
             return None
         self.is_away = self.is_away or waited > AWAY_SECONDS
         return self._change(f"no answer for {waited:.1f} s", waited, awake)
@@ -156,19 +156,19 @@ class _TierProbe:
             return TierChange(self.tier, self._store.uri, problem, seconds)
         return TierChange(self.tier, self._store.uri, "", awake - self._bad_since)
 
-    def _limit(self) -> float:
+    def _limit_seconds(self) -> float:
         return min(max(self._settings.least_seconds, SLACK * self._times.p99()), MOST_SECONDS)
 
     def _run(self) -> None:
         while True:
-            self._try()
+            self._probe_once()
             if self._over.wait(self._settings.every_seconds):
                 break
         if not self._answer.problem:
             with contextlib.suppress(Exception):  # else a few bytes stay in the bucket
                 self._store.delete(self._name)
 
-    def _try(self) -> None:
+    def _probe_once(self) -> None:
         began = time.monotonic()
         self._attempt += 1
         try:

@@ -54,7 +54,7 @@ class StragglerDetector:
         self._since: dict[int, float] = {}
         self._slow: set[int] = set()
 
-    def begin(self) -> None:
+    def begin_generation(self) -> None:
         """New workers start. A node that was slow is reported again."""
         self._began = None
         self._in_a_row, self._since, self._slow = {}, {}, set()
@@ -83,7 +83,7 @@ class StragglerDetector:
         shares: dict[int, float] = {}
         for waits in stages.values():
             for node in waits:
-                shares[node] = max(shares.get(node, 0.0), waited_for(node, waits))
+                shares[node] = max(shares.get(node, 0.0), excess_wait_share(node, waits))
         return self._judge(shares, began, now)
 
     def _judge(self, shares: Mapping[int, float], began: float, now: float) -> list[StragglerChange]:
@@ -103,7 +103,7 @@ class StragglerDetector:
         return changes
 
 
-def waited_for(node: int, waits: Mapping[int, float]) -> float:
+def excess_wait_share(node: int, waits: Mapping[int, float]) -> float:
     """The least share of their time that three of four other nodes wait, beyond the share that this one waits.
 
     waits: the share of its time that each node waits for others.

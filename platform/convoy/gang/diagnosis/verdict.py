@@ -60,10 +60,10 @@ def _settled_at(possible: Sequence[Evidence]) -> float | None:
     return min(waits, default=None)
 
 
-def _failure(cause: Evidence, evidence: Sequence[Evidence], now: float, here: Node) -> FailureDetected:
+def _failure_event(cause: Evidence, evidence: Sequence[Evidence], now: float, here: Node) -> FailureDetected:
     """The event for a first cause, before it is known what follows."""
     # After a partition that heals at once both sides report silences: what counts is the node that they have in common.
-    apart = _node_apart(evidence, here) if cause.kind == "silent" else None
+    apart = _isolated_node(evidence, here) if cause.kind == "silent" else None
     cut_off = apart == here.index
     return FailureDetected(
         cause="cut_off" if cut_off else _failure_kind(cause),
@@ -79,7 +79,7 @@ def _failure(cause: Evidence, evidence: Sequence[Evidence], now: float, here: No
     )
 
 
-def _causes(evidence: Sequence[Evidence], here: Node) -> Iterator[Evidence]:
+def _possible_causes(evidence: Sequence[Evidence], here: Node) -> Iterator[Evidence]:
     """The evidence that can be a first cause."""
     done = {node for node in range(here.nodes) if _is_done(node, evidence, here)}
     others_fail = any(e.kind == "hung" or e.is_lost_peer for e in evidence)
@@ -140,7 +140,7 @@ def _failure_kind(e: Evidence) -> FailureKind:
             return "exited"
 
 
-def _node_apart(evidence: Sequence[Evidence], here: Node) -> int | None:
+def _isolated_node(evidence: Sequence[Evidence], here: Node) -> int | None:
     """The node that no other one hears, or that hears no other one; this node, if that holds for several. None: there
     is none, or there are only two nodes, neither of which can know whose fault it is."""
     pairs = {frozenset((e.node, e.by)) for e in evidence if e.kind == "silent" and e.node != e.by}
@@ -157,15 +157,15 @@ def judge(evidence: Sequence[Evidence], now: float, here: Node, history: Sequenc
     """
     notices = [e for e in evidence if e.kind == "notice"]
     notice = min(notices, key=lambda e: (e.at, e.node), default=None)
-    possible = list(_causes(evidence, here))
+    possible = list(_possible_causes(evidence, here))
     if here.leads:
         if len({e.rank for e in evidence if e.is_success}) == here.world_size:
-            return _all_ended(evidence, notice)
+            return _verdict_when_all_ended(evidence, notice)
     elif not any(_ends_without_leader(e, here) for e in possible):
         return Wait()
     settled = _settled_at(possible)
     if settled is not None and now >= settled:
-        cause = _failure(min(possible, key=_precedence), evidence, now, here)
+        cause = _failure_event(min(possible, key=_precedence), evidence, now, here)
         if notice is not None:
             return Preempted(notice, cause)
         return _restart_or_end(cause, possible, evidence, history)
@@ -175,7 +175,7 @@ def judge(evidence: Sequence[Evidence], now: float, here: Node, history: Sequenc
     return Wait(min((t for t in (settled, over) if t is not None), default=None))
 
 
-def repeats(history: Sequence[FailureDetected], cause: FailureDetected) -> int:
+def repeat_count(history: Sequence[FailureDetected], cause: FailureDetected) -> int:
     """How often a worker failed in this way at this step, this time included; numbers in its reason may differ.
 
     0 for what is not the program's fault: a lost node, a worker that was stopped.
@@ -194,7 +194,7 @@ def failures_without_progress(history: Sequence[FailureDetected], cause: Failure
     return row
 
 
-def _all_ended(evidence: Sequence[Evidence], notice: Evidence | None) -> Verdict:
+def _verdict_when_all_ended(evidence: Sequence[Evidence], notice: Evidence | None) -> Verdict:
     if not any(e.exit_code for e in evidence if e.is_success):
         return Finished()
     return Stopped() if notice is None else Preempted(notice)
@@ -214,22 +214,22 @@ def _restart_or_end(
         return End(cause.model_copy(update={"retryable": cause.exit_code == OUTAGE}))
     if cause.cause == "unfit" or any(e.kind in _WITHOUT_NODE for e in possible):
         return End(cause)
-    node = _without_store(evidence)
+    node = _node_without_store(evidence)
     if node is not None:
-        return _end(cause, f"node {node} does not reach the store, without which no generation can be formed")
-    if repeats(history, cause) >= REPEATS:
+        return _end_because(cause, f"node {node} does not reach the store, without which no generation can be formed")
+    if repeat_count(history, cause) >= REPEATS:
         why = f"the same failure at step {cause.step:,}, {REPEATS} times: it is not tried again"
-        return _end(cause, why, retryable=False)
+        return _end_because(cause, why, retryable=False)
     if failures_without_progress(history, cause) >= MOST_WITHOUT_PROGRESS:
-        return _end(cause, f"{MOST_WITHOUT_PROGRESS} failures in a row came no step beyond those before them")
+        return _end_because(cause, f"{MOST_WITHOUT_PROGRESS} failures in a row came no step beyond those before them")
     return Restart(cause.model_copy(update={"action": "restart"}))
 
 
-def _end(cause: FailureDetected, why: str, *, retryable: bool = True) -> End:
+def _end_because(cause: FailureDetected, why: str, *, retryable: bool = True) -> End:
     return End(cause.model_copy(update={"why": why, "retryable": retryable}))
 
 
-def _without_store(evidence: Sequence[Evidence]) -> int | None:
+def _node_without_store(evidence: Sequence[Evidence]) -> int | None:
     """The first node whose newest report is that it does not reach the store."""
     last = {e.node: e.ok for e in sorted(evidence, key=lambda e: e.at) if e.kind == "store"}
     return min((node for node, ok in last.items() if not ok), default=None)
@@ -245,7 +245,7 @@ class FailureHistory:
 
     def __init__(self, store: Store, first: int) -> None:
         """first: generation of this attempt. Starts to read."""
-        self._earlier = BackgroundCall("the earlier log", lambda: earlier_failures(store, first), HISTORY_SECONDS)
+        self._earlier = BackgroundCall("the earlier log", lambda: read_earlier_failures(store, first), HISTORY_SECONDS)
         self._own: list[FailureDetected] = []
 
     def add(self, cause: FailureDetected) -> None:
@@ -259,7 +259,7 @@ class FailureHistory:
         return self._own
 
 
-def earlier_failures(store: Store, before: int) -> list[FailureDetected]:
+def read_earlier_failures(store: Store, before: int) -> list[FailureDetected]:
     """As node 0's agents logged them, oldest first, for as many generations below `before` as a verdict looks at.
 
     Nothing is logged where node 0 itself was lost, which was not the job's fault. Raises StoreUnavailable.

@@ -110,14 +110,14 @@ class Connection:
         return len(self._unsent) + int.from_bytes(queued, sys.byteorder)
 
     @property
-    def is_proven(self) -> bool:
+    def is_authenticated(self) -> bool:
         """The other end belongs to the gang. Until then its frames are short, and are read one at a time."""
         return self._frames.most_bytes == MOST_BYTES
 
-    def set_proven(self) -> None:
+    def set_authenticated(self) -> None:
         self._frames.most_bytes = MOST_BYTES
 
-    def complete(self) -> None:
+    def complete_connect(self) -> None:
         """Call when a connecting socket becomes writable. Raises ConnectionLostError if it did not connect."""
         code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -147,10 +147,10 @@ class Connection:
         """The frames that have arrived, and how the connection ended after them; None: it has not ended."""
         frames: list[bytes] = []
         for _ in range(_MOST_READS):
-            if frames and not self.is_proven:
+            if frames and not self.is_authenticated:
                 break  # the next frame may be longer, once this one has proven who sends it
             try:
-                data = self.socket.recv(_READ_BYTES if self.is_proven else self._frames.missing_bytes)
+                data = self.socket.recv(_READ_BYTES if self.is_authenticated else self._frames.missing_bytes)
                 if not data:
                     return frames, "its connection was closed"
                 frames += self._frames.feed(data)
@@ -251,7 +251,7 @@ class Connections:
             return
         try:
             if connection.connecting:
-                connection.complete()
+                connection.complete_connect()
                 self._user.on_open(connection)
             elif mask & selectors.EVENT_WRITE:
                 connection.flush()

@@ -39,7 +39,7 @@ class FailureDetector:
         self._intervals = deque([BEAT_SECONDS], maxlen=WINDOW)
         self._last = now
 
-    def heard(self, now: float) -> None:
+    def record_heartbeat(self, now: float) -> None:
         """A beat arrived, or several at once."""
         quiet = self.quiet_seconds(now)
         if quiet == 0.0:

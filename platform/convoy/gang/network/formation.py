@@ -117,14 +117,14 @@ class Formation:
 
     def begin(self) -> list[Step]:
         """A gang of one node is formed at once."""
-        return self._next() if self._leads else []
+        return self._next_steps() if self._leads else []
 
-    def joined(self, node: NodeAddress) -> list[Step]:
+    def on_joined(self, node: NodeAddress) -> list[Step]:
         """The node is connected to this one."""
         self._joined[node.node] = node
-        return [] if self.ended else self._next()
+        return [] if self.ended else self._next_steps()
 
-    def received(self, node: int, message: handshake.Message) -> list[Step]:
+    def on_message(self, node: int, message: handshake.Message) -> list[Step]:
         """A node sent this; nothing follows from a message that does not belong to forming."""
         match message:
             case _ if self.ended:
@@ -133,22 +133,22 @@ class Formation:
                 return self.fail(message.reason, by=node)
             case handshake.MeshReady() if self._leads:
                 self._ready.add(node)
-                return self._next()
+                return self._next_steps()
             case handshake.AddressList() if node == 0:
                 self._nodes = message.nodes
                 lower = [Connect(other) for other in message.nodes if other.node < self._ours.node]
-                return [*lower, *self._next()]
+                return [*lower, *self._next_steps()]
             case handshake.FormationComplete() if node == 0:
                 self.ended = True
                 return [GangFormed()]
         return []
 
-    def gone(self, node: int) -> list[Step]:
+    def on_gone(self, node: int) -> list[Step]:
         """The node's agent has ended."""
         ended = f"node {node} ended before all {self._ours.nodes} nodes had come together"
         return self.fail(ended) if self._leads else []
 
-    def tick(self, now: float) -> list[Step]:
+    def on_tick(self, now: float) -> list[Step]:
         """Node 0 has a deadline; the others wait for node 0, whose beats they hear."""
         if not self._leads or self._nodes or now < self._deadline:
             return []
@@ -166,7 +166,7 @@ class Formation:
             return [Send(None, failed), PeersFailed(reason)]
         return [*([Send(0, failed)] if by is None else []), PeersFailed(reason)]
 
-    def _next(self) -> list[Step]:
+    def _next_steps(self) -> list[Step]:
         if len(self._joined) < self._ours.nodes - 1:
             return []
         if not self._leads:

@@ -74,7 +74,7 @@ class _Peer:
 
 
 class Mesh:
-    """Not thread-safe: one thread calls `turn` again and again."""
+    """Not thread-safe: one thread calls `run_turn` again and again."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Mesh:
             self._listen(listener)
         if first is not None:
             self._dialers.append(Dialer(0, *first, join_seconds, self._now))
-        self._do(self._formation.begin())
+        self._carry_out(self._formation.begin())
 
     def watch(self, ready: socket.socket, do: Callable[[], None]) -> None:
         """Call `do` in a turn in which the socket can be read."""
@@ -121,14 +121,14 @@ class Mesh:
             if to is None or node == to:
                 self._connections.write(peer.connection, framed)
 
-    def turn(self) -> None:
+    def run_turn(self) -> None:
         """Wait for at most 0.1 s, and do what there is to do."""
         self._connections.serve(min(_TURN_SECONDS, self._next_beat - time.monotonic()), self._update_clock)
-        self._beat()
+        self._send_beats()
         self._detect_silence()
         self._drop_overdue()
         self._dial()
-        self._do(self._formation.tick(self._now))
+        self._carry_out(self._formation.on_tick(self._now))
 
     def leave(self, seconds: float) -> None:
         """Say goodbye, wait until all have received it, but no longer than `seconds`, and release everything."""
@@ -157,7 +157,7 @@ class Mesh:
         self._now = time.monotonic()
         self._awake = self._clock.tick(self._now)
 
-    def _beat(self) -> None:
+    def _send_beats(self) -> None:
         if self._now < self._next_beat:
             return
         self._next_beat = max(self._next_beat + BEAT_SECONDS, self._now)
@@ -190,13 +190,13 @@ class Mesh:
                 continue
             del self._unidentified[connection]
             took = f"{other.dialer.place} took the connection and did not answer as node {other.dialer.node}"
-            self._do(self._formation.fail(f"{took} within {ANSWER_SECONDS:g} s"))
+            self._carry_out(self._formation.fail(f"{took} within {ANSWER_SECONDS:g} s"))
 
     def _dial(self) -> None:
         for dialer in list(self._dialers):
             if dialer.is_late(self._now):
                 who = f"node {self._ours.node} on {self._ours.hostname}"
-                self._do(self._formation.fail(f"{who} {dialer.complaint}"))
+                self._carry_out(self._formation.fail(f"{who} {dialer.failure_text}"))
             elif (opened := dialer.attempt(self._now)) is not None:
                 connection = self._connections.add(opened, None)
                 authenticator = Authenticator(self._token, "caller")
@@ -225,15 +225,15 @@ class Mesh:
         other = self._unidentified[connection]
         other.deadline = self._now + ANSWER_SECONDS
         if self._listener is None and not self._formation.ended:
-            self._listen_where(connection)
+            self._listen_at_own_address(connection)
         self._connections.write(connection, frame(other.authenticator.nonce))
 
-    def _listen_where(self, connection: Connection) -> None:
+    def _listen_at_own_address(self, connection: Connection) -> None:
         """At this end's address of the connection, which is the one that the others will be given."""
         try:
             listener = listen(connection.socket.getsockname()[0])
         except OSError as error:
-            self._do(self._formation.fail(str(error)))
+            self._carry_out(self._formation.fail(str(error)))
             return
         self._ours = self._ours.model_copy(update={"port": listener.getsockname()[1]})
         self._listen(listener)
@@ -264,9 +264,9 @@ class Mesh:
                 raise handshake.IncompatibleNodeError(f"node {hello.node} on {hello.hostname} is there already")
         except handshake.IncompatibleNodeError as error:
             self._refuse(connection, other, str(error))
-            self._do(self._formation.fail(str(error)))
+            self._carry_out(self._formation.fail(str(error)))
             return
-        self._identify(connection, hello.node, hello)
+        self._add_peer(connection, hello.node, hello)
         welcome = handshake.HelloAccepted(node=self._ours.node, received=received, wall=time.time())
         self._connections.write(connection, frame(other.authenticator.seal(welcome.encoded())))
 
@@ -284,12 +284,12 @@ class Mesh:
         match message:
             case handshake.HelloAccepted() if proven and message.node == dialer.node:
                 skew = handshake.skew(other.sent, message.received, message.wall, time.time())
-                self._identify(connection, dialer.node, None)
+                self._add_peer(connection, dialer.node, None)
                 ack = handshake.Ack(skew_seconds=-skew.seconds, error_seconds=skew.error_seconds)
                 self._connections.write(connection, ack.framed())
-                self._join(NodeAddress(node=dialer.node, address=dialer.host, port=dialer.port), skew)
+                self._on_joined(NodeAddress(node=dialer.node, address=dialer.host, port=dialer.port), skew)
             case handshake.HelloRefused():  # accepted without proof: a node of another gang cannot give one
-                self._do(self._formation.fail(message.reason))
+                self._carry_out(self._formation.fail(message.reason))
             case handshake.HelloAccepted():
                 raise ValueError("a welcome without proof")
             case _:
@@ -297,17 +297,17 @@ class Mesh:
         if dialer in self._dialers:
             self._dialers.remove(dialer)
 
-    def _identify(self, connection: Connection, node: int, hello: Hello | None) -> None:
+    def _add_peer(self, connection: Connection, node: int, hello: Hello | None) -> None:
         del self._unidentified[connection]
-        connection.set_proven()
+        connection.set_authenticated()
         self._nodes[connection] = node
         self._peers[node] = _Peer(connection, FailureDetector(self._awake), hello)
 
-    def _join(self, node: NodeAddress, skew: Skew) -> None:
+    def _on_joined(self, node: NodeAddress, skew: Skew) -> None:
         self._events.put(PeerJoined(node.node, skew))
-        self._do(self._formation.joined(node))
+        self._carry_out(self._formation.on_joined(node))
 
-    def _do(self, steps: Iterable[Step]) -> None:
+    def _carry_out(self, steps: Iterable[Step]) -> None:
         for step in steps:
             match step:
                 case Send():
@@ -347,13 +347,13 @@ class Mesh:
             del self._peers[node]
             if not self._leaving:
                 self._events.put(PeerGone(node, how))
-                self._do(self._formation.gone(node))
+                self._carry_out(self._formation.on_gone(node))
         elif (dialer := self._unidentified.pop(connection).dialer) is not None:
             dialer.on_failure(how)
 
     def _on_message(self, node: int, peer: _Peer, data: bytes) -> None:
         if data == _BEAT:
-            peer.detector.heard(self._awake)
+            peer.detector.record_heartbeat(self._awake)
             return
         message = handshake.MESSAGES.validate_json(data)
         match message:
@@ -363,14 +363,14 @@ class Mesh:
                 self._forward(node, message)
             case handshake.Ack() if peer.hello is not None:
                 address = NodeAddress(node=node, address=peer.connection.address, port=peer.hello.port)
-                self._join(address, Skew(message.skew_seconds, message.error_seconds))
+                self._on_joined(address, Skew(message.skew_seconds, message.error_seconds))
             case handshake.Bye():
                 self._connections.drop(peer.connection)
                 del self._nodes[peer.connection], self._peers[node]
                 self._events.put(PeerLeft(node))
-                self._do(self._formation.gone(node))
+                self._carry_out(self._formation.on_gone(node))
             case _:
-                self._do(self._formation.received(node, message))
+                self._carry_out(self._formation.on_message(node, message))
 
     def _forward(self, sender: int, report: handshake.SilenceReport) -> None:
         key = (report.node, report.by, report.number)

@@ -105,7 +105,7 @@ class Peers:
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
-                self._mesh.turn()
+                self._mesh.run_turn()
                 self._send_all()
             self._send_all()
             self._mesh.leave(LEAVE_SECONDS)

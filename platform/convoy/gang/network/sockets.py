@@ -13,7 +13,7 @@ def listen(host: str) -> socket.socket:
     """Listen at this address, on any free port. Raises OSError.
 
     An address that no interface of this machine has, such as that of a router in front of it, or a name that resolves
-    only elsewhere, leaves no choice but to listen on all addresses: see `on_all_addresses`.
+    only elsewhere, leaves no choice but to listen on all addresses: see `is_on_all_addresses`.
     """
     try:
         candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
@@ -30,7 +30,7 @@ def listen(host: str) -> socket.socket:
     return socket.create_server(("", 0), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
 
 
-def on_all_addresses(listener: socket.socket) -> bool:
+def is_on_all_addresses(listener: socket.socket) -> bool:
     """Whether it can be reached at every address of this machine."""
     return listener.getsockname()[0] in ("0.0.0.0", "::")
 
@@ -50,7 +50,7 @@ class Dialer:
         self._under_way = False
 
     @property
-    def complaint(self) -> str:
+    def failure_text(self) -> str:
         """One line: it did not connect, and why the last attempt failed."""
         return f"cannot connect to node {self.node} at {self.place} within {self._seconds:g} s: {self._error}"
 

@@ -84,7 +84,7 @@ class Imds:
             connection.request(method, place, headers={**headers, "Connection": "close"})
             response = connection.getresponse()
             text = response.read(_MOST_BYTES).decode(errors="replace").strip()
-            return Answer(response.status, text, _unix(response.getheader("Date")))
+            return Answer(response.status, text, _unix_time(response.getheader("Date")))
         except TimeoutError:
             # Answers to PUT may travel no further than the instance's hop limit: 1, if nobody has raised it.
             hint = "; in a container the instance's metadata hop limit must be at least 2" if method == "PUT" else ""
@@ -115,7 +115,7 @@ def _is_http(url: str) -> bool:
         return False
 
 
-def _unix(date: str | None) -> float | None:
+def _unix_time(date: str | None) -> float | None:
     """Unix time of an HTTP date; None if there is none, or it is malformed."""
     try:
         return parsedate_to_datetime(date).timestamp() if date else None

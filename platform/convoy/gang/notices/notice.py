@@ -85,7 +85,7 @@ def seconds_to_end(save_seconds: float, step_seconds: float) -> float:
     return AGREE_STEPS * step_seconds + save + END_SECONDS
 
 
-def strongest(orders: Iterable[OrderKind]) -> OrderKind:
+def strongest_order(orders: Iterable[OrderKind]) -> OrderKind:
     """What to do about several notices: the order that ends soonest."""
     return max(orders, key=ORDERS_BY_STRENGTH.index, default="none")
 
@@ -149,7 +149,7 @@ class Poller:
         """The present status of each source, in their order."""
         return [poller.status(self._deadline_seconds) for poller in self._pollers]
 
-    def first_round(self) -> list[SourceStatus]:
+    def await_first_round(self) -> list[SourceStatus]:
         """The status of each source after its first poll, or after its deadline without an answer."""
         until = time.monotonic() + self._deadline_seconds
         for poller in self._pollers:
@@ -205,4 +205,4 @@ class _SourcePoller:
 def poll_once(sources: Sequence[Source], deadline_seconds: float = DEADLINE_SECONDS) -> list[SourceStatus]:
     """Poll each source once, all at the same time."""
     with Poller(sources, deadline_seconds=deadline_seconds) as poller:
-        return poller.first_round()
+        return poller.await_first_round()

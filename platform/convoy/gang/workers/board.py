@@ -111,29 +111,29 @@ class Board:
         self.slots = slots
         self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
         """Where a worker finds it, for as long as this process lives and the board is open."""
-        self._memory = _Words(mmap.mmap(descriptor, _bytes(slots)))
+        self._memory = _SharedWords(mmap.mmap(descriptor, _size_bytes(slots)))
 
     @classmethod
     def create(cls, slots: int) -> "Board":
         """A board on which every worker's start begins now. Raises OSError if there is no memory for it."""
         descriptor = os.memfd_create("convoy-board", os.MFD_CLOEXEC)
         try:
-            os.posix_fallocate(descriptor, 0, _bytes(slots))
+            os.posix_fallocate(descriptor, 0, _size_bytes(slots))
             board = cls(descriptor, slots)
         except OSError:
             os.close(descriptor)
             raise
         for slot in range(slots):
-            board._memory.reals[_first(slot) + _AT] = time.monotonic()
+            board._memory.reals[_first_word(slot) + _AT] = time.monotonic()
         board._memory.ints[0] = _MAGIC
         return board
 
     def read(self, local_rank: int) -> Mark:
         """A worker's newest mark, the last one if it has ended."""
-        first = _first(_check_slot(local_rank, self.slots))
+        first = _first_word(_check_slot(local_rank, self.slots))
         reals = self._memory.reals
         # A worker writes these in the opposite order: what is read after a point is at least as new as the point.
-        phase, step, count = _unpack(self._memory.ints[first + _POINT])
+        phase, step, count = _unpack_point(self._memory.ints[first + _POINT])
         advances = self._memory.ints[first + _ADVANCES]
         return Mark(
             phase=phase,
@@ -152,10 +152,10 @@ class Board:
             polls_orders=bool(self._memory.ints[first + _POLLS]),
         )
 
-    def order(self, kind: OrderKind) -> Order:
+    def give_order(self, kind: OrderKind) -> Order:
         """Give all workers of this node an order, which replaces the one before. The whole gang follows one node's
         order: a save that several agents order is made several times."""
-        order = Order(kind, _order(self._memory.ints[_ORDER]).number + 1)
+        order = Order(kind, _decode_order(self._memory.ints[_ORDER]).number + 1)
         self._memory.ints[_ORDER] = order.number << 8 | _KINDS.index(kind)
         return order
 
@@ -174,9 +174,9 @@ class Marker:
 
     def __init__(self, path: str | None, local_rank: int) -> None:
         """Raises OSError if there is no board at `path`, ValueError if it has no such slot."""
-        self._memory = _Words(bytearray(_bytes(1))) if path is None else _open(path)
+        self._memory = _SharedWords(bytearray(_size_bytes(1))) if path is None else _open_board(path)
         slots = len(self._memory.ints) // _SLOT_WORDS - _HEADER_WORDS // _SLOT_WORDS
-        self._first = _first(0 if path is None else _check_slot(local_rank, slots))
+        self._first = _first_word(0 if path is None else _check_slot(local_rank, slots))
         self._phase, self._step, self._count = 0, 0, 0
         self._answered = 0
 
@@ -191,7 +191,7 @@ class Marker:
         """The worker reaches a point within the phase, the same on all ranks."""
         self._count = min(self._count + 1, _MOST_COUNT)
         self._memory.reals[self._first + _AT] = time.monotonic()
-        self._memory.ints[self._first + _POINT] = _pack(self._phase, self._step, self._count)
+        self._memory.ints[self._first + _POINT] = _pack_point(self._phase, self._step, self._count)
 
     def advance(self) -> None:
         """The worker makes progress that other ranks make in another order, or more often, such as the stages of a
@@ -224,28 +224,28 @@ class Marker:
         self._memory.ints[self._first + _LOOKS] += 1
         self._memory.reals[self._first + _BEAT_AT] = now
 
-    def order(self) -> Order:
+    def current_order(self) -> Order:
         """The agent's order, unless it was answered."""
-        order = _order(self._memory.ints[_ORDER])
+        order = _decode_order(self._memory.ints[_ORDER])
         return Order("none", order.number) if order.number == self._answered else order
 
     def set_polls_orders(self) -> None:
         """The script asks for orders."""
         self._memory.ints[self._first + _POLLS] = 1
 
-    def away(self) -> frozenset[int]:
+    def unusable_tiers(self) -> frozenset[int]:
         """The tiers that are full or out of reach, as the agent reports."""
         word = self._memory.ints[_AWAY]
         return frozenset(tier for tier in range(word.bit_length()) if word >> tier & 1)
 
-    def answer(self, kind: OrderKind) -> None:
+    def acknowledge(self, kind: OrderKind) -> None:
         """The gang has carried out an order of this kind: if it is the present one, it is no longer returned."""
-        order = self.order()
+        order = self.current_order()
         if order.kind == kind:
             self._answered = order.number
 
 
-class _Words:
+class _SharedWords:
     """Memory as 8-byte words, of either kind."""
 
     def __init__(self, memory: mmap.mmap | bytearray) -> None:
@@ -261,24 +261,24 @@ class _Words:
             self._whole.close()
 
 
-def _open(path: str) -> _Words:
+def _open_board(path: str) -> _SharedWords:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         memory = mmap.mmap(descriptor, 0)
     finally:
         os.close(descriptor)
-    words = _Words(memory)
+    words = _SharedWords(memory)
     if words.ints[0] != _MAGIC:
         words.close()
         raise ValueError(f"{path}: no progress board")
     return words
 
 
-def _bytes(slots: int) -> int:
+def _size_bytes(slots: int) -> int:
     return (_HEADER_WORDS + _SLOT_WORDS * slots) * _WORD
 
 
-def _first(slot: int) -> int:
+def _first_word(slot: int) -> int:
     return _HEADER_WORDS + _SLOT_WORDS * slot
 
 
@@ -288,21 +288,21 @@ def _check_slot(local_rank: int, slots: int) -> int:
     return local_rank
 
 
-def _pack(phase: int, step: int, count: int) -> int:
+def _pack_point(phase: int, step: int, count: int) -> int:
     return phase << (_STEP_BITS + _COUNT_BITS) | step << _COUNT_BITS | count
 
 
-def _unpack(point: int) -> tuple[Phase, int, int]:
+def _unpack_point(point: int) -> tuple[Phase, int, int]:
     step = point >> _COUNT_BITS & (2**_STEP_BITS - 1)
     return PHASES[point >> (_STEP_BITS + _COUNT_BITS)], step, point & _MOST_COUNT
 
 
-def _order(word: int) -> Order:
+def _decode_order(word: int) -> Order:
     return Order(_KINDS[word & 0xFF], word >> 8)
 
 
 @contextlib.contextmanager
-def beating(marker: Marker, waits_in: Collection[CodeType] = ()) -> Iterator[None]:
+def heartbeat(marker: Marker, waits_in: Collection[CodeType] = ()) -> Iterator[None]:
     """Mark while the context lasts, in a thread, that Python runs in this worker, and whether it waits for other ranks.
     Enter it in the thread that trains.
 

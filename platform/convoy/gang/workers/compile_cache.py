@@ -54,31 +54,31 @@ FileStamps = dict[str, tuple[int, int]]
 
 
 def cache_key(facts: Mapping[str, str]) -> str:
-    """Names the machines that may share compiled code. facts: versions and hardware, from `this_machine`."""
+    """Names the machines that may share compiled code. facts: versions and hardware, from `machine_facts`."""
     digest = hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()[:12]
     return f"torch{facts['torch']}-python{facts['python']}-{facts['machine']}-{digest}"
 
 
-def this_machine() -> dict[str, str]:
+def machine_facts() -> dict[str, str]:
     """What compiled code depends on that torch itself does not distinguish: above all, the CPU's features."""
     return {
         "torch": _version("torch"),
         "triton": _version("triton"),
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "cpu": _cpu(Path("/proc/cpuinfo")),
+        "cpu": _cpu_model(Path("/proc/cpuinfo")),
     }
 
 
 class CompileCache:
-    """One node's. Use as a context; call `begin` before each start of workers, in one thread."""
+    """One node's. Use as a context; call `delete_incomplete` before each start of workers, in one thread."""
 
     def __init__(self, store: Store, folder: Path, *, uploads: bool) -> None:
         """folder: the agent's own, not created yet. uploads: what is compiled here goes to the job's root."""
         self._store = store
         self._folder = folder
         self._uploads = uploads
-        self._name = f"compiled/{cache_key(this_machine())}.tar"
+        self._name = f"compiled/{cache_key(machine_facts())}.tar"
         self._own = {name: folder / below for name, below in FOLDERS.items() if name not in os.environ}
         self._lock = threading.Lock()
         """Held while the folder is read, never while the store is used."""
@@ -102,10 +102,10 @@ class CompileCache:
         self._left.set()
         self._thread.join(LEAVE_SECONDS)
 
-    def begin(self) -> None:
+    def delete_incomplete(self) -> None:
         """No worker runs: delete what earlier ones may have left half done."""
         with self._lock:
-            for name in _files(self._folder).keys() - self._complete.keys():
+            for name in _file_stamps(self._folder).keys() - self._complete.keys():
                 (self._folder / name).unlink(missing_ok=True)
 
     def _run(self) -> None:
@@ -113,15 +113,15 @@ class CompileCache:
         self._uploaded = dict(self._complete)
         before, pause = dict[str, tuple[int, int]](), LOOK_SECONDS
         while not self._left.wait(pause):
-            current = self._look(before)
+            current = self._upload_if_complete(before)
             quiet = current == before and current == self._complete
             pause = min(2 * pause, LONGEST_LOOK_SECONDS) if quiet else LOOK_SECONDS
             before = current
 
-    def _look(self, before: FileStamps) -> FileStamps:
+    def _upload_if_complete(self, before: FileStamps) -> FileStamps:
         """The present files; uploads them if they are complete, and new."""
         with self._lock:
-            files = _files(self._folder)
+            files = _file_stamps(self._folder)
             if files != before or _is_building(self._folder):
                 return files
             self._complete = files
@@ -131,7 +131,7 @@ class CompileCache:
             and sum(size for size, _ in files.values()) <= MOST_BYTES
         ):
             with contextlib.suppress(StoreUnavailable, OSError):  # the next look tries again
-                self._store.write(self._name, _packed(self._folder, files))
+                self._store.write(self._name, _tar_bytes(self._folder, files))
                 self._uploaded = files
         return files
 
@@ -170,7 +170,7 @@ class CompileCache:
                     self._complete[member.name] = _size_and_mtime(path)
 
 
-def _packed(folder: Path, names: FileStamps) -> bytes:
+def _tar_bytes(folder: Path, names: FileStamps) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in sorted(names):
@@ -178,7 +178,7 @@ def _packed(folder: Path, names: FileStamps) -> bytes:
     return packed.getvalue()
 
 
-def _files(folder: Path) -> FileStamps:
+def _file_stamps(folder: Path) -> FileStamps:
     """The files that belong in a copy."""
     files: FileStamps = {}
     for path in folder.rglob("*"):
@@ -207,7 +207,7 @@ def _version(package: str) -> str:
         return "none"
 
 
-def _cpu(info: Path) -> str:
+def _cpu_model(info: Path) -> str:
     """Model and features of the first core; empty where the kernel does not report them."""
     try:
         text = info.read_text()

@@ -48,7 +48,7 @@ class ExitProgress:
         self.count = 0
         """How often progress was noticed."""
         self._look_at = began
-        self._last = used_below(pid)
+        self._last = resources_used_below(pid)
         self._cpu_seconds = 0.0
         """Used since `at`."""
         self._moved_at = began
@@ -61,10 +61,10 @@ class ExitProgress:
         if now < self._look_at:
             return
         self._look_at = now + self._seconds / LOOKS
-        before, self._last = self._last, used_below(self._pid)
-        self.take(now, grown(before, self._last))
+        before, self._last = self._last, resources_used_below(self._pid)
+        self.record_use(now, use_between(before, self._last))
 
-    def take(self, now: float, used: ResourceUse) -> None:
+    def record_use(self, now: float, used: ResourceUse) -> None:
         """used: since the last look."""
         self._cpu_seconds += used.cpu_seconds
         self._io_bytes += used.io_bytes
@@ -75,7 +75,7 @@ class ExitProgress:
         self.at, self.count, self._cpu_seconds = now, self.count + 1, 0.0
 
 
-def grown(before: dict[int, ResourceUse], after: dict[int, ResourceUse]) -> ResourceUse:
+def use_between(before: dict[int, ResourceUse], after: dict[int, ResourceUse]) -> ResourceUse:
     """What all processes have used between two looks. A process that has ended subtracts nothing."""
     cpu_seconds, io_bytes = 0.0, 0
     for pid, use in after.items():
@@ -85,12 +85,12 @@ def grown(before: dict[int, ResourceUse], after: dict[int, ResourceUse]) -> Reso
     return ResourceUse(cpu_seconds, io_bytes)
 
 
-def used_below(root: int) -> dict[int, ResourceUse]:
+def resources_used_below(root: int) -> dict[int, ResourceUse]:
     """What a process and each one below it have used."""
-    return {pid: _used(pid) for pid in (root, *descendants(living(), root))}
+    return {pid: _resources_used(pid) for pid in (root, *descendants(living(), root))}
 
 
-def _used(pid: int) -> ResourceUse:
+def _resources_used(pid: int) -> ResourceUse:
     stat, io_bytes = read_stat(pid), 0
     with contextlib.suppress(OSError), open(f"/proc/{pid}/io", "rb", buffering=0) as file:
         fields = dict(line.split(b": ") for line in file.read(4096).splitlines())
@@ -113,13 +113,13 @@ def _tcp_bytes(pid: int) -> int:
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # one that is just closed
                 if str(entry.readlink()).startswith("socket:"):
-                    total += _of_socket(_LIBC.syscall(_PIDFD_GETFD, process, int(entry.name), 0))
+                    total += _socket_bytes(_LIBC.syscall(_PIDFD_GETFD, process, int(entry.name), 0))
     finally:
         os.close(process)
     return total
 
 
-def _of_socket(descriptor: int) -> int:
+def _socket_bytes(descriptor: int) -> int:
     """By a descriptor of this process, which is closed here: not by Python's socket, which may change what both
     processes share. 0 for what is not a TCP connection."""
     if descriptor < 0:

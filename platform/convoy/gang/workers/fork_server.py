@@ -38,7 +38,7 @@ class ForkRequest(BaseModel, frozen=True):
     local_rank: int
 
 
-class Report(BaseModel, frozen=True):
+class WorkerReport(BaseModel, frozen=True):
     """What became of a request; without one: everything is imported."""
 
     worker: int | None = None
@@ -55,10 +55,10 @@ class Report(BaseModel, frozen=True):
 class WorkerBody(Protocol):
     """What the workers run."""
 
-    def prepare(self) -> None:
+    def import_modules(self) -> None:
         """Import what every worker needs. Creates no thread and opens no GPU: neither survives a fork."""
 
-    def prepare_more(self) -> None:
+    def import_late_modules(self) -> None:
         """Import what workers need some time after their start."""
 
     def run(self, assignment: bytes, listener: int | None) -> int:
@@ -67,15 +67,15 @@ class WorkerBody(Protocol):
 
 def serve(agent: int, channel: socket.socket, body: WorkerBody) -> NoReturn:
     """Fork a worker for each request. agent: the process that started this one, and holds the channel's other end."""
-    _end_with(agent)
+    _end_with_agent(agent)
     adopt_orphans()
     gc.disable()  # until everything is imported: objects freed before would leave holes for workers to write to
-    body.prepare()
+    body.import_modules()
     gc.freeze()
     _ForkServer(channel, body).serve()
 
 
-def _end_with(agent: int) -> None:
+def _end_with_agent(agent: int) -> None:
     """End when the agent does, and by nothing else: the agent decides what a signal to its workers means."""
 
     def check(*_: object) -> None:
@@ -107,16 +107,16 @@ class _ForkServer:
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(self._child_ended, select.POLLIN)
-        self._report(Report())
+        self._report(WorkerReport())
         idle = True
         while True:
             events = poll.poll(IDLE_SECONDS * 1000 if idle else None)
             if not events and idle:
                 idle = False
-                self._body.prepare_more()
+                self._body.import_late_modules()
                 gc.freeze()
             # Exits first: an exit is reported before a request that came after it is served.
-            self._reap()
+            self._report_exits()
             if any(file == self._channel.fileno() for file, _ in events):
                 self._serve_one()
 
@@ -141,14 +141,14 @@ class _ForkServer:
             sys.stdout.flush()  # or each fork would print it again
             pid = os.fork()
         except OSError as error:
-            self._report(Report(worker=request.worker, error=str(error)))
+            self._report(WorkerReport(worker=request.worker, error=str(error)))
             return
         if pid == 0:
-            self._become(request, files)
+            self._become_worker(request, files)
         self._workers[pid] = request.worker
-        self._report(Report(worker=request.worker, pid=pid))
+        self._report(WorkerReport(worker=request.worker, pid=pid))
 
-    def _reap(self) -> None:
+    def _report_exits(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while self._child_ended.recv(4096):
                 pass
@@ -159,13 +159,13 @@ class _ForkServer:
                     return
                 worker = self._workers.pop(pid, None)
                 if worker is not None:  # else it is an orphan of a worker
-                    self._report(Report(worker=worker, exit_code=os.waitstatus_to_exitcode(status)))
+                    self._report(WorkerReport(worker=worker, exit_code=os.waitstatus_to_exitcode(status)))
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: WorkerReport) -> None:
         with contextlib.suppress(OSError):  # the agent is gone, which is noticed at the next read
             self._channel.send(report.model_dump_json().encode())
 
-    def _become(self, request: ForkRequest, files: list[int]) -> NoReturn:
+    def _become_worker(self, request: ForkRequest, files: list[int]) -> NoReturn:
         """Be the worker."""
         code = 1
         try:
@@ -180,7 +180,7 @@ class _ForkServer:
             os.close(output)
             code = self._body.run(assignment, listener[0] if listener else None)
         except SystemExit as error:
-            code = _code_of(error)
+            code = _exit_code_of(error)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -207,7 +207,7 @@ class _ForkServer:
         gc.enable()
 
 
-def _code_of(error: SystemExit) -> int:
+def _exit_code_of(error: SystemExit) -> int:
     """The exit code that the interpreter would use."""
     if error.code is None:
         return 0

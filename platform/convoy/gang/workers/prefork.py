@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.gang.task import Assignment
-from convoy.gang.workers.fork_server import MOST_BYTES, ForkRequest, Report
+from convoy.gang.workers.fork_server import MOST_BYTES, ForkRequest, WorkerReport
 from convoy.gang.workers.processes import TAG, kill_below, kill_tagged, new_tag
 from convoy.gang.workers.worker import Worker, log_tail, signal_name
 
@@ -29,7 +29,7 @@ END_SECONDS = 1.0
 
 
 @dataclass
-class _Process:
+class _ForkServer:
     """One process that forks workers."""
 
     popen: "subprocess.Popen[bytes]"
@@ -49,7 +49,7 @@ class Prefork:
         self._environment = environment
         self._log = log
         self._module = module
-        self._process: _Process | None = None
+        self._process: _ForkServer | None = None
         self._requests = 0
         self._open: dict[int, Worker] = {}
         """Workers whose end was not reported yet, by the number of their request."""
@@ -60,7 +60,7 @@ class Prefork:
         self._broken = "the process that workers are forked from was not started"
 
     def __enter__(self) -> "Prefork":
-        self._start()
+        self._start_server()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,8 +69,8 @@ class Prefork:
     def fork(self, assignment: Assignment, log: Path) -> Worker:
         """Start a rank; its output goes to `log`, and it dies when this process does. Does not wait: a worker that
         cannot be started has ended for that reason. Raises OSError if the log cannot be created."""
-        self.take_in()
-        worker = Worker(assignment.place.rank, log, Path(assignment.reason_path), self.take_in)
+        self.take_reports()
+        worker = Worker(assignment.place.rank, log, Path(assignment.reason_path), self.take_reports)
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "wb") as output, open(os.memfd_create("assignment"), "w+b") as task:
             task.write(assignment.model_dump_json().encode())
@@ -88,7 +88,7 @@ class Prefork:
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it has died, which is noticed at the next read
             except OSError as error:
-                self._take_report(self._process, Report(worker=self._requests, error=str(error)))
+                self._take_report(self._process, WorkerReport(worker=self._requests, error=str(error)))
         return worker
 
     def wait(self, seconds: float) -> None:
@@ -99,10 +99,10 @@ class Prefork:
             poll = select.poll()
             poll.register(self._process.channel, select.POLLIN)
             poll.poll(max(0.0, seconds) * 1000)
-            self.take_in()
+            self.take_reports()
         self._has_news = False
 
-    def take_in(self) -> None:
+    def take_reports(self) -> None:
         """Take in the reports so far. Never waits, except where the process died."""
         while (process := self._process) is not None:
             try:
@@ -112,9 +112,9 @@ class Prefork:
             except ConnectionResetError:  # comes before the last packets
                 continue
             if packet:
-                self._take_report(process, Report.model_validate_json(packet))
+                self._take_report(process, WorkerReport.model_validate_json(packet))
             else:
-                self._died(process)
+                self._on_server_death(process)
 
     def stop(self) -> set[int]:
         """Kill all workers with everything that any of them started; more can be forked at once.
@@ -125,28 +125,28 @@ class Prefork:
         if process is None:
             return set()
         left = kill_below(process.popen.pid)
-        self.take_in()
+        self.take_reports()
         if self._process is process and any(worker.reported_pid is None for worker in self._open.values()):
-            left |= self._end(process)  # or it would still serve the request
-            self._replace()
-        self._end_open()
+            left |= self._end_server(process)  # or it would still serve the request
+            self._replace_server()
+        self._end_unreported()
         return left
 
     def close(self) -> set[int]:
         """As `stop`, and end the process too."""
-        self.take_in()
+        self.take_reports()
         process = self._process
         if process is None:
             return set()
         self._broken = "the process that workers are forked from was ended"
         left = kill_below(process.popen.pid)
-        self.take_in()
+        self.take_reports()
         if self._process is not None:  # or its replacement, where it has just died
-            left |= self._end(self._process)
-        self._end_open()
+            left |= self._end_server(self._process)
+        self._end_unreported()
         return left
 
-    def _start(self) -> None:
+    def _start_server(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         tag = new_tag()
         try:
@@ -163,9 +163,9 @@ class Prefork:
         except BaseException:
             ours.close()
             raise
-        self._process = _Process(popen, ours, tag)
+        self._process = _ForkServer(popen, ours, tag)
 
-    def _take_report(self, process: _Process, report: Report) -> None:
+    def _take_report(self, process: _ForkServer, report: WorkerReport) -> None:
         self._has_news = True
         if report.worker is None:
             process.ready, self._unready = True, 0
@@ -181,15 +181,15 @@ class Prefork:
             worker.reported_code, worker.fate = 1, f"it could not be forked: {report.error}"
         del self._open[report.worker]
 
-    def _died(self, process: _Process) -> None:
-        self._broken = f"the process that workers are forked from {self._how(process.popen)}"
-        self._end(process)
-        self._end_open(self._broken)
+    def _on_server_death(self, process: _ForkServer) -> None:
+        self._broken = f"the process that workers are forked from {self._ending_text(process.popen)}"
+        self._end_server(process)
+        self._end_unreported(self._broken)
         self._unready += not process.ready
         if self._unready < 2:
-            self._replace()
+            self._replace_server()
 
-    def _how(self, popen: "subprocess.Popen[bytes]") -> str:
+    def _ending_text(self, popen: "subprocess.Popen[bytes]") -> str:
         """How the process ended after it closed its channel."""
         try:
             code = popen.wait(END_SECONDS)
@@ -200,13 +200,13 @@ class Prefork:
         lines = log_tail(self._log).splitlines()
         return f"exited with code {code}" + (f": {lines[-1]}" if lines else "")
 
-    def _replace(self) -> None:
+    def _replace_server(self) -> None:
         try:
-            self._start()
+            self._start_server()
         except OSError as error:
             self._broken = f"the process that workers are forked from cannot be started: {error}"
 
-    def _end(self, process: _Process) -> set[int]:
+    def _end_server(self, process: _ForkServer) -> set[int]:
         """End the process and all that is, or was, below it; what cannot be killed."""
         self._process = None
         process.popen.kill()
@@ -215,7 +215,7 @@ class Prefork:
         process.channel.close()
         return kill_tagged(process.tag)
 
-    def _end_open(self, fate: str = "") -> None:
+    def _end_unreported(self, fate: str = "") -> None:
         """Record the end of workers whose end was not reported: they were killed, or never started."""
         self._has_news = True
         for worker in self._open.values():

@@ -55,12 +55,12 @@ class ScriptChannel:
     def order(self) -> OrderKind:
         """The order of this node's agent to the gang."""
         self.marker.set_polls_orders()
-        return self.marker.order().kind
+        return self.marker.current_order().kind
 
     def set_agreed(self, kind: OrderKind) -> None:
         """The whole gang agreed on this order, and the script will carry it out."""
         if kind == "save":
-            self.marker.answer(kind)
+            self.marker.acknowledge(kind)
         elif kind != "none":
             self.ends_for_notice = True
 

@@ -103,7 +103,7 @@ def shared_environment(threads: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
 
 
-def leave_reason(file: Path, text: str) -> None:
+def write_reason(file: Path, text: str) -> None:
     """In a worker: leave the line on why it failed. text: may hold what no file can, such as half a surrogate pair."""
     file.write_text(text, errors="backslashreplace")
 

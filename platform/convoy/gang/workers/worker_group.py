@@ -89,8 +89,8 @@ class WorkerGroup:
         """Start the workers. listener: bound to the rendezvous' port, on node 0. spent_seconds: of the gang so far.
         check_node: they check for a slow machine first. Raises OSError if a log cannot be created; the workers before
         it have been started."""
-        self.events.append(_started(self._context, self.generation))
-        self._context.compiled.begin()
+        self.events.append(_started_event(self._context, self.generation))
+        self._context.compiled.delete_incomplete()
         for local_rank in range(self._context.node.nproc_per_node):
             assignment = self._assignment(local_rank, listener, spent_seconds, check_node)
             log = self._context.log_of(self.generation.generation, assignment.place.rank)
@@ -110,7 +110,7 @@ class WorkerGroup:
         progress.look(time.monotonic())
         return replace(mark, at=progress.at, advances=mark.advances + progress.count)
 
-    def _idle(self, now: float) -> dict[int, Mark]:
+    def _idle_at_exit(self, now: float) -> dict[int, Mark]:
         """The workers that still exist after their script's last line without making progress, by rank."""
         script = self._context.task.script
         if script is None:
@@ -119,10 +119,10 @@ class WorkerGroup:
         late = {rank: m for rank, m in marks.items() if m.earned is not None and now - m.at > script.exit_seconds}
         return {rank: mark for rank, mark in late.items() if rank in living}
 
-    def exits(self, now: float) -> list[Evidence]:
+    def new_exits(self, now: float) -> list[Evidence]:
         """The workers that ended since the last call. Failures are logged. A worker that failed and makes no progress
         any more counts as ended: the others wait for it in vain."""
-        idle = {rank: mark.earned for rank, mark in self._idle(now).items() if mark.earned not in (0, STOPPED)}
+        idle = {rank: mark.earned for rank, mark in self._idle_at_exit(now).items() if mark.earned not in (0, STOPPED)}
         codes = {w.rank: idle.get(w.rank, w.exit_code()) for w in self.workers if w.rank not in self._ended}
         ended = [replace(w, reported_code=codes[w.rank]) for w in self.workers if codes.get(w.rank) is not None]
         if not ended:
@@ -130,13 +130,13 @@ class WorkerGroup:
         self._ended.update(w.rank for w in ended)
         marks = self.marks()
         evidence = []
-        for exited in (self._with_own_code(exited, marks[exited.worker]) for exited in _exit_events(ended)):
+        for exited in (self._without_reserved_code(exited, marks[exited.worker]) for exited in _exit_events(ended)):
             if exited.exit_code not in (0, STOPPED):
                 self.events.append(exited)
-            evidence.append(self._exit(exited, marks[exited.worker], now))
+            evidence.append(self._exit_evidence(exited, marks[exited.worker], now))
         return evidence
 
-    def stops(self, now: float) -> list[Evidence]:
+    def new_stops(self, now: float) -> list[Evidence]:
         """The workers that were stopped by a signal, each once. Call it at even intervals."""
         evidence = []
         for local, worker in enumerate(self.workers):
@@ -151,9 +151,9 @@ class WorkerGroup:
                 evidence.append(own_evidence("stopped", node, now, at=ran_at, rank=rank, step=step))
         return evidence
 
-    def order(self, kind: OrderKind) -> None:
+    def give_order(self, kind: OrderKind) -> None:
         """Give the workers an order. All ranks of the gang vote, and this node's are enough."""
-        self._board.order(kind)
+        self._board.give_order(kind)
 
     def set_unusable_tiers(self, tiers: Collection[int]) -> None:
         """Let the workers know which tiers are full or out of reach."""
@@ -163,10 +163,10 @@ class WorkerGroup:
         """Kill the workers that are left and all that they started, and log how the generation ended. Returns the
         processes that are still alive, because they hang in the kernel."""
         began = time.monotonic()
-        for rank, mark in self._idle(began).items():
+        for rank, mark in self._idle_at_exit(began).items():
             assert mark.earned is not None
             self.events.append(ScriptEndedLate(worker=rank, exit_code=mark.earned, seconds=began - mark.at))
-            say(_ended_late(rank, mark.earned, began - mark.at))
+            say(_ended_late_text(rank, mark.earned, began - mark.at))
         left = self._context.prefork.stop()
         step = max((mark.step for mark in self.marks().values()), default=0)
         if outcome != "finished":
@@ -183,14 +183,14 @@ class WorkerGroup:
         with contextlib.suppress(StoreUnavailable):  # a failed last step must not hide how the gang ended
             self.events.close(CLOSE_SECONDS)
 
-    def _with_own_code(self, exited: WorkerExited, mark: Mark) -> WorkerExited:
+    def _without_reserved_code(self, exited: WorkerExited, mark: Mark) -> WorkerExited:
         """A reserved code that a script passes to `os._exit` does not have its reserved meaning."""
         code = exited.exit_code
         if self._context.task.script is None or code not in RESERVED or code == mark.earned:
             return exited
         return exited.model_copy(update={"exit_code": 1, "reason": f"os._exit({code})"})
 
-    def _exit(self, exited: WorkerExited, mark: Mark, now: float) -> Evidence:
+    def _exit_evidence(self, exited: WorkerExited, mark: Mark, now: float) -> Evidence:
         facts = exited.model_dump(include={"exit_code", "signal", "reason", "log_tail"})
         # A script does not report that it is at its end.
         finishing = None if self._context.task.script else mark.phase == "finish"
@@ -226,7 +226,7 @@ class WorkerGroup:
         )
 
 
-def _started(context: NodeContext, generation: Generation) -> GenerationStarted:
+def _started_event(context: NodeContext, generation: Generation) -> GenerationStarted:
     parent = generation.parent
     return GenerationStarted(
         run=context.node.run,
@@ -254,7 +254,7 @@ def _exit_events(ended: Sequence[Worker]) -> list[WorkerExited]:
         return [exit_without_log(worker) for worker in frozen]
 
 
-def _ended_late(rank: int, code: int, seconds: float) -> str:
+def _ended_late_text(rank: int, code: int, seconds: float) -> str:
     return (
         f"convoy: rank {rank} is ended after its script's last line, with exit code {code}: its threads and exit "
         f"handlers have made no progress for {seconds:.0f} s"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from convoy.gang.diagnosis.verdict import REPEATS, cause_message, repeats
+from convoy.gang.diagnosis.verdict import REPEATS, cause_message, repeat_count
 from convoy.gang.messages import INTERRUPTED, PREEMPTED
 from convoy.gang.notices.sources import DrainRequest, InvalidDrainError, read_drain
 from convoy.job.events.log import read_events
@@ -110,7 +110,7 @@ def same_failures(history: Sequence[EndedRun]) -> int:
         return 0
     if newest.causes:
         *earlier, last = [cause for ended in history for cause in ended.causes]
-        return repeats(earlier, last)
+        return repeat_count(earlier, last)
     return _leading_true(_signature(ended) == _signature(newest) for ended in reversed(history))
 
 

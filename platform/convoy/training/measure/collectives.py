@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import DeviceMesh
 
 from convoy.catalog.measured_machine import Line
-from convoy.parallel.gloo import ExchangeAndAdd, Gather
-from convoy.parallel.mesh import sharding
+from convoy.parallel.gloo import AllGather, ReduceScatter
+from convoy.parallel.mesh import data_submesh
 from convoy.training.measure.machine import (
     MOST_TIMES,
     TIMES,
@@ -46,7 +46,7 @@ def lines(
 
     block: elements of a transformer block. dtype: of weights; reduced: of gradients. seconds: of all.
     """
-    mesh = sharding(ranks.mesh)
+    mesh = data_submesh(ranks.mesh)
     shards = _group(mesh, mesh.ndim - 1)
     copies = _group(mesh, 0) if mesh.ndim > 1 else None
     kinds: dict[str, tuple[Made, int, torch.dtype, dist.ProcessGroup]] = {}
@@ -116,7 +116,7 @@ def _gathering(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: 
     part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
     if ranks.device.type == "cuda":
         return lambda: dist.all_gather_into_tensor(whole, part, group=group)
-    gather: Callable[..., object] = Gather() if ranks.across_hosts else dist.all_gather_into_tensor
+    gather: Callable[..., object] = AllGather() if ranks.across_hosts else dist.all_gather_into_tensor
 
     def gathered() -> None:
         buffer = torch.empty_like(whole)
@@ -131,7 +131,7 @@ def _reducing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: R
     whole = torch.zeros(count, dtype=dtype, device=ranks.device)
     part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
     if ranks.device.type == "cpu":
-        exchange = ExchangeAndAdd(across_hosts=ranks.across_hosts)
+        exchange = ReduceScatter(across_hosts=ranks.across_hosts)
         return lambda: exchange(part, whole, group, dist.ReduceOp.SUM)
     return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
 

@@ -10,7 +10,7 @@ import zlib
 import torch
 import torch.distributed as dist
 
-from convoy.gang.diagnosis.node_health import ROUNDS, RankMeasurement, partner, unfit
+from convoy.gang.diagnosis.node_health import ROUNDS, RankMeasurement, partner, unfit_ranks
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import NodeChecked
 from convoy.parallel.fsdp import DTYPES
@@ -43,9 +43,9 @@ def check_node(ranks: Ranks, param_dtype: str, seconds: float, events: EventWrit
         return
     began = time.perf_counter()
     measured = _measure(ranks, param_dtype, seconds, EXCHANGES)
-    problems = unfit(measured)
+    problems = unfit_ranks(measured)
     if problems:
-        again = unfit(_measure(ranks, param_dtype, AGAIN * seconds, AGAIN * EXCHANGES))
+        again = unfit_ranks(_measure(ranks, param_dtype, AGAIN * seconds, AGAIN * EXCHANGES))
         problems = {rank: again[rank] for rank in problems if rank in again}
     own, problem = measured[ranks.place.rank], problems.get(ranks.place.rank, "")
     kind = ranks.device.type

@@ -23,7 +23,7 @@ from convoy.config.train import ParamDtype
 from convoy.job.events.registry import ParamDtypeChoice
 from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
-from convoy.parallel.mesh import data_place
+from convoy.parallel.mesh import data_rank_and_size
 from convoy.planner.workload import rented_type
 from convoy.training.measure.collectives import lines
 from convoy.training.measure.machine import device_name, median_seconds, random
@@ -107,7 +107,7 @@ class _Sizes:
 
     def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
         self.length = config.data.sequence_length
-        self.sequences, self.tokens = pass_size(config, data_place(ranks.mesh)[1])
+        self.sequences, self.tokens = pass_size(config, data_rank_and_size(ranks.mesh)[1])
         block, tensor = block_of(model), config.parallel.tensor
         self.width, self.inner = model.d_model, block.inner_width // tensor
         self.heads, self.head_width = max(1, block.heads // tensor), block.head_width

@@ -32,7 +32,7 @@ from convoy.gang.task import RESERVED, STOPPED, Assignment, Place, Script
 from convoy.gang.workers.fork_server import serve
 from convoy.gang.workers.processes import set_name, signal_at_end_of_parent
 from convoy.gang.workers.script_channel import ScriptChannel
-from convoy.gang.workers.worker import error_line, first_line, leave_reason
+from convoy.gang.workers.worker import error_line, first_line, write_reason
 from convoy.job.events.registry import PEER_LOST
 from convoy.training.workers.train import configure_imports, import_quietly, seed_numpy
 
@@ -49,13 +49,13 @@ LATE = ("convoy.checkpoint", "convoy.storage.s3")
 class ScriptBody:
     """Workers that run a script."""
 
-    def prepare(self) -> None:
+    def import_modules(self) -> None:
         configure_imports()
         import_quietly(SOON)
         if "torch.nn.parallel" in sys.modules:
             _keep_process_groups()
 
-    def prepare_more(self) -> None:
+    def import_late_modules(self) -> None:
         import_quietly(LATE)
 
     def run(self, assignment: bytes, listener: int | None) -> int:
@@ -152,17 +152,17 @@ def _exit(error: SystemExit, reason: Path) -> int:
     if not isinstance(error.code, int):
         with contextlib.suppress(Exception):  # it may be anything, which may not be printed
             print(error.code, file=sys.stderr)
-        leave_reason(reason, first_line(error.code))
+        write_reason(reason, first_line(error.code))
         return 1
     code = error.code & 0xFF
     if code not in RESERVED:
         return code
-    leave_reason(reason, f"sys.exit({code})")
+    write_reason(reason, f"sys.exit({code})")
     return 1
 
 
 def _fault(error: BaseException, reason: Path) -> int:
-    leave_reason(reason, error_line(error))
+    write_reason(reason, error_line(error))
     text = "".join(traceback.format_exception(type(error), error, _of_script(error.__traceback__)))
     sys.stderr.write(text.encode(errors="backslashreplace").decode())
     return PEER_LOST if _lost_peer(error) else 1

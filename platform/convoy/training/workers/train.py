@@ -17,7 +17,7 @@ from pathlib import Path
 from convoy.config.errors import ConfigError
 from convoy.gang.task import EXPECTED, STOPPED, Assignment
 from convoy.gang.workers.fork_server import serve
-from convoy.gang.workers.worker import error_line, first_line, leave_reason
+from convoy.gang.workers.worker import error_line, first_line, write_reason
 from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT
 from convoy.storage import StoreUnavailable
 
@@ -42,7 +42,7 @@ class TrainingBody:
     def __init__(self) -> None:
         self._failed: Exception | None = None
 
-    def prepare(self) -> None:
+    def import_modules(self) -> None:
         configure_imports()
         try:
             importlib.import_module("convoy.training.rank")
@@ -50,7 +50,7 @@ class TrainingBody:
             self._failed = error
         import_quietly(SOON if self._failed is None else ())
 
-    def prepare_more(self) -> None:
+    def import_late_modules(self) -> None:
         import_quietly(LATE if self._failed is None else ())
 
     def run(self, assignment: bytes, listener: int | None) -> int:
@@ -110,7 +110,7 @@ def _failure(error: Exception, reason: Path) -> int:
     from convoy.training.process_groups import lost_peer
 
     if isinstance(error, NodeUnfitError):
-        leave_reason(reason, str(error))
+        write_reason(reason, str(error))
         print(error, file=sys.stderr)
         return UNFIT
     plain = ConfigError | TrainingFailedError | SupersededError | DataDamaged | CheckpointError
@@ -118,13 +118,13 @@ def _failure(error: Exception, reason: Path) -> int:
         return _fault(error, reason, PEER_LOST if lost_peer(error) else 1)
     outage = isinstance(error, StoreUnavailable)
     line = f"the store is out of reach: {first_line(error)}" if outage else first_line(error)
-    leave_reason(reason, line)
+    write_reason(reason, line)
     print(line, file=sys.stderr)
     return OUTAGE if outage or isinstance(error, LastSaveFailedError) else EXPECTED
 
 
 def _fault(error: Exception, reason: Path, code: int = 1) -> int:
-    leave_reason(reason, error_line(error))
+    write_reason(reason, error_line(error))
     traceback.print_exception(error)
     return code
 
