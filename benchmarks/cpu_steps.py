@@ -29,10 +29,10 @@ import torch.distributed as dist
 from measured import option_parser, provenance
 
 import gang  # first of all: it sets how many threads a rank has
-from convoy.benchmark.measure.observer import keep_to, share
+from convoy.benchmark.measure.observer import cores_of_rank, pin_threads
 from convoy.benchmark.measure.predictions import gather_slowest_machine
 from convoy.benchmark.rounds import measure
-from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.ranks import world_of
 from convoy.config.benchmark import MeasureConfig
 from convoy.config.run import RunConfig
@@ -158,7 +158,7 @@ def rows_of_rank(
     rounds: int,
 ) -> list[dict[str, Any]]:
     """Two of each configuration: of a rank next to another one, and of both together."""
-    keep_to(share(sorted(os.sched_getaffinity(0)), ranks.place.rank, gang.RANKS))
+    pin_threads(cores_of_rank(sorted(os.sched_getaffinity(0)), ranks.place.rank, gang.RANKS))
     own, rows = world_of(ranks, 1, assignment.config.parallel), []
     for number, each in enumerate(chosen, 1):
         if ranks.first:
@@ -175,7 +175,7 @@ def _rows(
         variants, machines = [], {}
         for count, world in worlds.items():
             config = _config(each, count, root)
-            made = Ours(str(count), config, world, Data(config, root, *data, world))
+            made = ConvoyVariant(str(count), config, world, Data(config, root, *data, world))
             variants.append(stack.enter_context(closing(made)))
         for variant, (count, world) in zip(variants, worlds.items(), strict=True):
             for _ in range(WARM_UP_STEPS):

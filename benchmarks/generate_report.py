@@ -24,7 +24,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from convoy.benchmark.analysis.history import earlier_runs
+from convoy.benchmark.analysis.history import rates_by_fingerprint
 from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.page import BenchReports, page_of, page_of_several
@@ -38,7 +38,7 @@ from convoy.display.page import Page
 
 def main(arguments: argparse.Namespace) -> None:
     """Raises what stands in the way, as one line."""
-    past = earlier_runs(case for folder in arguments.earlier for case in read_cases(folder))
+    past = rates_by_fingerprint(case for folder in arguments.earlier for case in read_cases(folder))
     before, prices = past if arguments.earlier else None, _prices(arguments.prices)
     named = named_folders(arguments.folders)
     reports = {name: fold_cases(read_cases(folder), before, prices) for name, folder in named.items()}

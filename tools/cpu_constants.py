@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convoy.benchmark.planner_fit import left_out
+from convoy.benchmark.planner_fit import leave_one_out_errors
 from convoy.benchmark.planner_runs import workload_of
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
@@ -96,7 +96,7 @@ def others(rows: Sequence[MeasuredRun]) -> list[float]:
     """Errors of tokens/s, in percent, of each configuration with a fit to all others."""
     names = [row.name.rpartition(",")[0] for row in rows]
     alike = [[number for number, name in enumerate(names) if name == each] for each in dict.fromkeys(names)]
-    return left_out(rows, alike, cpu_prior())
+    return leave_one_out_errors(rows, alike, cpu_prior())
 
 
 def table(rows: Sequence[MeasuredRun], calibration: Calibration) -> str:

@@ -14,7 +14,7 @@ from convoy.config.benchmark import BenchConfig, MeasureConfig, read_bench, reso
 from convoy.config.loader import configs_folder
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.launch.benchmark.groups import gang_here, run_groups
+from convoy.launch.benchmark.groups import local_gang_runner, run_groups
 from convoy.parallel.mesh import build_mesh
 from convoy.training.process_groups import Ranks as JoinedRanks
 from tests.benchmark.cases import replaced
@@ -40,7 +40,7 @@ def a_group(root: str, *variants: VariantSpec, nodes: int = 1, suite: str = "thr
 
 def cases_of_gang(group: Group, nodes: int = 1) -> dict[str, Case]:
     """By name. Of two ranks of this host, on so many nodes: a node takes seconds to start."""
-    (result,) = run_groups([group], gang_here("bench", nodes, 2 // nodes), print)
+    (result,) = run_groups([group], local_gang_runner("bench", nodes, 2 // nodes), print)
     assert result.failure == ""
     return {case.name: case for case in result.cases}
 

@@ -14,7 +14,7 @@ from convoy.benchmark.suites.scaling import variants_of
 from convoy.benchmark.suites.strategies import SUITE, model_parallel
 from convoy.benchmark.suites.strategies import variants_of as strategies
 from convoy.benchmark.suites.throughput import PLAIN
-from convoy.launch.benchmark.groups import GroupResult, gang_here, run_groups, unmeasured_case
+from convoy.launch.benchmark.groups import GroupResult, local_gang_runner, run_groups, unmeasured_case
 from tests.benchmark.benches import QUICK, a_group, cases_of_gang, state_bytes
 from tests.benchmark.cases import replaced
 
@@ -105,7 +105,7 @@ def failed_and_not(tmp_path_factory: pytest.TempPathFactory) -> tuple[GroupResul
     """Three ranks of a gang of two, which cannot be, and then the scaling suite."""
     good = a_group(str(tmp_path_factory.mktemp("root")), *variants_of(4, Ranks(2, 2)), suite="scaling")
     bad = replaced(good, name="bad", variants=(VariantSpec(name="three", ranks=3),), baseline=None)
-    first, second = run_groups([bad, good], gang_here("bench", 1, 2), print)
+    first, second = run_groups([bad, good], local_gang_runner("bench", 1, 2), print)
     return first, second
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import Memory, largest_model, memories, taking_turns
-from convoy.benchmark.placement import fitted
+from convoy.benchmark.memory_estimate import Memory, bytes_in_turns, largest_model, memories
+from convoy.benchmark.placement import gangs_that_fit
 from convoy.benchmark.plan import run_of
 from convoy.benchmark.results import values
 from convoy.benchmark.suites.peers import variants_of as peers
@@ -163,13 +163,13 @@ def test_of_cases_that_take_turns_one_makes_its_step_and_the_others_have_no_grad
     w = weights(run) // 4
     theirs = VariantSpec(name="transformers", kind="baseline")
     ours = taken(run, ranks, changes=DDP.changes)
-    both = taking_turns([taken(run, ranks, kind="baseline"), ours])
+    both = bytes_in_turns([taken(run, ranks, kind="baseline"), ours])
     assert both == 16 * w + ours.states
-    assert taking_turns([taken(run, ranks, kind="baseline")] * 2) == (16 + 20) * w
+    assert bytes_in_turns([taken(run, ranks, kind="baseline")] * 2) == (16 + 20) * w
     group = replaced(strategies(ranks), run=run, baseline=theirs.name, variants=(theirs, DDP))
-    (kept,) = fitted(group, Ranks(2, 2, both))
+    (kept,) = gangs_that_fit(group, Ranks(2, 2, both))
     assert (kept.variants, kept.refused) == (group.variants, ())
-    (alone,) = fitted(group, Ranks(2, 2, both - 1))
+    (alone,) = gangs_that_fit(group, Ranks(2, 2, both - 1))
     assert [each.spec.name for each in alone.refused] == ["ddp"]
 
 
@@ -196,7 +196,7 @@ def test_a_case_that_could_not_be_built_beside_the_others_has_a_gang_of_its_own(
         changes = {"baseline": "fsdp", "variants": variants, "run": a_run(model=DEEP)}
         group = strategies(Ranks(32, 8)).model_copy(update=changes)
         room = weights(group.run) * 35 // 32
-        return [[spec.name for spec in gang.variants] for gang in fitted(group, Ranks(32, 8, room))]
+        return [[spec.name for spec in gang.variants] for gang in gangs_that_fit(group, Ranks(32, 8, room))]
 
     assert gangs(*alike) == [["fsdp", "a", "b", "c"]]
     assert gangs(*alike[:3], *peers(("accelerate",))) == [["fsdp", "a", "b"], ["fsdp", "accelerate FSDP2"]]
@@ -225,7 +225,7 @@ def test_a_case_needs_room_beside_all_that_its_gang_has() -> None:
     third = replaced(DDP, name="third", baseline="other")
     group = replaced(whole, run=run, variants=(DDP, replaced(DDP, name="other"), third))
     room = 10 * weights(run) - 1
-    (kept,) = fitted(group, Ranks(2, 1, room))
+    (kept,) = gangs_that_fit(group, Ranks(2, 1, room))
     assert [spec.name for spec in kept.variants] == ["ddp", "other"]
     assert kept.refused[0].reason.startswith("needs, next to ddp and other, at least ")
 
@@ -241,7 +241,7 @@ def refused(spec: VariantSpec, model: TransformerConfig, ranks: Ranks) -> bool:
     alone = replaced(spec, baseline=None)
     group = replaced(strategies(ranks), run=run, baseline=spec.name, variants=(alone,))
     try:
-        fitted(group, ranks)
+        gangs_that_fit(group, ranks)
     except ConfigError:
         return True
     return False

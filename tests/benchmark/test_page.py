@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.analysis.history import earlier_runs
+from convoy.benchmark.analysis.history import rates_by_fingerprint
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
 from convoy.display.markdown import to_markdown
@@ -221,7 +221,7 @@ def test_no_case_at_all_is_a_page_too() -> None:
 def test_a_regression_is_marked_in_the_history() -> None:
     case = a_case(baseline=None)
     rates = [4600.0 + 10 * (-1) ** i for i in range(12)] + [4100.0 + 10 * (-1) ** i for i in range(4)]
-    page = benchmark_page([case], earlier_runs(runs_of(case, rates)))
+    page = benchmark_page([case], rates_by_fingerprint(runs_of(case, rates)))
     (table,) = below(page, "History", Table)
     assert "REGRESSION by 10" in table.rows[0][3]
     assert "since 2026-11-18" in table.rows[0][3]
@@ -232,7 +232,7 @@ def test_a_regression_is_marked_in_the_history() -> None:
 
 def test_a_history_that_is_too_short_says_so() -> None:
     case = a_case(baseline=None)
-    page = benchmark_page([case], earlier_runs(runs_of(case, [4000.0, 4100.0])))
+    page = benchmark_page([case], rates_by_fingerprint(runs_of(case, [4000.0, 4100.0])))
     assert below(page, "History", Table)[0].rows[0][3] == "too few runs: 11 more runs needed"
     (text,) = below(benchmark_page([case], {}), "History", Text)
     assert text.text.startswith("No earlier run has the same fingerprint")

@@ -3,8 +3,8 @@
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import Memories, memories, taking_turns
-from convoy.benchmark.placement import SHARE_OF_STATES, fitted
+from convoy.benchmark.memory_estimate import Memories, bytes_in_turns, memories
+from convoy.benchmark.placement import SHARE_OF_STATES, gangs_that_fit
 from convoy.benchmark.plan import run_of
 from convoy.benchmark.suites.scaling import fewest_ranks
 from convoy.config.benchmark import BenchConfig
@@ -66,7 +66,7 @@ def test_cases_without_room_beside_each_other_have_gangs_of_their_own_each_with_
 ):
     (whole,) = gangs("throughput", Ranks(1, 1))
     each = once(whole.run)
-    cut = fitted(whole, Ranks(1, 1, int(turns(4) * each / SHARE_OF_STATES)))
+    cut = gangs_that_fit(whole, Ranks(1, 1, int(turns(4) * each / SHARE_OF_STATES)))
     assert [gang.name for gang in cut] == [f"throughput-tiny-{i}" for i in range(1, len(cut) + 1)]
     assert all(gang.baseline == "ours" and len(gang.variants) <= 4 for gang in cut)
     others = [spec.name for gang in cut for spec in gang.variants if spec.name != "ours"]
@@ -78,7 +78,7 @@ def test_a_case_with_a_reference_of_its_own_has_that_in_its_gang() -> None:
     (whole,) = gangs("strategies", Ranks(2, 1))
     of_its_own = VariantSpec(name="other", baseline="fsdp")
     group = replaced(whole, variants=(*whole.variants, of_its_own))
-    for gang in fitted(group, Ranks(2, 1, 2 * once(group.run))):
+    for gang in gangs_that_fit(group, Ranks(2, 1, 2 * once(group.run))):
         names = [spec.name for spec in gang.variants]
         assert gang.baseline in names
         assert all(gang.baseline_of(spec) in [*names, None] for spec in gang.variants)
@@ -86,7 +86,7 @@ def test_a_case_with_a_reference_of_its_own_has_that_in_its_gang() -> None:
 
 def test_two_cases_are_compared_though_they_take_more_than_their_share() -> None:
     (whole,) = gangs("throughput", Ranks(1, 1))
-    cut = fitted(whole, Ranks(1, 1, int(2.3 * once(whole.run))))
+    cut = gangs_that_fit(whole, Ranks(1, 1, int(2.3 * once(whole.run))))
     assert [len(gang.variants) for gang in cut] == [2] * (len(whole.variants) - 1)
 
 
@@ -97,7 +97,7 @@ def test_the_ready_benchmark_of_one_gpu_has_room_on_it() -> None:
     assert {gang.suite for gang in found} == {"throughput", "memory", "utilisation", "checkpoint"}
     assert not any(gang.refused for gang in found)
     for gang in found:
-        held = taking_turns(each.device for each in of_its_cases(gang, ranks))
+        held = bytes_in_turns(each.device for each in of_its_cases(gang, ranks))
         assert held <= memory * SHARE_OF_STATES
 
 
@@ -114,10 +114,10 @@ def test_what_is_offloaded_has_its_share_of_host_memory() -> None:
     assert fewest_ranks(run, Ranks(32, 8, 800 * GIB, 800 * GIB)) == 1
     assert fewest_ranks(run, Ranks(32, 8, 800 * GIB, 80 * GIB)) == 8
     (small,) = gangs("strategies", Ranks(4, 4), **offloaded)
-    cut = fitted(small, Ranks(4, 4, 10**15, 3 * once(small.run)))
+    cut = gangs_that_fit(small, Ranks(4, 4, 10**15, 3 * once(small.run)))
     assert [len(gang.variants) for gang in cut] != [len(small.variants)]
     for gang in cut:
-        held = taking_turns(each.host for each in of_its_cases(gang, Ranks(4, 4, 10**15, 10**15)))
+        held = bytes_in_turns(each.host for each in of_its_cases(gang, Ranks(4, 4, 10**15, 10**15)))
         assert held <= 3 * SHARE_OF_STATES * once(small.run)
 
 
@@ -125,6 +125,6 @@ def test_scaling_stays_in_one_gang_and_is_left_out_where_only_the_whole_gang_has
     (gang,) = gangs("scaling", Ranks(32, 8, 40 * GIB), "gpt-7b", train={"global_batch": 64})
     assert gang.baseline == "16 ranks"
     assert [spec.name for spec in gang.variants][:2] == ["16 ranks", "2 jobs of 16 ranks"]
-    held = taking_turns(each.device for each in of_its_cases(gang, Ranks(32, 8)))
+    held = bytes_in_turns(each.device for each in of_its_cases(gang, Ranks(32, 8)))
     assert held <= 40 * GIB * SHARE_OF_STATES
     assert gangs("scaling", Ranks(32, 8, 10 * GIB), "gpt-7b", train={"global_batch": 64}) == []

@@ -11,7 +11,7 @@ from convoy.benchmark.plan import ENDLESS, run_of
 from convoy.benchmark.results.case import Block
 from convoy.benchmark.results.figures import sync_share
 from convoy.benchmark.suites.memory import variants_of as savers
-from convoy.benchmark.suites.scaling import sizes, variants_of
+from convoy.benchmark.suites.scaling import rank_counts, variants_of
 from convoy.benchmark.suites.strategies import cuttable_shape, model_parallel_variants
 from convoy.benchmark.suites.throughput import techniques
 from convoy.config.benchmark import BenchConfig, resolve_bench
@@ -28,7 +28,7 @@ def planned(config: BenchConfig, ranks: int) -> list[str]:
 
 
 def test_the_default_benchmark_is_what_its_file_says() -> None:
-    cases = {group.name: [spec.name for spec in group.cases] for group in groups_of(ready("default"), Ranks(2, 1))}
+    cases = {group.name: [spec.name for spec in group.case_specs] for group in groups_of(ready("default"), Ranks(2, 1))}
     assert list(cases) == [
         "throughput-tiny", "scaling-tiny", "strategies-tiny", "sync-tiny", "checkpoint-tiny", "recovery",
     ]  # fmt: skip
@@ -50,7 +50,7 @@ def test_chosen_cases_come_with_what_they_are_compared_with(
     names: tuple[str, ...], chosen: dict[str, list[str]]
 ) -> None:
     config = BenchConfig(suites=("strategies",), cases={"strategies": names})
-    assert {group.name: [spec.name for spec in group.cases] for group in groups_of(config, Ranks(2, 1))} == chosen
+    assert {group.name: [spec.name for spec in group.case_specs] for group in groups_of(config, Ranks(2, 1))} == chosen
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_weak_scaling_grows_with_the_ranks_and_strong_does_not() -> None:
     ],
 )
 def test_sizes_divide_the_gang_and_fill_nodes(ranks: Ranks, found: list[int]) -> None:
-    assert sizes(ranks) == found
+    assert rank_counts(ranks) == found
 
 
 def test_fewer_ranks_than_a_shard_group_shard_over_all_of_them() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.planner_fit import fit_planner_to
-from convoy.benchmark.planner_runs import own_runs, typical
+from convoy.benchmark.planner_runs import own_runs, typical_machines
 from convoy.benchmark.results.case import Case
 from convoy.config.run import TRAIN
 from convoy.config.train import TrainConfig
@@ -155,7 +155,7 @@ def test_without_a_case_that_can_be_fitted_to_there_is_no_calibration() -> None:
 def test_of_several_measurements_of_a_machine_a_middle_one_stands_for_it() -> None:
     fast, slow = (replaced(MEASURED, matmul_flops=rate) for rate in (7e10, 5e10))
     half = replaced(MEASURED, dtype="bf16")
-    assert typical([fast, MEASURED, half, slow]) == (MEASURED, half)
+    assert typical_machines([fast, MEASURED, half, slow]) == (MEASURED, half)
 
 
 def local(cluster: dict[str, Any], nodes: int = 1, **train: Any) -> Case:

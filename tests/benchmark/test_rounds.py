@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import pytest
 
 from convoy.benchmark import rounds
-from convoy.benchmark.rounds import Measured, cpu_seconds, measure
+from convoy.benchmark.rounds import VariantResult, cpu_seconds, measure
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
 from tests.benchmark.benches import one_of_two
 from tests.benchmark.cases import replaced
 from tests.ranks import in_a_group
 
-Turns = list[tuple[dict[str, Measured], list[str]]]
+Turns = list[tuple[dict[str, VariantResult], list[str]]]
 """Of each rank: what was measured of each variant, and in which order they made steps."""
 
 
@@ -37,7 +37,7 @@ class Sleeper(Variant):
         return {"asleep": self._seconds}
 
 
-def turns(rank: int, amount: MeasureConfig) -> tuple[dict[str, Measured], list[str]]:
+def turns(rank: int, amount: MeasureConfig) -> tuple[dict[str, VariantResult], list[str]]:
     """Two variants on two ranks; b is slower on rank 1, and in its first steps."""
     log: list[str] = []
     variants = [Sleeper("a", 0.002, log), Sleeper("b", 0.004 + 0.004 * rank, log, first_steps=0.05)]

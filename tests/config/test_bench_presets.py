@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from convoy.benchmark.groups import Group, Ranks
-from convoy.benchmark.memory_estimate import memories, taking_turns
+from convoy.benchmark.memory_estimate import bytes_in_turns, memories
 from convoy.benchmark.plan import run_of
 from convoy.catalog.instances import instance
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench, with_presets
@@ -99,7 +99,7 @@ def test_its_cases_have_room_or_are_refused_with_what_they_need(path: Path) -> N
         ranks = world(group.run)
         gang = Ranks(ranks.size, ranks.nproc_per_node, room, host_bytes=room)
         cases = [memories(spec, group.run, gang) for spec in group.variants]
-        assert taking_turns(case.device for case in cases if case) <= room - FOR_A_STEP, group.name
+        assert bytes_in_turns(case.device for case in cases if case) <= room - FOR_A_STEP, group.name
 
 
 @pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from convoy.benchmark.measure.observer import keep_to, share
+from convoy.benchmark.measure.observer import cores_of_rank, pin_threads
 from convoy.benchmark.planner_runs import workload_of
-from convoy.benchmark.rounds import Measured, measure
-from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.rounds import VariantResult, measure
+from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.ranks import world_of
 from convoy.benchmark.variants.variant import Variant
 from convoy.catalog.measured_machine import Line, MeasuredMachine
@@ -57,7 +57,7 @@ class Seen:
     """By one rank."""
 
     machine: MeasuredMachine
-    measured: dict[str, Measured]
+    measured: dict[str, VariantResult]
     """ALONE, and by the name of each setting what the ranks took together."""
     optimizer_seconds: float
     """Of a step alone."""
@@ -66,7 +66,7 @@ class Seen:
 class _In(Variant):
     """Steps of a variant in a setting of the machine."""
 
-    def __init__(self, name: str, variant: Ours) -> None:
+    def __init__(self, name: str, variant: ConvoyVariant) -> None:
         super().__init__(name)
         self.variant = variant
 
@@ -100,8 +100,8 @@ def run(
     own = world_of(ranks, 1, each.parallel)
     with ExitStack() as stack:
 
-        def made(name: str, run: RunConfig, world: Ranks) -> Ours:
-            return stack.enter_context(closing(Ours(name, run, world, Data(run, str(run.root), *data, world))))
+        def made(name: str, run: RunConfig, world: Ranks) -> ConvoyVariant:
+            return stack.enter_context(closing(ConvoyVariant(name, run, world, Data(run, str(run.root), *data, world))))
 
         alone, together = made(ALONE, each, own), made("together", config, ranks)
         turns: list[Variant] = [_In(ALONE, alone), *(_In(name, together) for name in settings)]
@@ -141,7 +141,7 @@ def meet(rank: int, meeting: Meeting) -> Ranks:
     if meeting.namespaces:
         enter(meeting.namespaces[rank])
     cores = sorted(os.sched_getaffinity(0))
-    keep_to(share(cores, rank, 2))
+    pin_threads(cores_of_rank(cores, rank, 2))
     os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
     store = dist.TCPStore(meeting.address, meeting.port, 2, is_master=rank == 0)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)

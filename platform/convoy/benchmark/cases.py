@@ -12,15 +12,15 @@ from convoy import script
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.measure import collectives
 from convoy.benchmark.measure.memory_footprint import footprint
-from convoy.benchmark.measure.observer import Observer, keep_to, observe, observer_of
-from convoy.benchmark.measure.predictions import measured_machines, predictions
+from convoy.benchmark.measure.observer import Observer, add_observations, observer_of, pin_threads
+from convoy.benchmark.measure.predictions import measure_machines, predictions
 from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
 from convoy.benchmark.results.case import Block, Case, Hardware
 from convoy.benchmark.results.figures import exposed_seconds
 from convoy.benchmark.results.values import COMMUNICATION_SECONDS, NETWORK_BYTES, STATE_BYTES, WEAK
-from convoy.benchmark.rounds import Measured, host_sent_bytes, measure
+from convoy.benchmark.rounds import VariantResult, host_sent_bytes, measure
 from convoy.benchmark.suites import peers
-from convoy.benchmark.variants.convoy_saving import Saving
+from convoy.benchmark.variants.convoy_saving import SavingVariant
 from convoy.benchmark.variants.variant import Variant
 from convoy.training.build import model_built
 from convoy.training.measure.machine import environment, measure_matmul
@@ -30,7 +30,7 @@ MATMUL_SECONDS = 0.5
 """Time to measure matrix products, for each type that a case computes in."""
 
 
-def measured_cases(
+def measure_cases(
     group: Group, variants: Sequence[Variant], ranks: Ranks, cores: Sequence[int], own: Sequence[int]
 ) -> list[Case]:
     """The group's cases on rank 0, whose losses they have; on others none. All ranks call it alike.
@@ -43,15 +43,15 @@ def measured_cases(
     def progress() -> None:
         script.progress(next(steps))
 
-    machines = measured_machines(group, ranks, progress)
+    machines = measure_machines(group, ranks, progress)
     predicted = predictions(group, ranks.place, machines, on_gpus=on_gpus)
-    measured = _in_turns(group, variants, ranks, observer, progress)
+    measured = _measure_in_turns(group, variants, ranks, observer, progress)
     if observer is not None:
-        observe(observer, variants, measured, ranks, len(cores))
-        keep_to(own if group.measure.pin else cores)
+        add_observations(observer, variants, measured, ranks, len(cores))
+        pin_threads(own if group.measure.pin else cores)
     least_bytes = 1e6 * group.predict.least_mb_per_writer if group.predict is not None else 0.0
     for variant in variants:
-        if isinstance(variant, Saving):
+        if isinstance(variant, SavingVariant):
             variant.measure_at_rest(least_bytes, progress)
             measured[variant.name].samples = variant.samples
             measured[variant.name].values |= variant.values
@@ -61,7 +61,7 @@ def measured_cases(
             measured[variant.name].values |= taken.values()
     types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
     rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted({*types.values()})}
-    for name, values in collectives.of_cases(group, ranks).items():
+    for name, values in collectives.measure_collectives(group, ranks).items():
         measured[name].values |= values
     for name, each in measured.items():
         each.matmul_tflops, each.predicted = rates[types[name]], predicted[name]
@@ -71,18 +71,18 @@ def measured_cases(
     return [_case(group, spec, variant, measured, ranks, began, len(cores)) for spec, variant in pairs]
 
 
-def _in_turns(
+def _measure_in_turns(
     group: Group, variants: Sequence[Variant], ranks: Ranks, observer: Observer | None, progress: Callable[[], None]
-) -> dict[str, Measured]:
+) -> dict[str, VariantResult]:
     """The blocks of all variants. All ranks call it alike."""
-    saving = [variant for variant in variants if isinstance(variant, Saving)]
+    saving = [variant for variant in variants if isinstance(variant, SavingVariant)]
 
     def before_turn(variant: Variant) -> None:
         if observer is not None:
-            keep_to(observer.cores[variant.name])
+            pin_threads(observer.cores[variant.name])
         for each in saving:  # no save of the block before is under way any more
-            each.settle()
-        if isinstance(variant, Saving):
+            each.finish_and_record_save()
+        if isinstance(variant, SavingVariant):
             variant.begin_block()
 
     def watch(variant: Variant, steps: int) -> AbstractContextManager[None]:
@@ -94,13 +94,13 @@ def _in_turns(
         ranks,
         progress=progress,
         report=lambda line: print(line, flush=True) if ranks.first else None,
-        sent_bytes=_sent_bytes(ranks),
+        sent_bytes=_sent_bytes_counter(ranks),
         before_turn=before_turn,
         watch=watch,
     )
 
 
-def _sent_bytes(ranks: Ranks) -> Callable[[], float] | None:
+def _sent_bytes_counter(ranks: Ranks) -> Callable[[], float] | None:
     """One rank counts for all of its host. GPUs bypass the kernel, so its counters do not include their traffic."""
     if ranks.device.type == "cuda":
         return None
@@ -111,7 +111,7 @@ def _case(
     group: Group,
     spec: VariantSpec,
     variant: Variant,
-    measured: Mapping[str, Measured],
+    measured: Mapping[str, VariantResult],
     ranks: Ranks,
     began: datetime,
     cores: int,
@@ -145,7 +145,7 @@ def _case(
             jobs=jobs,
             threads=machine.threads,
             cores=cores,
-            pinned=spec.pinned(group.measure),
+            pinned=spec.pins_ranks(group.measure),
             memory_bytes=host_memory_bytes(),
             instance_type=config.cluster.instance_type,
             peak_tflops=machine.peak_tflops,

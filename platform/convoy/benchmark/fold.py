@@ -8,7 +8,7 @@ from typing import Any
 
 from convoy.benchmark.analysis.cost import costs
 from convoy.benchmark.analysis.history import history
-from convoy.benchmark.analysis.predictions import predicted
+from convoy.benchmark.analysis.predictions import prediction_figures
 from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.results.case import Case, Provenance
 from convoy.benchmark.results.figures import (
@@ -52,9 +52,9 @@ def fold_cases(
     return BenchReport(
         groups=groups,
         costs=costs(groups, prices),
-        predicted=predicted(ordered),
+        predicted=prediction_figures(ordered),
         history=None if earlier is None else history(ordered, earlier),
-        provenance=_provenance(case.provenance for case in ordered),
+        provenance=_distinct_origins(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),
         **figures,
     )
@@ -84,7 +84,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         region=first.cluster("region"),
         market=first.cluster("market"),
         prices=first.own_prices,
-        cases=tuple(sorted(figures, key=_place)),
+        cases=tuple(sorted(figures, key=_sort_key)),
     )
 
 
@@ -93,11 +93,11 @@ def _matmul_tflops(cases: Sequence[Case]) -> dict[str, float]:
     rates: dict[str, list[float]] = {}
     for case in cases:
         if case.hardware.matmul_tflops is not None:
-            rates.setdefault(str(_setting(case, "train", "param_dtype")), []).append(case.hardware.matmul_tflops)
+            rates.setdefault(str(_config_value(case, "train", "param_dtype")), []).append(case.hardware.matmul_tflops)
     return {dtype: statistics.median(rates[dtype]) for dtype in sorted(rates, reverse=True)}
 
 
-def _place(figures: CaseFigures) -> tuple[bool, float, str]:
+def _sort_key(figures: CaseFigures) -> tuple[bool, float, str]:
     rate = figures.tokens_per_second
     return figures.baseline is not None, -rate.estimate if rate else 0.0, figures.name
 
@@ -131,12 +131,12 @@ def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
 
 
 def _compared_with(case: Case, base: Case) -> dict[str, Any]:
-    faster, why = compared(speedup, case, base)
-    losses, difference = _losses(case, base)
+    faster, why = figure_or_reason(speedup, case, base)
+    losses, difference = _compare_losses(case, base)
     peak, other = case.memory_peak_bytes, base.memory_peak_bytes
     return {
         "speedup": faster,
-        "cpu_ratio": compared(cpu_ratio, case, base)[0],
+        "cpu_ratio": figure_or_reason(cpu_ratio, case, base)[0],
         "not_compared": why,
         "memory_ratio": peak / other if peak is not None and other else None,
         "losses": losses,
@@ -144,7 +144,7 @@ def _compared_with(case: Case, base: Case) -> dict[str, Any]:
     }
 
 
-def compared(of: Callable[[Case, Case], Interval], case: Case, base: Case) -> tuple[Interval | None, str]:
+def figure_or_reason(of: Callable[[Case, Case], Interval], case: Case, base: Case) -> tuple[Interval | None, str]:
     """The figure, or why there is none."""
     try:
         return of(case, base), ""
@@ -152,8 +152,8 @@ def compared(of: Callable[[Case, Case], Interval], case: Case, base: Case) -> tu
         return None, str(error)
 
 
-def _losses(case: Case, base: Case) -> tuple[Losses, float | None]:
-    if any(_setting(case, *keys) != _setting(base, *keys) for keys in _SAMPLES):
+def _compare_losses(case: Case, base: Case) -> tuple[Losses, float | None]:
+    if any(_config_value(case, *keys) != _config_value(base, *keys) for keys in _SAMPLES):
         return "not compared", None  # each saw other data
     tolerance = max(_tolerance(case), _tolerance(base))
     try:
@@ -166,10 +166,10 @@ def _losses(case: Case, base: Case) -> tuple[Losses, float | None]:
 
 
 def _tolerance(case: Case) -> float:
-    return LOSS_TOLERANCE.get(str(_setting(case, "train", "param_dtype")), min(LOSS_TOLERANCE.values()))
+    return LOSS_TOLERANCE.get(str(_config_value(case, "train", "param_dtype")), min(LOSS_TOLERANCE.values()))
 
 
-def _setting(case: Case, *keys: str) -> object:
+def _config_value(case: Case, *keys: str) -> object:
     """A value of its configuration, which another suite may have shaped otherwise; None: it has none."""
     value: object = case.config
     for key in keys:
@@ -177,7 +177,7 @@ def _setting(case: Case, *keys: str) -> object:
     return value
 
 
-def _provenance(origins: Iterable[Provenance]) -> tuple[Provenance, ...]:
+def _distinct_origins(origins: Iterable[Provenance]) -> tuple[Provenance, ...]:
     distinct: dict[str, Provenance] = {}
     for each in sorted(origins, key=lambda each: each.measured):
         distinct.setdefault(each.model_copy(update={"measured": datetime.min, "command": ""}).model_dump_json(), each)

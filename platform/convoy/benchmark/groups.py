@@ -88,7 +88,7 @@ class VariantSpec(Frozen):
         except ValidationError as error:
             raise ConfigError(f"run.{one_line(error, RunConfig)} (the case {self.name})") from None
 
-    def pinned(self, measure: MeasureConfig) -> bool:
+    def pins_ranks(self, measure: MeasureConfig) -> bool:
         """Whether each rank is pinned to its own cores in this variant's turns."""
         return measure.pin if self.pin is None else self.pin
 
@@ -132,7 +132,7 @@ class Group(Frozen):
     machine's environment."""
 
     @property
-    def cases(self) -> tuple[VariantSpec, ...]:
+    def case_specs(self) -> tuple[VariantSpec, ...]:
         """Its cases: each variant, or the one variant in each environment."""
         if self.compared is None:
             return self.variants

@@ -86,19 +86,19 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
             return _peer(kind, job, ranks)
 
 
-def taking_turns(cases: Iterable[Memory]) -> int:
+def bytes_in_turns(cases: Iterable[Memory]) -> int:
     """What cases take while one of them makes its step, the one that takes most for that, and all others are between
     theirs."""
     each = list(cases)
     return sum(case.rest for case in each) + max((case.states - case.rest for case in each), default=0)
 
 
-def together(cases: Iterable[Memory]) -> int:
+def gang_bytes(cases: Iterable[Memory]) -> int:
     """What cases take that are built one after the other, and then take turns: when they do, or already when the one is
     built that takes most for that."""
     each = list(cases)
     building = max((case.built - case.weights for case in each), default=0)
-    return max(taking_turns(each), sum(case.weights for case in each) + building)
+    return max(bytes_in_turns(each), sum(case.weights for case in each) + building)
 
 
 def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> TransformerConfig | str:

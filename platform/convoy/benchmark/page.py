@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.benchmark import group_sections
+from convoy.benchmark import common_sections
 from convoy.benchmark.analysis import audit
 from convoy.benchmark.analysis.history import Earlier
 from convoy.benchmark.analysis.report import FORMAT, BenchReport
@@ -20,7 +20,7 @@ def benchmark_page(
 ) -> Page:
     """The page of these cases, whatever their order.
 
-    earlier: runs of earlier benchmarks by fingerprint, as `earlier_runs` returns them; None: the page has no history.
+    earlier: runs of earlier benchmarks, as `rates_by_fingerprint` returns them; None: the page has no history.
     """
     return page_of(fold_cases(cases, earlier, prices), title)
 
@@ -33,7 +33,7 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
         title,
         (
             Heading(title, level=1),
-            Text(headline.facts(report), quiet=True),
+            Text(headline.summary_line(report), quiet=True),
             *headline.warnings(report),
             *conclusions.conclusions(report),
             headline.values(report),
@@ -48,20 +48,20 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
     costs: the section on costs; empty where the page has it elsewhere.
     """
     return (
-        *group_sections.groups(report),
+        *common_sections.group_tables(report),
         *(block for suite in registry.SUITES if suite.comparison for block in suite.comparison(report)),
         *costs,
         *history.history(report),
         *folded(
             (
-                *group_sections.step_parts(report),
-                *group_sections.memory(report),
-                *predictions.predicted(report),
+                *common_sections.step_parts(report),
+                *common_sections.memory_section(report),
+                *predictions.predictions_section(report),
                 *(block for suite in registry.SUITES for block in suite.sections(report)),
                 *facts.not_run(report),
                 *facts.not_measured(report),
-                *facts.further(report),
-                *audit.own_figures(report),
+                *facts.further_figures(report),
+                *audit.audit_section(report),
                 *facts.provenance(report),
             )
         ),
@@ -87,16 +87,16 @@ def page_of_several(reports: BenchReports, title: str = "Benchmark") -> Page:
     folder has a case."""
     blocks: list[Block] = [Heading(title, level=1)]
     for folder, report in reports.folders.items():
-        blocks.append(Text(f"{folder}: {headline.facts(report)}", quiet=True))
+        blocks.append(Text(f"{folder}: {headline.summary_line(report)}", quiet=True))
         blocks += (_prefix_title(folder, warning) for warning in headline.warnings(report))
-    blocks += [*cost.costs(together(reports)), Text(_APART, quiet=True)]
+    blocks += [*cost.costs(combined_cost_report(reports)), Text(_APART, quiet=True)]
     for folder, report in reports.folders.items():
         blocks += [Heading(folder), *conclusions.conclusions(report), headline.values(report)]
         blocks += (_prefix_title(folder, block) for block in sections(report, costs=()))
     return Page(title, tuple(blocks))
 
 
-def together(reports: BenchReports) -> BenchReport:
+def combined_cost_report(reports: BenchReports) -> BenchReport:
     """The costs of all folders, model by model, and nothing else. The folder's name is added to its machines: two
     folders may have the same."""
     costs = [

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from convoy.benchmark.groups import Group, Ranks, Refused
-from convoy.benchmark.memory_estimate import NOTHING, Memories, memories, taking_turns, together
+from convoy.benchmark.memory_estimate import NOTHING, Memories, bytes_in_turns, gang_bytes, memories
 from convoy.config.errors import ConfigError
 
 SHARE_OF_STATES = 0.6
@@ -20,7 +20,7 @@ Sizes = Mapping[str, Memories]
 """Memory of the cases of a group, by name."""
 
 
-class Lack(NamedTuple):
+class MemoryShortage(NamedTuple):
     """Cases that have no room."""
 
     needed: int
@@ -29,12 +29,12 @@ class Lack(NamedTuple):
     """From `needs` on: a predicate of the case."""
 
 
-def fitted(group: Group, ranks: Ranks) -> list[Group]:
+def gangs_that_fit(group: Group, ranks: Ranks) -> list[Group]:
     """The group as gangs that have room on their ranks. Raises ConfigError where none of its cases has."""
     if ranks.memory_bytes is None or group.recovery is not None:  # drills train a small model of their own
         return [group]
     sizes = {spec.name: memories(spec, group.run, ranks) for spec in group.variants}
-    alone = {name: _lack([name], sizes, ranks) for name in sizes}
+    alone = {name: _memory_shortage([name], sizes, ranks) for name in sizes}
     large = {name: lack.reason for name, lack in alone.items() if lack}
     left = [spec for spec in group.variants if spec.name not in large]
     if all(spec.needs_gpu for spec in left):
@@ -43,7 +43,7 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
     baseline = group.baseline if group.baseline not in large else left[0].name
     for spec in left:
         compared = [name for name in (baseline, spec.baseline) if name is not None and name not in (*large, spec.name)]
-        lack = _lack([*dict.fromkeys(compared), spec.name], sizes, ranks) if spec.name != baseline else None
+        lack = _memory_shortage([*dict.fromkeys(compared), spec.name], sizes, ranks) if spec.name != baseline else None
         if lack:
             large[spec.name] = lack.reason
     smaller = group.model_copy(
@@ -57,10 +57,10 @@ def fitted(group: Group, ranks: Ranks) -> list[Group]:
             "refused": tuple(Refused(spec=s, reason=large[s.name]) for s in group.variants if s.name in large),
         }
     )
-    return [smaller] if group.whole else list(_gangs(smaller, sizes, ranks))
+    return [smaller] if group.whole else list(_split_into_gangs(smaller, sizes, ranks))
 
 
-def _gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:
+def _split_into_gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:
     """As few as have room, in the order of the cases, each with what its cases are compared with; at least one that is
     compared is in each."""
     cut: list[set[str]] = []
@@ -68,7 +68,7 @@ def _gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:
         if spec.name == group.baseline or any(spec.name in names for names in cut):
             continue
         wanted = {spec.name} | {name for name in (group.baseline, spec.baseline) if name is not None}
-        if cut and _roomy(cut[-1] | wanted, sizes, ranks):
+        if cut and _have_room(cut[-1] | wanted, sizes, ranks):
             cut[-1] |= wanted
         else:
             cut.append(wanted)
@@ -84,10 +84,11 @@ def _gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:
         yield group.model_copy(update=part)
 
 
-def _roomy(names: Iterable[str], sizes: Sizes, ranks: Ranks) -> bool:
+def _have_room(names: Iterable[str], sizes: Sizes, ranks: Ranks) -> bool:
     """Whether the cases of a gang leave room for the rest of their steps."""
     cases = [*names]
-    return states_fit((sizes.get(name, NOTHING) for name in cases), ranks) and _lack(cases, sizes, ranks) is None
+    states = [sizes.get(name, NOTHING) for name in cases]
+    return states_fit(states, ranks) and _memory_shortage(cases, sizes, ranks) is None
 
 
 def states_fit(cases: Iterable[Memories], ranks: Ranks) -> bool:
@@ -95,21 +96,21 @@ def states_fit(cases: Iterable[Memories], ranks: Ranks) -> bool:
     are offloaded."""
     each = list(cases)
     return all(
-        room is None or taking_turns(case[memory] for case in each) <= room * SHARE_OF_STATES
+        room is None or bytes_in_turns(case[memory] for case in each) <= room * SHARE_OF_STATES
         for memory, room in enumerate((ranks.memory_bytes, ranks.host_bytes))
     )
 
 
-def _lack(names: Sequence[str], sizes: Sizes, ranks: Ranks) -> Lack | None:
+def _memory_shortage(names: Sequence[str], sizes: Sizes, ranks: Ranks) -> MemoryShortage | None:
     """What the last of the cases needs on top of the ones before it and has no room for; None: they have room."""
     others = names[:-1]
     together_with = f", next to {' and '.join(others)}," if others else ""
     for memory, (room, of) in enumerate(((ranks.memory_bytes, ""), (ranks.host_bytes, " of host memory"))):
         cases = [sizes.get(name, NOTHING)[memory] for name in names]
-        needed = together(cases)
+        needed = gang_bytes(cases)
         if room is not None and needed > room:
-            training = needed == taking_turns(cases)
+            training = needed == bytes_in_turns(cases)
             when = "for weights, gradients and moments" if training else "while it is built"
             least = f"needs{together_with} at least {needed / GIB:,.1f} GiB{of} on a rank"
-            return Lack(needed, f"{least} {when}, which has {room / GIB:,.1f} GiB")
+            return MemoryShortage(needed, f"{least} {when}, which has {room / GIB:,.1f} GiB")
     return None

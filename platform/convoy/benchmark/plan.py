@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from convoy.benchmark.groups import Group, Ranks
-from convoy.benchmark.placement import fitted
+from convoy.benchmark.placement import gangs_that_fit
 from convoy.benchmark.suites.registry import suites_of
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError, yaml_value
@@ -22,22 +22,22 @@ def run_of(config: BenchConfig, model: str) -> RunConfig:
     if not isinstance(own, dict) or "preset" in own:
         raise ConfigError(f"run.model = {yaml_value(own)}: must be keys that differ from the preset; models says which")
     tree = {**config.run, "model": {**preset, **own}}
-    with keys_under_run():
+    with name_keys_under_run():
         run = resolve(tree, {"train": {"steps": ENDLESS}})
     # Cases are compared in one type, the configuration's, whatever machine they run on.
     return with_param_dtype(run, "bf16") if run.train.param_dtype == "auto" else run
 
 
 @contextmanager
-def keys_under_run() -> Iterator[None]:
+def name_keys_under_run() -> Iterator[None]:
     """Errors on a key of the run name it as a benchmark's configuration does."""
     try:
         yield
     except ConfigError as error:
-        raise under_run(error) from None
+        raise error_under_run(error) from None
 
 
-def under_run(error: ConfigError) -> ConfigError:
+def error_under_run(error: ConfigError) -> ConfigError:
     """The same error, with a key of the run as a benchmark's configuration names it."""
     key = str(error).split(" ")[0].rstrip(":")
     of_run = key.split(".")[0] in RunConfig.model_fields and key != "model"  # a preset, which `models` names
@@ -59,7 +59,7 @@ def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[
         for group in selected(suite.name, list(suite.groups(config, runs, ranks)), chosen.get(suite.name))
     ]
     groups.sort(key=lambda group: group.recovery is not None)
-    return [gang for group in groups for gang in fitted(group, ranks)]
+    return [gang for group in groups for gang in gangs_that_fit(group, ranks)]
 
 
 def selected(suite: str, groups: list[Group], names: tuple[str, ...] | None) -> list[Group]:
@@ -69,9 +69,9 @@ def selected(suite: str, groups: list[Group], names: tuple[str, ...] | None) -> 
     """
     if names is None:
         return groups
-    left = [_only(group, names) for group in groups if {spec.name for spec in group.cases} & set(names)]
+    left = [_only(group, names) for group in groups if {spec.name for spec in group.case_specs} & set(names)]
     if groups and not left:
-        cases = dict.fromkeys(spec.name for group in groups for spec in group.cases)
+        cases = dict.fromkeys(spec.name for group in groups for spec in group.case_specs)
         raise ConfigError(f"cases.{suite} = {yaml_value(list(names))}: must be among {'; '.join(cases)}")
     return left
 

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from convoy.benchmark.planner_runs import LeftOut, own_runs, typical
+from convoy.benchmark.planner_runs import LeftOut, own_runs, typical_machines
 from convoy.benchmark.results.case import Case
 from convoy.config.json_text import canonical_json
 from convoy.config.run import MODEL_UNTIMED, TRAIN
@@ -49,15 +49,18 @@ def fit_planner_to(cases: Sequence[Case]) -> PlannerFit:
     machines of several devices that the catalog does not have."""
     runs = own_runs(cases)
     if not runs.rows:
-        raise ValueError("no case can be fitted to" + _why(runs.left_out))
+        raise ValueError("no case can be fitted to" + _most_common_reason(runs.left_out))
     devices = sorted({each.device for each in runs.machines})
     if len(devices) > 1:  # a plan is made from one
         raise ValueError(f"cases of several devices need a calibration each: {', '.join(devices)}")
     base = own_prior(runs.rows)
-    alike = _alike(runs.rows)
+    alike = _rows_by_training(runs.rows)
     calibration = fit(runs.rows, base)
     own = calibration.model_copy(
-        update={"data": f"{calibration.data} (results sha256 {_digest(cases)})", "machines": typical(runs.machines)}
+        update={
+            "data": f"{calibration.data} (results sha256 {_digest(cases)})",
+            "machines": typical_machines(runs.machines),
+        }
     )
     return PlannerFit(
         calibration=own,
@@ -65,7 +68,7 @@ def fit_planner_to(cases: Sequence[Case]) -> PlannerFit:
         left_out=runs.left_out,
         before=tuple(percent_errors(runs.rows, base)),
         after=tuple(percent_errors(runs.rows, calibration)),
-        others=tuple(left_out(runs.rows, alike, base)),
+        others=tuple(leave_one_out_errors(runs.rows, alike, base)),
         trainings=len(alike),
     )
 
@@ -93,21 +96,21 @@ def _has(constants: Constants, name: str) -> bool:
     return not chip or chip in getattr(constants, field)
 
 
-def _alike(rows: Sequence[MeasuredRun]) -> list[list[int]]:
+def _rows_by_training(rows: Sequence[MeasuredRun]) -> list[list[int]]:
     """Numbers of the rows of each training: the same one is in several suites, whose gangs all measured the machine."""
     alike: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
-        alike.setdefault(_timed(row.workload), []).append(number)
+        alike.setdefault(_timing_key(row.workload), []).append(number)
     return [*alike.values()]
 
 
-def _timed(job: Workload) -> str:
+def _timing_key(job: Workload) -> str:
     """What the time of a step depends on, whoever measured the machine."""
     model, train = job.model.model_dump(exclude=set(MODEL_UNTIMED)), job.train.model_dump(include=set(TRAIN))
     return repr((model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes))
 
 
-def left_out(rows: Sequence[MeasuredRun], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:
+def leave_one_out_errors(rows: Sequence[MeasuredRun], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:
     """Errors, in percent, of each training as a fit to the others predicts it, in the order of the rows; none of a
     single one. alike: numbers of the rows of each."""
     if len(alike) < 2:
@@ -126,7 +129,7 @@ def _digest(cases: Sequence[Case]) -> str:
     return hashlib.sha256(canonical_json([list(each) for each in texts]).encode()).hexdigest()[:12]
 
 
-def _why(left_out: Sequence[LeftOut]) -> str:
+def _most_common_reason(left_out: Sequence[LeftOut]) -> str:
     """The reason of most."""
     reasons = [each.why for each in left_out]
     return f": {reasons.count(most)} of {len(reasons)}: {most}" if (most := statistics.mode(reasons or [""])) else ""

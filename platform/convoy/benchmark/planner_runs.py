@@ -41,7 +41,7 @@ class OwnRuns(NamedTuple):
     """Machines of the rows that the catalog does not have."""
 
 
-class NoRun(ValueError):
+class UnfittableCaseError(ValueError):
     """A case is no run to fit to; the text says why."""
 
 
@@ -50,8 +50,8 @@ def own_runs(cases: Sequence[Case]) -> OwnRuns:
     rows, left_out = [], []
     for case in cases:
         try:
-            rows.append(_run(case))
-        except NoRun as error:
+            rows.append(_measured_run(case))
+        except UnfittableCaseError as error:
             left_out.append(LeftOut(case.key, str(error)))
     machines = [row.workload.machine.measured for row in rows]
     return OwnRuns(tuple(rows), tuple(left_out), tuple(each for each in machines if each is not None))
@@ -71,26 +71,26 @@ def workload_of(
     return Workload(config.model, config.data.sequence_length, config.train, config.parallel, machine, nodes)
 
 
-def _run(case: Case) -> MeasuredRun:
+def _measured_run(case: Case) -> MeasuredRun:
     plan = case.predicted
     if case.status != "measured":
-        raise NoRun(case.status)
+        raise UnfittableCaseError(case.status)
     if plan is None:
-        raise NoRun("nothing was predicted of it before it ran: it is a drill, or of an earlier version")
+        raise UnfittableCaseError("nothing was predicted of it before it ran: it is a drill, or of an earlier version")
     if plan.step_seconds is None:
-        raise NoRun(plan.why_no_step)
+        raise UnfittableCaseError(plan.why_no_step)
     seconds = step_seconds(case)
     if seconds is None:
-        raise NoRun(f"{len(case.blocks)} blocks: at least {FEWEST} needed")
+        raise UnfittableCaseError(f"{len(case.blocks)} blocks: at least {FEWEST} needed")
     try:
-        job = _job(RunConfig.model_validate(case.config), plan)
+        job = _planned_workload(RunConfig.model_validate(case.config), plan)
         step_time(job)  # or why there is none
     except ValidationError:
-        raise NoRun("its configuration is of another version") from None
+        raise UnfittableCaseError("its configuration is of another version") from None
     except ValueError as error:
-        raise NoRun(str(error)) from None
-    if not _is_of(job.machine, case.hardware.device):
-        raise NoRun(f"it ran on {case.hardware.device}, and was planned on {_name(job.machine)}")
+        raise UnfittableCaseError(str(error)) from None
+    if not _has_device(job.machine, case.hardware.device):
+        raise UnfittableCaseError(f"it ran on {case.hardware.device}, and was planned on {_chip_name(job.machine)}")
     return MeasuredRun(
         name=case.model,
         source=source_of(case),
@@ -100,7 +100,7 @@ def _run(case: Case) -> MeasuredRun:
     )
 
 
-def _job(config: RunConfig, plan: Predicted) -> Workload:
+def _planned_workload(config: RunConfig, plan: Predicted) -> Workload:
     """As it was planned; or on the machine that a local run names, where its ranks found that machine's chip. All nodes
     of such a run are on it, and a plan for machines of that type is made from the same figures."""
     measured = plan.machine
@@ -117,10 +117,10 @@ def _job(config: RunConfig, plan: Predicted) -> Workload:
         )
     except ConfigError:  # a label that the catalog does not have
         return job
-    return named if _is_of(named.machine, measured.device) else job
+    return named if _has_device(named.machine, measured.device) else job
 
 
-def _is_of(machine: Machine, device: str) -> bool:
+def _has_device(machine: Machine, device: str) -> bool:
     """device: as CUDA reports it, or the CPU's model name."""
     if machine.measured is not None:
         return machine.measured.device == device
@@ -128,7 +128,7 @@ def _is_of(machine: Machine, device: str) -> bool:
     return ran is not None and planned is not None and ran.chip == planned.chip
 
 
-def _name(machine: Machine) -> str:
+def _chip_name(machine: Machine) -> str:
     return machine.measured.device if machine.measured is not None else machine.gpu
 
 
@@ -140,7 +140,7 @@ def source_of(case: Case) -> str:
     return ", ".join(filter(None, parts))
 
 
-def typical(machines: Sequence[MeasuredMachine]) -> tuple[MeasuredMachine, ...]:
+def typical_machines(machines: Sequence[MeasuredMachine]) -> tuple[MeasuredMachine, ...]:
     """One of each kind: of the same device, type, threads and ranks the one whose matmul rate is the (lower) median of
     theirs, so that its figures were measured together."""
     alike: dict[tuple[object, ...], list[MeasuredMachine]] = {}

@@ -52,7 +52,7 @@ class PlannedState:
         """Of all machines; None: not known."""
         return self.machine.network_bytes_per_second * self.config.cluster.nodes or None
 
-    def seconds(self, figures: CheckpointFigures, rate: SampleMedian, *, load: bool = False) -> float:
+    def transfer_seconds(self, figures: CheckpointFigures, rate: SampleMedian, *, load: bool = False) -> float:
         """Of a save or a load with nothing else going on: as a benchmark's page predicts those of larger states."""
         bought, network = figures.storage_bytes_per_second, self.network_bytes_per_second
         return predict("load" if load else "save", self.state_bytes, self.ranks, rate, bought, network).seconds
@@ -86,7 +86,7 @@ def results_of(cases: Sequence[Case], name: str) -> Results:
 def measured_costs(results: Results, planned: PlannedState) -> dict[str, Sourced]:
     """The costs of what is planned, by their names in `Measurements`, as far as the results include them. The source of
     each is the same for all numbers of machines of a type."""
-    saved, where = results.saved, f"{results.name}{_machines(results.hardware, planned)}"
+    saved, where = results.saved, f"{results.name}{_machines_text(results.hardware, planned)}"
     costs = {
         "saving": _saving(saved, planned, where) if saved else None,
         "restart": _restart(saved, results.lost, planned, results.name),
@@ -117,7 +117,7 @@ def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> So
     stall = once * max(1.0, planned.part_bytes / own)
     paced = planned.config.checkpoint.write_mb_per_second
     rate = pace(paced and paced * 1e6, round(planned.part_bytes))
-    durable = max(planned.seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
+    durable = max(planned.transfer_seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
     source = f"a save, scaled from what was measured: {where}, {formatting.size(own)} of each rank"
     return Saving(stall, stall + durable), source
 
@@ -135,7 +135,7 @@ def _restart(
         before, date, source = RESTART_SECONDS
         first = f"the loss of a node assumed: {date}, {source}"
     if figures is not None and rate is not None:
-        reading = planned.seconds(figures, rate, load=True)
+        reading = planned.transfer_seconds(figures, rate, load=True)
         second = f"reading the state scaled from what was measured: {name}, {formatting.size(rate.median)}/s of a rank"
     else:
         reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - RESTART_SECONDS.value
@@ -154,7 +154,7 @@ def _node_rate(figures: CheckpointFigures, planned: PlannedState, where: str) ->
     return min(filter(None, limits)), f"what a machine writes to the root, from what was measured: {where}, {rate}"
 
 
-def _machines(hardware: Hardware | None, planned: PlannedState) -> str:
+def _machines_text(hardware: Hardware | None, planned: PlannedState) -> str:
     """The machines of the results, and whether others are planned; empty: none saved."""
     if hardware is None:
         return ""

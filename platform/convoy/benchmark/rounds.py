@@ -27,7 +27,7 @@ LONGEST_BLOCK_SECONDS = 120.0
 
 
 @dataclass
-class Measured:
+class VariantResult:
     """Figures of one variant, the same on all ranks. `measure` fills in the first three."""
 
     warm_up_steps: int = 0
@@ -55,7 +55,7 @@ def measure(
     sent_bytes: Callable[[], float] | None = None,
     before_turn: Callable[[Variant], None] = lambda _: None,
     watch: Callable[[Variant, int], AbstractContextManager[None]] = lambda *_: nullcontext(),
-) -> dict[str, Measured]:
+) -> dict[str, VariantResult]:
     """Warm each variant up, then let them take turns.
 
     progress: called after each step of warm-up and after each block, on each rank. report: receives a line on each
@@ -63,14 +63,15 @@ def measure(
     on each rank, before anything is timed. watch: surrounds each block that counts, with the number of its steps.
     """
     counter = sent_bytes or (lambda: 0.0)
-    results = {variant.name: Measured() for variant in variants}
+    results = {variant.name: VariantResult() for variant in variants}
     steps = {}
     for variant in variants:
         before_turn(variant)
         warm = results[variant.name]
         times: list[float] = []
         while not is_steady(times) and len(times) < amount.warm_up_most:
-            times.append(_block(variant, 0, 1, ranks, counter).seconds)  # the same on all ranks: they end at one step
+            # The same on all ranks: they end at one step.
+            times.append(_run_block(variant, 0, 1, ranks, counter).seconds)
             progress()
         warm.warm_up_steps, warm.steady = len(times), is_steady(times)
         steps[variant.name] = _steps_of_block(statistics.median(times[-WINDOW:]), amount)
@@ -80,7 +81,7 @@ def measure(
         for variant in variants if number % 2 == 0 else reversed(variants):
             before_turn(variant)
             n = steps[variant.name]
-            block = _block(variant, number, n, ranks, counter, watch(variant, n))
+            block = _run_block(variant, number, n, ranks, counter, watch(variant, n))
             if sent_bytes is None:
                 block = block.model_copy(update={"network_bytes": None})
             results[variant.name].blocks.append(block)
@@ -94,7 +95,7 @@ def _steps_of_block(seconds: float, amount: MeasureConfig) -> int:
     return max(1, min(wanted, int(LONGEST_BLOCK_SECONDS / seconds)))
 
 
-def _block(
+def _run_block(
     variant: Variant,
     number: int,
     steps: int,
@@ -127,10 +128,10 @@ def _block(
 
 def cpu_seconds() -> float:
     """CPU time of this process and of its running children, such as loader workers."""
-    return time.process_time() + sum(_cpu_seconds_of(pid) for pid in _children())
+    return time.process_time() + sum(_cpu_seconds_of(pid) for pid in _child_pids())
 
 
-def _children() -> list[int]:
+def _child_pids() -> list[int]:
     children = []
     for task in Path("/proc/self/task").iterdir():
         try:

@@ -11,37 +11,39 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from convoy.benchmark.cases import measured_cases
+from convoy.benchmark.cases import measure_cases
 from convoy.benchmark.groups import Group
-from convoy.benchmark.measure.observer import share
+from convoy.benchmark.measure.observer import cores_of_rank
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.suites import environments
-from convoy.benchmark.variants.build import build, prepared_data
-from convoy.benchmark.variants.ranks import place_of_environment, ranks_of_environment
+from convoy.benchmark.variants.build import build_variant, prepared_data
+from convoy.benchmark.variants.ranks import join_ranks, place_of_environment
 from convoy.config.errors import ConfigError
 from convoy.training.process_groups import Ranks
 
 
 def main(group: Group, folder: Path) -> None:
     """Measure the group, and write its cases."""
-    environments.enter(group.environment)
+    environments.set_variables(group.environment)
     cores = sorted(os.sched_getaffinity(0))
     place = place_of_environment(group.run)
-    own = share(cores, place.host_rank, place.host_ranks)
+    own = cores_of_rank(cores, place.host_rank, place.host_ranks)
     if group.measure.pin:  # before any thread is started: threads inherit it
         os.sched_setaffinity(0, own)
-    ranks = ranks_of_environment(group.run, place)
-    group = measurable(group, ranks.device)
+    ranks = join_ranks(group.run, place)
+    group = without_unmeasurable(group, ranks.device)
     check_same_cases(group, ranks)
     prepared = prepared_data(group, ranks)
     with ExitStack() as stack:
-        variants = [stack.enter_context(closing(build(spec, group, ranks, prepared))) for spec in group.variants]
-        for case in measured_cases(group, variants, ranks, cores, own):
+        variants = [
+            stack.enter_context(closing(build_variant(spec, group, ranks, prepared))) for spec in group.variants
+        ]
+        for case in measure_cases(group, variants, ranks, cores, own):
             write_case(folder, case)
     dist.destroy_process_group()
 
 
-def measurable(group: Group, device: torch.device) -> Group:
+def without_unmeasurable(group: Group, device: torch.device) -> Group:
     """The group without the variants that cannot be measured on such a device; its baseline has the reasons."""
     lacking = {spec.name for spec in group.variants if spec.needs_gpu and device.type != "cuda"}
     missing = dict.fromkeys(sorted(lacking), "there is no GPU: everything is in host memory already")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.benchmark.analysis.audit import audited, own_figures
+from convoy.benchmark.analysis.audit import audit_section, audited
 from convoy.benchmark.fold import fold_cases
 from convoy.display.page import Table, Text
 from convoy.stats.interval import Interval
@@ -20,7 +20,7 @@ def test_figures_of_a_benchmark_agree() -> None:
     found = audited(report)
     assert found.findings == ()
     assert found.claims >= 50
-    (text,) = [block for block in own_figures(report) if isinstance(block, Text)]
+    (text,) = [block for block in audit_section(report) if isinstance(block, Text)]
     assert text.text.endswith("agree.")
 
 
@@ -31,9 +31,9 @@ def test_a_wrong_step_time_is_told() -> None:
     wrong = replaced(case, step_seconds=_times(case.step_seconds, 1.2))
     told = replaced(report, groups=(replaced(group, cases=(wrong, *rest)), *others))
     assert not audited(told).consistent
-    (table,) = [block for block in own_figures(told) if isinstance(block, Table)]
+    (table,) = [block for block in audit_section(told) if isinstance(block, Table)]
     assert table.rows[0][0] == "Contradiction"
 
 
 def test_of_nothing_nothing_is_told() -> None:
-    assert own_figures(fold_cases([])) == ()
+    assert audit_section(fold_cases([])) == ()

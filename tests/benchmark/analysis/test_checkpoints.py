@@ -5,10 +5,10 @@ import pytest
 from convoy.benchmark.analysis.checkpoints import checkpoints, predict
 from convoy.benchmark.pages.cases import sample_text
 from convoy.benchmark.results import values
-from convoy.benchmark.results.values import sample
+from convoy.benchmark.results.values import sample_median
 from tests.benchmark.cases import HARDWARE, replaced, saves
 
-RATE = sample((0.9e9, 1e9, 1.1e9))
+RATE = sample_median((0.9e9, 1e9, 1.1e9))
 assert RATE is not None
 
 
@@ -63,6 +63,6 @@ def test_a_training_that_failed_tells_nothing() -> None:
 
 
 def test_few_samples_have_their_least_and_most_and_more_an_interval() -> None:
-    assert sample_text(sample((0.2,))) == "200 ms, n = 1"
-    assert sample_text(sample((0.2, 0.4))) == "300 ms (from 200 to 400, n = 2)"
-    assert sample_text(sample((1.0,) * 6)).startswith("1.0 s (1.0 to 1.0, n = 6")
+    assert sample_text(sample_median((0.2,))) == "200 ms, n = 1"
+    assert sample_text(sample_median((0.2, 0.4))) == "300 ms (from 200 to 400, n = 2)"
+    assert sample_text(sample_median((1.0,) * 6)).startswith("1.0 s (1.0 to 1.0, n = 6")

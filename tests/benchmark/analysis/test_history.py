@@ -5,7 +5,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from convoy.benchmark.analysis.history import earlier_runs, history
+from convoy.benchmark.analysis.history import history, rates_by_fingerprint
 from convoy.benchmark.analysis.report import HistoryFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.fingerprint import fingerprint
@@ -15,7 +15,7 @@ CASE = a_case(baseline=None)
 
 
 def _history(rates: list[float]) -> HistoryFigures:
-    (found,) = fold_cases([CASE], earlier_runs(runs_of(CASE, rates))).history or ()
+    (found,) = fold_cases([CASE], rates_by_fingerprint(runs_of(CASE, rates))).history or ()
     return found
 
 
@@ -41,24 +41,24 @@ def test_the_own_run_is_the_newest_and_counts_once() -> None:
     found = _history([4000.0, 4100.0])
     assert [run.measured for run in found.runs] == sorted(run.measured for run in found.runs)
     assert found.runs[-1].measured == CASE.provenance.measured
-    (again,) = fold_cases([CASE], earlier_runs([*runs_of(CASE, [4000.0, 4100.0]), CASE])).history or ()
+    (again,) = fold_cases([CASE], rates_by_fingerprint([*runs_of(CASE, [4000.0, 4100.0]), CASE])).history or ()
     assert again == found
 
 
 def test_runs_of_another_fingerprint_are_of_no_history() -> None:
     other = a_case(baseline=None, model="gpt-7b")
-    (found,) = fold_cases([CASE], earlier_runs(runs_of(other, [4000.0]))).history or ()
+    (found,) = fold_cases([CASE], rates_by_fingerprint(runs_of(other, [4000.0]))).history or ()
     assert len(found.runs) == 1
 
 
 def test_what_has_no_rate_is_no_run() -> None:
     cases = [a_case(n=5), a_case(status="failed", blocks=()), a_case(tokens_per_step=0)]
-    assert earlier_runs(cases) == {}
-    assert list(earlier_runs([CASE])) == [f"{fingerprint(CASE)} {CASE.group}"]
+    assert rates_by_fingerprint(cases) == {}
+    assert list(rates_by_fingerprint([CASE])) == [f"{fingerprint(CASE)} {CASE.group}"]
 
 
 def test_a_reference_of_several_gangs_is_one_run_in_the_history_of_each() -> None:
     later = replaced(CASE.provenance, measured=CASE.provenance.measured + timedelta(minutes=3))
     elsewhere = replaced(CASE, group="another", provenance=later)
-    found = history([CASE], earlier_runs([CASE, elsewhere]))
+    found = history([CASE], rates_by_fingerprint([CASE, elsewhere]))
     assert [len(each.runs) for each in found] == [1]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.benchmark.analysis.predictions import predicted
+from convoy.benchmark.analysis.predictions import prediction_figures
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case, Predicted
 from convoy.display.markdown import to_markdown
@@ -26,7 +26,7 @@ def cases() -> list[Case]:
 
 
 def test_errors_are_of_the_prediction_over_what_was_measured() -> None:
-    found = predicted(cases())
+    found = prediction_figures(cases())
     errors = {(pair.what, pair.case): round(pair.error, 2) for pair in found.pairs}
     assert errors == {
         ("step time", "ours"): 0.1, ("step time", "bf16"): -0.05, ("memory peak", "ours"): 0.0,
@@ -39,7 +39,7 @@ def test_errors_are_of_the_prediction_over_what_was_measured() -> None:
 
 
 def test_what_was_not_predicted_is_told_once_with_the_reason() -> None:
-    found = predicted(cases())
+    found = prediction_figures(cases())
     told = {(each.what, each.why): each.cases for each in found.not_predicted}
     assert told["step time", "not Convoy's own step"] == ("baseline (throughput)",)
     assert told["memory peak", "compiled"] == ("bf16 (throughput)",)
@@ -48,16 +48,16 @@ def test_what_was_not_predicted_is_told_once_with_the_reason() -> None:
 
 def test_results_that_predicted_nothing_have_no_such_section() -> None:
     old = [a_case("ours"), a_case("baseline", seed=1)]
-    assert predicted(old) is None
+    assert prediction_figures(old) is None
     assert "Predicted and measured" not in to_markdown(benchmark_page(old))
 
 
 def test_constants_are_told_of_times_alone() -> None:
-    found = predicted([said(a_case("ours"), why_no_step="nobody knows", peak_bytes=800_000_000)])
+    found = prediction_figures([said(a_case("ours"), why_no_step="nobody knows", peak_bytes=800_000_000)])
     assert (found.calibrations, found.machines) == ((), ())
 
 
 def test_a_case_that_was_not_measured_has_no_error() -> None:
     failed = said(a_case("ours", status="failed", blocks=()), step_seconds=0.5)
     few = said(a_case("few", n=3), step_seconds=0.5, why_no_peak="x")
-    assert predicted([failed, few]) is None
+    assert prediction_figures([failed, few]) is None

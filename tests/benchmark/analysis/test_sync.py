@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.analysis.sync import environments, levels, parts, significant, sync
+from convoy.benchmark.analysis.sync import environments, is_significant, levels, split_step_parts, sync
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.collectives import as_values
@@ -83,7 +83,7 @@ def test_parts_make_up_the_step_together() -> None:
         }
     )
     assert sum(found.parts.values()) == pytest.approx(0.8)
-    assert parts({"forward": 1.0}, {"forward": 1.0}) == {}
+    assert split_step_parts({"forward": 1.0}, {"forward": 1.0}) == {}
 
 
 def test_too_few_blocks_tell_why_there_is_no_share() -> None:
@@ -160,8 +160,8 @@ def test_a_pair_of_environments_has_a_verdict(faster: float, claimed: bool, told
 
 
 def test_the_lower_bound_decides() -> None:
-    assert not significant(Interval(estimate=1.6, low=1.49, high=1.7, n=6))
-    assert significant(Interval(estimate=1.6, low=1.5, high=1.7, n=6))
+    assert not is_significant(Interval(estimate=1.6, low=1.49, high=1.7, n=6))
+    assert is_significant(Interval(estimate=1.6, low=1.5, high=1.7, n=6))
 
 
 def test_gangs_that_differ_in_more_than_was_declared_have_no_speedup() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from convoy.benchmark.measure import collectives
-from convoy.benchmark.measure.collectives import MIB, block_parameters, operation_of, sizes_of, sweep
+from convoy.benchmark.measure.collectives import MIB, block_parameters, make_collective, sizes_of, sweep
 from convoy.benchmark.results.collectives import OPERATIONS
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -62,7 +62,7 @@ def left(ranks: Ranks) -> dict[str, tuple[list[int], int]]:
     """What is left of whole numbers after each operation, and its bytes."""
     rank, found = ranks.place.rank, dict[str, tuple[list[int], int]]()
     for name in OPERATIONS:
-        exchange = operation_of(name, 16, torch.float32, ranks)
+        exchange = make_collective(name, 16, torch.float32, ranks)
         exchange.whole.copy_(torch.arange(4) + 10 * rank)
         exchange.part.fill_(rank + 1)
         exchange.call()

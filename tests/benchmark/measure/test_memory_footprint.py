@@ -9,8 +9,8 @@ import torch
 from convoy.benchmark.groups import VariantSpec
 from convoy.benchmark.measure.memory_footprint import Footprint, footprint
 from convoy.benchmark.suites.memory import all_savers
-from convoy.benchmark.variants.baseline import Baseline
-from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.baseline import BaselineVariant
+from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.variant import Variant
 from convoy.training.batches import Data
 from convoy.training.process_groups import connect
@@ -35,10 +35,10 @@ def footprints(rank: int, assignments: list[Any]) -> dict[str, Footprint | None]
         return Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
 
     variants: list[Variant] = [
-        Ours(name, VariantSpec(name=name, changes=changes).config(assignment.config), ranks, data())
+        ConvoyVariant(name, VariantSpec(name=name, changes=changes).config(assignment.config), ranks, data())
         for name, changes in {**VARIANTS, "all savers": all_savers(assignment.config)}.items()
     ]
-    variants += [Baseline("baseline", assignment.config, ranks, data()), Variant("waiting")]
+    variants += [BaselineVariant("baseline", assignment.config, ranks, data()), Variant("waiting")]
     for variant in variants:
         variant.step()
     found = {variant.name: footprint(variant, ranks) for variant in variants}

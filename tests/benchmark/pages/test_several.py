@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.fold import fold_cases
-from convoy.benchmark.page import BenchReports, benchmark_page, page_of_several, together
+from convoy.benchmark.page import BenchReports, benchmark_page, combined_cost_report, page_of_several
 from convoy.benchmark.pages.cost import costs
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Callout, Chart, Table, Text, Values
@@ -45,7 +45,7 @@ def test_time_and_cost_on_all_machines_are_in_one_table() -> None:
 def test_models_stand_together_and_the_same_machines_of_two_folders_are_two_rows() -> None:
     small: dict[str, Any] = {"baseline": None, "hardware": GPUS, "config": GPU_CONFIG}
     monday = [*strategies(), a_case(model="a", group="a", **small)]
-    found = together(reports({"monday": monday, "tuesday": monday})).costs
+    found = combined_cost_report(reports({"monday": monday, "tuesday": monday})).costs
     assert [(cost.model, cost.machines) for cost in found] == [
         ("a", "4 × p4d.24xlarge (monday)"),
         ("a", "4 × p4d.24xlarge (tuesday)"),
@@ -92,7 +92,7 @@ def test_the_same_folders_give_the_same_page_whatever_the_order_of_their_files(o
 def test_a_folder_without_a_rate_has_its_place_and_no_cost() -> None:
     failed = [a_case(status="failed", reason="no room", blocks=())]
     both = reports({"p4d": strategies(), "p5": failed})
-    assert costs(together(both)) != ()
+    assert costs(combined_cost_report(both)) != ()
     page = page_of_several(both)
     (table,) = below(page, "p5: Refused and failed", Table)
     assert table.rows[0][-1] == "no room"

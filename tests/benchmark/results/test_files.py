@@ -10,10 +10,10 @@ import pytest
 from convoy.benchmark.results.case import SCHEMA, Case, key_of
 from convoy.benchmark.results.files import (
     ResultUnreadableError,
-    earlier,
-    keep,
+    earlier_cases,
     read_case,
     read_cases,
+    save_case,
     saved_cases,
     write_case,
 )
@@ -78,9 +78,9 @@ def test_a_flow_s_folder_is_read_with_fingerprints_in_its_names_and_failed_attem
         before = measured.provenance.measured - timedelta(hours=2 - i)
         origin = replaced(measured.provenance, measured=before)
         lost = a_case(status=status, blocks=(), hardware=unknown, provenance=origin, config={"attempt": i})
-        keep(store, "BenchmarkFlow-7", lost)
-        keep(store, "BenchmarkFlow-7", replaced(lost, name="other"))
-    keep(store, "BenchmarkFlow-7", measured)
+        save_case(store, "BenchmarkFlow-7", lost)
+        save_case(store, "BenchmarkFlow-7", replaced(lost, name="other"))
+    save_case(store, "BenchmarkFlow-7", measured)
     folder = tmp_path / "benchmarks" / "BenchmarkFlow-7"
     assert len(list(folder.glob("*.json"))) == 5
     other, ours = read_cases(folder)
@@ -140,15 +140,15 @@ def on(day: int, **changes: object) -> Case:
 def test_a_run_s_cases_come_back(store: Store) -> None:
     cases = [on(0, name="b"), on(0, name="a, with signs / and: more")]
     for case in cases:
-        keep(store, "Flow-7", case)
-    keep(store, "Flow-8", on(1))
+        save_case(store, "Flow-7", case)
+    save_case(store, "Flow-8", on(1))
     assert saved_cases(store, "Flow-7") == sorted(cases, key=lambda case: case.key)
     assert saved_cases(store, "Flow-9") == []
 
 
 def test_a_case_that_was_measured_again_replaces_the_first(store: Store) -> None:
-    keep(store, "run", on(0))
-    keep(store, "run", on(1))
+    save_case(store, "run", on(0))
+    save_case(store, "run", on(1))
     assert saved_cases(store, "run") == [on(1)]
 
 
@@ -156,31 +156,31 @@ def test_history_is_of_the_same_fingerprint_and_before(store: Store) -> None:
     newest = on(5)
     hardware = replaced(newest.hardware, cores=96)
     for number, case in enumerate([on(3), on(1), on(2, hardware=hardware), on(4, status="failed"), on(6), newest]):
-        keep(store, f"run-{number}", case)
-    assert earlier(store, newest) == [on(1), on(3)]
+        save_case(store, f"run-{number}", case)
+    assert earlier_cases(store, newest) == [on(1), on(3)]
 
 
 def test_history_reaches_back_to_files_that_were_called_otherwise(store: Store) -> None:
-    keep(store, "run-0", on(0))
+    save_case(store, "run-0", on(0))
     (name,) = store.sizes("benchmarks/")
     store.write(name.replace("throughput-a1", "throughput-throughput-a1"), store.read(name))
     store.delete(name)
-    keep(store, "run-0", on(0, name="another"))
-    assert earlier(store, on(1)) == [on(0)]
+    save_case(store, "run-0", on(0, name="another"))
+    assert earlier_cases(store, on(1)) == [on(0)]
 
 
 def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    keep(store, "run-0", on(0))
-    keep(store, "run-1", on(1))
+    save_case(store, "run-0", on(0))
+    save_case(store, "run-1", on(1))
     (name,) = store.sizes("benchmarks/run-0/")
     store.write(name, b"{")
-    assert earlier(store, on(2)) == [on(1)]
+    assert earlier_cases(store, on(2)) == [on(1)]
     assert saved_cases(store, "run-0") == []
 
 
 def test_of_a_case_that_failed_and_was_tried_again_what_was_measured_counts(store: Store) -> None:
     broken = replaced(on(2), status="failed", hardware=replaced(on(0).hardware, cores=1))
     for case in (on(0), on(1), broken):
-        keep(store, "run", case)
+        save_case(store, "run", case)
     assert saved_cases(store, "run") == [on(1)]

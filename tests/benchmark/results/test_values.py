@@ -2,12 +2,12 @@
 
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.fingerprint import fingerprint
-from convoy.benchmark.results.values import sample
+from convoy.benchmark.results.values import sample_median
 from tests.benchmark.cases import a_case
 
 
 def test_six_make_an_interval_and_fewer_a_range() -> None:
-    few, enough = sample((3.0, 1.0, 2.0)), sample((1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    few, enough = sample_median((3.0, 1.0, 2.0)), sample_median((1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
     assert (few.median, few.low, few.high, few.n, few.is_interval) == (2.0, 1.0, 3.0, 3, False)
     assert (enough.median, enough.n, enough.is_interval) == (3.5, 6, True)
     assert 1.0 <= enough.low < 3.5 < enough.high <= 6.0

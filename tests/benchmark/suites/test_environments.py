@@ -10,7 +10,7 @@ from convoy.benchmark.groups import Group, Ranks
 from convoy.benchmark.results.case import Block, Case
 from convoy.benchmark.results.figures import NotComparableError, speedup
 from convoy.benchmark.results.files import write_case
-from convoy.benchmark.suites.environments import Turn, captured_variables, enter, merged_cases, turns
+from convoy.benchmark.suites.environments import Turn, captured_variables, merged_cases, set_variables, turns
 from convoy.config.benchmark import BenchConfig, EnvironmentConfig
 from convoy.gang.task import Script
 from convoy.launch.benchmark.groups import run_groups
@@ -58,7 +58,7 @@ def test_gangs_take_turns_in_an_order_that_turns_round() -> None:
 
 
 def test_what_is_claimed_is_of_all_but_the_first() -> None:
-    assert [(spec.name, spec.values) for spec in a_group().cases] == [("TCP", {}), ("EFA", {"rdma_claimed": 1.0})]
+    assert [(spec.name, spec.values) for spec in a_group().case_specs] == [("TCP", {}), ("EFA", {"rdma_claimed": 1.0})]
 
 
 def test_a_gang_is_one_block_and_gangs_of_one_turn_are_a_pair() -> None:
@@ -123,9 +123,9 @@ def test_a_dry_run_tells_how_many_gangs_there_would_be() -> None:
 def test_variables_are_set_or_taken_away_and_captured() -> None:
     environment = EnvironmentConfig(name="x", set={"FI_EFA_X": "0", "NCCL_NET": None})
     variables = {"NCCL_NET": "Socket", "AWS_SECRET": "s", "NCCL_ALGO": "Ring"}
-    enter(None, variables)
+    set_variables(None, variables)
     assert variables["NCCL_NET"] == "Socket"
-    enter(environment, variables)
+    set_variables(environment, variables)
     assert variables == {"AWS_SECRET": "s", "NCCL_ALGO": "Ring", "FI_EFA_X": "0"}
     assert captured_variables(("NCCL_ALGO", "NCCL_NET"), environment, variables) == {
         "NCCL_ALGO": "Ring",

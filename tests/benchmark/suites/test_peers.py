@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from convoy.benchmark.groups import Group, PeerKind, Ranks, VariantSpec
-from convoy.benchmark.measure.memory_footprint import Footprint, footprint, highest
+from convoy.benchmark.measure.memory_footprint import Footprint, footprint, peak_allocated_bytes
 from convoy.benchmark.memory_estimate import memories
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
 from convoy.benchmark.results.values import MEMORY_PARTS, STATE_BYTES
 from convoy.benchmark.suites.peers import PEERS, variants_of
-from convoy.benchmark.variants.build import engine
-from convoy.benchmark.variants.convoy import Ours
-from convoy.benchmark.variants.peer import Peer
+from convoy.benchmark.variants.build import build_engine
+from convoy.benchmark.variants.convoy import ConvoyVariant
+from convoy.benchmark.variants.peer import PeerVariant
 from convoy.benchmark.worker import check_same_cases
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
@@ -59,13 +59,13 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
     def data() -> Data:
         return Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
 
-    variants: list[Ours | Peer] = [Ours("ours", config, ranks, data())]
+    variants: list[ConvoyVariant | PeerVariant] = [ConvoyVariant("ours", config, ranks, data())]
     built = {"ours": 0}
     for kind in kinds:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            made = engine(kind, config, ranks)
-        built[kind] = highest(profiler)
-        variants.append(Peer(kind, config, ranks, data(), made))
+            made = build_engine(kind, config, ranks)
+        built[kind] = peak_allocated_bytes(profiler)
+        variants.append(PeerVariant(kind, config, ranks, data(), made))
     for _ in range(STEPS):
         for variant in variants:
             variant.step()

@@ -10,11 +10,18 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.measure.observer import GpuUtilisation, Observer, host_values, keep_to, observe, threads
-from convoy.benchmark.measure.trace import profiled
+from convoy.benchmark.measure.observer import (
+    GpuUtilisation,
+    Observer,
+    add_observations,
+    host_values,
+    pin_threads,
+    thread_ids,
+)
+from convoy.benchmark.measure.trace import profile_steps
 from convoy.benchmark.results.values import SHARES
 from convoy.benchmark.rounds import measure
-from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.config.benchmark import BenchConfig, MeasureConfig
 from convoy.training.batches import Data
 from convoy.training.process_groups import Ranks as JoinedRanks
@@ -30,7 +37,8 @@ def test_pinned_and_not_pinned_are_the_same_training() -> None:
     config = BenchConfig(suites=("utilisation",), measure=MeasureConfig(pin=False))
     (group,) = groups_of(config, Ranks(2, 1))
     assert group.baseline == "not pinned"
-    assert {spec.name: spec.pinned(group.measure) for spec in group.variants} == {"not pinned": False, "pinned": True}
+    pinned = {spec.name: spec.pins_ranks(group.measure) for spec in group.variants}
+    assert pinned == {"not pinned": False, "pinned": True}
     assert len({spec.config(group.run).model_dump_json() for spec in group.variants}) == 1
 
 
@@ -67,16 +75,16 @@ def test_threads_that_were_there_before_move_too() -> None:
 
     thread = threading.Thread(target=old)
     thread.start()
-    before = len(threads())
+    before = len(thread_ids())
     try:
-        keep_to(CORES[:1])
+        pin_threads(CORES[:1])
         assert cores_of_threads() == {frozenset(CORES[:1])}
         assert before >= 2
         go.set()
         assert made.wait(10)
         assert born == [set(CORES[:1])]
     finally:
-        keep_to(CORES)
+        pin_threads(CORES)
         end.set()
         thread.join(10)
     assert os.sched_getaffinity(0) == set(CORES)
@@ -85,13 +93,13 @@ def test_threads_that_were_there_before_move_too() -> None:
 def cores_of_threads() -> set[frozenset[int]]:
     """On which cores each thread of this process may run."""
     found = set()
-    for thread in threads():
+    for thread in thread_ids():
         with suppress(ProcessLookupError):  # it ended meanwhile
             found.add(frozenset(os.sched_getaffinity(thread)))
     return found
 
 
-class Spied(Ours):
+class Spied(ConvoyVariant):
     """Notes on which cores all threads of the process may run, at each step."""
 
     def step(self) -> None:
@@ -111,17 +119,17 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
         variants,
         QUICK,
         ranks,
-        before_turn=lambda variant: keep_to(observer.cores[variant.name]),
+        before_turn=lambda variant: pin_threads(observer.cores[variant.name]),
         watch=lambda variant, steps: observer.watch(variant.name, steps),
     )
     timed = {each.name: len(each.losses) for each in variants}
     blocks = {name: len(each.blocks) for name, each in found.items()}
-    observe(observer, variants, found, ranks, len(CORES))
+    add_observations(observer, variants, found, ranks, len(CORES))
     told = {name: (each.values, each.not_measured) for name, each in found.items()}
-    threads_then = len(threads())
+    threads_then = len(thread_ids())
     losses = {each.name: list(each.losses) for each in variants}
     spoiled = spoiled_on_one(rank, observer, variants[0], ranks)
-    keep_to(CORES)
+    pin_threads(CORES)
     answer = {
         "told": told,
         "timed": timed,
@@ -141,16 +149,16 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
     return answer
 
 
-def spoiled_on_one(rank: int, observer: Observer, variant: Ours, ranks: JoinedRanks) -> Any:
+def spoiled_on_one(rank: int, observer: Observer, variant: ConvoyVariant, ranks: JoinedRanks) -> Any:
     """What is told where the trace of rank 1 is empty."""
 
     def empty(*asked: Any) -> list[dict[str, Any]]:
-        profiled(*asked)
+        profile_steps(*asked)
         return []
 
     with pytest.MonkeyPatch.context() as patch:
         if rank == 1:
-            patch.setattr("convoy.benchmark.measure.observer.profiled", empty)
+            patch.setattr("convoy.benchmark.measure.observer.profile_steps", empty)
         return observer.profile(variant, ranks)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from convoy.benchmark.variants.baseline import Baseline, hf_model
-from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.baseline import BaselineVariant, hf_model
+from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.model.hf import hf_tensors
 from convoy.training.batches import Data
 from convoy.training.build import build_trained
@@ -21,7 +21,10 @@ def trained(rank: int, assignments: list[Any], steps: int) -> dict[str, tuple[li
     ranks = connect(assignment)
     data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     found = {}
-    for variant in (Ours("ours", assignment.config, ranks, data), Baseline("baseline", assignment.config, ranks, data)):
+    for variant in (
+        ConvoyVariant("ours", assignment.config, ranks, data),
+        BaselineVariant("baseline", assignment.config, ranks, data),
+    ):
         for _ in range(steps):
             variant.step()
         variant.close()

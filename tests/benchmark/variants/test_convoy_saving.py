@@ -8,7 +8,7 @@ from convoy.benchmark.groups import VariantSpec
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
-from convoy.benchmark.suites.checkpoint import WITH, WITHOUT, predicted
+from convoy.benchmark.suites.checkpoint import WITH, WITHOUT, prediction_inputs
 from convoy.benchmark.variants.convoy_saving import SAVES_AT_REST
 from convoy.config.benchmark import PredictConfig
 from tests.benchmark.benches import QUICK, a_group, cases_of_gang
@@ -24,8 +24,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cases(root: Path) -> dict[str, Case]:
-    variants = (VariantSpec(name=WITHOUT), VariantSpec(name=WITH, kind="saving", values=predicted(PredictConfig(), 2)))
-    group = a_group(str(root), *variants, nodes=2, suite="checkpoint")
+    saving = VariantSpec(name=WITH, kind="saving", values=prediction_inputs(PredictConfig(), 2))
+    group = a_group(str(root), VariantSpec(name=WITHOUT), saving, nodes=2, suite="checkpoint")
     return cases_of_gang(replaced(group, predict=PredictConfig(least_mb_per_writer=1)), nodes=2)
 
 

@@ -10,7 +10,7 @@ from convoy.config.benchmark import BenchConfig, EnvironmentConfig, MeasureConfi
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.launch.benchmark import split
-from convoy.launch.benchmark.split import Share, describe_bench, measured_seconds, shares_of
+from convoy.launch.benchmark.split import Share, describe_bench, planned_block_seconds, shares_of
 from convoy.launch.checks.memory import MIB, memory_mib
 from tests.benchmark.benches import a_group
 
@@ -170,4 +170,4 @@ def test_on_this_host_groups_take_turns_and_nothing_is_paid_for() -> None:
 )
 def test_time_is_that_of_all_blocks(changes: dict[str, Any], seconds: float) -> None:
     group: Group = shares(1)[0].groups[0].model_copy(update=changes)
-    assert measured_seconds(group) == seconds
+    assert planned_block_seconds(group) == seconds

@@ -19,10 +19,10 @@ from convoy.stats.interval import Interval
 
 def audited(report: BenchReport) -> Audit:
     """Findings on figures that cannot be true."""
-    return audit(PageClaims(runs=tuple(_cases(report))))
+    return audit(PageClaims(runs=tuple(_claims_of_cases(report))))
 
 
-def own_figures(report: BenchReport) -> tuple[Block, ...]:
+def audit_section(report: BenchReport) -> tuple[Block, ...]:
     """A section that says whether they agree; none where nothing was measured."""
     result = audited(report)
     if not result.claims:
@@ -35,13 +35,13 @@ def own_figures(report: BenchReport) -> tuple[Block, ...]:
     return heading, Text(f"{checked} (docs/guides/audit.md):"), findings_table(result.findings)
 
 
-def _cases(report: BenchReport) -> Iterator[Claims]:
+def _claims_of_cases(report: BenchReport) -> Iterator[Claims]:
     for group, case in report.cases:
         if trains_one_model(case) and case.tokens_per_second and case.step_seconds:
-            yield _case(group, case)
+            yield _claims_of_case(group, case)
 
 
-def _case(group: GroupFigures, case: CaseFigures) -> Claims:
+def _claims_of_case(group: GroupFigures, case: CaseFigures) -> Claims:
     """With a batch only where all cases of the group have the same."""
     assert case.tokens_per_second is not None
     assert case.step_seconds is not None

@@ -109,7 +109,7 @@ def campaign(
     of = (checkpoints.SUITE, saving.group, saving.case) if saving is not None else None
     saved = next((case for case in cases if (case.suite, case.group, case.name) == of), None)
     setting = _setting(config, saved)
-    share, source = _taken(setting)
+    share, source = _reclaimed_share(setting)
     lost = next((d for d in drills if d.drill == UNANNOUNCED), None)
     facts: dict[str, Any] = {"setting": setting, "taken_per_month": share, "taken_source": source}
     if share is None:
@@ -219,7 +219,7 @@ def _setting(config: CampaignConfig, saved: Case | None) -> Setting:
     return Setting.model_validate(config.model_dump() | filled)
 
 
-def _taken(setting: Setting) -> tuple[float | None, str]:
+def _reclaimed_share(setting: Setting) -> tuple[float | None, str]:
     """Share of machines that are reclaimed within a month, and where that is from."""
     if setting.taken_per_month is not None:
         return setting.taken_per_month, "recovery.campaign.taken_per_month"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.values import DURABLE, RESTORE, SAVE, STALL, SampleMedian, sample, sample_of
+from convoy.benchmark.results.values import DURABLE, RESTORE, SAVE, STALL, SampleMedian, sample_median, sample_median_of
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
 from convoy.stats.interval import FEWEST, Interval, interval
@@ -106,9 +106,11 @@ def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFig
     measured, state = case.values, case.values[values.SAVED_BYTES]
     size = measured.get(values.REST_BYTES, state)
     ranks = case.hardware.ranks
-    rates = {name: sample([size / ranks / s for s in case.samples.get(name, ()) if s > 0]) for name in (SAVE, RESTORE)}
+    rates = {
+        name: sample_median([size / ranks / s for s in case.samples.get(name, ()) if s > 0]) for name in (SAVE, RESTORE)
+    }
     writers = int(measured.get(values.PREDICTED_WRITERS, ranks))
-    bought, network = measured.get(values.STORAGE_BYTES_PER_SECOND), _network(case, writers)
+    bought, network = measured.get(values.STORAGE_BYTES_PER_SECOND), _catalog_network_bytes_per_second(case, writers)
     return CheckpointFigures(
         group=case.group,
         case=case.name,
@@ -116,13 +118,13 @@ def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFig
         state_bytes=state,
         rest_bytes=size,
         writers=ranks,
-        stall=sample_of(case, STALL),
+        stall=sample_median_of(case, STALL),
         first_stall_seconds=measured.get(values.FIRST_STALL_SECONDS),
         extra=_extra(case, group.get((case.group, case.baseline or ""))),
-        durable=sample_of(case, DURABLE),
-        save=sample_of(case, SAVE),
+        durable=sample_median_of(case, DURABLE),
+        save=sample_median_of(case, SAVE),
         first_save_seconds=measured.get(values.FIRST_SAVE_SECONDS),
-        restore=sample_of(case, RESTORE),
+        restore=sample_median_of(case, RESTORE),
         save_rate=rates[SAVE],
         restore_rate=rates[RESTORE],
         storage_bytes_per_second=bought,
@@ -151,7 +153,7 @@ def _extra(case: Case, base: Case | None) -> Interval | None:
     return interval([own.steps * (own.seconds - other.seconds) for own, other in both])
 
 
-def _network(case: Case, writers: int) -> float | None:
+def _catalog_network_bytes_per_second(case: Case, writers: int) -> float | None:
     """Bytes per second of as many machines as so many ranks fill."""
     if case.hardware.instance_type is None:
         return None

@@ -28,7 +28,7 @@ def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigure
     return tuple(_costs(group, case, prices) for group, case in fastest.values())
 
 
-def as_bought(cost: CostFigures) -> TokenPrice:
+def preferred_offer(cost: CostFigures) -> TokenPrice:
     """In the market that was configured, else on demand, else what there is. Raises IndexError for no offer."""
     by_market = {offer.market: offer for offer in cost.offers}
     return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
@@ -42,7 +42,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFig
     elif group.region is None:
         why = "the results do not name the region of a price (cluster.region)"
     else:
-        offers = [_offer(price, hardware.nodes, rate) for price in _prices(group, prices)]
+        offers = [_token_price(price, hardware.nodes, rate) for price in _prices(group, prices)]
         why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"
     return CostFigures(
         case=key_of(group.suite, group.name, case.name),
@@ -65,7 +65,7 @@ def _prices(group: GroupFigures, prices: PriceBook) -> list[Price]:
     return [price for market in markets if (price := book.price(name, market, region)) is not None]
 
 
-def _offer(price: Price, nodes: int, rate: Interval) -> TokenPrice:
+def _token_price(price: Price, nodes: int, rate: Interval) -> TokenPrice:
     usd_per_hour = nodes * price.usd_per_hour
     return TokenPrice(
         market=price.market,

@@ -14,7 +14,7 @@ Earlier = Mapping[str, Sequence[tuple[datetime, float]]]
 of a run have is one run in the history of each."""
 
 
-def earlier_runs(cases: Iterable[Case]) -> Earlier:
+def rates_by_fingerprint(cases: Iterable[Case]) -> Earlier:
     """The cases of earlier benchmarks that have a rate."""
     runs: dict[str, list[tuple[datetime, float]]] = {}
     for case in cases:
@@ -28,7 +28,7 @@ def history(cases: Sequence[Case], earlier: Earlier) -> tuple[HistoryFigures, ..
     """One for each case that was measured, whose own run lies where its date puts it."""
     histories = []
     for case in cases:
-        for key, own in earlier_runs([case]).items():
+        for key, own in rates_by_fingerprint([case]).items():
             runs = sorted({*earlier.get(key, ()), *own})
             rates = [rate for _, rate in runs]
             histories.append(

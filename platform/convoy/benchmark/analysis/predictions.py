@@ -12,7 +12,7 @@ from convoy.catalog.measured_machine import MeasuredMachine
 Quantity = Literal["step time", "memory peak", "checkpoint"]
 
 
-class Paired(Fact):
+class PredictionPair(Fact):
     """A figure of a case, predicted and measured: seconds of a step, or bytes."""
 
     suite: str
@@ -49,7 +49,7 @@ class NotPredicted(Fact):
 class PredictedFigures(Fact):
     """All cases of which something was predicted."""
 
-    pairs: tuple[Paired, ...]
+    pairs: tuple[PredictionPair, ...]
     summaries: tuple[ErrorSummary, ...]
     not_predicted: tuple[NotPredicted, ...]
     machines: tuple[MeasuredMachine, ...]
@@ -58,7 +58,7 @@ class PredictedFigures(Fact):
     """Date and data of the constants behind these times."""
 
 
-def predicted(cases: Sequence[Case]) -> PredictedFigures | None:
+def prediction_figures(cases: Sequence[Case]) -> PredictedFigures | None:
     """None where nothing was predicted, as in results of earlier versions."""
     measured = [case for case in cases if case.status == "measured" and case.predicted is not None]
     pairs = [pair for case in measured for pair in _pairs(case)]
@@ -74,7 +74,7 @@ def predicted(cases: Sequence[Case]) -> PredictedFigures | None:
     )
 
 
-def _pairs(case: Case) -> Iterator[Paired]:
+def _pairs(case: Case) -> Iterator[PredictionPair]:
     """Figures that were both predicted and measured."""
     plan, seconds = case.predicted, step_seconds(case)
     assert plan is not None
@@ -85,7 +85,7 @@ def _pairs(case: Case) -> Iterator[Paired]:
     )
     for what, expected, measured in figures:
         if expected is not None and measured:
-            yield Paired(
+            yield PredictionPair(
                 suite=case.suite,
                 group=case.group,
                 case=case.name,
@@ -96,7 +96,7 @@ def _pairs(case: Case) -> Iterator[Paired]:
             )
 
 
-def _summaries(pairs: Sequence[Paired]) -> Iterator[ErrorSummary]:
+def _summaries(pairs: Sequence[PredictionPair]) -> Iterator[ErrorSummary]:
     kinds: tuple[Quantity, ...] = ("step time", "memory peak", "checkpoint")
     for what in kinds:
         errors = [pair.error for pair in pairs if pair.what == what]

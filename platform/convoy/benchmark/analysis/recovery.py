@@ -5,7 +5,7 @@ from typing import Any
 
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED, SampleMedian, sample_of
+from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED, SampleMedian, sample_median_of
 from convoy.stats.interval import Interval, proportion
 
 SUITE = "recovery"
@@ -50,9 +50,9 @@ def _figures(case: Case) -> DrillFigures:
         drill=case.name,
         nodes=case.hardware.ranks,
         recovery_rate=proportion(counts[values.RECOVERED_TRIALS], counts[values.TRIALS]),
-        detected=sample_of(case, DETECTED),
-        recovered=sample_of(case, RECOVERED),
-        beyond=sample_of(case, BEYOND),
+        detected=sample_median_of(case, DETECTED),
+        recovered=sample_median_of(case, RECOVERED),
+        beyond=sample_median_of(case, BEYOND),
         reason=case.reason,
         **counts,
         **targets,

@@ -18,12 +18,12 @@ _MAY_DIFFER = ("case:", "hardware.ranks:", "hardware.jobs:", "hardware.nodes:", 
 def scaling(cases: Sequence[Case]) -> tuple[ScalingPoint, ...]:
     """Each measured case of the suite: weak before strong before independent jobs, from few ranks to many."""
     measured = [c for c in cases if c.suite == SUITE and c.status == "measured" and c.tokens_per_step]
-    points = [point for case in measured for kind in kinds(case) if (point := _point(case, kind, measured))]
+    points = [point for case in measured for kind in curves_of(case) if (point := _point(case, kind, measured))]
     order = ("weak", "strong", "independent")
     return tuple(sorted(points, key=lambda point: (point.model, order.index(point.kind), point.ranks, point.case)))
 
 
-def kinds(case: Case) -> tuple[ScalingKind, ...]:
+def curves_of(case: Case) -> tuple[ScalingKind, ...]:
     """On which curves it lies; the reference lies on two."""
     if case.values.get(values.INDEPENDENT):
         return ("independent",)

@@ -46,13 +46,13 @@ def _sync(together: Case, alone: Case | None) -> SyncFigures:
         ranks=ranks,
         share=share,
         levels=() if share is None else levels(share),
-        parts=parts(median_parts(together), median_parts(alone) if alone else {}),
+        parts=split_step_parts(median_parts(together), median_parts(alone) if alone else {}),
         collectives=from_values(together.values, ranks),
         why=why,
     )
 
 
-def parts(together: Mapping[str, float], alone: Mapping[str, float]) -> dict[str, float]:
+def split_step_parts(together: Mapping[str, float], alone: Mapping[str, float]) -> dict[str, float]:
     """A step of training together: what each phase takes alone, and what it takes beyond that.
 
     Forward waits for weights that are gathered, backward for these and for gradients that are reduced, and the exchange
@@ -89,12 +89,12 @@ def _environment(case: Case, base: Case | None) -> EnvironmentFigures:
         base=case.baseline or "",
         speedup=faster,
         rdma_claimed=claimed,
-        significant=significant(faster) if faster and claimed else None,
+        significant=is_significant(faster) if faster and claimed else None,
         varied=case.varied,
         why=why,
     )
 
 
-def significant(faster: Interval) -> bool:
+def is_significant(faster: Interval) -> bool:
     """Whether a speedup is what is claimed of RDMA, at the lower end of its interval."""
     return faster.low >= SIGNIFICANT_SPEEDUP

@@ -40,7 +40,7 @@ SIZE_SECONDS = 1.0
 """A size that would take longer, judging by the size before it, is left out, and so are all larger ones."""
 
 
-class Exchange(NamedTuple):
+class TimedCollective(NamedTuple):
     """An operation on tensors of its own, to be timed."""
 
     call: Callable[[], object]
@@ -49,7 +49,7 @@ class Exchange(NamedTuple):
     """This rank's, of what it gathers or scatters."""
 
 
-def of_cases(group: Group, ranks: Ranks) -> dict[str, dict[str, float]]:
+def measure_collectives(group: Group, ranks: Ranks) -> dict[str, dict[str, float]]:
     """Values of the group's cases in which all ranks train together, by name. All ranks call it alike."""
     whole = [spec.name for spec in group.variants if spec.ranks in (None, ranks.place.world_size) and not spec.at_once]
     values: dict[str, float] = {}
@@ -91,8 +91,8 @@ def sweep(
         began = time.perf_counter()
         for operation in operations:
             dtype = DTYPES[run.train.param_dtype if operation == "all_gather" else run.train.reduce_dtype]
-            exchange = operation_of(operation, size, dtype, ranks)
-            n_bytes, seconds = exchange.whole.nbytes, interval(_timed(exchange.call, ranks))
+            exchange = make_collective(operation, size, dtype, ranks)
+            n_bytes, seconds = exchange.whole.nbytes, interval(_seconds_by_block(exchange.call, ranks))
             collectives.append(
                 CollectiveTiming(operation=operation, bytes=n_bytes, ranks=ranks.place.world_size, seconds=seconds)
             )
@@ -100,7 +100,7 @@ def sweep(
     return collectives
 
 
-def operation_of(operation: Operation, size: int, dtype: torch.dtype, ranks: Ranks) -> Exchange:
+def make_collective(operation: Operation, size: int, dtype: torch.dtype, ranks: Ranks) -> TimedCollective:
     """The whole tensor has `size` bytes, rounded up to equal parts for all ranks."""
     n = ranks.place.world_size
     each = math.ceil(size / (n * dtype.itemsize))
@@ -111,18 +111,18 @@ def operation_of(operation: Operation, size: int, dtype: torch.dtype, ranks: Ran
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
         "all_reduce": lambda: dist.all_reduce(whole, group=group),
     }
-    return Exchange(calls[operation], whole, part)
+    return TimedCollective(calls[operation], whole, part)
 
 
-def _timed(call: Callable[[], object], ranks: Ranks) -> list[float]:
+def _seconds_by_block(call: Callable[[], object], ranks: Ranks) -> list[float]:
     """Seconds of one operation, in each block."""
-    _block(call, 1, ranks)  # makes connections and buffers
-    once = _block(call, 1, ranks)
+    _time_block(call, 1, ranks)  # makes connections and buffers
+    once = _time_block(call, 1, ranks)
     operations = max(1, min(MOST_OPERATIONS, math.ceil(BLOCK_SECONDS / once)))
-    return [_block(call, operations, ranks) for _ in range(BLOCKS)]
+    return [_time_block(call, operations, ranks) for _ in range(BLOCKS)]
 
 
-def _block(call: Callable[[], object], operations: int, ranks: Ranks) -> float:
+def _time_block(call: Callable[[], object], operations: int, ranks: Ranks) -> float:
     def repeat() -> None:
         for _ in range(operations):
             call()

@@ -54,7 +54,7 @@ def footprint(variant: Variant, ranks: Ranks, progress: Callable[[], None] = lam
 
     All ranks call it alike, those without a part in the variant too; the variant makes steps. progress: called after.
     """
-    own = _own(variant, ranks.device)
+    own = _own_footprint(variant, ranks.device)
     progress()
     every = [torch.zeros(len(own), dtype=torch.int64) for _ in range(dist.get_world_size(ranks.control))]
     dist.all_gather(every, torch.tensor(own, dtype=torch.int64), group=ranks.control)
@@ -62,7 +62,7 @@ def footprint(variant: Variant, ranks: Ranks, progress: Callable[[], None] = lam
     return most if most.peak else None
 
 
-def _own(variant: Variant, device: torch.device) -> Footprint:
+def _own_footprint(variant: Variant, device: torch.device) -> Footprint:
     held = variant.held()
     if not held:
         return Footprint(0, 0, 0, 0, 0, 0)
@@ -93,11 +93,11 @@ def _of_step_on_cpu(variant: Variant) -> int:
     for _ in range(PROFILED_STEPS):
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             variant.step()
-        peaks.append(highest(profiler))
+        peaks.append(peak_allocated_bytes(profiler))
     return min(peaks)
 
 
-def highest(profiler: profile) -> int:
+def peak_allocated_bytes(profiler: profile) -> int:
     """The most bytes that were allocated at one time, over the whole record."""
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None

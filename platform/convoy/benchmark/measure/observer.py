@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
-from convoy.benchmark.measure.trace import UnreadableTraceError, profiled, shares, timeline
+from convoy.benchmark.measure.trace import UnreadableTraceError, profile_steps, shares, timeline
 from convoy.benchmark.results import values
-from convoy.benchmark.rounds import Measured
-from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.rounds import VariantResult
+from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.variant import Variant
 from convoy.training.process_groups import Ranks
 
@@ -37,7 +37,7 @@ GpuUtilisation = Callable[[], float | None]
 _TASKS = Path("/proc/self/task")
 
 
-def keep_to(cores: Collection[int]) -> None:
+def pin_threads(cores: Collection[int]) -> None:
     """Restrict every thread of this process, and those that it will start, to these cores.
 
     `sched_setaffinity` of a process applies to its main thread alone: threads that gloo, OpenMP and autograd have
@@ -45,19 +45,19 @@ def keep_to(cores: Collection[int]) -> None:
     thread.
     """
     done: set[int] = set()
-    while rest := threads() - done:
+    while rest := thread_ids() - done:
         for thread in rest:
             with suppress(ProcessLookupError):  # it ended meanwhile
                 os.sched_setaffinity(thread, cores)
         done |= rest
 
 
-def threads() -> set[int]:
+def thread_ids() -> set[int]:
     """Ids of all threads of this process."""
     return {int(task.name) for task in _TASKS.iterdir()}
 
 
-def share(cores: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
+def cores_of_rank(cores: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
     """The cores of one of a host's ranks: neighbouring cores, the same number for each rank, at least one."""
     each = max(1, len(cores) // ranks)
     first = rank * each % len(cores)
@@ -70,7 +70,7 @@ class _Sum:
 
     seconds: float = 0.0
     steps: int = 0
-    counts: list[float] = field(default_factory=lambda: [0.0] * len(_counts()))
+    counts: list[float] = field(default_factory=lambda: [0.0] * len(_resource_usage()))
     gpu_utilisation: list[float] = field(default_factory=list)
 
 
@@ -89,17 +89,19 @@ class Observer:
         """Add what a block of this variant uses to its totals."""
         own = self._sums[name]
         with nullcontext() if self._gpu is None else sampling(self._gpu, own.gpu_utilisation):
-            began, before = time.perf_counter(), _counts()
+            began, before = time.perf_counter(), _resource_usage()
             yield
-            own.counts = [total + now - then for total, now, then in zip(own.counts, _counts(), before, strict=True)]
+            own.counts = [
+                total + now - then for total, now, then in zip(own.counts, _resource_usage(), before, strict=True)
+            ]
             own.seconds += time.perf_counter() - began
             own.steps += steps
 
-    def profile(self, variant: Ours, ranks: Ranks) -> Observation:
+    def profile(self, variant: ConvoyVariant, ranks: Ranks) -> Observation:
         """Shares of some further steps, the mean over ranks. All ranks call it alike."""
-        keep_to(self.cores[variant.name])
+        pin_threads(self.cores[variant.name])
         dist.barrier(group=ranks.control)
-        events = profiled(variant.step, variant.clock, PROFILED_STEPS, ranks.device)
+        events = profile_steps(variant.step, variant.clock, PROFILED_STEPS, ranks.device)
         try:
             own = shares(timeline(events, on_gpu=ranks.device.type == "cuda"))
             figures, why = [*own.parts.values(), own.hidden], ""
@@ -133,11 +135,11 @@ def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: R
         return None
     cuda = ranks.device.type == "cuda"
     gpu, why = nvml_utilisation(str(torch.cuda.get_device_properties(ranks.device).uuid) if cuda else None)
-    return Observer({spec.name: own if spec.pinned(group.measure) else cores for spec in group.variants}, gpu, why)
+    return Observer({spec.name: own if spec.pins_ranks(group.measure) else cores for spec in group.variants}, gpu, why)
 
 
-def observe(
-    observer: Observer, variants: Sequence[Variant], measured: Mapping[str, Measured], ranks: Ranks, cores: int
+def add_observations(
+    observer: Observer, variants: Sequence[Variant], measured: Mapping[str, VariantResult], ranks: Ranks, cores: int
 ) -> None:
     """Add to each variant's figures what its blocks used, and the parts of some steps that are profiled after all
     blocks. All ranks call it alike. cores: of a host."""
@@ -145,14 +147,14 @@ def observe(
     for variant in variants:
         for used, missing in (
             observer.values(variant.name, cores * hosts, ranks),
-            observer.profile(variant, ranks) if isinstance(variant, Ours) else ({}, {}),
+            observer.profile(variant, ranks) if isinstance(variant, ConvoyVariant) else ({}, {}),
         ):
             measured[variant.name].values |= used
             measured[variant.name].not_measured |= missing
 
 
 def host_values(counts: Sequence[float], steps: int, seconds: float, ranks: int, cores: int) -> dict[str, float]:
-    """A rank's part of a step, and the share of the cores' time. counts: as `_counts`, of all ranks together. seconds:
+    """A rank's part of a step, and the share of the cores' time. counts: as `_resource_usage`, of all ranks. seconds:
     of wall time, in which the steps were made. cores: of all hosts."""
     user, system, voluntary, involuntary = counts
     each = steps * ranks
@@ -211,7 +213,7 @@ def nvml_utilisation(uuid: str | None) -> tuple[GpuUtilisation | None, str]:
     return utilisation, ""
 
 
-def _counts() -> list[float]:
+def _resource_usage() -> list[float]:
     """User and system CPU seconds, voluntary and involuntary context switches of all threads of this process so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return [used.ru_utime, used.ru_stime, float(used.ru_nvcsw), float(used.ru_nivcsw)]

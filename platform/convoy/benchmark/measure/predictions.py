@@ -27,7 +27,7 @@ from convoy.training.process_groups import Ranks
 T = TypeVar("T")
 
 
-def measured_machines(group: Group, ranks: Ranks, progress: Callable[[], None]) -> dict[str, MeasuredMachine]:
+def measure_machines(group: Group, ranks: Ranks, progress: Callable[[], None]) -> dict[str, MeasuredMachine]:
     """What the slowest rank measures of the machine with all ranks at once, by the type of number that variants compute
     in; empty where the catalog has the machines, or no measurement is wanted.
 
@@ -39,12 +39,12 @@ def measured_machines(group: Group, ranks: Ranks, progress: Callable[[], None]) 
     machines: dict[str, MeasuredMachine] = {}
     configs = [spec.config(group.run) for spec in group.variants if spec.kind == "ours"]
     for dtype in sorted({config.train.param_dtype for config in configs}):
-        machine = _measured(group, dtype, "fsdp", ranks)
+        machine = _measure_machine(group, dtype, "fsdp", ranks)
         progress()
         if machine is None:  # of a custom model
             return {}
         if any(config.parallel.strategy != "fsdp" for config in configs if config.train.param_dtype == dtype):
-            copies = _measured(group, dtype, "ddp", ranks)
+            copies = _measure_machine(group, dtype, "ddp", ranks)
             machine = machine.model_copy(update={"all_reduce": copies and copies.all_reduce})
             progress()
         machines[str(dtype)] = machine
@@ -60,7 +60,9 @@ def _in_catalog(run: RunConfig, ranks: Ranks) -> bool:
     return ranks.device.type == "cuda" and rented_gpu(machine.gpu) is not None
 
 
-def _measured(group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], ranks: Ranks) -> MeasuredMachine | None:
+def _measure_machine(
+    group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], ranks: Ranks
+) -> MeasuredMachine | None:
     parallel = ParallelConfig(strategy=strategy)
     train = group.run.train.model_copy(update={"param_dtype": dtype})
     config = group.run.model_copy(update={"parallel": parallel, "train": train})
@@ -81,7 +83,7 @@ def predictions(
 ) -> dict[str, Predicted]:
     """Predictions for all cases of a gang by their names, with the constants that are shipped.
 
-    place: of any of its ranks. machines: as `measured_machines` returns them. on_gpus: whether it computes on GPUs.
+    place: of any of its ranks. machines: as `measure_machines` returns them. on_gpus: whether it computes on GPUs.
     """
     return {spec.name: _predicted(spec, group, place, machines, on_gpus) for spec in group.variants}
 
@@ -108,8 +110,8 @@ def _predicted(
         job = workload_of(config, ranks // per_node, per_node, machine, on_gpus=on_gpus)
         return sum(peak(job, fused=config.optimizer.fused).values())
 
-    seconds, why_no_step = _attempt(step_seconds)
-    n_bytes, why_no_peak = _attempt(peak_bytes)
+    seconds, why_no_step = _result_or_reason(step_seconds)
+    n_bytes, why_no_peak = _result_or_reason(peak_bytes)
     calibration = shipped() if machine is None else shipped_for_measured(machine.kind)
     model, saves = config.model, spec.kind == "saving"
     return Predicted(
@@ -138,11 +140,11 @@ def _check_step_is_planned(
         raise ValueError(why)
     if machine is not None and (spec.ranks or all_ranks) < all_ranks and not spec.at_once:
         raise ValueError(f"{spec.ranks} of the {all_ranks} ranks that measured the machine at once are at work")
-    if machine is not None and spec.pinned(group.measure) != group.measure.pin:
+    if machine is not None and spec.pins_ranks(group.measure) != group.measure.pin:
         raise ValueError("the machine was measured by ranks on other cores")
 
 
-def _attempt(predict: Callable[[], T]) -> tuple[T | None, str]:
+def _result_or_reason(predict: Callable[[], T]) -> tuple[T | None, str]:
     """A prediction, or why there is none: it must not fail a gang that is paid for."""
     try:
         return predict(), ""

@@ -64,10 +64,10 @@ def shares(timeline: Timeline) -> Shares:
     rest = window
     computed = ((part, timeline.work.get(part, ())) for part in SHARES)
     for part, spans in (*computed, ("communication", timeline.collectives), ("data", timeline.waits)):
-        before, rest = rest, without(rest, merged(spans))
+        before, rest = rest, subtract_spans(rest, merged(spans))
         parts[part] += max(0.0, length(before) - length(rest)) / total
     parts["idle"] = length(rest) / total
-    under_way = length(window) - length(without(window, merged(timeline.collectives)))
+    under_way = length(window) - length(subtract_spans(window, merged(timeline.collectives)))
     return Shares(parts, max(0.0, under_way / total - parts["communication"]))
 
 
@@ -82,7 +82,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return apart
 
 
-def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
+def subtract_spans(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
     """`spans` less `taken`; both as `merged` returns them."""
     rest: list[Span] = []
     at = 0
@@ -121,7 +121,9 @@ _COMPILED = "## Call CompiledFxGraph"
 """Compiled code shows no operators of its own on a CPU."""
 
 
-def profiled(step: Callable[[], None], clock: MarkedClock, steps: int, device: torch.device) -> list[dict[str, Any]]:
+def profile_steps(
+    step: Callable[[], None], clock: MarkedClock, steps: int, device: torch.device
+) -> list[dict[str, Any]]:
     """Events of the trace of so many steps, after one that the profiler needs for itself. All ranks call it alike."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     clock.marking = True

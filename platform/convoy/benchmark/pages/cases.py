@@ -123,7 +123,7 @@ def _losses(case: CaseFigures) -> str | None:
     return case.losses
 
 
-def largest(group: GroupFigures) -> Sequence[Text]:
+def largest_model_note(group: GroupFigures) -> Sequence[Text]:
     """The assumptions of the column of the largest model."""
     figures = next((case.values for case in group.cases if case.values.get(values.LARGEST_MODEL_PARAMETERS)), {})
     memory, host = figures.get(values.RANK_MEMORY_BYTES), figures.get(values.RANK_HOST_BYTES)

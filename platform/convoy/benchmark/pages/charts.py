@@ -42,7 +42,7 @@ def bars(title: str, rows: Sequence[Row], unit: str) -> Chart:
         "mark": {"type": "bar", "height": {"band": 0.6}},
         "encoding": {"x": _x(rows, unit, 0.0), "color": _COLOUR, "tooltip": _TOOLTIP},
     }
-    return _rows(title, rows, [bar, _whiskers({"value": INK}), _TEXTS])
+    return _row_chart(title, rows, [bar, _whiskers({"value": INK}), _TEXTS])
 
 
 def ratios(title: str, rows: Sequence[Row], unit: str) -> Chart:
@@ -57,7 +57,7 @@ def ratios(title: str, rows: Sequence[Row], unit: str) -> Chart:
         "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
         "encoding": {"x": _x(rows, unit, least), "color": _COLOUR, "tooltip": _TOOLTIP},
     }
-    return _rows(title, rows, [line, _whiskers(_COLOUR), point, _TEXTS])
+    return _row_chart(title, rows, [line, _whiskers(_COLOUR), point, _TEXTS])
 
 
 def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str = "ms", factor: float = 1000) -> Chart:
@@ -144,7 +144,7 @@ def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool]) -
     return Chart(title, framed(title, {"layer": [*marks, line]}), {title: tuple(rates)})
 
 
-def _rows(title: str, rows: Sequence[Row], layers: Sequence[dict[str, Any]]) -> Chart:
+def _row_chart(title: str, rows: Sequence[Row], layers: Sequence[dict[str, Any]]) -> Chart:
     values = [
         {
             "name": row.name,

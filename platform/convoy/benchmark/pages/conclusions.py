@@ -23,11 +23,11 @@ def conclusions(report: BenchReport) -> tuple[Text, ...]:
     group, _ = main
     strategies = [each for each in report.groups if each.suite == "strategies" and each is not group]
     sentences = [
-        *_faster(group, f"For {group.model} on {hardware_of(group)}"),
-        *_slower(group),
-        *_undecided(group),
-        *(_faster(strategies[0], "Among the strategies") if strategies else ()),
-        *_refused(report),
+        *_faster_sentence(group, f"For {group.model} on {hardware_of(group)}"),
+        *_slower_sentence(group),
+        *_undecided_sentence(group),
+        *(_faster_sentence(strategies[0], "Among the strategies") if strategies else ()),
+        *_refused_sentence(report),
     ]
     return (Text(" ".join(sentences)),) if sentences else ()
 
@@ -42,21 +42,21 @@ def rounds_to_decide(ratio: Interval) -> int | None:
     return math.ceil(ratio.n * (reach / difference) ** 2)
 
 
-def _faster(group: GroupFigures, of: str) -> Sequence[str]:
+def _faster_sentence(group: GroupFigures, of: str) -> Sequence[str]:
     base, compared = _compared(group)
-    faster = _names(compared, "more")
+    faster = _names_with_ratio(compared, "more")
     if not compared:
         return ()
     names = f"{_listed(faster)} {'is' if len(faster) == 1 else 'are'}" if faster else "no other case is"
     return [f"{of}, {names} faster than {base} beyond doubt."]
 
 
-def _slower(group: GroupFigures) -> Sequence[str]:
-    slower = _names(_compared(group)[1], "less")
+def _slower_sentence(group: GroupFigures) -> Sequence[str]:
+    slower = _names_with_ratio(_compared(group)[1], "less")
     return [f"Slower beyond doubt: {_listed(slower)}."] if slower else ()
 
 
-def _undecided(group: GroupFigures) -> Sequence[str]:
+def _undecided_sentence(group: GroupFigures) -> Sequence[str]:
     _, compared = _compared(group)
     undecided = {case.name: ratio for case, ratio in compared if verdict(ratio) == "no difference"}
     if not undecided:
@@ -70,7 +70,7 @@ def _undecided(group: GroupFigures) -> Sequence[str]:
     return [f"{sentence}; measure.rounds of about {rounds:,} would decide {name}."]
 
 
-def _refused(report: BenchReport) -> Sequence[str]:
+def _refused_sentence(report: BenchReport) -> Sequence[str]:
     """The first case of each reason."""
     reasons = {
         case.reason: f"{case.name} ({group.suite})"
@@ -96,7 +96,7 @@ def _compared(group: GroupFigures) -> tuple[str, list[tuple[CaseFigures, Interva
     return base, sorted(pairs, key=lambda pair: -pair[1].estimate)
 
 
-def _names(compared: Sequence[tuple[CaseFigures, Interval]], result: Verdict) -> list[str]:
+def _names_with_ratio(compared: Sequence[tuple[CaseFigures, Interval]], result: Verdict) -> list[str]:
     """`bf16 (1.68×)` of each case with that result."""
     return [
         f"{case.name} ({formatting.ratio(ratio).partition(' ')[0]})"

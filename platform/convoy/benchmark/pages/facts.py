@@ -37,7 +37,7 @@ def not_measured(report: BenchReport) -> tuple[Block, ...]:
     return _section("Not measured here", ("What", "Why", "Cases"), rows)
 
 
-def further(report: BenchReport) -> tuple[Block, ...]:
+def further_figures(report: BenchReport) -> tuple[Block, ...]:
     """Values that no other section shows."""
     rows = [
         (group.suite, case.name, name, formatting.significant(value))

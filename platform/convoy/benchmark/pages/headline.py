@@ -2,7 +2,7 @@
 
 from datetime import UTC
 
-from convoy.benchmark.analysis.cost import as_bought
+from convoy.benchmark.analysis.cost import preferred_offer
 from convoy.benchmark.analysis.report import (
     BenchReport,
     CaseFigures,
@@ -18,7 +18,7 @@ OURS, FROZEN = "ours", "baseline"
 """Cases of the throughput suite: Convoy as it is configured, and what it is compared with."""
 
 
-def facts(report: BenchReport) -> str:
+def summary_line(report: BenchReport) -> str:
     """The hardware, the days and the number of cases."""
     hardware = list(dict.fromkeys(hardware_of(group) for group in report.groups))
     days = sorted({str(each.measured.astimezone(UTC).date()) for each in report.provenance})
@@ -85,7 +85,7 @@ def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
     frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
     speedup, base = case.speedup, case.baseline
     if frozen and frozen[0].speedup and frozen[0].speedup.low > 0:
-        speedup, base = frozen[0].speedup.inverse(), f"{baseline_of(group)} (the {FROZEN})"
+        speedup, base = frozen[0].speedup.inverse(), f"{frozen_baseline_text(group)} (the {FROZEN})"
     if speedup is None:
         return None
     result = verdict(speedup)
@@ -97,7 +97,7 @@ def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
     return Value("Speedup", value, f"{words}; {bounds[1:-1]}, n = {speedup.n}", tone)
 
 
-def baseline_of(group: GroupFigures) -> str:
+def frozen_baseline_text(group: GroupFigures) -> str:
     """What the frozen baseline of a group runs."""
     return f"transformers in fp32{' with DDP' if group.hardware.ranks > 1 else ''}"
 
@@ -128,7 +128,7 @@ def _scaling(report: BenchReport) -> Value | None:
 
 
 def _cost(report: BenchReport) -> Value:
-    priced = [(as_bought(cost), cost) for cost in report.costs if cost.offers]
+    priced = [(preferred_offer(cost), cost) for cost in report.costs if cost.offers]
     if not priced:
         why = report.costs[0].why if report.costs else "no rate was measured"
         return Value("Cost", "—", f"not known: {why}")

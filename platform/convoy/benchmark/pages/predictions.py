@@ -18,7 +18,7 @@ _TITLES: dict[Quantity, str] = {
 }
 
 
-def predicted(report: BenchReport) -> tuple[Block, ...]:
+def predictions_section(report: BenchReport) -> tuple[Block, ...]:
     """Empty for results of versions that predicted nothing."""
     figures = report.predicted
     if figures is None:

@@ -55,10 +55,8 @@ def _share_of(tflops: float | None, case: Case) -> float | None:
 
 def speedup(case: Case, base: Case) -> Interval:
     """How many times as many tokens per second as `base`, over pairs of blocks. Raises NotComparableError."""
-    rates = [
-        (case.tokens_per_step / own.seconds, base.tokens_per_step / other.seconds) for own, other in _pairs(case, base)
-    ]
-    return ratio(rates)
+    pairs = _comparable_pairs(case, base)
+    return ratio([(case.tokens_per_step / own.seconds, base.tokens_per_step / other.seconds) for own, other in pairs])
 
 
 def cpu_ratio(case: Case, base: Case) -> Interval:
@@ -67,7 +65,7 @@ def cpu_ratio(case: Case, base: Case) -> Interval:
         raise NotComparableError(f"{base.key}: its CPU time was not measured")
     costs = [
         (own.cpu_seconds / case.tokens_per_step, other.cpu_seconds / base.tokens_per_step)
-        for own, other in _pairs(case, base)
+        for own, other in _comparable_pairs(case, base)
     ]
     return ratio(costs, of="mean")
 
@@ -87,7 +85,7 @@ def exposed_seconds(pairs: Sequence[tuple[Block, Block]]) -> float:
 def sync_share(together: Case, alone: Case) -> Interval:
     """`exposed_seconds` over the step of training together. Raises NotComparableError, and ValueError for what is not
     finite."""
-    rest = ratio([(_unsynchronised(own, other), own.seconds) for own, other in _pairs(together, alone)])
+    rest = ratio([(_unsynchronised(own, other), own.seconds) for own, other in _comparable_pairs(together, alone)])
     return Interval(estimate=1 - rest.estimate, low=1 - rest.high, high=1 - rest.low, n=rest.n)
 
 
@@ -108,7 +106,7 @@ def losses_agree(case: Case, base: Case, tolerance: float) -> bool:
     return all(abs(own - other) <= tolerance * abs(other) for own, other in both)
 
 
-def _pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
+def _comparable_pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
     for each in (case, base):
         if each.status != "measured":
             raise NotComparableError(f"{each.key}: {each.status}: {each.reason}")

@@ -102,7 +102,7 @@ class SampleMedian(Fact):
     is_interval: bool
 
 
-def sample(values: Sequence[float]) -> SampleMedian | None:
+def sample_median(values: Sequence[float]) -> SampleMedian | None:
     """Their median and its bounds; None: there are none."""
     if not values:
         return None
@@ -114,6 +114,6 @@ def sample(values: Sequence[float]) -> SampleMedian | None:
     return SampleMedian(n=estimate.n, median=estimate.estimate, low=estimate.low, high=estimate.high, is_interval=True)
 
 
-def sample_of(case: Case, name: str) -> SampleMedian | None:
+def sample_median_of(case: Case, name: str) -> SampleMedian | None:
     """A sample of a case; None: it was not measured."""
-    return sample(case.samples.get(name, ()))
+    return sample_median(case.samples.get(name, ()))

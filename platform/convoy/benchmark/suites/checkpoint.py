@@ -33,7 +33,7 @@ AROUND_SECONDS = 0.5
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One group for each model; all ranks save."""
     for model, run in runs.items():
-        saving = VariantSpec(name=WITH, kind="saving", values=predicted(config.predict, ranks.all))
+        saving = VariantSpec(name=WITH, kind="saving", values=prediction_inputs(config.predict, ranks.all))
         measure = with_room_for_a_save(config.measure, run, ranks.all)
         yield SUITE.group(model, run, measure, (VariantSpec(name=WITHOUT), saving), predict=config.predict)
 
@@ -49,7 +49,7 @@ def with_room_for_a_save(measure: MeasureConfig, run: RunConfig, writers: int) -
     return measure.model_copy(update={"block_seconds": max(measure.block_seconds, save)})
 
 
-def predicted(predict: PredictConfig, writers: int) -> dict[str, float]:
+def prediction_inputs(predict: PredictConfig, writers: int) -> dict[str, float]:
     """Values of a case that describe the job of the predictions. writers: ranks of the gang that is measured."""
     values = {PREDICTED_WRITERS: float(predict.writers or writers)}
     if predict.storage_gb_per_second is not None:

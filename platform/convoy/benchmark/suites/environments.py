@@ -33,7 +33,7 @@ def turns(group: Group) -> Iterator[Turn]:
         environments = group.compared.environments
         for environment in environments if pair % 2 == 0 else reversed(environments):
             number += 1
-            spec = next(spec for spec in group.cases if spec.name == environment.name)
+            spec = next(spec for spec in group.case_specs if spec.name == environment.name)
             gang = {"name": f"{group.name}-{number}", "baseline": None, "variants": (spec,), "compared": None}
             yield Turn(pair, environment.name, group.model_copy(update={**gang, "environment": environment}))
 
@@ -44,7 +44,7 @@ def merged_cases(group: Group, measured: Sequence[tuple[Turn, Case]]) -> tuple[C
     began = min((case.provenance.measured for _, case in measured), default=None)
     varied = tuple(sorted({name for each in group.compared.environments for name in each.set}))
     cases = []
-    for spec in group.cases:
+    for spec in group.case_specs:
         own = sorted(((turn.pair, case) for turn, case in measured if turn.case == spec.name), key=lambda each: each[0])
         if not own:
             continue
@@ -75,7 +75,7 @@ def _gang_block(pair: int, blocks: Sequence[Block]) -> Block:
     )
 
 
-def enter(environment: EnvironmentConfig | None, variables: MutableMapping[str, str] = os.environ) -> None:
+def set_variables(environment: EnvironmentConfig | None, variables: MutableMapping[str, str] = os.environ) -> None:
     """Set its variables in this process, before any process group exists: NCCL, gloo and libfabric read them then."""
     for name, value in (environment.set if environment else {}).items():
         if value is None:

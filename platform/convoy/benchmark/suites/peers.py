@@ -8,7 +8,7 @@ from convoy.benchmark.groups import Group, PeerKind, Refused, VariantSpec
 from convoy.config.benchmark import PeerName
 
 
-class Peer(NamedTuple):
+class PeerStrategy(NamedTuple):
     """One way of a library to distribute a model."""
 
     library: PeerName
@@ -21,12 +21,12 @@ class Peer(NamedTuple):
     stage: int = 0
 
 
-PEERS: dict[PeerKind, Peer] = {
-    "torch DDP": Peer("torch", "ddp", strategy="ddp"),
-    "accelerate FSDP2": Peer("accelerate", "fsdp"),
-    "DeepSpeed ZeRO-1": Peer("deepspeed", "fsdp, gathered once", reshards=False, stage=1),
-    "DeepSpeed ZeRO-2": Peer("deepspeed", "fsdp, gathered once", reshards=False, stage=2),
-    "DeepSpeed ZeRO-3": Peer("deepspeed", "fsdp", stage=3),
+PEERS: dict[PeerKind, PeerStrategy] = {
+    "torch DDP": PeerStrategy("torch", "ddp", strategy="ddp"),
+    "accelerate FSDP2": PeerStrategy("accelerate", "fsdp"),
+    "DeepSpeed ZeRO-1": PeerStrategy("deepspeed", "fsdp, gathered once", reshards=False, stage=1),
+    "DeepSpeed ZeRO-2": PeerStrategy("deepspeed", "fsdp, gathered once", reshards=False, stage=2),
+    "DeepSpeed ZeRO-3": PeerStrategy("deepspeed", "fsdp", stage=3),
 }
 
 
@@ -42,13 +42,13 @@ def variants_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
 
 def without_missing_packages(group: Group) -> Group:
     """The group whose cases are refused if their packages are not installed on this machine."""
-    missing = {spec.name: reason for spec in group.variants if (reason := _missing(spec))}
+    missing = {spec.name: reason for spec in group.variants if (reason := _why_missing(spec))}
     refused = tuple(Refused(spec=s, reason=missing[s.name]) for s in group.variants if s.name in missing)
     variants = tuple(spec for spec in group.variants if spec.name not in missing)
     return group.model_copy(update={"variants": variants, "refused": (*group.refused, *refused)})
 
 
-def _missing(spec: VariantSpec) -> str:
+def _why_missing(spec: VariantSpec) -> str:
     """Why a case cannot be measured here; empty: it can."""
     absent = next((name for name in packages(spec) if find_spec(name) is None), None)
     if absent is None:

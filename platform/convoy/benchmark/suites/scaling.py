@@ -36,7 +36,7 @@ def fewest_ranks(run: RunConfig, ranks: Ranks) -> int:
     """The smallest reference with which all cases have room at the same time: rank 0 takes part in each of them."""
     if ranks.memory_bytes is None:
         return 1
-    for n in [1, *sizes(ranks)]:
+    for n in [1, *rank_counts(ranks)]:
         specs = variants_of(run.train.global_batch, ranks, run.parallel.shard_size, n)
         if states_fit((memories(spec, run, ranks) for spec in specs), ranks):
             return n
@@ -59,33 +59,33 @@ def variants_of(
         return VariantSpec(name=name, ranks=n, at_once=at_once, changes=changes, values=values)
 
     shared = each * fewest
-    yield variant(alone(fewest), fewest, shared, {})
-    yield variant(independent(ranks.all // fewest, fewest), fewest, shared, {INDEPENDENT: 1.0}, at_once=True)
-    for n in sizes(ranks):
+    yield variant(alone_name(fewest), fewest, shared, {})
+    yield variant(independent_name(ranks.all // fewest, fewest), fewest, shared, {INDEPENDENT: 1.0}, at_once=True)
+    for n in rank_counts(ranks):
         if n > fewest:
-            yield variant(weak(n), n, each * n, {WEAK: 1.0})
+            yield variant(weak_name(n), n, each * n, {WEAK: 1.0})
             if shared >= n:
                 yield variant(f"{n} ranks, strong", n, shared, {WEAK: 0.0})
 
 
-def sizes(ranks: Ranks) -> list[int]:
+def rank_counts(ranks: Ranks) -> list[int]:
     """Numbers of ranks above one: all, and 2, 4, 8 … that divide them and fill parts of a node, or whole nodes."""
     doubled = [2**i for i in range(1, ranks.all.bit_length())]
     fitting = [n for n in doubled if ranks.all % n == 0 and (n % ranks.per_node == 0 or ranks.per_node % n == 0)]
     return sorted({*fitting, ranks.all})
 
 
-def alone(ranks: int) -> str:
+def alone_name(ranks: int) -> str:
     """Name of the case of the fewest ranks."""
     return f"{ranks} rank{'' if ranks == 1 else 's'}"
 
 
-def independent(jobs: int, ranks: int) -> str:
+def independent_name(jobs: int, ranks: int) -> str:
     """Name of the case of independent trainings of so many ranks each."""
-    return f"{jobs} jobs of {alone(ranks)}"
+    return f"{jobs} jobs of {alone_name(ranks)}"
 
 
-def weak(ranks: int) -> str:
+def weak_name(ranks: int) -> str:
     """Name of a case of weak scaling."""
     return f"{ranks} ranks, weak"
 

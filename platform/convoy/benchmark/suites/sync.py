@@ -43,7 +43,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 def variants_of(global_batch: int, ranks: Ranks, shard_size: int | None = None) -> tuple[VariantSpec, ...]:
     """Each rank by itself, and all together. global_batch: of all ranks. shard_size: of hsdp."""
     named = {spec.name: spec for spec in scaling.variants_of(global_batch, ranks, shard_size)}
-    alone, together = named[scaling.independent(ranks.all, 1)], named[scaling.weak(ranks.all)]
+    alone, together = named[scaling.independent_name(ranks.all, 1)], named[scaling.weak_name(ranks.all)]
     return alone.model_copy(update={"name": WITHOUT}), together.model_copy(update={"name": WITH, "values": {}})
 
 

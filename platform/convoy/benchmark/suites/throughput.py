@@ -33,44 +33,44 @@ def techniques(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
     if isinstance(run.model, TransformerConfig):  # a custom model has its own attention
         fused = train.attention == "fused"
         name = "attention not fused" if fused else "fused attention"
-        yield _train(name, attention="plain" if fused else "fused")
+        yield _train_variant(name, attention="plain" if fused else "fused")
     other = "fp32" if train.param_dtype == "bf16" else "bf16"
-    yield _train(other, param_dtype=other)
+    yield _train_variant(other, param_dtype=other)
     if run.parallel.shared_by == 1:
-        yield _train("eager" if train.compile else "compiled", compile=not train.compile)
+        yield _train_variant("eager" if train.compile else "compiled", compile=not train.compile)
     name = "AdamW not fused" if optimizer.fused else "fused AdamW"
     yield VariantSpec(name=name, changes={"optimizer": {"fused": not optimizer.fused}})
     name, chunk = ("loss in chunks", 512) if train.loss_chunk_tokens == 0 else ("loss at once", 0)
-    yield _train(name, loss_chunk_tokens=chunk)
-    yield from _accumulation(run, ranks)
-    yield from _data(run)
+    yield _train_variant(name, loss_chunk_tokens=chunk)
+    yield from _accumulation_variants(run, ranks)
+    yield from _data_variants(run)
     name, every = ("each 100th step logged", 100) if train.log_every_steps == 1 else ("each step logged", 1)
-    yield _train(name, log_every_steps=every)
+    yield _train_variant(name, log_every_steps=every)
     if train.activation_checkpointing == "none":
-        yield _train("recomputed", activation_checkpointing="full")
+        yield _train_variant("recomputed", activation_checkpointing="full")
 
 
-def _train(name: str, **keys: Any) -> VariantSpec:
+def _train_variant(name: str, **keys: Any) -> VariantSpec:
     return VariantSpec(name=name, changes={"train": keys})
 
 
-def _accumulation(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
+def _accumulation_variants(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
     """The same global batch in twice as many passes; and with gradients reduced only after the last of them."""
     train = run.train
     batch = min(train.micro_batch, math.ceil(train.global_batch / ranks))  # of one pass, on the rank that has most
     if batch > 1:
-        half = _train(f"micro batch {batch // 2}", micro_batch=batch // 2)
+        half = _train_variant(f"micro batch {batch // 2}", micro_batch=batch // 2)
         yield half
         if run.parallel.reduce_every_pass and run.parallel.strategy != "ddp" and ranks > 1:
             once = {**half.changes, "parallel": {"reduce_every_pass": False}}
             yield VariantSpec(name=f"{half.name}, reduced once", changes=once)
 
 
-def _data(run: RunConfig) -> Iterator[VariantSpec]:
+def _data_variants(run: RunConfig) -> Iterator[VariantSpec]:
     """Batches made ahead by a thread, or not; sequences of several documents, or padded ones of a single document."""
     for depth, name in ((0, "batches not made ahead"), (2, "2 batches made ahead")):
         if depth != run.train.prefetch_steps:
-            yield _train(name, prefetch_steps=depth)
+            yield _train_variant(name, prefetch_steps=depth)
     if not run.data.packing:
         yield VariantSpec(name="packed", changes={"data": {"packing": True}})
     elif names_ends(run.data):

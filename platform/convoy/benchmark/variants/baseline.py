@@ -27,7 +27,7 @@ from convoy.training.optimizer import learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
 
 
-class Baseline(Variant):
+class BaselineVariant(Variant):
     """A loop as one writes it by hand."""
 
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
@@ -70,7 +70,7 @@ class Baseline(Variant):
         self._optimizer.zero_grad()
         if self._world_size > 1:
             dist.all_reduce(total, group=self._everyone)
-        self._count(float(total) / float(weights), round(float(weights)))
+        self._record_step(float(total) / float(weights), round(float(weights)))
 
     def _without_sync(self) -> AbstractContextManager[None]:
         return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()

@@ -4,10 +4,10 @@ import torch.distributed as dist
 
 from convoy.benchmark.groups import Group, PeerKind, VariantSpec
 from convoy.benchmark.suites import peers
-from convoy.benchmark.variants.baseline import Baseline
-from convoy.benchmark.variants.convoy import Ours
-from convoy.benchmark.variants.convoy_saving import Saving
-from convoy.benchmark.variants.peer import Engine, Peer, TorchDdp
+from convoy.benchmark.variants.baseline import BaselineVariant
+from convoy.benchmark.variants.convoy import ConvoyVariant
+from convoy.benchmark.variants.convoy_saving import SavingVariant
+from convoy.benchmark.variants.peer import Engine, PeerVariant, TorchDdp
 from convoy.benchmark.variants.ranks import world_of
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.run import RunConfig
@@ -32,7 +32,7 @@ def prepared_data(group: Group, ranks: Ranks) -> Prepared:
     return prepared[0]
 
 
-def build(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> Variant:
+def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> Variant:
     """A variant on the ranks that it trains on, ready for its first step; on the others one that waits. All ranks call
     it."""
     config = spec.config(group.run)
@@ -43,16 +43,16 @@ def build(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> 
     data = Data(config, str(config.root), data_id, fingerprints[spec.name], world)
     match spec.kind:
         case "ours":
-            return Ours(spec.name, config, world, data)
+            return ConvoyVariant(spec.name, config, world, data)
         case "saving":
-            return Saving(spec.name, config, world, data)
+            return SavingVariant(spec.name, config, world, data)
         case "baseline":
-            return Baseline(spec.name, config, world, data)
+            return BaselineVariant(spec.name, config, world, data)
         case kind:
-            return Peer(spec.name, config, world, data, engine(kind, config, world))
+            return PeerVariant(spec.name, config, world, data, build_engine(kind, config, world))
 
 
-def engine(kind: PeerKind, config: RunConfig, ranks: Ranks) -> Engine:
+def build_engine(kind: PeerKind, config: RunConfig, ranks: Ranks) -> Engine:
     """The library's own step over a model that it has distributed. Its package is imported here, and not before."""
     match peers.PEERS[kind].library:
         case "torch":

@@ -54,7 +54,7 @@ def set_mark(name: str) -> None:
         pass
 
 
-class Ours(Variant):
+class ConvoyVariant(Variant):
     """Prefetched batches, the exchange of decisions, forward and backward, clipping, the update, the step's event."""
 
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
@@ -83,16 +83,16 @@ class Ours(Variant):
         self.clock.mark("data")
         lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
         result = self._stepper(batches, done, lr, None, self._save_status())
-        self._count(result.loss, result.tokens)
+        self._record_step(result.loss, result.tokens)
         if self._first and (done + 1) % config.train.log_every_steps == 0:
             self._events.append(step_event(result, done + 1, lr, self.clock.read()))
-        self._settle(result.save_status)
+        self._after_exchange(result.save_status)
 
     def _save_status(self) -> SaveStatus:
         """The status of a saver that has no save under way."""
         return SaveStatus(reading_back=(0,), copying=(0,))
 
-    def _settle(self, sums: SaveStatus) -> None:
+    def _after_exchange(self, sums: SaveStatus) -> None:
         """Do what follows from all ranks' status."""
 
     def parts(self) -> Mapping[str, float]:

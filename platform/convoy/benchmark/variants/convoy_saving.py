@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 from convoy.benchmark.results import values
-from convoy.benchmark.variants.convoy import Ours
+from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, Progress
 from convoy.checkpoint.restore.load import restore
@@ -45,7 +45,7 @@ SAVES_AT_REST = FEWEST
 """After a first one, which starts what writes."""
 
 
-class Saving(Ours):
+class SavingVariant(ConvoyVariant):
     """Its second step begins a save, of the state after its first, and so does the first step after each
     `begin_block`."""
 
@@ -59,7 +59,7 @@ class Saving(Ours):
         dist.broadcast_object_list(box, group=ranks.control, group_src=0)
         self._place = f"{str(config.root).rstrip('/')}/benchmarks-checkpoints/{box[0]}"
         self._state = TensorsOf(self._trained.module, self._trained.optimizer)
-        self._store, self._saver = self._opened("beside", self._state, config.checkpoint.write_mb_per_second)
+        self._store, self._saver = self._open_saver("beside", self._state, config.checkpoint.write_mb_per_second)
         self._due = True
         self._save: Save | None = None
         self._began_at = 0.0  # Unix time
@@ -80,31 +80,31 @@ class Saving(Ours):
             self._saver.start()
             self._start_seconds = time.perf_counter() - began
 
-    def settle(self) -> None:
+    def finish_and_record_save(self) -> None:
         """Wait until the save under way is durable, and note how it was. All ranks call it."""
         save, self._save = self._save, None
         if save is None:
             return
-        commit = self._finished(save, self._saver, len(self.losses))
+        commit = self._finish_save(save, self._saver, len(self.losses))
         stall = slowest(save.timing.call + save.timing.joined, self._ranks)
         durable = slowest(commit.created - self._began_at if commit is not None else 0.0, self._ranks)
         if values.FIRST_STALL_SECONDS not in self.values:
             first = stall + slowest(self._start_seconds, self._ranks)
-            self.values |= {values.FIRST_STALL_SECONDS: first, values.SAVED_BYTES: self._bytes(commit)}
+            self.values |= {values.FIRST_STALL_SECONDS: first, values.SAVED_BYTES: self._commit_bytes(commit)}
         else:
             self.samples[values.STALL].append(stall)
             self.samples[values.DURABLE].append(durable)
-        self._forget(commit)
+        self._delete_commit(commit)
 
     def measure_at_rest(self, least_bytes: float, passed: Callable[[], None]) -> None:
         """Save and restore with nothing else under way. All ranks call it, and no step follows.
 
         least_bytes: that each rank is to write; a smaller state is filled up. passed: called after each save and
         restore: the rank makes progress."""
-        self.settle()
+        self.finish_and_record_save()
         self._close_saver()
-        state = self._filled_up(least_bytes)
-        self._store, self._saver = self._opened("at-rest", lambda: state, None)
+        state = self._padded_state(least_bytes)
+        self._store, self._saver = self._open_saver("at-rest", lambda: state, None)
         for number in range(1 + SAVES_AT_REST):
             saved, restored = self._save_and_restore(number + 1, state, passed)
             if number == 0:
@@ -123,7 +123,7 @@ class Saving(Ours):
     def _save_status(self) -> SaveStatus:
         return self._saver.status()
 
-    def _settle(self, sums: SaveStatus) -> None:
+    def _after_exchange(self, sums: SaveStatus) -> None:
         self._saver.settle(sums, len(self.losses))
 
     def _close_saver(self) -> None:
@@ -136,11 +136,11 @@ class Saving(Ours):
         def save() -> None:
             begun = self._saver.save(Progress(step=step), now=True)
             assert begun is not None
-            commits.append(self._finished(begun, self._saver, step))
+            commits.append(self._finish_save(begun, self._saver, step))
 
         saved = slowest_seconds(save, self._ranks)
         (commit,) = commits
-        self.values[values.REST_BYTES] = self._bytes(commit)
+        self.values[values.REST_BYTES] = self._commit_bytes(commit)
         passed()
         self._drop_caches()
         candidates = [(commit.ref, [0])] if commit is not None else None
@@ -148,10 +148,10 @@ class Saving(Ours):
             lambda: restore([self._store], candidates, state, group=self._ranks.saving), self._ranks
         )
         passed()
-        self._forget(commit)
+        self._delete_commit(commit)
         return saved, restored
 
-    def _finished(self, save: Save, saver: Saver, step: int) -> Commit | None:
+    def _finish_save(self, save: Save, saver: Saver, step: int) -> Commit | None:
         """The commit of a save, once it is durable, on rank 0. Raises CheckpointError if there is none."""
         saver.finish(step)
         outcome = save.outcome.result(timeout=0)
@@ -159,11 +159,11 @@ class Saving(Ours):
             raise CheckpointError(f"{outcome.failure}: {outcome.error}")
         return outcome.commit if self._ranks.first else None
 
-    def _bytes(self, commit: Commit | None) -> float:
+    def _commit_bytes(self, commit: Commit | None) -> float:
         """On all ranks those of rank 0's commit."""
         return slowest(float(commit.bytes) if commit is not None else 0.0, self._ranks)
 
-    def _opened(self, name: str, state: Callable[[], Mapping[str, Any]], pace: float | None) -> tuple[Store, Saver]:
+    def _open_saver(self, name: str, state: Callable[[], Mapping[str, Any]], pace: float | None) -> tuple[Store, Saver]:
         """A job at a place below ours. pace: in 10^6 bytes per second and rank; None: as fast as the storage takes."""
         place, data, ranks = f"{self._place}/{name}", self._data, self._ranks
         store = open_store(place, self._config.checkpoint.store)
@@ -198,7 +198,7 @@ class Saving(Ours):
         )
         return store, Saver(assignment, ranks, self._trained, [place], self._events, None, state=state)
 
-    def _filled_up(self, least_bytes: float) -> dict[str, Any]:
+    def _padded_state(self, least_bytes: float) -> dict[str, Any]:
         """The state, and so many random bytes of each rank that it writes at least `least_bytes`.
 
         They have rows as long as a large weight's: as one dimension of single bytes they were restored 30 times slower.
@@ -218,7 +218,7 @@ class Saving(Ours):
             for name in self._store.sizes("shards/"):
                 self._store.drop_cache(name)
 
-    def _forget(self, commit: Commit | None) -> None:
+    def _delete_commit(self, commit: Commit | None) -> None:
         """Remove it, so that a measurement needs no more room than one save. All ranks call it, and none returns
         before."""
         if commit is not None:

@@ -43,7 +43,7 @@ class Engine(Protocol):
         """As `Variant.held`; memory that several tensors share is listed once."""
 
 
-class Peer(Variant):
+class PeerVariant(Variant):
     """A step around an engine, with nothing but what each library needs to compute the same as all others."""
 
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data, engine: Engine) -> None:
@@ -69,7 +69,7 @@ class Peer(Variant):
         self._engine.update(learning_rate(done, config.train.steps, config.optimizer, config.schedule))
         assert reduction is not None
         reduction.wait()
-        self._count(float(loss_sum) / tokens(), tokens())
+        self._record_step(float(loss_sum) / tokens(), tokens())
 
     def _start_token_sum(self, batches: Sequence[Batch]) -> Callable[[], int]:
         """Start to sum the tokens of all ranks; the returned function waits for the sum."""

@@ -34,7 +34,7 @@ def place_of_environment(config: RunConfig) -> Place:
     )
 
 
-def ranks_of_environment(config: RunConfig, place: Place) -> Ranks:
+def join_ranks(config: RunConfig, place: Place) -> Ranks:
     """Join the others. All ranks call it."""
     torch.set_num_threads(place.threads)
     # The ranks of each node see only the node's own GPUs, even where nodes share a host.

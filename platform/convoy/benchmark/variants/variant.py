@@ -28,7 +28,7 @@ class Variant:
     def step(self) -> None:
         """One optimizer step, enqueued at least: the device is waited for around a block, not in it."""
 
-    def _count(self, loss: float, tokens: int) -> None:
+    def _record_step(self, loss: float, tokens: int) -> None:
         """To be called at the end of each step. tokens: of all ranks that train together."""
         self.losses.append(loss)
         self._tokens += tokens

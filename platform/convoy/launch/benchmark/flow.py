@@ -8,7 +8,7 @@ from typing import Any
 from metaflow import FlowMutator
 from metaflow._vendor import click
 
-from convoy.benchmark.plan import keys_under_run, run_of, under_run
+from convoy.benchmark.plan import error_under_run, name_keys_under_run, run_of
 from convoy.config.benchmark import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.launch.benchmark.split import Share, describe_bench, shares_of
@@ -56,9 +56,9 @@ def bench_config(configs: dict[str, Any]) -> BenchConfig:
 
 def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None:
     runs = [group.run for share in shares for group in share.groups]
-    with keys_under_run():
+    with name_keys_under_run():
         unset_keys = [each for run in runs for each in missing_settings(run, datastore_of(command))]
-    missing = list({str(each): each for each in map(under_run, unset_keys)}.values())
+    missing = list({str(each): each for each in map(error_under_run, unset_keys)}.values())
     if command.params.get("dry_run"):
         _dry_run(config, shares, missing)
         raise SystemExit(0)
@@ -71,12 +71,12 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
 def _dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError]) -> None:
     """Print the dry run as `launch/flow.py` does, without a plan: a benchmark has none."""
     run = shares[0].groups[0].run
-    with keys_under_run():
+    with name_keys_under_run():
         root_survey = survey_root(run, missing)
     print(json.dumps(config.model_dump(mode="json"), indent=2))
     sections = [
         describe_bench(shares, root_survey.config),
         described_decorators(run),
-        checklist([*map(under_run, root_survey.missing)]),
+        checklist([*map(error_under_run, root_survey.missing)]),
     ]
     print(*sections, sep="\n", file=sys.stderr)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.results.case import Case, Hardware, Provenance, Status
-from convoy.benchmark.results.files import keep, read_cases, write_case
+from convoy.benchmark.results.files import read_cases, save_case, write_case
 from convoy.benchmark.results.values import OF_LARGEST
 from convoy.benchmark.suites.environments import merged_cases, turns
 from convoy.benchmark.suites.peers import without_missing_packages
@@ -64,12 +64,13 @@ def run_groups(
     All nodes call it alike; only the node of the rank that writes cases has any. command: recorded in the cases.
     drills: whether this node runs drills, which need one host only; the other nodes wait for it in the next gang.
     """
-    start, done, total = time.monotonic(), 0, sum(len(group.cases) for group in groups)
+    start, done, total = time.monotonic(), 0, sum(len(group.case_specs) for group in groups)
     for number, group in enumerate(groups, 1):
         here = without_missing_packages(group)
-        names, progress = ", ".join(spec.name for spec in here.cases), course(done, total, time.monotonic() - start)
+        names = ", ".join(spec.name for spec in here.case_specs)
+        progress = course(done, total, time.monotonic() - start)
         say(f"{group.name} (group {number} of {len(groups)}; cases: {progress}): {names}")
-        done += len(group.cases)
+        done += len(group.case_specs)
         for each in here.refused:
             say(f"{each.spec.name}: {each.reason}")
         recorded = here.model_copy(update={"command": command})
@@ -78,16 +79,16 @@ def run_groups(
         cases: tuple[Case, ...] = ()
         failure = ""
         if drills or not here.recovery:
-            cases, failure = _in_turns(recorded, run, say) if here.compared else _run(recorded, run)
+            cases, failure = _run_gangs_in_turns(recorded, run, say) if here.compared else _run_gang(recorded, run)
         if failure:
             say(f"{group.name}: {failure}")
             ended = {case.name: case for case in cases if here.recovery}  # drills are, one by one
-            cases = tuple(ended.get(s.name) or unmeasured_case(group, s, "failed", failure) for s in here.cases)
+            cases = tuple(ended.get(s.name) or unmeasured_case(group, s, "failed", failure) for s in here.case_specs)
         refused = (unmeasured_case(group, each.spec, "refused", each.reason) for each in here.refused)
         yield GroupResult(group, (*cases, *refused), began, time.time(), failure)
 
 
-def _run(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple[Case, ...], str]:
+def _run_gang(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple[Case, ...], str]:
     """Run one gang, or one group's drills; returns the cases that were written, and why it failed."""
     with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
         folder, group_file = Path(name) / "cases", Path(name) / "group.json"
@@ -100,7 +101,7 @@ def _run(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple[Case
         return tuple(read_cases(folder)) if folder.is_dir() else (), failure
 
 
-def _in_turns(
+def _run_gangs_in_turns(
     group: Group, run: Callable[[Group, Script], None], say: Callable[[str], None]
 ) -> tuple[tuple[Case, ...], str]:
     """Run a gang for each turn of each environment. The first failure ends them all: too few pairs might remain, and a
@@ -108,14 +109,14 @@ def _in_turns(
     measured, gangs = [], list(turns(group))
     for number, turn in enumerate(gangs, 1):
         say(f"{group.name}: gang {number} of {len(gangs)}, {turn.case}")
-        cases, failure = _run(turn.group, run)
+        cases, failure = _run_gang(turn.group, run)
         if failure:
             return (), f"{turn.case}: {failure}"
         measured += [(turn, case) for case in cases]
     return merged_cases(group, measured), ""
 
 
-def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:
+def local_gang_runner(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:
     """A function that runs a group's gang on this host, with a process for each node."""
 
     def run(group: Group, script: Script) -> None:
@@ -131,7 +132,7 @@ def gang_here(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], Non
             ]
             while any(node.process.poll() is None for node in processes):
                 time.sleep(POLL_SECONDS)
-            _check([node.result() for node in processes])
+            _raise_first_failure([node.result() for node in processes])
 
     return run
 
@@ -171,7 +172,7 @@ def unmeasured_case(group: Group, spec: VariantSpec, status: Status, reason: str
     )
 
 
-def _check(results: Sequence[local_node.NodeResult]) -> None:
+def _raise_first_failure(results: Sequence[local_node.NodeResult]) -> None:
     """Raise GangFailedError with the first cause, for which node 0 comes before all others."""
     for each in results:
         if each.outcome is None:
@@ -216,10 +217,10 @@ def run_here(config: BenchConfig, folder: Path, say: Callable[[str], None], comm
     ranks, store = world(groups[0].run, local_gpus()), open_store(str(groups[0].run.root))
     run = f"bench-{socket.gethostname()}-{int(time.time())}-{os.getpid()}"
     results = []
-    for result in run_groups(groups, gang_here(run, ranks.nodes, ranks.nproc_per_node), say, command):
+    for result in run_groups(groups, local_gang_runner(run, ranks.nodes, ranks.nproc_per_node), say, command):
         for case in result.cases:
             write_case(folder, case)
-            keep(store, run, case)
+            save_case(store, run, case)
         results.append(result)
     return results
 

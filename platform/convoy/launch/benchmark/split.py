@@ -7,7 +7,7 @@ at once; elsewhere each gang has machines of its own, and drills no more than th
 from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.plan import keys_under_run, plan, run_of
+from convoy.benchmark.plan import name_keys_under_run, plan, run_of
 from convoy.catalog.instances import instance
 from convoy.catalog.prices import SHIPPED
 from convoy.config.base import Frozen
@@ -45,16 +45,16 @@ def shares_of(config: BenchConfig) -> list[Share]:
             f"suites = {', '.join(config.suites)}: these need more than {ranks.size} rank; raise run.cluster.nodes"
         )
     for group in groups:
-        with keys_under_run():
+        with name_keys_under_run():
             check_ranks(group.run, ranks)
         for spec in group.variants:
             _check_sharding(spec, spec.config(group.run), ranks)
     if first.cluster.backend == "local":
         return [Share(nodes=ranks.nodes, groups=tuple(groups))]
-    return [Share(nodes=_machines(group, ranks), groups=(group,)) for group in groups]
+    return [Share(nodes=_machine_count(group, ranks), groups=(group,)) for group in groups]
 
 
-def _machines(group: Group, ranks: World) -> int:
+def _machine_count(group: Group, ranks: World) -> int:
     """Machines of a share of one group. Drills need one, but Metaflow's JobSet has two at least, and AWS Batch's
     multi-node jobs have more than one where there are adapters (`decorators.step_decorators`)."""
     return ranks.nodes if group.recovery is None else min(ranks.nodes, 2)
@@ -77,7 +77,7 @@ def descriptions(share: Share) -> Iterator[str]:
         if group.recovery is not None:
             ranks = f"gangs of {group.recovery.nodes} nodes on one host"
         gangs = f", {group.compared.pairs} gangs of each" if group.compared else ""
-        yield f"{group.name}: {ranks}{gangs}: {', '.join(spec.name for spec in group.cases)}"
+        yield f"{group.name}: {ranks}{gangs}: {', '.join(spec.name for spec in group.case_specs)}"
         yield from (f"{group.name}: not {each.spec.name}: it {each.reason}" for each in group.refused)
 
 
@@ -111,40 +111,42 @@ def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
     """
     local = run.cluster.backend == "local"
     price = {} if local else {"price": price_in_words(run, "for a gang")}
-    totals = {"machine": machine_in_words(run), **price, "in all": _in_all(shares, run), "time": _time(shares, local)}
+    in_all = {"in all": _totals_text(shares, run), "time": _time_text(shares, local)}
+    totals = {"machine": machine_in_words(run), **price, **in_all}
     return "\n".join([*(line for share in shares for line in descriptions(share)), aligned(totals)])
 
 
-def measured_seconds(group: Group) -> float:
+def planned_block_seconds(group: Group) -> float:
     """Length of all planned blocks of the group, one after the other. Drills have none."""
     if group.recovery is not None:
         return 0.0
     pairs = group.compared.pairs if group.compared else 1
-    return pairs * len(group.cases) * group.measure.rounds * group.measure.block_seconds
+    return pairs * len(group.case_specs) * group.measure.rounds * group.measure.block_seconds
 
 
-def _in_all(shares: Sequence[Share], run: RunConfig) -> str:
+def _totals_text(shares: Sequence[Share], run: RunConfig) -> str:
     groups = plural(sum(len(share.groups) for share in shares), "group")
     if run.cluster.backend == "local":
         return f"{groups}, one after the other"
     machines = sorted((share.nodes for share in shares), reverse=True)
     if len(machines) == 1:
-        return f"{groups}: {_rented(machines[0], run)}"
+        return f"{groups}: {_machines_with_price(machines[0], run)}"
     at_once = machines[:WORKERS]
+    together, alone = _machines_with_price(sum(at_once), run), _machines_with_price(machines[0], run)
     return (
-        f"{groups}, {len(at_once)} at the same time, each on machines of its own: {_rented(sum(at_once), run)}; "
-        f"with run --max-workers 1 one after the other: at most {_rented(machines[0], run)}"
+        f"{groups}, {len(at_once)} at the same time, each on machines of its own: {together}; "
+        f"with run --max-workers 1 one after the other: at most {alone}"
     )
 
 
-def _rented(machines: int, run: RunConfig) -> str:
+def _machines_with_price(machines: int, run: RunConfig) -> str:
     price = instance_price(run, SHIPPED)
     cost = "" if price is None else f", {price.usd_per_hour * machines:.2f} USD/h"
     return f"{plural(machines, 'machine')}{cost}"
 
 
-def _time(shares: Sequence[Share], local: bool) -> str:
-    each = [sum(measured_seconds(group) for group in share.groups) for share in shares]
+def _time_text(shares: Sequence[Share], local: bool) -> str:
+    each = [sum(planned_block_seconds(group) for group in share.groups) for share in shares]
     blocks = f"about {duration(sum(each))} of blocks that count"
     if local:
         return f"{blocks}; building, warm-up, drills{_LONGER}"

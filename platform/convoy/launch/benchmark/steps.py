@@ -50,14 +50,14 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
     Cases that an earlier attempt of this run measured are not measured again. Fails for a preemption, and if no gang of
     the share yielded any figure.
     """
-    from convoy.benchmark.results.files import keep, saved_cases
+    from convoy.benchmark.results.files import save_case, saved_cases
     from convoy.launch.benchmark.groups import run_groups
     from convoy.launch.gang.step import GangFailedError
 
     groups = _groups([share])
     store = _store(groups[0])
     done = {(case.group, case.name) for case in saved_cases(store, name) if case.status != "failed"}
-    remaining = [group for group in groups if not _names(group) <= done]
+    remaining = [group for group in groups if not _measurable_cases(group) <= done]
     times = []
     first = current.parallel.node_index == 0
 
@@ -65,9 +65,9 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
         if first:  # the other nodes would print the same
             print(line, flush=True)
 
-    for ran in run_groups(remaining, _gang(current), say, command, first):
+    for ran in run_groups(remaining, _gang_runner(current), say, command, first):
         for case in ran.cases if first else ():
-            keep(store, name, case)
+            save_case(store, name, case)
         if ran.failure and not first:  # the first node may not know it
             print(f"{ran.group.name}: {ran.failure}", flush=True)
         times.append({"name": ran.group.name, "began": ran.began, "ended": ran.ended, "failure": ran.failure})
@@ -79,9 +79,9 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
 
 def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     """Draw the card; returns every case as plain data."""
-    from convoy.benchmark.analysis.history import earlier_runs
+    from convoy.benchmark.analysis.history import rates_by_fingerprint
     from convoy.benchmark.page import benchmark_page
-    from convoy.benchmark.results.files import earlier, saved_cases
+    from convoy.benchmark.results.files import earlier_cases, saved_cases
     from convoy.catalog.prices import PriceBook
     from convoy.launch.pricing import read_prices
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show
@@ -89,7 +89,7 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     with plain_errors():
         store = _store(_groups(shares)[0])
         cases = saved_cases(store, name)
-        before = earlier_runs(past for case in cases for past in earlier(store, case))
+        before = rates_by_fingerprint(past for case in cases for past in earlier_cases(store, case))
         page = benchmark_page(cases, before, PriceBook(read_prices(store)))
     show(current.card, page)  # written as the task ends
     return [case.model_dump(mode="json") for case in cases]
@@ -103,12 +103,12 @@ def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
     return "\n".join(lines)
 
 
-def _names(group: "Group") -> set[tuple[str, str]]:
+def _measurable_cases(group: "Group") -> set[tuple[str, str]]:
     """Group and name of the cases that any machine can measure."""
-    return {(group.name, spec.name) for spec in group.cases if not spec.needs_gpu}
+    return {(group.name, spec.name) for spec in group.case_specs if not spec.needs_gpu}
 
 
-def _gang(current: Any) -> "Any":
+def _gang_runner(current: Any) -> "Any":
     """A function that runs a group as a gang of this step. Any failure but a preemption is the group's."""
     from metaflow.exception import MetaflowException
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures
-from convoy.benchmark.pages.cases import about, charts, largest, table, utilisation, value_column
+from convoy.benchmark.pages.cases import about, charts, largest_model_note, table, utilisation, value_column
 from convoy.benchmark.pages.charts import stacked_bars
-from convoy.benchmark.pages.headline import FROZEN, baseline_of
+from convoy.benchmark.pages.headline import FROZEN, frozen_baseline_text
 from convoy.benchmark.results.case import CHANGED
 from convoy.benchmark.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
 from convoy.benchmark.suites import registry
@@ -19,21 +19,21 @@ _HOW = (
 )
 
 
-def groups(report: BenchReport) -> tuple[Block, ...]:
+def group_tables(report: BenchReport) -> tuple[Block, ...]:
     """All groups but those of suites with a comparison of their own."""
     apart = [suite.name for suite in registry.SUITES if suite.comparison]
     measured = [group for group in report.groups if group.suite not in apart and any(c.rate for c in group.cases)]
     blocks: list[Block] = []
     for i, group in enumerate(measured):
-        blocks.append(Heading(title(group, measured)))
+        blocks.append(Heading(group_title(group, measured)))
         frozen = any(case.name == FROZEN for case in group.cases)
-        what = [f"{FROZEN}: {baseline_of(group)}, eager, a model of the same shape."] if frozen else []
+        what = [f"{FROZEN}: {frozen_baseline_text(group)}, eager, a model of the same shape."] if frozen else []
         blocks.append(Text(" ".join([about(group), *what, *([_HOW] if i == 0 else [])]), quiet=True))
-        blocks += [*charts(group), table(group), *largest(group), *utilisation(group)]
+        blocks += [*charts(group), table(group), *largest_model_note(group), *utilisation(group)]
     return tuple(blocks)
 
 
-def title(group: GroupFigures, others: Sequence[GroupFigures]) -> str:
+def group_title(group: GroupFigures, others: Sequence[GroupFigures]) -> str:
     """The title of its suite, with what distinguishes it from the suite's other groups: the model, how it is cut, its
     number among the gangs of one comparison. Groups are named `SUITE-MODEL…`; a group with another name keeps it."""
     titles: dict[str, str] = {}
@@ -65,7 +65,8 @@ def step_parts(report: BenchReport) -> tuple[Block, ...]:
     blocks: list[Block] = []
     for group in report.groups:
         if cases := [case for case in group.cases if case.parts]:
-            blocks.append(stacked_bars(_title("Step time", group, report), {case.name: case.parts for case in cases}))
+            by_case = {case.name: case.parts for case in cases}
+            blocks.append(stacked_bars(_chart_title("Step time", group, report), by_case))
             names = dict.fromkeys(name for case in cases for name in case.parts)
             parts = [_part_column(name) for name in names]
             blocks.append(columns(cases, Column("Case", lambda c: c.name), *parts))
@@ -86,14 +87,14 @@ def _part_column(name: str) -> Column[CaseFigures]:
     return Column(name, cell)
 
 
-def memory(report: BenchReport) -> tuple[Block, ...]:
+def memory_section(report: BenchReport) -> tuple[Block, ...]:
     """The peaks of groups with several, and what the cases save in suites that compare memory."""
     compared = [suite.name for suite in registry.SUITES if suite.compares_memory]
     blocks: list[Block] = []
     for group in report.groups:
         peaks = [(case, case.memory_peak_bytes) for case in group.cases if case.rate and case.memory_peak_bytes]
         if len(peaks) > 1:
-            blocks.append(_peaks(_title("Memory peak", group, report), peaks))
+            blocks.append(_peaks(_chart_title("Memory peak", group, report), peaks))
             if group.suite in compared:
                 blocks.append(_savings([case for case, _ in peaks]))
     note = (
@@ -139,6 +140,6 @@ def _saved(ratio: float) -> str:
     return formatting.percent(1 - ratio) if ratio <= 1 else f"{formatting.percent(ratio - 1)} more"
 
 
-def _title(what: str, group: GroupFigures, report: BenchReport) -> str:
-    name = title(group, report.groups)
+def _chart_title(what: str, group: GroupFigures, report: BenchReport) -> str:
+    name = group_title(group, report.groups)
     return f"{what}, {name[0].lower()}{name[1:]}"
