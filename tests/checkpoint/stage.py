@@ -8,9 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from convoy.storage import ObjectMissing, Store
-from convoy.storage.base import ObjectInfo
-from convoy.storage.checksum import crc32c
+from convoy.storage import Store
+from tests.storage import memory
 
 OPERATIONS = ("create", "write", "read", "sizes", "listing", "put", "read_into", "delete", "now")
 
@@ -19,48 +18,14 @@ class Killed(BaseException):
     """What an actor's operations raise once it was killed: nothing it has left to do is done."""
 
 
-class MemoryStore:
-    """A Store whose clock goes on when told."""
-
-    uri = "memory"
+class MemoryStore(memory.MemoryStore):
+    """A Store with objects of its own, whose clock goes on when told."""
 
     def __init__(self) -> None:
+        super().__init__("memory")
         self.objects: dict[str, tuple[bytes, float]] = {}
         self.clock = 1_000_000.0
         self.before_delete: Callable[[str], None] = lambda name: None
-
-    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
-        if name in self.objects:
-            return False
-        self.write(name, data)
-        return True
-
-    def write(self, name: str, data: bytes) -> None:
-        self.objects[name] = (data, self.clock)
-
-    def read(self, name: str, start: int = 0) -> bytes:
-        if name not in self.objects:
-            raise ObjectMissing(name)
-        return self.objects[name][0][start:]
-
-    def sizes(self, prefix: str) -> dict[str, int]:
-        return {name: info.bytes for name, info in self.listing(prefix).items()}
-
-    def listing(self, prefix: str) -> dict[str, ObjectInfo]:
-        found = sorted(name for name in self.objects if name.startswith(prefix))
-        return {name: ObjectInfo(len(self.objects[name][0]), self.objects[name][1]) for name in found}
-
-    def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
-        assert self.create(name, bytes(data))
-        return [crc32c(data[at : at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
-
-    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        data = self.read(name, start)[: len(buffer)]
-        buffer[: len(data)] = data
-        return len(data)
-
-    def drop_cache(self, name: str) -> None:
-        pass
 
     def now(self) -> float:
         return self.clock
@@ -68,12 +33,9 @@ class MemoryStore:
     def prove(self) -> None:
         pass
 
-    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
-        return 0
-
     def delete(self, name: str) -> None:
         self.before_delete(name)
-        self.objects.pop(name, None)
+        super().delete(name)
 
 
 class Actor:

@@ -1,11 +1,7 @@
 """A kind of store is added by one class and one element of STORES: it keeps every promise, and all that opens or lists
 stores follows."""
 
-import threading
-import time
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,84 +10,11 @@ from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.registry import StepDone
 from convoy.job.record import ensure_record, job_store, read_record, tier_stores
 from convoy.launch.checks.compatibility import shared_storage_demands
-from convoy.storage import ObjectInfo, ObjectMissing, Store, StoreUnavailable, is_shared, open_store, uri
-from convoy.storage.base import check_name, check_prefix, prove
-from convoy.storage.checksum import crc32c
-from convoy.storage.log import BackgroundLog, SegmentSink
+from convoy.storage import Store, is_shared, open_store, uri
 from convoy.storage.uri import StoreKind
+from tests.storage.memory import OBJECTS, MemoryStore
 from tests.storage.test_contract import *  # noqa: F403 - every promise, asked of the store of this file
 from tests.training.job import tiny
-
-_OBJECTS: dict[str, dict[str, tuple[bytes, float]]] = defaultdict(dict)
-"""Of every store, by URI."""
-
-
-class MemoryStore:
-    """A Store in the memory of this process."""
-
-    def __init__(self, uri: str, _: Any = None) -> None:
-        self.uri = uri.rstrip("/")
-        self._objects, self._lock = _OBJECTS[self.uri], threading.Lock()
-
-    def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
-        check_name(self.uri, name)
-        mine = (bytes(data), self.now())
-        return self._objects.setdefault(name, mine) is mine
-
-    def write(self, name: str, data: bytes) -> None:
-        check_name(self.uri, name)
-        self._objects[name] = (bytes(data), self.now())
-
-    def read(self, name: str, start: int = 0) -> bytes:
-        check_name(self.uri, name)
-        if name not in self._objects:
-            raise ObjectMissing(name)
-        return self._objects[name][0][start:]
-
-    def sizes(self, prefix: str) -> dict[str, int]:
-        return {name: info.bytes for name, info in self.listing(prefix).items()}
-
-    def folders(self) -> list[str]:
-        inside = {name.removeprefix(f"{self.uri}/") for name in _OBJECTS if name.startswith(f"{self.uri}/")}
-        return sorted({name.partition("/")[0] for name in (*self._objects, *inside) if "/" in name} | inside)
-
-    def listing(self, prefix: str) -> dict[str, ObjectInfo]:
-        check_prefix(self.uri, prefix)
-        objects = sorted((name, each) for name, each in self._objects.items() if name.startswith(prefix))
-        return {name: ObjectInfo(len(data), modified) for name, (data, modified) in objects}
-
-    def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
-        if not self.create(name, bytes(data)):
-            raise StoreUnavailable(f"{name}: is there already")
-        return [crc32c(data[at : at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
-
-    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        data = self.read(name, start)[: len(buffer)]
-        buffer[: len(data)] = data
-        return len(data)
-
-    def drop_cache(self, name: str) -> None:
-        self.read(name)
-
-    def now(self) -> float:
-        return time.time()
-
-    def prove(self) -> None:
-        prove(self)
-
-    def probe(self, name: str) -> None:
-        self.write(name, b"probe")
-
-    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
-        return 0
-
-    def delete(self, name: str) -> None:
-        check_name(self.uri, name)
-        self._objects.pop(name, None)
-
-    def appender(self, prefix: str) -> BackgroundLog:
-        return BackgroundLog(SegmentSink(self, prefix), f"{self.uri}/{prefix}")
-
 
 MEMORY = StoreKind("mem://", "a mem:// name", shared=True, open=MemoryStore)
 
@@ -99,7 +22,7 @@ MEMORY = StoreKind("mem://", "a mem:// name", shared=True, open=MemoryStore)
 @pytest.fixture(autouse=True)
 def _memory_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uri, "STORES", (MEMORY, *uri.STORES))
-    _OBJECTS.clear()
+    OBJECTS.clear()
 
 
 @pytest.fixture
