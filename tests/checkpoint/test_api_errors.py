@@ -36,13 +36,13 @@ def save_what_cannot_be_staged(rank: int, uri: str) -> tuple[str, int]:
     with Checkpoints(uri) as ckpt:
         ckpt.save(1, sharded()).wait()
         if rank == 1:
-            put = ckpt._engine._put
+            put = ckpt._engine._fill_slot
 
             def put_once(*_: Any) -> None:
-                ckpt._engine._put = put  # type: ignore[method-assign]
+                ckpt._engine._fill_slot = put  # type: ignore[method-assign]
                 raise ValueError("a bug of ours")
 
-            ckpt._engine._put = put_once  # type: ignore[method-assign]
+            ckpt._engine._fill_slot = put_once  # type: ignore[method-assign]
         pending = ckpt.save(2, sharded())
         later = ckpt.save(3, sharded(), may_skip=False).wait().step
         with pytest.raises(CheckpointError) as error:
@@ -81,6 +81,6 @@ def test_an_error_after_a_commit_leaves_it_a_commit(tmp_path: Path, monkeypatch:
             monkeypatch.undo()
             raise ValueError("a bug")
 
-        monkeypatch.setattr(ckpt._driver, "_request", once)
+        monkeypatch.setattr(ckpt._driver, "_request_post_commit", once)
         for step in (1, 2):
             assert ckpt.save(step, {"w": torch.ones(3)}).wait(timeout_seconds=20.0).step == step

@@ -25,10 +25,10 @@ from convoy.checkpoint.format import (
     SamplerPosition,
     TensorInfo,
     TensorShard,
+    encode_commit,
     file_name,
-    parsed,
+    parse_commit,
     part_name,
-    sealed,
     shards_prefix,
 )
 from convoy.config.errors import ConfigError
@@ -61,7 +61,7 @@ COMMIT = Commit(
     versions={"torch": "2.13.0"},
     created=1763716000.1234567,
 )
-RAW = sealed(COMMIT)
+RAW = encode_commit(COMMIT)
 
 
 def again_sealed(**changed: object) -> bytes:
@@ -72,9 +72,9 @@ def again_sealed(**changed: object) -> bytes:
 
 
 def test_a_sealed_commit_is_read_as_it_was() -> None:
-    commit = parsed(RAW, "it")
+    commit = parse_commit(RAW, "it")
     assert commit.model_copy(update={"checksum": ""}) == COMMIT
-    assert sealed(commit) == RAW
+    assert encode_commit(commit) == RAW
 
 
 def test_a_commit_knows_its_name_its_shards_and_its_bytes() -> None:
@@ -93,10 +93,10 @@ def test_any_flipped_bit_is_damage_unless_it_says_the_same(bit: int) -> None:
     changed = bytearray(RAW)
     changed[bit // 8] ^= 1 << bit % 8
     if json.loads(RAW) == _content(changed):  # in a digit beyond a float's precision
-        assert parsed(bytes(changed), "it") == parsed(RAW, "it")
+        assert parse_commit(bytes(changed), "it") == parse_commit(RAW, "it")
         return
     with pytest.raises(DamagedCommitError, match="it: "):
-        parsed(bytes(changed), "it")
+        parse_commit(bytes(changed), "it")
 
 
 def _content(raw: bytearray) -> object:
@@ -110,13 +110,13 @@ def _content(raw: bytearray) -> object:
 @given(st.integers(0, len(RAW) - 1))
 def test_a_cut_commit_is_damage(length: int) -> None:
     with pytest.raises(DamagedCommitError):
-        parsed(RAW[:length], "it")
+        parse_commit(RAW[:length], "it")
 
 
 @pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"{}", b'"text"', b"\xff\xfe", b'{"format": 2}'])
 def test_what_is_no_commit_is_damage(raw: bytes) -> None:
     with pytest.raises(DamagedCommitError, match=f"it: {len(raw)} bytes that are not a commit"):
-        parsed(raw, "it")
+        parse_commit(raw, "it")
 
 
 @pytest.mark.parametrize("field", ["generation", "step", "attempt", "parts", "files", "sampler", "created"])
@@ -124,22 +124,22 @@ def test_a_commit_whose_content_was_edited_is_damage(field: str) -> None:
     content = json.loads(RAW)
     content[field] = None
     with pytest.raises(DamagedCommitError, match="does not match its content"):
-        parsed(json.dumps(content).encode(), "it")
+        parse_commit(json.dumps(content).encode(), "it")
 
 
 def test_a_commit_with_a_field_too_many_is_damage() -> None:
     with pytest.raises(DamagedCommitError, match="does not match its content"):
-        parsed(json.dumps(json.loads(RAW) | {"more": 1}).encode(), "it")
+        parse_commit(json.dumps(json.loads(RAW) | {"more": 1}).encode(), "it")
 
 
 def test_a_newer_format_is_refused_with_one_line_and_is_no_damage() -> None:
     with pytest.raises(ConfigError, match=r"^commit = it: has format 3; this version of Convoy reads format 2$"):
-        parsed(again_sealed(format=3, files="in a way that this version does not know"), "it")
+        parse_commit(again_sealed(format=3, files="in a way that this version does not know"), "it")
 
 
 def test_the_first_format_is_refused_with_one_line_that_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r"^commit = it: has format 1, of Convoy 0\.1, .*name a new job$"):
-        parsed(again_sealed(format=1, parameters={"w": [2]}), "it")
+        parse_commit(again_sealed(format=1, parameters={"w": [2]}), "it")
 
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "checkpoint-format.md").read_text()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.commits import describe, read_commit
+from convoy.checkpoint.commits import read_commit, read_commit_and_parts
 from convoy.checkpoint.format import DamagedCommitError, removing_name
 from convoy.checkpoint.listing import listed
 from convoy.checkpoint.verify.commit import verify_commit
@@ -131,7 +131,7 @@ def read_everything(store: Any, target: Any, remote: Any, cache: str) -> None:
         lambda: (read_record(store), read_mark(store), read_facts(store, "Flow/1")),
         lambda: found and open_data(found, remote, data_config(cache)),
         lambda: _from_index(store, index),
-        *(functools.partial(describe, store, ref) for ref in REFS),
+        *(functools.partial(read_commit_and_parts, store, ref) for ref in REFS),
         *(functools.partial(verify_commit, store, ref) for ref in REFS),
         *(functools.partial(copy_commit, store, target, ref) for ref in REFS),
         *(lambda ref=ref: read_manifest(store, read_commit(store, ref).data_id) for ref in REFS),  # type: ignore[misc]
@@ -199,7 +199,7 @@ def test_a_part_that_counts_backwards_is_damage_so_that_an_older_commit_is_tried
     (tree if key in tree else tree["shards"][0])[key] = value
     rewritten(store, name, tree)
     with pytest.raises(DamagedCommitError, match=key):
-        describe(store, REFS[0])
+        read_commit_and_parts(store, REFS[0])
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_commit_that_says_other_than_its_parts_is_damaged_whatever_its_checksu
     change(tree)
     store.write(ref.name, sealed(tree))
     with pytest.raises(DamagedCommitError):
-        describe(store, ref)
+        read_commit_and_parts(store, ref)
     with pytest.raises(DamagedCommitError):
         verify_commit(store, ref)
     assert damaged(store) == {ref}

@@ -30,7 +30,7 @@ from convoy.checkpoint.state.layout import (
     Rows,
     _global_plan,
     _local_plan,
-    _located,
+    _with_inner_offset,
     layout,
     local_tensor,
     note_rows,
@@ -176,7 +176,7 @@ def save(
     requests = []
     for rank, (held, _, _) in enumerate(answers):
         view: dict[str, torch.Tensor] = views[rank]["view"]  # type: ignore[assignment]
-        found = [_located(box, view[box.name]) for box in held if box.owner == rank]
+        found = [_with_inner_offset(box, view[box.name]) for box in held if box.owner == rank]
         own = layout(found, file_bytes=300)
         requests.append(request(store, rank, len(views), draft))
         shards = SetLayout(shards=list(own.shards), file_bytes=list(own.file_bytes))

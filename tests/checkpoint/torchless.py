@@ -7,7 +7,7 @@ from typing import Any
 from convoy.checkpoint.commits import chunk_span, create_commit, read_chunk, read_commit, read_part
 from convoy.checkpoint.format import CHUNK_BYTES, Commit, PlainValue, TensorInfo, TensorShard
 from convoy.checkpoint.messages import SetLayout, WritePart
-from convoy.checkpoint.writer.coordinator import commit_to_make
+from convoy.checkpoint.writer.coordinator import assemble_commit
 from convoy.checkpoint.writer.parts import write_part
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, newest_commit, read_history
@@ -88,7 +88,7 @@ class TinyState:
 
 def commit_when_complete(store: Store, root: Store | None, request: WritePart, **waiting: Any) -> Commit:
     """Wait for the parts of an attempt and commit it, as the coordinator's process does."""
-    return create_commit(store, commit_to_make(store, root, request, **waiting))
+    return create_commit(store, assemble_commit(store, root, request, **waiting))
 
 
 def form(store: Store, *others: Store) -> int:

@@ -9,7 +9,7 @@ import pytest
 from mypy_boto3_s3 import S3Client
 
 from convoy.checkpoint.commits import read_commit
-from convoy.checkpoint.format import sealed
+from convoy.checkpoint.format import encode_commit
 from convoy.checkpoint.verify.commit import verify_commit, verify_part
 from convoy.checkpoint.verify.marks import mark_damaged, read_damage, suspect, verified
 from convoy.config.checkpoint import StoreConfig
@@ -113,7 +113,7 @@ def test_a_commit_that_names_files_elsewhere_is_not_one_and_what_is_there_stays(
     folder, victim = tmp_path / "blue" / "shards" / ref(20).stem, tmp_path / "victim"
     (folder / "a").rename(victim)
     commit = read_commit(local, ref(20)).model_copy(update={"attempt": "../../../victim"})
-    local.write(ref(20).name, sealed(commit))
+    local.write(ref(20).name, encode_commit(commit))
     theirs = sorted(path.name for path in victim.iterdir())
     told = "blue/commits/000001-000000020.json: is not a commit: attempt: '../../../victim' is not the name of one file"
     for words in (["list", local.uri], ["copy", local.uri, tmp_path / "deep" / "er" / "to"], ["verify", local.uri]):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convoy.checkpoint.format import DamagedCommitError, parsed
+from convoy.checkpoint.format import DamagedCommitError, parse_commit
 from convoy.config.data import FileTokenizer
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import parse_json
@@ -65,7 +65,7 @@ def test_overrides_nested_too_deep_are_refused_in_one_line(capsys: pytest.Captur
 
 def test_a_commit_nested_too_deep_is_damaged_and_such_an_event_is_passed_over(folder: Path) -> None:
     with pytest.raises(DamagedCommitError):
-        parsed(DEEP.encode(), "a commit")
+        parse_commit(DEEP.encode(), "a commit")
     store = open_store(str(folder))
     assert list(store.sizes("events/")) == ["events/a.jsonl"]
     assert EventReader(store).poll() == []

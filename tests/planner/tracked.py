@@ -24,7 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.train import OptimizerConfig
 from convoy.model.build import build_model
 from convoy.model.init import initialise
@@ -154,7 +154,7 @@ def _step(
         clock.passed = passed
         shape = workload.sequences_per_pass, workload.sequence_length
         batches = [_batch(i, shape) for i in range(workload.passes)]
-        stepper(batches, 0, 1e-4, None, SaveStatus())
+        stepper(batches, 0, 1e-4, None, StatusCounts())
 
     return step
 
@@ -171,7 +171,7 @@ class _Alone:
         """Nobody listens."""
 
     def finish(self) -> Agreement:
-        return Agreement(1, None, SaveStatus())
+        return Agreement(1, None, StatusCounts())
 
 
 class _Clock:

@@ -17,7 +17,7 @@ from convoy.checkpoint import commits
 from convoy.checkpoint.format import Progress
 from convoy.checkpoint.restore import load
 from convoy.checkpoint.save.driver import Save
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.checkpoint.save.staging import Staged, Stager
 from convoy.checkpoint.writer import post_commit
 from convoy.storage import Store
@@ -158,7 +158,7 @@ def know_nothing_of_saves() -> None:
         return last(self, progress)
 
     Saver.save_last = save_last  # type: ignore[method-assign]
-    Saver.status = lambda self: ask(self) if ended else SaveStatus()  # type: ignore[method-assign]
+    Saver.status = lambda self: ask(self) if ended else StatusCounts()  # type: ignore[method-assign]
 
 
 def slow_post_commit_work(seconds: float) -> None:

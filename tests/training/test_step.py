@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.job.events.registry import StepDone
 from convoy.training import step
 from convoy.training.build import Trained
@@ -22,8 +22,8 @@ from tests.ranks import in_a_group
 from tests.training.job import GPT, Job, tiny
 from tests.training.sharded import alone, sharded_model
 
-Offer = tuple[int, Vote | None] | tuple[int, Vote | None, SaveStatus]
-NOTHING = SaveStatus()
+Offer = tuple[int, Vote | None] | tuple[int, Vote | None, StatusCounts]
+NOTHING = StatusCounts()
 
 
 def exchanged(offers: list[list[Offer]]) -> list[list[Agreement]]:
@@ -51,24 +51,24 @@ EXCHANGES: list[tuple[list[Offer], Agreement]] = [
     ([(1, None), (1, None), (1, None)], NONE),
     # What each rank knows of the save under way is summed.
     (
-        [(1, None, SaveStatus(committed=1)), (1, None), (1, None)],
-        Agreement(3, None, SaveStatus(committed=1)),
+        [(1, None, StatusCounts(committed=1)), (1, None), (1, None)],
+        Agreement(3, None, StatusCounts(committed=1)),
     ),
     (
-        [(1, "requested", SaveStatus(failed=1)), (1, None, SaveStatus(failed=1, superseded=1)), (1, None)],
-        Agreement(3, "requested", SaveStatus(failed=2, superseded=1)),
+        [(1, "requested", StatusCounts(failed=1)), (1, None, StatusCounts(failed=1, superseded=1)), (1, None)],
+        Agreement(3, "requested", StatusCounts(failed=2, superseded=1)),
     ),
 ]
 OF_TWO_TIERS = [
-    SaveStatus(reading_back=(1, 0), copying=(0, 1)),
-    SaveStatus(committed=1, reading_back=(1, 0), copying=(0, 0)),
+    StatusCounts(reading_back=(1, 0), copying=(0, 1)),
+    StatusCounts(committed=1, reading_back=(1, 0), copying=(0, 0)),
 ]
 """What each rank is busy with is summed by tier."""
 
 
 def test_all_ranks_are_told_the_same() -> None:
     assert exchanged([offers for offers, _ in EXCHANGES]) == [[agreed for _, agreed in EXCHANGES]] * 3
-    total = SaveStatus(committed=1, reading_back=(2, 0), copying=(0, 1))
+    total = StatusCounts(committed=1, reading_back=(2, 0), copying=(0, 1))
     assert exchanged([[(1, None, status) for status in OF_TWO_TIERS]]) == [[Agreement(2, None, total)]] * 2
 
 

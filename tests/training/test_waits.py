@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.errors import ConfigError
 from convoy.gang.workers import board
 from convoy.gang.workers.board import is_waiting
@@ -54,7 +54,7 @@ def finish_urgent_stop(work: Any) -> None:
 
 def sum_losses(work: Any) -> None:
     """The part of a step in which the ranks sum their losses."""
-    agreement = Agreement(1, None, SaveStatus())
+    agreement = Agreement(1, None, StatusCounts())
     stepper: Any = SimpleNamespace(
         _exchange=SimpleNamespace(begin=lambda *_: None),
         _trained=SimpleNamespace(pipeline=None, optimizer=SimpleNamespace(zero_grad=lambda **_: None)),
@@ -64,7 +64,7 @@ def sum_losses(work: Any) -> None:
         _buffers=None,
         _clock=SimpleNamespace(mark=lambda _: None),
     )
-    Stepper.__call__(stepper, [], 0, 0.1, None, SaveStatus())
+    Stepper.__call__(stepper, [], 0, 0.1, None, StatusCounts())
 
 
 def gather_across_hosts(work: Any) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 
 from convoy.checkpoint.save import writer_client
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.checkpoint.writer import post_commit
 from convoy.checkpoint.writer.__main__ import main
 from convoy.training.checkpointing.saver import Saver
@@ -60,7 +60,7 @@ def wait_for_each_save() -> None:
     """In this process, a rank: each step begins only when it is known what became of the save that is being written."""
     ask = Saver.status
 
-    def status(self: Saver) -> SaveStatus:
+    def status(self: Saver) -> StatusCounts:
         deadline = time.monotonic() + DEADLINE_SECONDS
         known = ask(self)
         while self._ranks.first and self._driver and self._driver.queue.under_way and not _settles(known):
@@ -72,5 +72,5 @@ def wait_for_each_save() -> None:
     Saver.status = status  # type: ignore[method-assign]
 
 
-def _settles(known: SaveStatus) -> bool:
+def _settles(known: StatusCounts) -> bool:
     return bool(known.failed or known.committed or known.superseded)

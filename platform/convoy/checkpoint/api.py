@@ -16,7 +16,7 @@ from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors
 from convoy.checkpoint.group import Ranks
 from convoy.checkpoint.messages import Pruned, WriterSetup
 from convoy.checkpoint.restore.load import Candidates, Damage, Restored, restore, retry_on_outage
-from convoy.checkpoint.save.begin import Pending, Saving
+from convoy.checkpoint.save.begin import Pending, StoreSaves
 from convoy.checkpoint.save.driver import SaveDriver
 from convoy.checkpoint.save.engine import CLOSE_SECONDS, Engine
 from convoy.checkpoint.save.generation import OwnGeneration
@@ -110,7 +110,7 @@ class Checkpoints:
             verify=verify,
         )
         self._agreement.follow(self._driver)
-        self._saving = Saving(self._driver, self._agreement, self._generation, self._ranks, self._stores)
+        self._saving = StoreSaves(self._driver, self._agreement, self._generation, self._ranks, self._stores)
         self._threads = threads
         self._closed = False
         self._process = os.getpid()
@@ -162,7 +162,7 @@ class Checkpoints:
         self._engine.join()
         self._driver.settle_until(0)
         with as_checkpoint_errors():
-            newest, candidates = self._ranks.run_on_first(lambda: retry_on_outage(self._candidates))
+            newest, candidates = self._ranks.run_on_rank_0(lambda: retry_on_outage(self._candidates))
             group, threads = self._ranks.group, 2 * self._threads
             restored = restore(self._stores, candidates, state, group=group, on_damage=self._mark, threads=threads)
         self._generation.restored(newest, restored)
@@ -180,7 +180,7 @@ class Checkpoints:
         find; a host that alone reads a part otherwise is an error that names it, and marks nothing.
         """
         with as_checkpoint_errors():
-            ref, tier = self._ranks.run_on_first(lambda: self._commit_of(step))
+            ref, tier = self._ranks.run_on_rank_0(lambda: self._commit_of(step))
             readers = Readers(self._stores, self._ranks.group, self._mark, self._threads, self._ranks.host)
             return verify_together(self._stores[tier], tier, ref, readers, self._threads)
 
@@ -200,7 +200,7 @@ class Checkpoints:
         """Go back to the newest commit at or below `step`: later ones count no more. Then `restore`."""
         self._driver.settle_until(0)
         with as_checkpoint_errors():
-            ref = self._ranks.run_on_first(lambda: rewind(self._stores[0], step, self._stores[1:]))
+            ref = self._ranks.run_on_rank_0(lambda: rewind(self._stores[0], step, self._stores[1:]))
         self._driver.newest = None
         self._generation.leave()
         return ref

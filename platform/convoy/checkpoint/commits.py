@@ -18,9 +18,9 @@ from convoy.checkpoint.format import (
     DataFile,
     Digest,
     PartRecord,
-    parsed,
+    encode_commit,
+    parse_commit,
     part_name,
-    sealed,
 )
 from convoy.config.errors import first_mistake
 from convoy.job.lineage import CommitRef, generation_name
@@ -56,9 +56,9 @@ def create_commit(store: Store, commit: Commit) -> Commit:
     Where another save of the same generation and step was first, its commit is given: it holds the same state.
     Raises DamagedCommitError if what is there under that name is no commit of that generation and step.
     """
-    raw = sealed(commit)
+    raw = encode_commit(commit)
     if store.create(commit.ref.name, raw):
-        return parsed(raw, _where(store, commit.ref.name))
+        return parse_commit(raw, _object_uri(store, commit.ref.name))
     # A lost reply looks like "already there" too, and then our own attempt is read back.
     return read_commit(store, commit.ref)
 
@@ -68,16 +68,16 @@ def read_commit(store: Store, ref: CommitRef) -> Commit:
     ConfigError for another format, StoreUnavailable if the job is not there at all, as where nothing is mounted."""
 
     def read() -> Commit:
-        commit = parsed(store.read(ref.name), _where(store, ref.name))
+        commit = parse_commit(store.read(ref.name), _object_uri(store, ref.name))
         if commit.ref != ref:
-            raise DamagedCommitError(f"{_where(store, ref.name)}: holds the commit {commit.ref.name}")
+            raise DamagedCommitError(f"{_object_uri(store, ref.name)}: holds the commit {commit.ref.name}")
         return commit
 
     try:
-        return _twice(store, ref.name, read)
+        return _read_twice(store, ref.name, read)
     except ObjectMissing:
         check_mounted(store, ref.generation)
-        raise CommitGoneError(f"{_where(store, ref.name)}: there is no such commit") from None
+        raise CommitGoneError(f"{_object_uri(store, ref.name)}: there is no such commit") from None
 
 
 def read_part(store: Store, commit: Commit, writer: int) -> PartRecord:
@@ -87,8 +87,8 @@ def read_part(store: Store, commit: Commit, writer: int) -> PartRecord:
     def read() -> PartRecord:
         raw = store.read(commit.shards + name)
         if name not in commit.parts or digest(raw) != commit.parts[name]:
-            raise DamagedCommitError(f"{_where(store, commit.shards + name)}: not what the commit says")
-        where = _where(store, commit.shards + name)
+            raise DamagedCommitError(f"{_object_uri(store, commit.shards + name)}: not what the commit says")
+        where = _object_uri(store, commit.shards + name)
         try:
             record = PartRecord.model_validate_json(raw)
         except ValidationError as error:
@@ -97,10 +97,10 @@ def read_part(store: Store, commit: Commit, writer: int) -> PartRecord:
             raise DamagedCommitError(f"{where}: is the part of writer {record.writer}")
         return record
 
-    return confirmed(store, commit, name, read)
+    return read_confirmed(store, commit, name, read)
 
 
-def describe(store: Store, ref: CommitRef) -> tuple[Commit, list[PartRecord]]:
+def read_commit_and_parts(store: Store, ref: CommitRef) -> tuple[Commit, list[PartRecord]]:
     """The commit and its part records, every file there with its length. Raises as `read_commit` and `read_part`."""
     commit = read_commit(store, ref)
     _check_lengths(store, commit)
@@ -109,7 +109,7 @@ def describe(store: Store, ref: CommitRef) -> tuple[Commit, list[PartRecord]]:
     return commit, records
 
 
-def confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T]) -> T:
+def read_confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T]) -> T:
     """The result of `read` for the object `name` below the commit's shards, read a second time where it finds damage.
 
     read: raises DamagedCommitError or ObjectMissing for what may be damage. Raises DamagedCommitError only if the
@@ -117,13 +117,13 @@ def confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T]) ->
     meanwhile, else StoreUnavailable.
     """
     try:
-        return _twice(store, commit.shards + name, read)
+        return _read_twice(store, commit.shards + name, read)
     except ObjectMissing:
-        damage = f"{_where(store, commit.shards + name)}: there is no such object"
+        damage = f"{_object_uri(store, commit.shards + name)}: there is no such object"
     except DamagedCommitError as error:
         damage = str(error)
     read_commit(store, commit.ref)
-    raise DamagedPartError(damage, _writer_of(name))
+    raise DamagedPartError(damage, _writer_in_name(name))
 
 
 def check_mounted(store: Store, generation: int) -> None:
@@ -131,7 +131,9 @@ def check_mounted(store: Store, generation: int) -> None:
     try:
         store.read(generation_name(generation))
     except ObjectMissing:
-        raise StoreUnavailable(f"{_where(store, generation_name(generation))} is missing: is it mounted?") from None
+        raise StoreUnavailable(
+            f"{_object_uri(store, generation_name(generation))} is missing: is it mounted?"
+        ) from None
 
 
 def digest(raw: bytes) -> Digest:
@@ -144,7 +146,7 @@ def file_digest(file: DataFile) -> Digest:
     return Digest(bytes=file.bytes, crc32c=crc32c(b"".join(check.to_bytes(4, "big") for check in file.crc32c)))
 
 
-def _twice(store: Store, name: str, read: Callable[[], T]) -> T:
+def _read_twice(store: Store, name: str, read: Callable[[], T]) -> T:
     try:
         return read()
     except (DamagedCommitError, ObjectMissing):
@@ -158,7 +160,7 @@ def _check_lengths(store: Store, commit: Commit) -> None:
     there = store.sizes(commit.shards)
     for name, file in commit.files.items():
         if there.get(commit.shards + name) != file.bytes:
-            confirmed(store, commit, name, partial(_check_length, store, commit, name))
+            read_confirmed(store, commit, name, partial(_check_length, store, commit, name))
 
 
 def _check_complete(store: Store, commit: Commit, records: Sequence[PartRecord]) -> None:
@@ -166,10 +168,10 @@ def _check_complete(store: Store, commit: Commit, records: Sequence[PartRecord])
     files = {file.name: file_digest(file) for record in records for file in record.files}
     if not records or any(record.writers != len(records) for record in records):
         raise DamagedCommitError(
-            f"{_where(store, commit.ref.name)}: has {len(records)} parts, and its writers made more"
+            f"{_object_uri(store, commit.ref.name)}: has {len(records)} parts, and its writers made more"
         )
     if files != commit.files:
-        raise DamagedCommitError(f"{_where(store, commit.ref.name)}: its files are not those of its parts")
+        raise DamagedCommitError(f"{_object_uri(store, commit.ref.name)}: its files are not those of its parts")
 
 
 def _check_length(store: Store, commit: Commit, name: str) -> None:
@@ -179,13 +181,13 @@ def _check_length(store: Store, commit: Commit, name: str) -> None:
         raise DamagedCommitError(f"{store.uri}/{where}: {length} bytes, the commit says {wanted}")
 
 
-def _writer_of(name: str) -> int | None:
+def _writer_in_name(name: str) -> int | None:
     """The writer in the name of a part record or a data file, a copy's too."""
     match = re.match(r"(?:part-)?(\d+)\.", name)
     return int(match[1]) if match else None
 
 
-def _where(store: Store, name: str) -> str:
+def _object_uri(store: Store, name: str) -> str:
     return f"{store.uri}/{name}"
 
 
@@ -219,4 +221,4 @@ def read_chunk(
         if index >= len(file.crc32c) or crc32c(buffer) != file.crc32c[index]:
             raise DamagedCommitError(f"{where}: the checksum of chunk {index} does not match its content")
 
-    confirmed(store, commit, file.name, read)
+    read_confirmed(store, commit, file.name, read)

@@ -190,13 +190,13 @@ def part_name(writer: int) -> str:
     return f"part-{writer:05d}.json"
 
 
-def failed_name(writer: int) -> str:
+def failure_note_name(writer: int) -> str:
     """The object by which a writer that can still reach the store aborts the attempt for all: one line of text."""
     return f"failed-{writer:05d}.txt"
 
 
-def copying_prefix(generation: int, step: int) -> str:
-    """On a tier that a commit is copied to: where a writer that cannot do its share says so, by its `failed_name`."""
+def copy_failures_prefix(generation: int, step: int) -> str:
+    """On a tier that a commit is copied to: of notes of writers that cannot do their share (`failure_note_name`)."""
     return shards_prefix(generation, step, "copying")
 
 
@@ -209,12 +209,12 @@ def file_name(writer: int, index: int) -> str:
     return f"{writer:05d}.{index:03d}.bin"
 
 
-def sealed(commit: Commit) -> bytes:
+def encode_commit(commit: Commit) -> bytes:
     """The commit's object, with its checksum."""
     return commit.model_copy(update={"checksum": checksum(commit)}).model_dump_json(indent=1).encode()
 
 
-def parsed(raw: bytes, where: str) -> Commit:
+def parse_commit(raw: bytes, where: str) -> Commit:
     """The commit of these bytes. Raises DamagedCommitError if it is not what was written, ConfigError for a format
     this version does not read.
 

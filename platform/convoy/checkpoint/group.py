@@ -48,7 +48,7 @@ class GroupMember:
         """The values of all, by rank."""
         return [value] if self.group is None else all_gather_objects(value, self.group)
 
-    def first(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's value, on all ranks."""
         if self.group is None:
             return value
@@ -71,7 +71,7 @@ class Ranks(GroupMember):
         """The host of this rank."""
         return self.hosts[self.rank]
 
-    def run_on_first(self, work: Callable[[], T]) -> T:
+    def run_on_rank_0(self, work: Callable[[], T]) -> T:
         """Return or raise on all ranks what rank 0's `work` does."""
         result, error = None, None
         if self.rank == 0:
@@ -79,7 +79,7 @@ class Ranks(GroupMember):
                 result = work()
             except Exception as failure:
                 error = failure
-        result, error = self.first((result, error))
+        result, error = self.broadcast((result, error))
         if error is not None:
             raise error
         return result

@@ -10,7 +10,7 @@ from typing import Any
 from convoy.config.data import DatasetCorpus, FilesCorpus, StdlibCorpus
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.json_text import parse_json
-from convoy.data.sources import SourceFile, held_out, is_remote, read_errors, remote_filesystem, unreadable
+from convoy.data.sources import SourceFile, held_out, is_s3_path, read_errors, remote_filesystem, unreadable
 
 TextCorpus = StdlibCorpus | FilesCorpus | DatasetCorpus
 
@@ -65,7 +65,7 @@ class Documents:
             for file in self.files:
                 yield from ((file.name, text) for text in _lines(file, self.corpus))
         else:
-            remote = isinstance(self.corpus, FilesCorpus) and is_remote(self.corpus.path)
+            remote = isinstance(self.corpus, FilesCorpus) and is_s3_path(self.corpus.path)
             for file, content in _contents(self.files, remote):
                 try:
                     yield file.name, content.decode()
@@ -97,12 +97,12 @@ def _contents(files: list[SourceFile], remote: bool) -> Iterator[tuple[SourceFil
 
 def _lines(file: SourceFile, corpus: FilesCorpus) -> Iterator[str]:
     try:
-        remote = is_remote(corpus.path)
+        remote = is_s3_path(corpus.path)
         with remote_filesystem().open(file.location) if remote else open(file.location, "rb") as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield _text_of_line(line, corpus.field, f"{file.location}:{number}")
-    except read_errors(is_remote(corpus.path)) as error:
+    except read_errors(is_s3_path(corpus.path)) as error:
         raise unreadable(file.location, error) from None
 
 

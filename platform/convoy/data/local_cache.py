@@ -13,7 +13,7 @@ from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data.dataset_writer import content_digest
 from convoy.data.manifest import TOKEN_BYTES_FILE, TOKENIZER_FILE, DataDamaged, DataFile, PreparedData
-from convoy.data.sources import is_remote
+from convoy.data.sources import is_s3_path
 from convoy.data.tokenizer import TextTokenizer, load_tokenizer
 from convoy.storage import Store
 from convoy.storage.posix_files import check_below, outages
@@ -27,7 +27,7 @@ def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
 
     Raises DataDamaged, StoreUnavailable, and ConfigError if the cache has no space.
     """
-    if not is_remote(store.uri):
+    if not is_s3_path(store.uri):
         folder = Path(store.uri) / manifest.prefix
         with outages():
             for file in manifest.files:

@@ -35,7 +35,7 @@ from convoy.data.manifest import (
     digest_of,
     read_manifest,
 )
-from convoy.data.sources import SourceFile, content_digests, held_out, is_remote, iterate_files, list_files, no_files
+from convoy.data.sources import SourceFile, content_digests, held_out, is_s3_path, iterate_files, list_files, no_files
 from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
     BytesTokenizer,
@@ -110,7 +110,7 @@ def _from_index(store: Store, index: str) -> PreparedData | None:
 
 
 def _content_id(config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None) -> str:
-    remote = is_remote(getattr(config.corpus, "path", ""))
+    remote = is_s3_path(getattr(config.corpus, "path", ""))
     digests = content_digests(files, remote)
     names = [file.location if isinstance(config.corpus, ShardsCorpus) else file.name for file in files]
     contents = [[name, digest] for name, digest in zip(names, digests, strict=True)]
@@ -135,7 +135,7 @@ def _build(
     config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None, store: Store, data_id: str
 ) -> PreparedData:
     corpus = config.corpus
-    if not is_remote(store.uri):
+    if not is_s3_path(store.uri):
         check_space("root", Path(store.uri), shard_bytes_estimate(config, sum(file.size for file in files)))
     if isinstance(corpus, SyntheticCorpus):
         return _build_synthetic(config, corpus, store, data_id)

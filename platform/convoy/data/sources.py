@@ -36,7 +36,7 @@ class SourceFile:
     """Changes when the file does: modification and status change times, or the ETag on S3."""
 
 
-def is_remote(path: str) -> bool:
+def is_s3_path(path: str) -> bool:
     """Whether the path is on S3."""
     return path.startswith("s3://")
 
@@ -63,7 +63,7 @@ def iterate_files(corpus: Corpus) -> Iterator[SourceFile]:
         yield from _below(sysconfig.get_path("stdlib"), (".py",), skip=_NOT_STDLIB)
     elif isinstance(corpus, FilesCorpus):
         suffixes = corpus.suffixes or DEFAULT_SUFFIXES[corpus.format]
-        yield from _remote(corpus.path, suffixes) if is_remote(corpus.path) else _local(corpus.path, suffixes)
+        yield from _remote(corpus.path, suffixes) if is_s3_path(corpus.path) else _local(corpus.path, suffixes)
     elif isinstance(corpus, ShardsCorpus):
         _refuse_remote(corpus.path)
         yield from _local(corpus.path, (".bin",))
@@ -120,7 +120,7 @@ def _content_digest(file: SourceFile) -> str:
 
 
 def _refuse_remote(path: str) -> None:
-    if is_remote(path):
+    if is_s3_path(path):
         raise ConfigError(f"data.corpus.path = {path}: must be a local path for this kind of corpus")
 
 

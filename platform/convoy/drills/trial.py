@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.checkpoint.commits import describe
+from convoy.checkpoint.commits import read_commit_and_parts
 from convoy.checkpoint.format import Commit, DamagedCommitError, PartRecord
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
@@ -265,7 +265,7 @@ def final_state(tiers: Sequence[Store]) -> tuple[Commit | None, State]:
     if newest is None:
         return None, {}
     store = tiers[tiers_holding(history, newest)[0]]
-    commit, parts = describe(store, newest)
+    commit, parts = read_commit_and_parts(store, newest)
     state: State = {}
     for part in parts:
         state |= _state_of(store, commit, part)

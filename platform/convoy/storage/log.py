@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from convoy.storage.base import FLUSH_SECONDS, Store, StoreUnavailable
-from convoy.storage.posix_files import make_folder, outages, room_for
+from convoy.storage.posix_files import explain_full_disk, make_folder, outages
 
 MOST_LINES = 100_000
 """So many lines wait while the storage does not take them; then the oldest are dropped."""
@@ -125,7 +125,7 @@ class BackgroundLog:
     def _write(self, sync: bool) -> Exception | None:
         """Write all there is; what went wrong."""
         try:
-            while self._fill():
+            while self._next_batch():
                 self._sink.write(self._batch)
             if sync:
                 self._sink.sync()
@@ -133,7 +133,7 @@ class BackgroundLog:
             return error
         return None
 
-    def _fill(self) -> bool:
+    def _next_batch(self) -> bool:
         """Take the lines that wait as the next batch, unless the last one is not written yet."""
         with self._changed:
             if not self._batch:
@@ -149,7 +149,7 @@ class FileSink:
             make_folder(path.parent)
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
             os.set_blocking(self._fd, True)  # only the opening was not to wait, as for a reader of a pipe
-            self._torn = _ends_torn(path)
+            self._torn = _ends_mid_line(path)
             self._path = path
 
     def write(self, lines: deque[bytes]) -> None:
@@ -158,7 +158,7 @@ class FileSink:
                 # A full disk can leave half a line behind: it must not swallow the next one.
                 data = b"\n" * self._torn + lines[0] + b"\n"
                 self._torn = True
-                with room_for(len(data), self._path):
+                with explain_full_disk(len(data), self._path):
                     while data:
                         data = data[os.write(self._fd, data) :]
                 self._torn = False
@@ -172,7 +172,7 @@ class FileSink:
         os.close(self._fd)
 
 
-def _ends_torn(path: Path) -> bool:
+def _ends_mid_line(path: Path) -> bool:
     with open(path, "rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))

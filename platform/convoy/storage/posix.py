@@ -12,13 +12,13 @@ from convoy.storage.log import BackgroundLog, FileSink
 from convoy.storage.posix_files import (
     ABSENT,
     check_below,
+    drop_page_cache,
+    explain_full_disk,
     files_below,
-    forget,
     make_folder,
     open_file,
     outages,
     read_at,
-    room_for,
     sync_folder,
     write_new,
 )
@@ -65,20 +65,20 @@ class PosixStore:
 
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
         with outages():
-            target = self._place(name)
-            with room_for(len(data), target):
+            target = self._prepared_path(name)
+            with explain_full_disk(len(data), target):
                 checksums = write_new(target, data, chunk_bytes, threads)
             sync_folder(target.parent)
             return checksums
 
     def read(self, name: str, start: int = 0) -> bytes:
-        with outages(), self._missing(name), open(open_file(self._path(name)), "rb") as file:
+        with outages(), self._as_missing(name), open(open_file(self._path(name)), "rb") as file:
             self._existed = True
             file.seek(start)
             return file.read()
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        with outages(), self._missing(name):
+        with outages(), self._as_missing(name):
             return read_at(self._path(name), start, buffer)
 
     def sizes(self, prefix: str) -> dict[str, int]:
@@ -111,8 +111,8 @@ class PosixStore:
                 self._raise_if_gone()
 
     def drop_cache(self, name: str) -> None:
-        with outages(), self._missing(name):
-            forget(self._path(name))
+        with outages(), self._as_missing(name):
+            drop_page_cache(self._path(name))
 
     def now(self) -> float:
         # Where the file system is a server's, it may stamp files by its own clock.
@@ -149,9 +149,9 @@ class PosixStore:
     @contextlib.contextmanager
     def _temporary(self, name: str, data: bytes, *, private: bool = False) -> Iterator[Path]:
         """A synced file with `data` next to where `name` goes; gone afterwards unless it was renamed."""
-        target = self._place(name, private=private)
+        target = self._prepared_path(name, private=private)
         temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
-        with room_for(len(data), target):
+        with explain_full_disk(len(data), target):
             try:
                 fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
                 try:
@@ -194,7 +194,7 @@ class PosixStore:
             check_below(self.folder, folder)
         return self.folder / folder
 
-    def _place(self, name: str, *, private: bool = False) -> Path:
+    def _prepared_path(self, name: str, *, private: bool = False) -> Path:
         """Where the object goes, in a folder that is there."""
         check_name(self.uri, name)
         self._raise_if_gone()
@@ -203,7 +203,7 @@ class PosixStore:
         return self.folder / name
 
     @contextlib.contextmanager
-    def _missing(self, name: str) -> Iterator[None]:
+    def _as_missing(self, name: str) -> Iterator[None]:
         try:
             yield
         except ABSENT:

@@ -101,7 +101,7 @@ def open_file(path: Path, flags: int = 0) -> int:
 
 
 @contextlib.contextmanager
-def room_for(n_bytes: int, path: Path) -> Iterator[None]:
+def explain_full_disk(n_bytes: int, path: Path) -> Iterator[None]:
     """Have the error of a full file system, or quota, say which file had no room, and how much it needed."""
     try:
         yield
@@ -133,7 +133,7 @@ def write_new(path: Path, data: memoryview, chunk_bytes: int, threads: int) -> l
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        with _past_the_cache(lambda: os.open(path, os.O_WRONLY | os.O_DIRECT)) as direct:
+        with _direct_descriptor(lambda: os.open(path, os.O_WRONLY | os.O_DIRECT)) as direct:
 
             def write(index: int) -> int:
                 start = index * chunk_bytes
@@ -159,7 +159,7 @@ def read_at(path: Path, start: int, buffer: memoryview) -> int:
     are poor readers ahead, and what a restore or a check reads is not read again soon.
     """
     if len(buffer) >= DIRECT_BYTES and start % _PAGE == 0:
-        with _past_the_cache(lambda: open_file(path, os.O_DIRECT)) as direct:
+        with _direct_descriptor(lambda: open_file(path, os.O_DIRECT)) as direct:
             if direct is not None:
                 with contextlib.suppress(_Refused):
                     return _read_direct(direct, start, buffer)
@@ -221,7 +221,7 @@ def _bounce() -> memoryview:
     return held
 
 
-def forget(path: Path) -> None:
+def drop_page_cache(path: Path) -> None:
     """Drop the file's pages from the page cache of this host; dirty ones are written first."""
     fd = open_file(path)
     try:
@@ -232,7 +232,7 @@ def forget(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _past_the_cache(open_: Callable[[], int]) -> Iterator[int | None]:
+def _direct_descriptor(open_: Callable[[], int]) -> Iterator[int | None]:
     """The file as `open_` opens it with O_DIRECT; None where there is no such thing."""
     try:
         fd = open_()

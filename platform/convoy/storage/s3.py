@@ -10,7 +10,7 @@ from convoy.config.checkpoint import StoreConfig
 from convoy.storage.base import ObjectInfo, check_name, check_prefix, is_name, prove
 from convoy.storage.log import SEGMENT_SECONDS, BackgroundLog, SegmentSink
 from convoy.storage.s3_client import (
-    Place,
+    ObjectTarget,
     client,
     code,
     outages,
@@ -20,7 +20,7 @@ from convoy.storage.s3_client import (
     read_range,
     read_rest,
 )
-from convoy.storage.usage import watch
+from convoy.storage.usage import count_requests
 
 
 class S3Store:
@@ -38,19 +38,19 @@ class S3Store:
         self._config = config or StoreConfig()
         with self._outages(""):
             self._s3 = client(self._config, read_timeout_seconds)
-        watch(self._s3, bucket)
+        count_requests(self._s3, bucket)
 
     def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
         with self._outages(name):
-            return put_if_absent(self._place(name), data)
+            return put_if_absent(self._target(name), data)
 
     def write(self, name: str, data: bytes) -> None:
         with self._outages(name):
-            put_object(self._place(name), data)
+            put_object(self._target(name), data)
 
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
         with self._outages(name):
-            return put_new(self._place(name, bulk=True), data, chunk_bytes, threads)
+            return put_new(self._target(name, bulk=True), data, chunk_bytes, threads)
 
     def read(self, name: str, start: int = 0) -> bytes:
         with self._outages(name):
@@ -123,7 +123,7 @@ class S3Store:
                 return False
             raise
 
-    def _place(self, name: str, bulk: bool = False) -> Place:
+    def _target(self, name: str, bulk: bool = False) -> ObjectTarget:
         """bulk: the object may be kept in the configured storage class, whatever that is."""
         options: dict[str, Any] = {}
         if self._config.sse_kms_key_id is not None:
@@ -132,7 +132,7 @@ class S3Store:
         # Commits and records are read at every start, and in classes for rare reads each read costs.
         if storage_class == "EXPRESS_ONEZONE" or (bulk and storage_class != "STANDARD"):
             options["StorageClass"] = storage_class
-        return Place(self._s3, self._bucket, self._key(name), options)
+        return ObjectTarget(self._s3, self._bucket, self._key(name), options)
 
     def _key(self, name: str) -> str:
         check_name(self.uri, name)

@@ -172,7 +172,7 @@ _CONFLICT_TRIES = 8
 
 
 @dataclass(frozen=True)
-class Place:
+class ObjectTarget:
     """Where an object goes, and how it is kept."""
 
     s3: "S3Client"
@@ -182,34 +182,34 @@ class Place:
     """Encryption and storage class."""
 
 
-def put_object(place: Place, body: bytes, **options: Any) -> None:
+def put_object(place: ObjectTarget, body: bytes, **options: Any) -> None:
     """Put an object with its checksum, replacing what was there. Raises botocore's errors."""
     checksum = as_s3_header(crc32c(body))
     options = {"ChecksumAlgorithm": "CRC32C", "ChecksumCRC32C": checksum, **place.options, **options}
     place.s3.put_object(Bucket=place.bucket, Key=place.key, Body=body, **options)
 
 
-def put_if_absent(place: Place, data: bytes) -> bool:
+def put_if_absent(place: ObjectTarget, data: bytes) -> bool:
     """True: the object is there, made by this call. False: another was there before. Raises botocore's errors."""
     creator = uuid.uuid4().hex
-    return _only_once(place, creator, lambda: _put(place, data, creator))
+    return _create_once(place, creator, lambda: _put(place, data, creator))
 
 
-def put_new(place: Place, data: memoryview, chunk_bytes: int, threads: int) -> list[int]:
+def put_new(place: ObjectTarget, data: memoryview, chunk_bytes: int, threads: int) -> list[int]:
     """Put an object that must not exist yet: the CRC32C of each chunk. Raises botocore's errors, StoreUnavailable."""
     creator = uuid.uuid4().hex
     if len(data) <= chunk_bytes:
         body = bytes(data)
-        if not _only_once(place, creator, lambda: _put(place, body, creator)):
-            raise _taken(place)
+        if not _create_once(place, creator, lambda: _put(place, body, creator)):
+            raise _exists_error(place)
         return [crc32c(body)] if body else []
     upload = place.s3.create_multipart_upload(
         Bucket=place.bucket, Key=place.key, ChecksumAlgorithm="CRC32C", Metadata={CREATOR: creator}, **place.options
     )["UploadId"]
     try:
         parts, checksums = _upload_parts(place, upload, data, chunk_bytes, threads)
-        if not _only_once(place, creator, lambda: _complete(place, upload, parts)):
-            raise _taken(place)
+        if not _create_once(place, creator, lambda: _complete(place, upload, parts)):
+            raise _exists_error(place)
         return checksums
     except BaseException:
         with contextlib.suppress(BotoCoreError, ClientError):
@@ -218,7 +218,7 @@ def put_new(place: Place, data: memoryview, chunk_bytes: int, threads: int) -> l
 
 
 def _upload_parts(
-    place: Place, upload: str, data: memoryview, chunk_bytes: int, threads: int
+    place: ObjectTarget, upload: str, data: memoryview, chunk_bytes: int, threads: int
 ) -> tuple[list["CompletedPartTypeDef"], list[int]]:
     part_bytes = chunk_bytes * -(-_SMALLEST_PART // chunk_bytes)
 
@@ -238,17 +238,17 @@ def _upload_parts(
     return [part for part, _ in sent], [checksum for _, checksums in sent for checksum in checksums]
 
 
-def _put(place: Place, body: bytes, creator: str) -> None:
+def _put(place: ObjectTarget, body: bytes, creator: str) -> None:
     put_object(place, body, Metadata={CREATOR: creator}, IfNoneMatch="*")
 
 
-def _complete(place: Place, upload: str, parts: list["CompletedPartTypeDef"]) -> None:
+def _complete(place: ObjectTarget, upload: str, parts: list["CompletedPartTypeDef"]) -> None:
     place.s3.complete_multipart_upload(
         Bucket=place.bucket, Key=place.key, UploadId=upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
     )
 
 
-def _only_once(place: Place, creator: str, make: Any) -> bool:
+def _create_once(place: ObjectTarget, creator: str, make: Any) -> bool:
     """Call `make` until it is known who made the object: True if it was this call, else False."""
     for tried in range(_CONFLICT_TRIES):
         try:
@@ -269,7 +269,7 @@ def _only_once(place: Place, creator: str, make: Any) -> bool:
     raise StoreUnavailable(f"s3://{place.bucket}/{place.key}: {_CONFLICT_TRIES} conflicts (409) in a row")
 
 
-def _creator(place: Place) -> str | None:
+def _creator(place: ObjectTarget) -> str | None:
     """The mark of the call that made the object, empty for another writer's; None: there is no object."""
     try:
         return place.s3.head_object(Bucket=place.bucket, Key=place.key)["Metadata"].get(CREATOR, "")
@@ -279,5 +279,5 @@ def _creator(place: Place) -> str | None:
         raise
 
 
-def _taken(place: Place) -> StoreUnavailable:
+def _exists_error(place: ObjectTarget) -> StoreUnavailable:
     return StoreUnavailable(f"s3://{place.bucket}/{place.key}: an object of that name is there already")

@@ -80,7 +80,7 @@ def tally() -> Tally:
     return _tallies.get(pid) or _tallies.setdefault(pid, Tally())
 
 
-def watch(s3: "S3Client", bucket: str) -> None:
+def count_requests(s3: "S3Client", bucket: str) -> None:
     """Have the client's requests counted. Each client asks one bucket."""
 
     def sent(request: Any, event_name: str, **_: Any) -> None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.job.events.registry import Evaluated
@@ -41,7 +41,7 @@ class Agreement:
     """Targets with weight in this step's global batch."""
     stop: StopReason | None
     """End after this step; None: continue."""
-    save_status: SaveStatus
+    save_status: StatusCounts
     """Sums over all ranks: how the save under way stood when each began the exchange."""
     save: bool = False
     """Save after this step."""
@@ -57,7 +57,7 @@ class Exchange:
         self._values = torch.zeros(0, dtype=torch.int64)
         self._work: dist.Work | None = None
 
-    def begin(self, tokens: int, vote: Vote | None, save_status: SaveStatus) -> None:
+    def begin(self, tokens: int, vote: Vote | None, save_status: StatusCounts) -> None:
         """Offer this rank's token count, its wish to stop or to save, and what it knows of the save under way."""
         votes = [int(vote == reason) for reason in _REASONS]
         self._values = torch.tensor([tokens, int(vote == "save"), *votes, *save_status.values()], dtype=torch.int64)
@@ -69,7 +69,7 @@ class Exchange:
         self._work.wait()
         self._work = None
         tokens, save, *rest = self._values.tolist()
-        votes, save_status = rest[: len(_REASONS)], SaveStatus.of(rest[len(_REASONS) :])
+        votes, save_status = rest[: len(_REASONS)], StatusCounts.of(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
         return Agreement(tokens // self._shared_by, stop, save_status, save > 0)
 
@@ -120,7 +120,7 @@ class StepResult:
     skipped: bool
     """Loss or gradient was not finite: the update was not applied."""
     stop: StopReason | None
-    save_status: SaveStatus
+    save_status: StatusCounts
     """Of the save under way, over all ranks."""
     save: bool = False
     """Some rank wants the state saved now."""
@@ -157,7 +157,7 @@ class Stepper:
         self._parameters = [p for p in trained.module.parameters() if p.requires_grad]
 
     def __call__(
-        self, batches: Sequence[Batch], step: int, lr: float, vote: Vote | None, save_status: SaveStatus
+        self, batches: Sequence[Batch], step: int, lr: float, vote: Vote | None, save_status: StatusCounts
     ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, save_status)

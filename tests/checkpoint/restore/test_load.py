@@ -13,7 +13,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.commits import digest, read_part
 from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.format import FORMAT_VERSION, Commit, part_name, sealed
+from convoy.checkpoint.format import FORMAT_VERSION, Commit, encode_commit, part_name
 from convoy.checkpoint.restore import fill
 from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, Restored, restore, retry_on_outage
 from convoy.checkpoint.writer.copy import copy_commit
@@ -179,7 +179,7 @@ def test_parts_that_do_not_hold_a_tensor_whole_are_damage(tmp_path: Path) -> Non
     raw = part.model_copy(update={"shards": [cut]}).model_dump_json().encode()
     store.write(spoilt.shards + part_name(0), raw)
     parts = {part_name(0): digest(raw)}
-    store.write(spoilt.ref.name, sealed(spoilt.model_copy(update={"parts": parts})))
+    store.write(spoilt.ref.name, encode_commit(spoilt.model_copy(update={"parts": parts})))
     found = restore([store], restore_candidates(read_history(store)), {"w": torch.zeros(8)}, on_damage=damages.append)
     assert found is not None
     assert (found.commit, [damage.ref for damage in damages]) == (kept, [spoilt.ref])
@@ -212,7 +212,9 @@ def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
     with Checkpoints(str(tmp_path)) as ckpt:
         ref = ckpt.save(1, {"w": torch.zeros(2)}).wait().ref
         newer = {"format": FORMAT_VERSION + 1}
-        raw = sealed(Commit(generation=1, step=1, attempt="x", parent=None, world_size=1).model_copy(update=newer))
+        raw = encode_commit(
+            Commit(generation=1, step=1, attempt="x", parent=None, world_size=1).model_copy(update=newer)
+        )
         open_store(str(tmp_path)).write(ref.name, raw)
         with pytest.raises(CheckpointError, match=rf"has format {FORMAT_VERSION + 1}; this version of Convoy reads"):
             ckpt.restore({"w": torch.zeros(2)})

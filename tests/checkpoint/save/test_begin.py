@@ -9,10 +9,9 @@ import pytest
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.save.begin import Pending
-from convoy.checkpoint.save.begin import pending as pending_of
+from convoy.checkpoint.save.begin import Pending, pending_save
 from convoy.checkpoint.save.driver import Outcome, Save, Timing
-from convoy.checkpoint.save.queue import Attempt
+from convoy.checkpoint.save.queue import WriteAttempt
 from convoy.storage import Store, open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form
@@ -40,8 +39,8 @@ def tiers(tmp_path: Path) -> list[Store]:
 def pending(tiers: list[Any], commit: Commit, deadline_seconds: float = 5.0) -> Pending:
     """Of a save that was committed on the first tier, as was told."""
     save = Save(commit, Timing(0.0, 0.0))
-    save.outcome.set_result(Outcome(Attempt(commit.step, 0, 0, "x")))
-    return pending_of(save, Driver(deadline_seconds), tiers)  # type: ignore[arg-type]
+    save.outcome.set_result(Outcome(WriteAttempt(commit.step, 0, 0, "x")))
+    return pending_save(save, Driver(deadline_seconds), tiers)  # type: ignore[arg-type]
 
 
 def test_the_commit_is_looked_up_on_the_tier_that_was_told_and_then_on_the_others(tiers: list[Store]) -> None:

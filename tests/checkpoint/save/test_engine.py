@@ -19,7 +19,7 @@ from convoy.checkpoint.messages import SaveFailed, SetLayout, WriterSetup
 from convoy.checkpoint.restore.load import restore
 from convoy.checkpoint.save import staging
 from convoy.checkpoint.save.engine import Engine
-from convoy.checkpoint.save.queue import Attempt, SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts, WriteAttempt
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import read_history, restore_candidates
 from convoy.storage import open_store
@@ -27,8 +27,8 @@ from tests.checkpoint.torchless import form
 from tests.checkpoint.writers import wait_for
 
 DEADLINE_SECONDS = 20.0
-FAILED = SaveStatus(failed=1)
-COMMITTED = SaveStatus(committed=1)
+FAILED = StatusCounts(failed=1)
+COMMITTED = StatusCounts(committed=1)
 
 
 class Model(nn.Module):
@@ -83,16 +83,16 @@ def draft(step: int) -> Commit:
     return Commit(generation=1, step=step, attempt="draft", parent=None, world_size=1)
 
 
-def attempt(step: int, slot: int = 0, tier: int = 0) -> Attempt:
-    return Attempt(step, slot, tier, f"a-{step}-{tier}")
+def attempt(step: int, slot: int = 0, tier: int = 0) -> WriteAttempt:
+    return WriteAttempt(step, slot, tier, f"a-{step}-{tier}")
 
 
-def settled(engine: Engine, of: Attempt) -> SaveStatus:
-    wait_for(lambda: engine.status(of) != SaveStatus())
+def settled(engine: Engine, of: WriteAttempt) -> StatusCounts:
+    wait_for(lambda: engine.status(of) != StatusCounts())
     return engine.status(of)
 
 
-def save(engine: Engine, state: dict[str, Any], step: int, slot: int = 0) -> SaveStatus:
+def save(engine: Engine, state: dict[str, Any], step: int, slot: int = 0) -> StatusCounts:
     engine.stage(slot, state)
     engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
     return settled(engine, attempt(step, slot))
@@ -272,7 +272,7 @@ def stopped(engine: Engine) -> None:
     os.kill(writer_of(engine), signal.SIGSTOP)
 
 
-def sent(engine: Engine, attempt: Attempt) -> None:
+def sent(engine: Engine, attempt: WriteAttempt) -> None:
     wait_for(lambda: engine.writer._attempts[attempt.name].sent_to is not None)
 
 

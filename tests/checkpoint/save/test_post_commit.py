@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from convoy.checkpoint.messages import PostCommitRequest
 from convoy.checkpoint.save.post_commit import Busy, part_to_read, post_commit_request
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.job.lineage import CommitRef
 from tests.campaign import examples
 
@@ -61,14 +61,16 @@ PLACES = st.frozensets(st.integers(0, len(TIERS) - 1))
 @examples(200)
 @given(st.integers(0, len(TIERS) - 1), st.builds(Busy, PLACES, PLACES), st.builds(Busy, PLACES, PLACES))
 def test_what_was_left_out_is_made_up_for_once_and_nothing_else(tier: int, first: Busy, later: Busy) -> None:
-    left = first.at(tier)
+    left = first.left_out_for(tier)
     made_up, at_the_end = left - later, left - (left - later)
-    requests = [asked(tier=tier, busy=b) for b in (first, made_up.turned(len(TIERS)), at_the_end.turned(len(TIERS)))]
+    requests = [
+        asked(tier=tier, busy=b) for b in (first, made_up.complement(len(TIERS)), at_the_end.complement(len(TIERS)))
+    ]
     assert [request.verify_part is not None for request in requests].count(True) == 1
     copies = [uri for request in requests for uri in request.copy_to]
     assert sorted(copies) == sorted(uri for uri in TIERS if uri != TIERS[tier])
 
 
 def test_what_any_rank_is_busy_with_is_told_by_the_sums() -> None:
-    assert Busy.of_sums(SaveStatus(committed=1, reading_back=(0, 2, 0), copying=(1, 0, 3))) == busy({1}, {0, 2})
-    assert Busy.of_sums(SaveStatus(failed=3)) == Busy()
+    assert Busy.of_sums(StatusCounts(committed=1, reading_back=(0, 2, 0), copying=(1, 0, 3))) == busy({1}, {0, 2})
+    assert Busy.of_sums(StatusCounts(failed=3)) == Busy()

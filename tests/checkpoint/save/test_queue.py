@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.save.queue import MOST, Attempt, SaveQueue, SaveStatus, Settled
+from convoy.checkpoint.save.queue import MOST, SaveQueue, Settled, StatusCounts, WriteAttempt
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
 
-NOTHING = SaveStatus()
-FAILED = SaveStatus(failed=1)
-COMMITTED = SaveStatus(committed=1)
+NOTHING = StatusCounts()
+FAILED = StatusCounts(failed=1)
+COMMITTED = StatusCounts(committed=1)
 
 
 def test_a_save_starts_at_once_and_a_second_one_waits_for_it() -> None:
@@ -55,7 +55,7 @@ def test_a_commit_counts_although_a_rank_failed_after_its_part_and_ends_the_row_
     queue.add(1)
     queue.settle(FAILED)
     queue.add(2)
-    assert queue.settle(SaveStatus(failed=1, committed=1)).committed is not None
+    assert queue.settle(StatusCounts(failed=1, committed=1)).committed is not None
     assert queue.failures == 0
 
 
@@ -106,10 +106,10 @@ def test_a_save_that_waits_begins_where_the_one_before_it_was_committed() -> Non
     assert (settled.start.step, settled.start.tier, settled.start.tried) == (2, 1, 0)
 
 
-def away(*tiers: int, of: int = 3, failed: int = 0, committed: int = 0) -> SaveStatus:
+def away(*tiers: int, of: int = 3, failed: int = 0, committed: int = 0) -> StatusCounts:
     """What the ranks know where an agent of theirs does not reach these tiers."""
     ranks = tuple(int(tier in tiers) for tier in range(of))
-    return SaveStatus(failed=failed, committed=committed, reading_back=(0,) * of, copying=(0,) * of, away=ranks)
+    return StatusCounts(failed=failed, committed=committed, reading_back=(0,) * of, copying=(0,) * of, away=ranks)
 
 
 def test_a_save_begins_on_a_tier_that_is_not_away_and_on_the_first_as_soon_as_that_is_back() -> None:
@@ -185,7 +185,7 @@ def test_ranks_that_learn_at_different_moments_write_the_same_where_the_highest_
 ) -> None:
     """Each save: whether either rank has settled the one before it when they tell each other, and what is down."""
     ranks = [SaveQueue(tiers, "s"), SaveQueue(tiers, "s")]
-    unheard: list[list[SaveStatus]] = [[], []]
+    unheard: list[list[StatusCounts]] = [[], []]
     for one, other, down in seen:
         for queue, late, learns in zip(ranks, unheard, (one, other), strict=True):
             if learns:
@@ -208,10 +208,10 @@ def test_ranks_that_learn_at_different_moments_write_the_same_where_the_highest_
 def test_sums_of_what_ranks_know_are_those_of_each_tier(tiers: int, data: st.DataObject) -> None:
     counts = st.tuples(*[st.integers(0, 1)] * tiers)
     away = counts.map(lambda ranks: ranks if any(ranks) else ())
-    standings = st.builds(SaveStatus, *[st.integers(0, 1)] * 3, counts, counts, away)
+    standings = st.builds(StatusCounts, *[st.integers(0, 1)] * 3, counts, counts, away)
     one, other = data.draw(standings), data.draw(standings)
-    sums = SaveStatus.of([a + b for a, b in zip(one.values(), other.values(), strict=True)])
-    assert SaveStatus.of(one.values()) == one
+    sums = StatusCounts.of([a + b for a, b in zip(one.values(), other.values(), strict=True)])
+    assert StatusCounts.of(one.values()) == one
     assert sums.committed == one.committed + other.committed
     for tier in range(tiers):
         assert sums.reading_back[tier] == one.reading_back[tier] + other.reading_back[tier]
@@ -219,7 +219,7 @@ def test_sums_of_what_ranks_know_are_those_of_each_tier(tiers: int, data: st.Dat
         assert bool(sums.away and sums.away[tier]) == any(s.away and s.away[tier] for s in (one, other))
 
 
-def _hear(queue: SaveQueue, late: list[SaveStatus]) -> None:
+def _hear(queue: SaveQueue, late: list[StatusCounts]) -> None:
     while late:
         queue.settle(late.pop(0))
 
@@ -227,17 +227,17 @@ def _hear(queue: SaveQueue, late: list[SaveStatus]) -> None:
 @given(
     tiers=st.integers(1, 3),
     told=st.lists(
-        st.one_of(st.just("save"), st.builds(SaveStatus, *(st.integers(0, 2) for _ in range(2)))), max_size=60
+        st.one_of(st.just("save"), st.builds(StatusCounts, *(st.integers(0, 2) for _ in range(2)))), max_size=60
     ),
 )
 @examples(200)
 def test_two_ranks_that_are_told_the_same_always_agree_and_no_name_or_buffer_is_used_twice_at_once(
-    tiers: int, told: list[str | SaveStatus]
+    tiers: int, told: list[str | StatusCounts]
 ) -> None:
     ranks = [SaveQueue(tiers, "s"), SaveQueue(tiers, "s")]
-    started: list[Attempt] = []
+    started: list[WriteAttempt] = []
     for step, what in enumerate(told):
-        if isinstance(what, SaveStatus):
+        if isinstance(what, StatusCounts):
             settled = [queue.settle(what) for queue in ranks]
             assert settled[0] == settled[1]
             begun = settled[0].start

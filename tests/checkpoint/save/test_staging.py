@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from convoy.checkpoint.save import shm_buffers, staging
-from convoy.checkpoint.save.shm_buffers import Buffers, Folder, sweep
+from convoy.checkpoint.save.shm_buffers import Buffers, Folder, remove_leftovers
 from convoy.checkpoint.save.staging import SMALL_BYTES, Staged, Stager
 from convoy.checkpoint.state.layout import Layout, layout, make_plan
 
@@ -219,7 +219,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_live_one_has_is_not(
     left = tmp_path / "convoy-1-2-abc"
     left.mkdir()
     (left / "0-1").write_bytes(b"x")
-    sweep()
+    remove_leftovers()
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["convoy-other", live.path.name])
     live.remove()
     assert [p.name for p in tmp_path.iterdir()] == ["convoy-other"]

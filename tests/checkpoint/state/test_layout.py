@@ -142,8 +142,8 @@ def test_ranks_that_hold_all_can_save_alone(four: list[OfRank]) -> None:
         for rank in reachable:
             if lost:
                 with pytest.raises(CheckpointError, match="that only rank"):
-                    four[rank].plan.without(rank, frozenset(reachable))
-    whole = [plan.without(rank, frozenset({0, 1, 2, 3})) for rank, (plan, *_) in enumerate(four)]
+                    four[rank].plan.reduced_layout(rank, frozenset(reachable))
+    whole = [plan.reduced_layout(rank, frozenset({0, 1, 2, 3})) for rank, (plan, *_) in enumerate(four)]
     assert whole == [of_rank.plan.layout for of_rank in four]
 
 
@@ -169,13 +169,13 @@ def plan_of_replicas(rank: int) -> Plan:
 def test_any_replica_group_is_enough_and_no_less(four: list[OfRank]) -> None:
     found = [of_rank.of_replicas for of_rank in four]
     for reachable in ({0, 1}, {2, 3}, {0, 3}, {1, 2}, {0, 1, 2}):
-        boxes = [b for rank in reachable for b in found[rank].without(rank, frozenset(reachable)).boxes]
+        boxes = [b for rank in reachable for b in found[rank].reduced_layout(rank, frozenset(reachable)).boxes]
         for name, length in (("w", 1000), ("b", 10), ("n", 2)):
             assert sorted(elements(boxes, name)) == list(range(length))
     for reachable in ({0, 2}, {1, 3}, {3}):
         for rank in reachable:
             with pytest.raises(CheckpointError, match=r"that only rank (0, 2|1, 3) holds"):
-                found[rank].without(rank, frozenset(reachable))
+                found[rank].reduced_layout(rank, frozenset(reachable))
 
 
 def refused(rank: int) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from convoy.checkpoint.state.tensors import TensorsOf, tensors_of
+from convoy.checkpoint.state.tensors import CachedTensors, tensors_of
 from convoy.config.model import TransformerConfig
 from convoy.model.counts import saved_bytes
 from tests.model.models import FORMS, ready
@@ -102,7 +102,7 @@ def more_weights(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 def test_names_are_asked_for_again_only_when_they_stand_for_other_memory(
     change: Any, trained: tuple[nn.Module, torch.optim.Optimizer]
 ) -> None:
-    named = TensorsOf(*trained)
+    named = CachedTensors(*trained)
     first = named()
     assert same_memory(first, tensors_of(*trained))
     step(*trained)
@@ -117,7 +117,7 @@ def test_names_are_asked_for_again_only_when_they_stand_for_other_memory(
 def test_numbers_among_the_moments_are_those_of_the_step() -> None:
     weight = nn.Parameter(torch.ones(3))
     model, optimizer = nn.ParameterList([weight]), torch.optim.AdamW([weight])
-    named = TensorsOf(model, optimizer)
+    named = CachedTensors(model, optimizer)
     named()
     optimizer.state[weight]["step"] = 7
     named()

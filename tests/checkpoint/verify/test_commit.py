@@ -7,7 +7,13 @@ import pytest
 
 from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.format import Commit, DamagedCommitError, file_name, part_name
-from convoy.checkpoint.verify.commit import StoppedError, SuspectedError, read_again, verify_commit, verify_part
+from convoy.checkpoint.verify.commit import (
+    StoppedError,
+    SuspectedError,
+    reread_from_storage,
+    verify_commit,
+    verify_part,
+)
 from convoy.checkpoint.verify.marks import damaged, read_damage, suspect, suspicions, verified, verified_parts
 from convoy.job.leases import leased
 from convoy.storage import Store, StoreUnavailable, open_store
@@ -125,15 +131,15 @@ def test_another_host_reads_again_what_was_found_and_marks_nothing(local: Store,
         spoil(local, names[what])
     finds = what in ("commit", "record") or (what == "data" and part != 1)  # of 7 it cannot tell whose it is
     with pytest.raises(DamagedCommitError) if finds else contextlib.nullcontext():
-        read_again(local, commit.ref, part, data=True, threads=2)
+        reread_from_storage(local, commit.ref, part, data=True, threads=2)
     with pytest.raises(DamagedCommitError) if what in ("commit", "record") else contextlib.nullcontext():
-        read_again(local, commit.ref, part, data=False, threads=2)
+        reread_from_storage(local, commit.ref, part, data=False, threads=2)
     assert damaged(local) == frozenset()
 
 
 def test_reading_again_goes_past_the_cache_of_all_it_reads(local: Store) -> None:
     commit, faulty = STATE.save(local, 10), Faulty(local)
-    read_again(faulty, commit.ref, 1, data=True, threads=1)  # type: ignore[arg-type]
+    reread_from_storage(faulty, commit.ref, 1, data=True, threads=1)  # type: ignore[arg-type]
     read = dict.fromkeys(name for call, name in faulty.calls if call.startswith("read"))
     assert data_name(commit, 1) in read
     assert data_name(commit, 0) not in read

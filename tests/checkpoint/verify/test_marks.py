@@ -3,12 +3,12 @@
 import threading
 
 from convoy.checkpoint.verify.marks import (
+    commits_with_marks,
     damaged,
-    dismiss,
-    forget_verified,
+    dismiss_suspicions,
+    forget_marks,
     mark_damaged,
     mark_verified,
-    noted,
     read_damage,
     read_suspicion,
     reinstate,
@@ -35,7 +35,7 @@ def test_the_first_finders_evidence_stays(store: Store) -> None:
 def test_a_commit_is_verified_when_its_last_part_is(store: Store) -> None:
     assert not mark_verified(store, REF, 1, 2)
     assert not mark_verified(store, REF, 1, 2)
-    assert (verified(store), verified_parts(store, REF), noted(store)) == (frozenset(), {1}, {REF})
+    assert (verified(store), verified_parts(store, REF), commits_with_marks(store)) == (frozenset(), {1}, {REF})
     assert mark_verified(store, REF, 0, 2)
     assert (verified(store), verified_parts(store, REF)) == ({REF}, {0, 1})
 
@@ -66,8 +66,8 @@ def test_the_marks_of_a_commit_that_is_gone_can_be_forgotten_and_its_evidence_st
     for ref in (REF, OTHER):
         mark_verified(store, ref, 0, 1)
     mark_damaged(store, REF, "a flipped bit")
-    forget_verified(store, REF)
-    assert (noted(store), damaged(store)) == ({OTHER}, {REF})
+    forget_marks(store, REF)
+    assert (commits_with_marks(store), damaged(store)) == ({OTHER}, {REF})
 
 
 def test_one_hosts_word_is_a_suspicion_and_twos_are_a_mark(store: Store) -> None:
@@ -110,15 +110,15 @@ def test_a_suspicion_that_is_dismissed_counts_no_more(store: Store) -> None:
     suspect(store, REF, 0, "a flipped bit", "a")
     suspect(store, OTHER, 0, "a flipped bit", "a")
     assert [s.ref for s in suspicions(store, OTHER)] == [OTHER]
-    dismiss(store, *suspicions(store, REF))
+    dismiss_suspicions(store, *suspicions(store, REF))
     assert (verified(store), [s.ref for s in suspicions(store)]) == ({REF}, [OTHER])
 
 
 def test_a_suspicion_goes_with_its_commit(store: Store) -> None:
     suspect(store, REF, 0, "a flipped bit", "a")
-    assert noted(store) == {REF}
-    forget_verified(store, REF)
-    assert (noted(store), suspicions(store)) == (frozenset(), [])
+    assert commits_with_marks(store) == {REF}
+    forget_marks(store, REF)
+    assert (commits_with_marks(store), suspicions(store)) == (frozenset(), [])
 
 
 def test_a_mark_can_be_taken_back(store: Store) -> None:

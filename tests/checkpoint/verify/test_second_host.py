@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from convoy.checkpoint.format import Commit, file_name
 from convoy.checkpoint.verify.commit import SuspectedError, verify_part
-from convoy.checkpoint.verify.marks import damaged, dismiss, mark_damaged, read_damage, suspicions, verified
+from convoy.checkpoint.verify.marks import damaged, dismiss_suspicions, mark_damaged, read_damage, suspicions, verified
 from convoy.checkpoint.verify.second_host import (
     Finding,
-    Question,
+    RereadRequest,
     RereadResult,
     confirmed_finding,
-    questions,
-    reader_of,
-    settle,
+    reread_requests,
+    rereading_rank,
+    settle_suspicions,
 )
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.campaign import examples
@@ -33,21 +33,21 @@ def finding(rank: int, part: int | None = 0) -> Finding:
 
 def test_the_lowest_rank_of_another_host_reads_again() -> None:
     hosts = ["a", "a", "b", "b"]
-    assert questions([finding(2)], hosts) == [Question(finding(2), 0)]
-    assert questions([finding(1)], hosts) == [Question(finding(1), 2)]
+    assert reread_requests([finding(2)], hosts) == [RereadRequest(finding(2), 0)]
+    assert reread_requests([finding(1)], hosts) == [RereadRequest(finding(1), 2)]
 
 
 def test_of_a_host_that_finds_much_only_one_finding_is_checked() -> None:
-    assert questions([finding(2, 1), finding(3, 0)], ["a", "a", "b", "b"]) == [Question(finding(2, 1), 0)]
+    assert reread_requests([finding(2, 1), finding(3, 0)], ["a", "a", "b", "b"]) == [RereadRequest(finding(2, 1), 0)]
 
 
 def test_where_there_is_one_host_nobody_is_asked() -> None:
-    assert questions([finding(0), finding(1)], ["a", "a"]) == []
+    assert reread_requests([finding(0), finding(1)], ["a", "a"]) == []
 
 
 def test_two_hosts_that_found_the_same_part_need_no_third() -> None:
     hosts = ["a", "b", "b"]
-    assert confirmed_finding([finding(1, 3), finding(0, 3)], hosts) == Question(finding(1, 3), 0)
+    assert confirmed_finding([finding(1, 3), finding(0, 3)], hosts) == RereadRequest(finding(1, 3), 0)
     assert confirmed_finding([finding(1, 3), finding(2, 3)], hosts) is None  # the same host
     assert confirmed_finding([finding(0, 2), finding(1, 3)], hosts) is None
 
@@ -56,7 +56,7 @@ def test_two_hosts_that_found_the_same_part_need_no_third() -> None:
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.data())
 def test_every_host_with_a_finding_is_checked_once_by_another(hosts: list[str], data: st.DataObject) -> None:
     ranks = data.draw(st.lists(st.integers(0, len(hosts) - 1), unique=True))
-    asked = questions([finding(rank) for rank in ranks], hosts)
+    asked = reread_requests([finding(rank) for rank in ranks], hosts)
     assert all(hosts[q.witness] != hosts[q.finding.rank] for q in asked)
     checked = [hosts[q.finding.rank] for q in asked]
     assert sorted(checked) == (sorted({hosts[rank] for rank in ranks}) if len(set(hosts)) > 1 else [])
@@ -64,9 +64,9 @@ def test_every_host_with_a_finding_is_checked_once_by_another(hosts: list[str], 
 
 def test_a_suspected_part_is_read_by_its_writer_or_the_next_rank_elsewhere() -> None:
     hosts = ["a", "a", "b", "b"]
-    assert [reader_of(part, "a", hosts) for part in range(6)] == [2, 2, 2, 3, 2, 2]
-    assert [reader_of(part, "gone", hosts) for part in range(4)] == [0, 1, 2, 3]
-    assert reader_of(0, "a", ["a", "a"]) is None
+    assert [rereading_rank(part, "a", hosts) for part in range(6)] == [2, 2, 2, 3, 2, 2]
+    assert [rereading_rank(part, "gone", hosts) for part in range(4)] == [0, 1, 2, 3]
+    assert rereading_rank(0, "a", ["a", "a"]) is None
 
 
 STATE = TinyState()
@@ -95,7 +95,7 @@ def misread(store: Store, commit: Commit) -> None:
 
 
 def settled(store: Any, rank: int) -> list[RereadResult]:
-    return list(settle(store, rank, HOSTS))
+    return list(settle_suspicions(store, rank, HOSTS))
 
 
 def test_what_another_host_reads_whole_is_whole_and_the_first_host_is_named(store: Store) -> None:
@@ -179,11 +179,11 @@ def test_damage_that_both_hosts_read_wrongly_one_after_the_other_is_not_told_as_
     seen.garble(commit.shards + file_name(1, 0), 1000)
 
     def stop() -> bool:
-        dismiss(store, *suspicions(store))
+        dismiss_suspicions(store, *suspicions(store))
         return False
 
     wrong: Any = seen
-    assert list(settle(wrong, 1, HOSTS, stop=stop)) == []
+    assert list(settle_suspicions(wrong, 1, HOSTS, stop=stop)) == []
     assert ([s.host for s in suspicions(store)], damaged(store)) == (["b"], frozenset())
 
 

@@ -20,8 +20,8 @@ from convoy.checkpoint.writer.coordinator import (
     AttemptFailedError,
     Box,
     SupersededError,
-    any_meet,
-    check_newest,
+    any_overlap,
+    refuse_superseded,
     whole_tensors,
 )
 from convoy.checkpoint.writer.parts import AbandonedError, abort_attempt
@@ -283,7 +283,7 @@ def test_a_root_that_is_out_of_reach_does_not_hold_up_another_tier(local: Store,
     faulty = Faulty(local)
     faulty.fail("generations/")
     assert commit(tier, root=faulty).attempt == "a"  # nobody can know
-    check_newest(tier, None, 1)
+    refuse_superseded(tier, None, 1)
 
 
 def test_a_root_that_hangs_holds_up_another_tier_for_a_while_only(
@@ -303,7 +303,7 @@ def test_a_root_that_hangs_holds_up_another_tier_for_a_while_only(
 def test_a_root_that_raises_what_nobody_foresaw_is_logged_and_does_not_fail_the_save(
     local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(coordinator, "_generations", lambda *_: [][0])
+    monkeypatch.setattr(coordinator, "_list_and_share_generation", lambda *_: [][0])
     tier = open_store(str(tmp_path / "tier"))
     both_parts(tier)
     assert commit(tier, root=local).attempt == "a"
@@ -346,13 +346,13 @@ def elements(box: Box) -> list[tuple[int, ...]]:
 @given(some_boxes())
 def test_boxes_meet_exactly_if_they_share_an_element(boxes: list[Box]) -> None:
     shared = Counter(element for box in boxes for element in elements(box))
-    assert any_meet(boxes) == any(count > 1 for count in shared.values())
+    assert any_overlap(boxes) == any(count > 1 for count in shared.values())
 
 
 def test_boxes_that_no_cut_separates_are_told_apart() -> None:
     pinwheel = [Box((0, 0), (1, 2)), Box((0, 2), (2, 1)), Box((2, 1), (1, 2)), Box((1, 0), (2, 1)), Box((1, 1), (1, 1))]
-    assert not any_meet(pinwheel)
-    assert any_meet([*pinwheel, Box((1, 1), (1, 1))])
+    assert not any_overlap(pinwheel)
+    assert any_overlap([*pinwheel, Box((1, 1), (1, 1))])
 
 
 def test_thousands_of_shards_are_cheap_however_a_tensor_was_cut() -> None:
@@ -360,6 +360,6 @@ def test_thousands_of_shards_are_cheap_however_a_tensor_was_cut() -> None:
         boxes = [Box(tuple(7 * i for i in at), (7, 7, 7)) for at in itertools.product(*map(range, grid))]
         random.Random(0).shuffle(boxes)
         began = time.thread_time()
-        assert not any_meet(boxes)
+        assert not any_overlap(boxes)
         assert time.thread_time() - began < 2.0  # every pair of them would take some ten seconds
-        assert any_meet([*boxes, boxes[0]])
+        assert any_overlap([*boxes, boxes[0]])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.commits import read_commit
-from convoy.checkpoint.format import DamagedCommitError, Digest, file_name, part_name, sealed
+from convoy.checkpoint.format import DamagedCommitError, Digest, encode_commit, file_name, part_name
 from convoy.checkpoint.verify.commit import StoppedError, verify_commit
 from convoy.checkpoint.verify.marks import damaged
 from convoy.checkpoint.writer.copy import (
@@ -168,7 +168,7 @@ def test_the_larger_a_part_the_longer_its_copy_is_waited_for(folders: tuple[Stor
     copy_part(source, target, commit.ref, 0)
     large = {"00000.000.bin": 10**9, "00000.001.bin": 4 * 10**9, "00002.000.copy-9.bin": 2 * 10**9}
     files = {name: Digest(bytes=size, crc32c=0) for name, size in large.items()}
-    source.write(commit.ref.name, sealed(commit.model_copy(update={"files": files})))
+    source.write(commit.ref.name, encode_commit(commit.model_copy(update={"files": files})))
     clock = iter(range(0, 10_000, 100))
     with pytest.raises(NotCopiedError, match=r"part-00001.json did not come within 1400 s"):
         commit_copy(source, target, commit.ref, sleep=lambda _: None, clock=lambda: float(next(clock)))

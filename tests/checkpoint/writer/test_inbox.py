@@ -73,7 +73,7 @@ def test_an_attempt_that_was_given_up_has_its_tier_pruned_and_the_newest_names_a
     for number in range(70):
         inbox.abandoned(str(number), "/store", 3)
     assert inbox.next_due("/store") == Due(prune=3)
-    assert inbox.over() == {str(number) for number in range(6, 70)}
+    assert inbox.abandoned_attempts() == {str(number) for number in range(6, 70)}
 
 
 def test_closing_leaves_nothing_undone() -> None:

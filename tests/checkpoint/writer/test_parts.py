@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.format import FORMAT_VERSION, PartRecord, failed_name, part_name, shards_prefix
+from convoy.checkpoint.format import FORMAT_VERSION, PartRecord, failure_note_name, part_name, shards_prefix
 from convoy.checkpoint.messages import SetLayout
 from convoy.checkpoint.writer.parts import (
     PACED_SECONDS,
@@ -104,7 +104,7 @@ def test_a_record_that_cannot_be_put_fails_the_part(local: Store) -> None:
 def test_a_failed_writer_leaves_one_line_for_the_others(store: Store) -> None:
     abort_attempt(store, STATE.request(store.uri, 1, 5), "writer 1: no space")
     abort_attempt(store, STATE.request(store.uri, 1, 5), "writer 1: another reason")
-    assert store.read(PREFIX + failed_name(1)) == b"writer 1: no space"
+    assert store.read(PREFIX + failure_note_name(1)) == b"writer 1: no space"
 
 
 def test_its_files_are_put_at_one_pace(local: Store) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from convoy.checkpoint.format import Commit, file_name
 from convoy.checkpoint.messages import PartVerified
-from convoy.checkpoint.save.post_commit import host_names
+from convoy.checkpoint.save.post_commit import distinct_host_names
 from convoy.checkpoint.save.post_commit import post_commit_request as request_of
 from convoy.checkpoint.verify.marks import damaged, read_damage, suspicions, verified
 from convoy.job.lineage import CommitRef
@@ -107,6 +107,6 @@ def test_on_one_host_damage_is_marked_at_once(root: Store) -> None:
 
 
 def test_hosts_of_one_name_are_told_apart_by_their_place() -> None:
-    assert host_names(["a", "a", "b", "b"], 2) == ["a", "a", "b", "b"]
-    assert host_names(["a", "a", "a", "a"], 2) == ["a-0", "a-0", "a-1", "a-1"]
-    assert host_names(["a", "a"], 2) == ["a", "a"]
+    assert distinct_host_names(["a", "a", "b", "b"], 2) == ["a", "a", "b", "b"]
+    assert distinct_host_names(["a", "a", "a", "a"], 2) == ["a-0", "a-0", "a-1", "a-1"]
+    assert distinct_host_names(["a", "a"], 2) == ["a", "a"]

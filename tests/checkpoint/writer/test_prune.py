@@ -10,7 +10,7 @@ import pytest
 
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.verify.commit import verify_commit
-from convoy.checkpoint.verify.marks import mark_damaged, noted, verified
+from convoy.checkpoint.verify.marks import commits_with_marks, mark_damaged, verified
 from convoy.checkpoint.writer.copy import NotCopiedError, commit_copy, copy_commit, copy_job, copy_part
 from convoy.checkpoint.writer.parts import abort_attempt
 from convoy.checkpoint.writer.prune import inventory, prune
@@ -68,7 +68,7 @@ def test_old_commits_go_with_their_files_and_marks_and_the_newest_stay(store: St
     assert pruned.bytes > 80  # two part records, too
     assert steps(store) == [20, 30]
     assert store.sizes(f"shards/{commits[0].ref.stem}/") == {}
-    assert noted(store) == verified(store) == {commits[1].ref, commits[2].ref}
+    assert commits_with_marks(store) == verified(store) == {commits[1].ref, commits[2].ref}
     for commit in commits[1:]:
         assert restored(store, commit.ref) == [STATE.data(writer, commit.step) for writer in range(2)]
     assert prune(store, 1, RetentionConfig(keep_last=2)).commits == []

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.writer.retention import Attempt, Inventory, abandoned_attempts, spent_attempts, spent_commits
+from convoy.checkpoint.writer.retention import (
+    AttemptFiles,
+    Inventory,
+    abandoned_attempts,
+    spent_attempts,
+    spent_commits,
+)
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.lineage import CommitRef, History, counted_commits
 from tests.campaign import examples
@@ -24,7 +30,7 @@ def tier(
     damaged: list[tuple[int, int]] | None = None,
     leased: list[tuple[int, int]] | None = None,
     made: float = OLD,
-    attempts: list[Attempt] | None = None,
+    attempts: list[AttemptFiles] | None = None,
 ) -> Inventory:
     return Inventory(
         commits=dict.fromkeys(refs(*commits), made),
@@ -99,8 +105,8 @@ def test_commits_of_a_generation_that_nobody_knows_stay() -> None:
     assert spent({1: None}, held) == [(1, 10)]
 
 
-def attempt(generation: int, step: int, name: str = "a", changed: float = YOUNG) -> Attempt:
-    return Attempt(CommitRef(generation=generation, step=step), name, 1, changed)
+def attempt(generation: int, step: int, name: str = "a", changed: float = YOUNG) -> AttemptFiles:
+    return AttemptFiles(CommitRef(generation=generation, step=step), name, 1, changed)
 
 
 def left_over(held: Inventory, committed: dict[CommitRef, str] | None = None) -> list[tuple[int, int, str]]:
@@ -168,7 +174,7 @@ def tiers_with_attempts(draw: st.DrawFn) -> tuple[Inventory, dict[CommitRef, str
         commits=dict.fromkeys(commits, OLD),
         now=NOW,
         leased=frozenset(draw(st.sets(some, max_size=2))),
-        attempts=[Attempt(ref, name, 1, YOUNG, only) for (ref, name), only in zip(attempts, markers, strict=True)],
+        attempts=[AttemptFiles(ref, name, 1, YOUNG, only) for (ref, name), only in zip(attempts, markers, strict=True)],
     )
     return held, {ref: draw(st.sampled_from("abc")) for ref in commits if draw(st.booleans())}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint.writer import tiers as module
-from convoy.checkpoint.writer.tiers import Tiers, bounded
+from convoy.checkpoint.writer.tiers import Tiers, with_timeout
 from convoy.config.checkpoint import StoreConfig
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from convoy.storage.base import StoreUnfit
@@ -120,7 +120,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_it_answers_and_fails_as_the_store_does(store: Store) -> None:
-    asked = bounded(store, 30.0)
+    asked = with_timeout(store, 30.0)
     assert asked.uri == store.uri
     assert asked.sizes("generations/") == {"generations/000001.json": 2}
     assert asked.read("generations/000001.json") == b"{}"
@@ -133,7 +133,7 @@ def test_a_call_that_hangs_is_an_outage_and_only_one_thread_is_left_behind(
 ) -> None:
     seen = Faulty(store)
     seen.hang("generations/", released)
-    asked = bounded(seen, 0.2)  # type: ignore[arg-type]
+    asked = with_timeout(seen, 0.2)  # type: ignore[arg-type]
     with pytest.raises(StoreUnavailable, match=r"did not answer within 0.2 s"):
         asked.sizes("generations/")
     threads, began = threading.active_count(), time.monotonic()
@@ -147,7 +147,7 @@ def test_a_call_that_hangs_is_an_outage_and_only_one_thread_is_left_behind(
 def test_when_it_has_answered_at_last_it_is_asked_again(store: Store, released: threading.Event) -> None:
     seen = Faulty(store)
     seen.hang("generations/", released)
-    asked = bounded(seen, 0.05)  # type: ignore[arg-type]
+    asked = with_timeout(seen, 0.05)  # type: ignore[arg-type]
     with pytest.raises(StoreUnavailable):
         asked.sizes("generations/")
     released.set()

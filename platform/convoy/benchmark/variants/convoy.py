@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torch.profiler import record_function
 
 from convoy.benchmark.variants.variant import Held, Variant, moments
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.run import RunConfig
 from convoy.job.events.log import EventWriter
 from convoy.storage import open_store
@@ -88,11 +88,11 @@ class ConvoyVariant(Variant):
             self._events.append(step_event(result, done + 1, lr, self.clock.read()))
         self._after_exchange(result.save_status)
 
-    def _save_status(self) -> SaveStatus:
+    def _save_status(self) -> StatusCounts:
         """The status of a saver that has no save under way."""
-        return SaveStatus(reading_back=(0,), copying=(0,))
+        return StatusCounts(reading_back=(0,), copying=(0,))
 
-    def _after_exchange(self, sums: SaveStatus) -> None:
+    def _after_exchange(self, sums: StatusCounts) -> None:
         """Do what follows from all ranks' status."""
 
     def parts(self) -> Mapping[str, float]:

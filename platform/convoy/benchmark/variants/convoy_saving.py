@@ -25,8 +25,8 @@ from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, Progress
 from convoy.checkpoint.restore.load import restore
 from convoy.checkpoint.save.driver import Save
-from convoy.checkpoint.save.queue import SaveStatus
-from convoy.checkpoint.state.tensors import TensorsOf
+from convoy.checkpoint.save.queue import StatusCounts
+from convoy.checkpoint.state.tensors import CachedTensors
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
@@ -58,7 +58,7 @@ class SavingVariant(ConvoyVariant):
         box = [uuid.uuid4().hex[:12]]
         dist.broadcast_object_list(box, group=ranks.control, group_src=0)
         self._place = f"{str(config.root).rstrip('/')}/benchmarks-checkpoints/{box[0]}"
-        self._state = TensorsOf(self._trained.module, self._trained.optimizer)
+        self._state = CachedTensors(self._trained.module, self._trained.optimizer)
         self._store, self._saver = self._open_saver("beside", self._state, config.checkpoint.write_mb_per_second)
         self._due = True
         self._save: Save | None = None
@@ -120,10 +120,10 @@ class SavingVariant(ConvoyVariant):
             with contextlib.suppress(StoreUnavailable):  # what was measured counts
                 _remove(self._place, self._config.checkpoint.store)
 
-    def _save_status(self) -> SaveStatus:
+    def _save_status(self) -> StatusCounts:
         return self._saver.status()
 
-    def _after_exchange(self, sums: SaveStatus) -> None:
+    def _after_exchange(self, sums: StatusCounts) -> None:
         self._saver.settle(sums, len(self.losses))
 
     def _close_saver(self) -> None:

@@ -14,7 +14,7 @@ from convoy.checkpoint.state.values import decode
 from convoy.config.errors import ConfigError
 
 
-def fitting(
+def match_state(
     state: Mapping[str, Any],
     commit: Commit,
     parts: Sequence[PartRecord],
@@ -32,15 +32,15 @@ def fitting(
         values = {value.name: decode(value.value) for part in parts for value in part.values}
     except ValueError as error:
         raise ConfigError(f"checkpoint of step {commit.step}: {error}") from None
-    own = {name: _description(info) for name, info in {**(elsewhere or {}), **infos(tree.tensors)}.items()}
+    own = {name: _description(info) for name, info in {**(elsewhere or {}), **tensor_infos(tree.tensors)}.items()}
     saved = {name: _description(info) for name, info in commit.tensors.items()}
-    _check(
+    _refuse_differences(
         commit.step, own | dict.fromkeys(tree.values, "a plain value"), saved | dict.fromkeys(values, "a plain value")
     )
     return tree, values
 
 
-def infos(tensors: Mapping[str, torch.Tensor]) -> dict[str, TensorInfo]:
+def tensor_infos(tensors: Mapping[str, torch.Tensor]) -> dict[str, TensorInfo]:
     """Type and global shape of each."""
     return {
         name: TensorInfo(dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape))
@@ -48,7 +48,7 @@ def infos(tensors: Mapping[str, torch.Tensor]) -> dict[str, TensorInfo]:
     }
 
 
-def _check(step: int, own: Mapping[str, str], saved: Mapping[str, str]) -> None:
+def _refuse_differences(step: int, own: Mapping[str, str], saved: Mapping[str, str]) -> None:
     names = [name for name in _in_order(own, saved) if own.get(name) != saved.get(name)]
     if not names:
         return

@@ -81,16 +81,16 @@ def fill(
     """
     pieces = sorted(_pieces(commit, parts, tensors), key=lambda p: (p.writer, p.shard.file, p.start))
     with ThreadPoolExecutor(threads, "checkpoint-read") as pool:
-        reader = _Reader(store, commit)
+        reader = _ChunkReader(store, commit)
         for batch in _batches(pieces):
-            _land(batch)
+            _allocate_landings(batch)
             work = [pool.submit(reader.read, chunk) for chunk in _chunks(parts, batch)]
             done, rest = wait(work, return_when=FIRST_EXCEPTION)
             for waiting in rest:
                 waiting.cancel()
             for finished in done:
                 finished.result()
-            _place(batch)
+            _copy_to_tensors(batch)
     return sum(piece.bytes for piece in pieces)
 
 
@@ -104,14 +104,14 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
     }
     wanted = {name: tensor for name, tensor in tensors.items() if tensor.numel()}
     counts, pieces = dict.fromkeys(wanted, 0), list[Piece]()
-    for item, target in _reads(wanted, _metadata(commit, (shard for _, shard in shards.values()))):
+    for item, target in _read_items(wanted, _metadata(commit, (shard for _, shard in shards.values()))):
         name, count = item.dest_index.fqn, math.prod(item.lengths)
         if count:
             counts[name] += count
             pieces.append(_piece(item, *shards[name, tuple(item.storage_index.offset or ())], target))
     for name, count in counts.items():
         if count != local_tensor(wanted[name]).numel():
-            _check_whole(commit, parts, name)
+            _refuse_incomplete(commit, parts, name)
             raise UnplannedError(
                 f"torch {torch.__version__} plans to read {count} of the {local_tensor(wanted[name]).numel()} elements "
                 f"of {name} that this rank needs; {commit.shards} holds it whole"
@@ -119,7 +119,7 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
     return pieces
 
 
-def _reads(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[tuple[ReadItem, torch.Tensor]]:
+def _read_items(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[tuple[ReadItem, torch.Tensor]]:
     """The items to be read, each with the box of this rank's memory that it counts from."""
     in_order = {name: tensor for name, tensor in wanted.items() if not row_order(tensor)}
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -136,7 +136,7 @@ def _reads(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[t
                 yield item, target
 
 
-def _check_whole(commit: Commit, parts: Sequence[PartRecord], name: str) -> None:
+def _refuse_incomplete(commit: Commit, parts: Sequence[PartRecord], name: str) -> None:
     """Raises IncompleteCommitError unless the parts' shards are the whole tensor."""
     try:
         whole = whole_tensors(list(parts)).get(name)
@@ -188,7 +188,7 @@ def _batches(pieces: Sequence[Piece]) -> Iterable[list[Piece]]:
         yield batch
 
 
-def _land(batch: Sequence[Piece]) -> None:
+def _allocate_landings(batch: Sequence[Piece]) -> None:
     for piece in batch:
         if piece.direct:
             memory = (ctypes.c_char * piece.bytes).from_address(piece.target.data_ptr())
@@ -212,7 +212,7 @@ def _chunks(parts: Sequence[PartRecord], batch: Sequence[Piece]) -> list[_Chunk]
     return list(chunks.values())
 
 
-def _place(batch: Sequence[Piece]) -> None:
+def _copy_to_tensors(batch: Sequence[Piece]) -> None:
     """Cut out what did not land in its tensor."""
     for piece in batch:
         if not piece.direct:
@@ -221,7 +221,7 @@ def _place(batch: Sequence[Piece]) -> None:
         piece.landing = memoryview(b"")
 
 
-class _Reader:
+class _ChunkReader:
     """Reads chunks, in many threads, each with a buffer of its own for the chunks that several pieces share."""
 
     def __init__(self, store: Store, commit: Commit) -> None:

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from convoy.checkpoint.commits import describe
+from convoy.checkpoint.commits import read_commit_and_parts
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, PartRecord, TensorInfo
-from convoy.checkpoint.restore.compatibility import fitting
+from convoy.checkpoint.restore.compatibility import match_state
 from convoy.checkpoint.restore.fill import fill
-from convoy.checkpoint.state.tree import hand_back, put_values
+from convoy.checkpoint.state.tree import load_state_dicts, put_values
 from convoy.checkpoint.verify.verdicts import Damage, Outcome, Readers, Verdict
 from convoy.config.errors import ConfigError
 from convoy.job.lineage import CommitRef
@@ -77,7 +77,7 @@ def restore(
     """
     readers = Readers(tiers, group, on_damage, threads, host)
     work = _Restore(tiers, state, elsewhere or {}, readers, check, threads)
-    agreed = readers.first(list(candidates or []))
+    agreed = readers.broadcast(list(candidates or []))
     for ref, places in agreed:
         restored = work.try_commit(ref, places, sleep)
         if restored is not None:
@@ -145,31 +145,33 @@ class _Restore:
             if described is None:
                 return self._judged(ref, tier, [verdict], data=False), None
             commit, parts = described
-            verdict, fit = self._readers.tried(lambda: self._fit(commit, parts))
+            verdict, fit = self._readers.run_to_verdict(lambda: self._fit(commit, parts))
             checked = self._judged(ref, tier, self._readers.all_gather(verdict), data=False)
             if checked.outcome is not Outcome.DONE:
                 return checked, None
             assert fit is not None
             tree, values = fit
-            verdict, count = self._readers.tried(lambda: fill(store, commit, parts, tree.tensors, self._threads))
+            verdict, count = self._readers.run_to_verdict(
+                lambda: fill(store, commit, parts, tree.tensors, self._threads)
+            )
             filled = self._judged(ref, tier, self._readers.all_gather(verdict), data=True)
             if filled.outcome is not Outcome.DONE:
                 return filled, None
         put_values(tree, values)
-        hand_back(tree)
+        load_state_dicts(tree)
         seconds = time.perf_counter() - self._began
         return filled, Restored(commit, tier, count or 0, seconds, tuple(self._damaged))
 
     def _fit(self, commit: Commit, parts: Sequence[PartRecord]) -> Any:
         self._check(commit)
-        return fitting(self._state, commit, parts, self._elsewhere)
+        return match_state(self._state, commit, parts, self._elsewhere)
 
     def _described(self, store: Store, ref: CommitRef) -> tuple[Verdict, tuple[Commit, list[PartRecord]] | None]:
         """The commit and its part records, which rank 0 reads for all."""
         answer: Any = None
         if self._readers.rank == 0:
-            answer = self._readers.tried(lambda: describe(store, ref))
-        verdict, described = self._readers.first(answer)
+            answer = self._readers.run_to_verdict(lambda: read_commit_and_parts(store, ref))
+        verdict, described = self._readers.broadcast(answer)
         return verdict, described
 
     def _judged(self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, data: bool) -> Verdict:
@@ -177,7 +179,7 @@ class _Restore:
 
         verdicts: of each rank, or of rank 0 alone. data: they read more than the commit and its part records.
         """
-        verdict, damage = self._readers.judged(ref, tier, verdicts, data=data)
+        verdict, damage = self._readers.judge(ref, tier, verdicts, data=data)
         if damage is not None:
             self._damaged.append(damage)
         if verdict.outcome is Outcome.REFUSED:

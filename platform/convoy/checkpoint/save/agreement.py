@@ -10,7 +10,7 @@ import torch.distributed as dist
 from convoy.checkpoint.group import all_gather_objects
 from convoy.checkpoint.save.driver import SaveDriver
 from convoy.checkpoint.save.post_commit import Busy
-from convoy.checkpoint.save.queue import Attempt, SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts, WriteAttempt
 
 FIRST_PAUSE_SECONDS = 0.002
 LONGEST_PAUSE_SECONDS = 0.1
@@ -41,24 +41,24 @@ class StepSettlement:
     def attach(self, driver: SaveDriver) -> None:
         self._driver = driver
 
-    def status(self) -> SaveStatus:
+    def status(self) -> StatusCounts:
         """This rank's status of the save under way, with its other work. Never blocks."""
         driver = self._driver
         own, busy, away = driver.engine.status(driver.queue.under_way), driver.engine.writer.busy(), self._away()
         own = replace(own, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
         return replace(own, away=self._each(away)) if away else own
 
-    def settle(self, sums: SaveStatus) -> None:
+    def settle(self, sums: StatusCounts) -> None:
         """Draw the conclusions from the sum of all ranks' status. All of them call it at once."""
         settled = self._driver.settle(sums)
         # While a save is under way a newer commit is to be expected, which counts for more.
         if self._driver.queue.under_way is None and not settled.superseded:
-            self._driver.make_up(Busy.of_sums(sums))
+            self._driver.request_left_out_work(Busy.of_sums(sums))
 
     def submitted(self) -> None:
         pass
 
-    def error(self, attempt: Attempt, own: str | None) -> str:
+    def error(self, attempt: WriteAttempt, own: str | None) -> str:
         """The lowest rank's that knows one. A collective, but only when a save has failed."""
         errors = all_gather_objects(own, self._group)
         first = next((f"rank {rank}: {error}" for rank, error in enumerate(errors) if error), "")
@@ -73,7 +73,7 @@ class StepSettlement:
             sums = torch.tensor(self.status().values())
             dist.all_reduce(sums, group=self._group)
             before = driver.queue.under_way
-            self.settle(SaveStatus.of(sums.tolist()))
+            self.settle(StatusCounts.of(sums.tolist()))
             if driver.queue.under_way == before:
                 time.sleep(next(pauses))
             else:

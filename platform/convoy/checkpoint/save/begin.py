@@ -15,7 +15,7 @@ from convoy.checkpoint.group import Ranks
 from convoy.checkpoint.save.commit_lookup import in_thread
 from convoy.checkpoint.save.driver import Save, SaveDriver
 from convoy.checkpoint.save.emergency import save_now
-from convoy.checkpoint.save.engine import Checked
+from convoy.checkpoint.save.engine import CheckedState
 from convoy.checkpoint.save.generation import OwnGeneration
 from convoy.checkpoint.save.next_save import AgreedSaves, NextSaveAgreement, View
 from convoy.checkpoint.save.staging import Staged
@@ -57,7 +57,7 @@ class Pending:
         return self._result(timeout_seconds)
 
 
-class Saving:
+class StoreSaves:
     """The saves of one opened store. All that goes wrong is a CheckpointError."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Saving:
                 self._engine.plan(checked)
         draft = self._generation.draft(step)
         save = self._driver.begin(draft, checked, tier=agreed.first_tier, busy=agreed.busy)
-        return pending(save, self._driver, self._stores)
+        return pending_save(save, self._driver, self._stores)
 
     def now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
         """Save in an emergency, on the reachable ranks, which are in order. It is committed on return."""
@@ -116,7 +116,7 @@ class Saving:
             if self._generation.formed is None:
                 raise CheckpointError("an emergency save needs a state that was saved before")
             self._check_newer(step)
-            staged = self._engine.stage_apart(EMERGENCY_SLOT, state, reachable)
+            staged = self._engine.stage_for_survivors(EMERGENCY_SLOT, state, reachable)
         commit = save_now(
             self._engine.setup,
             self._stores,
@@ -132,7 +132,7 @@ class Saving:
             self._driver.note_commit(commit.ref)
         return Pending(step, lambda _: commit)
 
-    def _checked(self, state: Mapping[str, Any]) -> tuple[Checked | None, bool, Exception | None]:
+    def _checked(self, state: Mapping[str, Any]) -> tuple[CheckedState | None, bool, Exception | None]:
         """The state, and whether the plan is one for it; or why it cannot be saved, which the other ranks must hear."""
         try:
             checked = self._engine.check(state, values=True)
@@ -179,7 +179,7 @@ class Saving:
             raise CheckpointError(f"step {step} is being saved already")
 
 
-def pending(save: Save, driver: SaveDriver, stores: Sequence[Store]) -> Pending:
+def pending_save(save: Save, driver: SaveDriver, stores: Sequence[Store]) -> Pending:
     """A save of the driver. Its deadline is also that for looking its commit up, where only another rank has it."""
     ref = save.draft.ref
 

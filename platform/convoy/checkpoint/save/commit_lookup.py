@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
-from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, shards_prefix
+from convoy.checkpoint.format import Commit, DamagedCommitError, failure_note_name, shards_prefix
 from convoy.job.lineage import CommitRef
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
@@ -70,7 +70,7 @@ def find_commit(store: Store, ref: CommitRef, attempt: str) -> LookupResult:
     """
     with contextlib.suppress(CommitGoneError):
         return read_commit(store, ref)
-    failed = store.sizes(shards_prefix(ref.generation, ref.step, attempt) + failed_name(0)[:7])
+    failed = store.sizes(shards_prefix(ref.generation, ref.step, attempt) + failure_note_name(0)[:7])
     for name in failed:
         with contextlib.suppress(ObjectMissing):  # pruned meanwhile
             error = store.read(name).decode(errors="replace")

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Committed, PostCommitTaskDone, Report, SaveFailed
-from convoy.checkpoint.save.engine import Checked, Engine
+from convoy.checkpoint.save.engine import CheckedState, Engine
 from convoy.checkpoint.save.post_commit import IDLE, Busy, PendingWork, post_commit_request
-from convoy.checkpoint.save.queue import Attempt, SaveQueue, SaveStatus, Settled
+from convoy.checkpoint.save.queue import SaveQueue, Settled, StatusCounts, WriteAttempt
 from convoy.checkpoint.save.staging import Staged
 from convoy.job.lineage import CommitRef
 
@@ -48,7 +48,7 @@ class Timing:
 class Outcome:
     """The outcome of a save."""
 
-    attempt: Attempt
+    attempt: WriteAttempt
     error: str | None = None
     """Why there is no commit; None: there is one."""
     commit: Commit | None = None
@@ -79,9 +79,9 @@ class Save:
 class SaveObserver(Protocol):
     """Reports to people. Called with the driver's lock held."""
 
-    def committed(self, attempt: Attempt, save: Save, commit: Commit | None) -> None: ...
+    def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None: ...
 
-    def moved(self, attempt: Attempt, error: str, retried: Attempt) -> None:
+    def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         """The attempt failed, and the state is now written to the next tier."""
 
     def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
@@ -97,7 +97,7 @@ class Agreement(Protocol):
     def submitted(self) -> None:
         """This rank has begun to write an attempt."""
 
-    def error(self, attempt: Attempt, own: str | None) -> str:
+    def error(self, attempt: WriteAttempt, own: str | None) -> str:
         """Why the attempt that is being settled failed. own: what this rank knows."""
 
     def settle_until(self, under_way: int, timeout_seconds: float | None) -> bool:
@@ -149,7 +149,7 @@ class SaveDriver:
         self._hosts = hosts
         self.deadline_seconds = deadline_seconds
         self._verify = verify
-        self._left_out: tuple[Attempt, CommitRef, Busy] | None = None
+        self._left_out: tuple[WriteAttempt, CommitRef, Busy] | None = None
         """The newest commit, and the work that was left out for it because some rank was busy with an earlier one."""
         self._waiting = 0
 
@@ -162,7 +162,7 @@ class SaveDriver:
     def begin(
         self,
         draft: Commit,
-        state: Mapping[str, Any] | Checked,
+        state: Mapping[str, Any] | CheckedState,
         *,
         began: float | None = None,
         now: bool = False,
@@ -178,7 +178,7 @@ class SaveDriver:
             timing = Timing(time.perf_counter() if began is None else began, self.engine.waited_seconds)
             save = Save(draft, timing, busy)
             if self.superseded is not None:  # since the ranks agreed to save
-                save.outcome.set_result(Outcome(Attempt(draft.step, 0, 0, ""), error=self.superseded))
+                save.outcome.set_result(Outcome(WriteAttempt(draft.step, 0, 0, ""), error=self.superseded))
                 return save
             save.copy = self.engine.stage(self.queue.free_slot(), state, now)
             head = self.queue.add(draft.step, tier)
@@ -191,17 +191,17 @@ class SaveDriver:
             self.lock.notify_all()
             return save
 
-    def settle(self, status: SaveStatus) -> Settled:
+    def settle(self, status: StatusCounts) -> Settled:
         """Do what follows from the status of the save under way: the sum of all ranks', or what this rank has learned.
 
         In the end every rank must have settled each save alike; where ranks sum their statuses, all call it at once.
         """
         with self.lock:
-            self.hear()
+            self.take_reports()
             self._note_staged()
             settled = self.queue.settle(status)
             if settled.superseded:
-                self._end(self.errors.get(self.queue.attempts[0].name, "another run of the job took it over"))
+                self._end_session(self.errors.get(self.queue.attempts[0].name, "another run of the job took it over"))
             elif settled.committed is not None:
                 self._committed(settled.committed, status)
             elif settled.moved is not None and settled.start is not None:
@@ -215,16 +215,16 @@ class SaveDriver:
                 self.lock.notify_all()
             return settled
 
-    def give_up(self, attempt: Attempt, error: str) -> None:
+    def give_up(self, attempt: WriteAttempt, error: str) -> None:
         """The save of an attempt that is no more in the queue has failed."""
-        outcome = self._record(attempt, error=error)
+        outcome = self._conclude(attempt, error=error)
         self._observer.failed(outcome, self.queue.failures, self.newest)
 
     def note_commit(self, ref: CommitRef) -> None:
         if self.newest is None or ref.step > self.newest.step:
             self.newest = ref
 
-    def hear(self) -> None:
+    def take_reports(self) -> None:
         """Take in what the writer process has reported. Never blocks."""
         for report in self.engine.writer.reports():
             match report:
@@ -259,23 +259,23 @@ class SaveDriver:
     def is_awaited(self) -> bool:
         return self._waiting > 0
 
-    def make_up(self, busy: Busy = IDLE) -> None:
+    def request_left_out_work(self, busy: Busy = IDLE) -> None:
         """Have done what was left out for the newest commit, where no rank is busy any more."""
         if self._left_out is None:
             return
         attempt, ref, left = self._left_out
         free = left - busy
         if free != IDLE:
-            self._request(attempt, ref, free.turned(len(self._tiers)))
+            self._request_post_commit(attempt, ref, free.complement(len(self._tiers)))
             self._left_out = (attempt, ref, left - free) if left != free else None
 
     def close(self, deadline_seconds: float) -> None:
         """End the writer process, which gets so long for what it does between saves."""
         self.engine.close(deadline_seconds)
         with self.lock:
-            self.hear()
+            self.take_reports()
 
-    def _submit(self, attempt: Attempt) -> None:
+    def _submit(self, attempt: WriteAttempt) -> None:
         self._agreement.submitted()
         self.engine.submit(attempt, self.saves[attempt.number].draft, self.deadline_seconds)
         if self._waiting or len(self.queue.steps) > 1:
@@ -286,33 +286,33 @@ class SaveDriver:
         if (head := self.queue.under_way) is not None:
             self.engine.writer.hurry(head.name)
 
-    def _committed(self, attempt: Attempt, status: SaveStatus) -> None:
+    def _committed(self, attempt: WriteAttempt, status: StatusCounts) -> None:
         save, commit = self.saves[attempt.number], self.commits.get(attempt.name)
         ref = save.draft.ref
         self.engine.forget(attempt)
-        self._record(attempt, commit=commit)
+        self._conclude(attempt, commit=commit)
         self._observer.committed(attempt, save, commit)
         self.note_commit(ref)
-        busy = (Busy.of_sums(status) if save.busy is None else save.busy).at(attempt.tier)
-        self._request(attempt, ref, busy)
+        busy = (Busy.of_sums(status) if save.busy is None else save.busy).left_out_for(attempt.tier)
+        self._request_post_commit(attempt, ref, busy)
         self._left_out = (attempt, ref, busy) if busy != IDLE else None
 
-    def _failed(self, attempt: Attempt) -> str:
+    def _failed(self, attempt: WriteAttempt) -> str:
         """Why."""
         self.engine.forget(attempt)
         error = self._agreement.error(attempt, self.errors.pop(attempt.name, None))
         self.commits.pop(attempt.name, None)
         return error
 
-    def _end(self, error: str) -> None:
+    def _end_session(self, error: str) -> None:
         """Nothing that this session saves counts any more."""
         self.superseded = error
         for attempt in self.queue.attempts:
             self.engine.forget(attempt)
-            self._record(attempt, error=error)
+            self._conclude(attempt, error=error)
         self.queue = SaveQueue(len(self._tiers), self.session)
 
-    def _record(self, attempt: Attempt, *, error: str | None = None, commit: Commit | None = None) -> Outcome:
+    def _conclude(self, attempt: WriteAttempt, *, error: str | None = None, commit: Commit | None = None) -> Outcome:
         """The save of the attempt is over."""
         self.errors.pop(attempt.name, None)
         self.commits.pop(attempt.name, None)
@@ -322,7 +322,7 @@ class SaveDriver:
         save.outcome.set_result(outcome)
         return outcome
 
-    def _request(self, attempt: Attempt, ref: CommitRef, busy: Busy) -> None:
+    def _request_post_commit(self, attempt: WriteAttempt, ref: CommitRef, busy: Busy) -> None:
         """Have this rank's part of the work after a commit done, but for what the gang is too busy for."""
         request = post_commit_request(
             ref, attempt.tier, self._tiers, self._rank, self._hosts, attempt.number, self._verify, busy

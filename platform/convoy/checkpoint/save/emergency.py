@@ -33,7 +33,7 @@ def save_now(
     attempt: a name that all writers give this save and nothing else. deadline_seconds: on each tier. Raises
     CheckpointError. A process of its own writes, whatever the usual one may be stuck in, and another where that hangs.
     """
-    processes, lookup, began = [_started(setup, staged)], CommitLookup(stores), time.monotonic()
+    processes, lookup, began = [_start_writer(setup, staged)], CommitLookup(stores), time.monotonic()
     longest = deadline_seconds + GRACE_SECONDS
     try:
         errors = list[str]()
@@ -45,12 +45,12 @@ def save_now(
             )
             # Writer 0 comes to a tier later than a writer whose part failed at once on those before.
             until = time.monotonic() + longest, began + (tier + 1) * longest + GRACE_SECONDS
-            result = _settled(processes[-1], lookup, tier, draft, name, writer, until)
+            result = _await_commit(processes[-1], lookup, tier, draft, name, writer, until)
             if isinstance(result, Commit):
                 return result
             errors.append(result)
             if tier + 1 < len(stores) and (result == HANGS or not processes[-1].alive()):
-                processes.append(_started(setup, staged))
+                processes.append(_start_writer(setup, staged))
         became = "may not be saved" if UNHEARD in errors else "was not saved"
         raise CheckpointError(f"step {draft.step} {became}: {'; then '.join(errors)}")
     finally:
@@ -58,14 +58,14 @@ def save_now(
             process.abandon()
 
 
-def _started(setup: WriterSetup, staged: StagedPart) -> WriterProcess:
+def _start_writer(setup: WriterSetup, staged: StagedPart) -> WriterProcess:
     process = WriterProcess(setup, urgent=True)
     process.start()
     process.send(staged.layout)
     return process
 
 
-def _settled(
+def _await_commit(
     process: WriterProcess,
     lookup: CommitLookup,
     tier: int,

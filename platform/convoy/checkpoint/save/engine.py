@@ -1,7 +1,7 @@
 """Saving on one rank: the state is staged, its writer process writes it, and the status of that is known at each step.
 
 Nothing here decides for the gang: whether a save begins, is tried again or is over follows from the sum of the ranks'
-`SaveStatus`, in `SaveQueue`. No call but `plan` waits for another rank, and none for the storage.
+`StatusCounts`, in `SaveQueue`. No call but `plan` waits for another rank, and none for the storage.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
 from convoy.checkpoint.messages import SetLayout, WritePart, WriterSetup
-from convoy.checkpoint.save.queue import Attempt, SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts, WriteAttempt
 from convoy.checkpoint.save.staging import Staged, Stager
 from convoy.checkpoint.save.writer_client import AttemptState, WriterClient
 from convoy.checkpoint.state.layout import Layout, Plan, Signature, make_plan, signature
@@ -33,7 +33,7 @@ log = logging.getLogger("convoy.checkpoint")
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedState:
     """A state as it is about to be staged."""
 
     tree: Tree
@@ -115,24 +115,24 @@ class Engine:
         """Time in all calls of `join`, those before the optimizer's steps included."""
         self._hook = optimizer.register_step_pre_hook(lambda *_: self.join()) if optimizer is not None else None
 
-    def fits(self, state: Checked) -> bool:
+    def fits(self, state: CheckedState) -> bool:
         """Whether the plan is one for this state."""
         return self._plan is not None and state.signature == self._plan.signature
 
-    def check(self, state: Mapping[str, Any], *, values: bool | None = None) -> Checked:
+    def check(self, state: Mapping[str, Any], *, values: bool | None = None) -> CheckedState:
         """The state by names. Raises CheckpointError for what cannot be saved. values: encode them; None: on rank 0."""
         tree = flatten(state)
         wanted = self._rank == 0 if values is None else values
         encoded = [PlainValue(name=n, value=encode(v, n)) for n, v in tree.values.items()] if wanted else []
-        return Checked(tree, encoded)
+        return CheckedState(tree, encoded)
 
-    def plan(self, state: Mapping[str, Any] | Checked) -> None:
+    def plan(self, state: Mapping[str, Any] | CheckedState) -> None:
         """Agree on who writes what. All ranks call it at once, before the first save and when the structure changes.
 
         Makes the buffers ready, so that the first save is as quick as any. Raises CheckpointError on all ranks alike.
         """
         try:
-            tensors = (state if isinstance(state, Checked) else self.check(state, values=False)).tree.tensors
+            tensors = (state if isinstance(state, CheckedState) else self.check(state, values=False)).tree.tensors
             error = None
         except CheckpointError as failure:
             tensors, error = {}, f"rank {self._rank}: {failure}"
@@ -145,7 +145,7 @@ class Engine:
                 for slot in (0, 1):
                     self._stager.warm(slot, self._plan.layout)
 
-    def stage(self, slot: int, state: Mapping[str, Any] | Checked, now: bool = False) -> Staged | None:
+    def stage(self, slot: int, state: Mapping[str, Any] | CheckedState, now: bool = False) -> Staged | None:
         """Copy the state into the slot, from which nothing is being read: the copy, for waiting until it is whole.
         Never raises: None for a state that cannot be staged; the attempt that is submitted from it fails.
 
@@ -153,11 +153,11 @@ class Engine:
         """
         try:
             self._release(slot)
-            checked = state if isinstance(state, Checked) else self.check(state)
+            checked = state if isinstance(state, CheckedState) else self.check(state)
             if self._plan is None or not self.fits(checked):
                 raise CheckpointError("the structure of the state has changed since it was planned")
             deferred = () if now else self._deferred()
-            return self._put(slot, checked, self._plan, self._plan.layout, deferred, self._plan.replicas).copy
+            return self._fill_slot(slot, checked, self._plan, self._plan.layout, deferred, self._plan.replicas).copy
         except Exception as error:  # on one rank: the others count this save too
             if not isinstance(error, (OSError, RuntimeError)):  # as torch, a lack of memory or `check` raise
                 log.exception("the state could not be staged: its save will fail")
@@ -172,7 +172,7 @@ class Engine:
         self._made_stager.join()
         self.waited_seconds += time.perf_counter() - began
 
-    def submit(self, attempt: Attempt, draft: Commit, deadline_seconds: float) -> None:
+    def submit(self, attempt: WriteAttempt, draft: Commit, deadline_seconds: float) -> None:
         """Have the attempt's slot written, once it is staged; on rank 0 also committed. Returns at once.
 
         draft: the commit but for its attempt, parts, files, tensors and time; the same on every rank.
@@ -201,23 +201,23 @@ class Engine:
 
         self._stager.after(slot.copy, send)
 
-    def status(self, attempt: Attempt | None) -> SaveStatus:
+    def status(self, attempt: WriteAttempt | None) -> StatusCounts:
         """This rank's status of an attempt that was submitted. Never blocks."""
         state = self.writer.state_of(attempt.name) if attempt is not None else None
-        return SaveStatus() if state is None else state.status
+        return StatusCounts() if state is None else state.status
 
-    def written(self, attempt: Attempt) -> bool:
+    def written(self, attempt: WriteAttempt) -> bool:
         """Whether all that is left to be done is the coordinator's, which is another rank."""
         state = self.writer.state_of(attempt.name)
         return state is not None and state.written
 
-    def forget(self, attempt: Attempt) -> None:
+    def forget(self, attempt: WriteAttempt) -> None:
         """The attempt is settled, one way or the other."""
         state = self.writer.forget(attempt.name)
         if state is not None and state.may_be_read:
             self._unsafe.setdefault(attempt.slot, []).append(state)
 
-    def stage_apart(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> StagedPart:
+    def stage_for_survivors(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> StagedPart:
         """Copy at once what this rank writes when only `reachable` are left. No word passes between ranks.
 
         Raises CheckpointError if a shard is on none of them, if there was no plan yet, or there is too little memory.
@@ -231,8 +231,8 @@ class Engine:
         self._release(slot)
         try:
             # Not compared with other ranks' replicas: a state that is not the same everywhere is better than none.
-            layout = self._plan.without(self._rank, frozenset(reachable))
-            staged = self._put(slot, checked, self._plan, layout, (), ())
+            layout = self._plan.reduced_layout(self._rank, frozenset(reachable))
+            staged = self._fill_slot(slot, checked, self._plan, layout, (), ())
         except OSError as error:
             raise CheckpointError(f"staging: {error}") from error
         staged.copy.wait()
@@ -268,10 +268,10 @@ class Engine:
         if any(state.may_be_read for state in self._unsafe.pop(slot, [])):
             self._stager.discard(slot)
 
-    def _put(
+    def _fill_slot(
         self,
         slot: int,
-        checked: Checked,
+        checked: CheckedState,
         plan: Plan,
         layout: Layout,
         deferred: Iterable[torch.Tensor],

@@ -38,7 +38,7 @@ class OwnGeneration:
         """Form it, unless it exists. All ranks call it. Raises CheckpointError."""
         if self.formed is None:
             with as_checkpoint_errors():
-                self.formed = self._ranks.run_on_first(self._form)
+                self.formed = self._ranks.run_on_rank_0(self._form)
             self._release()
 
     def restored(self, newest: int, restored: Restored | None) -> None:

@@ -20,7 +20,7 @@ from convoy.checkpoint.messages import Copied, PartVerified, Pruned, Report
 from convoy.checkpoint.save.commit_lookup import CommitLookup, LookupResult
 from convoy.checkpoint.save.driver import Outcome, Save, SaveDriver
 from convoy.checkpoint.save.post_commit import Busy
-from convoy.checkpoint.save.queue import MOST, Attempt, SaveStatus
+from convoy.checkpoint.save.queue import MOST, StatusCounts, WriteAttempt
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store
@@ -140,10 +140,10 @@ class CommitDeadline:
 class SaveMessages:
     """Reports saves to Python's log."""
 
-    def committed(self, attempt: Attempt, save: Save, commit: Commit | None) -> None:
+    def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
         pass
 
-    def moved(self, attempt: Attempt, error: str, retried: Attempt) -> None:
+    def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         log.warning("step %d: %s; it is written to the next tier", attempt.step, error)
 
     def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
@@ -205,7 +205,7 @@ class NextSaveAgreement:
             for attempt in driver.queue.attempts:
                 errors = [view.settled[attempt.number] for view in views if attempt.number in view.settled]
                 if None in errors:
-                    self._settle(SaveStatus(committed=1))
+                    self._settle(StatusCounts(committed=1))
                 elif errors:
                     self._fail(attempt.number, str(errors[0]))
                 else:
@@ -219,7 +219,7 @@ class NextSaveAgreement:
     def submitted(self) -> None:
         self._deadline.begun(time.monotonic())
 
-    def error(self, attempt: Attempt, own: str | None) -> str:
+    def error(self, attempt: WriteAttempt, own: str | None) -> str:
         return own or "its part was not written"
 
     def settle_until(self, under_way: int, timeout_seconds: float | None = None) -> bool:
@@ -236,7 +236,7 @@ class NextSaveAgreement:
         driver = self._driver
         with driver.lock:
             if not driver.queue.steps:
-                driver.make_up()
+                driver.request_left_out_work()
             self._closing = True
             driver.lock.notify_all()
         self._thread.join(GRACE_SECONDS)
@@ -258,7 +258,7 @@ class NextSaveAgreement:
         started.set_result(None)
         with driver.lock:
             while not self._closing:
-                self._guarded(self._round)
+                self._guarded(self._poll)
                 driver.lock.wait(self._poll_seconds())
 
     def _wake(self) -> None:
@@ -278,12 +278,12 @@ class NextSaveAgreement:
             log.exception("following the saves of steps %s", self._driver.queue.steps)
             self._fail_all(f"{type(error).__name__}: {one_line(error)}")
 
-    def _round(self) -> None:
+    def _poll(self) -> None:
         """Hear the writer process, the store and the clock. Never blocks."""
         self._follow()
         head = self._driver.queue.under_way
         if head is not None and not self._commits and self._driver.engine.written(head):
-            self._take(head, self._lookup.result(head.tier, head.name))
+            self._act_on_lookup(head, self._lookup.result(head.tier, head.name))
 
     def _follow(self) -> None:
         """Hear the writer process."""
@@ -291,12 +291,12 @@ class NextSaveAgreement:
         while (head := driver.queue.under_way) is not None and head != before:
             before = head
             status = driver.engine.status(head)
-            driver.hear()
-            if status != SaveStatus():
+            driver.take_reports()
+            if status != StatusCounts():
                 self._settle(status, alone=not self._commits)
-        driver.hear()
+        driver.take_reports()
 
-    def _settle(self, status: SaveStatus, *, alone: bool = False) -> None:
+    def _settle(self, status: StatusCounts, *, alone: bool = False) -> None:
         """alone: the coordinator may not know of it yet."""
         self._next_lookup, self._pause = 0.0, LOOKUP_SECONDS[0]
         self._deadline.settled(time.monotonic(), alone=alone)
@@ -307,7 +307,7 @@ class NextSaveAgreement:
         queue = self._driver.queue
         while (head := queue.under_way) is not None and head.number == number and (tried is None or head.tried < tried):
             self._driver.errors[head.name] = error
-            self._settle(SaveStatus(failed=1))
+            self._settle(StatusCounts(failed=1))
 
     def _fail_all(self, error: str) -> None:
         """Give up all saves, whatever state they are in."""
@@ -315,28 +315,28 @@ class NextSaveAgreement:
         while (head := driver.queue.under_way) is not None:
             driver.saves[head.number].certain = False
             driver.engine.forget(head)
-            settled = driver.queue.settle(SaveStatus(failed=1))
+            settled = driver.queue.settle(StatusCounts(failed=1))
             self._deadline.settled(time.monotonic(), alone=True)
             self._deadline.begun(time.monotonic())
             if settled.abandoned is not None:
                 driver.give_up(head, error)
         driver.lock.notify_all()
 
-    def _take(self, head: Attempt, result: LookupResult) -> None:
+    def _act_on_lookup(self, head: WriteAttempt, result: LookupResult) -> None:
         """Take what the store says of the attempt under way, if anything; else look it up again."""
         driver, now = self._driver, time.monotonic()
         save = driver.saves[head.number]
         if isinstance(result, Commit):
             driver.commits[head.name] = result
-            self._settle(SaveStatus(committed=1))
+            self._settle(StatusCounts(committed=1))
         elif result is not None:
             driver.errors[head.name] = result
             # Of another writer's failure the coordinator may hear later, if the store hangs for it.
-            self._settle(SaveStatus(failed=1), alone=not result.startswith("writer 0: "))
+            self._settle(StatusCounts(failed=1), alone=not result.startswith("writer 0: "))
         elif self._deadline.is_over(now):
             driver.errors[head.name] = "nothing was heard of its commit"
             save.certain = False
-            self._settle(SaveStatus(failed=1))
+            self._settle(StatusCounts(failed=1))
         elif now >= self._next_lookup and self._lookup.begin(head.tier, save.draft.ref, head.name):
             self._next_lookup = now + self._pause
             self._pause = min(LOOKUP_SECONDS[1], 1.5 * self._pause)

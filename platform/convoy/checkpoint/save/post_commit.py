@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convoy.checkpoint.messages import PostCommitRequest, PostCommitTask, PostCommitTaskDone
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.job.lineage import CommitRef
 
 
@@ -21,7 +21,7 @@ class Busy:
     """Those that it copies to."""
 
     @classmethod
-    def of_sums(cls, sums: SaveStatus) -> "Busy":
+    def of_sums(cls, sums: StatusCounts) -> "Busy":
         """The work of any rank, from the sums over all of them."""
         reading_back, copying = (
             frozenset(tier for tier, ranks in enumerate(counts) if ranks)
@@ -35,11 +35,11 @@ class Busy:
     def __sub__(self, other: "Busy") -> "Busy":
         return Busy(self.reading_back - other.reading_back, self.copying - other.copying)
 
-    def at(self, tier: int) -> "Busy":
+    def left_out_for(self, tier: int) -> "Busy":
         """The part that concerns a commit on that tier: it is left out for that commit."""
         return Busy(self.reading_back & {tier}, self.copying - {tier})
 
-    def turned(self, tiers: int) -> "Busy":
+    def complement(self, tiers: int) -> "Busy":
         """Busy with everything else, on so many tiers: to request what was left out, and only that."""
         everywhere = frozenset(range(tiers))
         return Busy(everywhere, everywhere) - self
@@ -114,7 +114,7 @@ def post_commit_request(
     )
 
 
-def host_names(names: Sequence[str], per_host: int) -> list[str]:
+def distinct_host_names(names: Sequence[str], per_host: int) -> list[str]:
     """The host of each rank, distinct also where several have one name. names: as each rank's host calls itself."""
     numbers = [rank // per_host for rank in range(len(names))]
     if len(set(zip(names, numbers, strict=True))) == len(set(names)):

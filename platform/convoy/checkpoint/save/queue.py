@@ -1,7 +1,7 @@
 """Which saves are under way, the same on every rank: a pure function of what the ranks reported to each other.
 
 At most two: the first is being written, the second waits, staged. Every rank makes the same calls in the same order:
-`add` when the gang saves, `settle` with the sum of all ranks' `SaveStatus`.
+`add` when the gang saves, `settle` with the sum of all ranks' `StatusCounts`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ that it failed again, and at most this many."""
 
 
 @dataclass(frozen=True)
-class SaveStatus:
+class StatusCounts:
     """The status of the first save under way as one rank knows it; `settle` takes the sums over all ranks."""
 
     failed: int = 0
@@ -40,7 +40,7 @@ class SaveStatus:
         return [self.failed, self.committed, self.superseded, *self.reading_back, *self.copying, *away]
 
     @classmethod
-    def of(cls, values: Sequence[int]) -> "SaveStatus":
+    def of(cls, values: Sequence[int]) -> "StatusCounts":
         """From the numbers of `values`, or sums of them."""
         failed, committed, superseded, *counts = values
         tiers = len(counts) // 3
@@ -49,7 +49,7 @@ class SaveStatus:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class WriteAttempt:
     """One try to write a staged state to one tier."""
 
     step: int
@@ -70,17 +70,17 @@ class Attempt:
 class Settled:
     """The consequences of the sum of the ranks' status, the same on every rank."""
 
-    committed: Attempt | None = None
-    abandoned: Attempt | None = None
+    committed: WriteAttempt | None = None
+    abandoned: WriteAttempt | None = None
     """Failed on every tier: its buffer is free again."""
-    moved: Attempt | None = None
+    moved: WriteAttempt | None = None
     """Failed on its tier, and begun anew on the next one, after the last the first: `start` holds that."""
-    start: Attempt | None = None
+    start: WriteAttempt | None = None
     """Every rank now hands this to its writer."""
     superseded: bool = False
 
 
-class FirstTier:
+class NextSaveTier:
     """The tier on which the next save begins: not one that has failed, which is tried again now and then.
 
     A tier that hangs costs a save its whole deadline: so only few saves begin there until one is committed there.
@@ -92,12 +92,12 @@ class FirstTier:
         self._left = 0
 
     @property
-    def next(self) -> int:
+    def index(self) -> int:
         """The tier for the save that begins next."""
         return self._elsewhere if self._left else 0
 
     def begun(self, tier: int) -> None:
-        """A save has begun on this tier: on `next`, or where the gang has agreed to."""
+        """A save has begun on this tier: on `index`, or where the gang has agreed to."""
         if self._elsewhere == 0:
             return
         if tier == 0:
@@ -124,20 +124,20 @@ class SaveQueue:
         self._tiers = tiers
         self._session = session
         self._numbers: Iterator[int] = count()
-        self._attempts: list[Attempt] = []
-        self._first = FirstTier()
+        self._attempts: list[WriteAttempt] = []
+        self._first = NextSaveTier()
         self._away: frozenset[int] = frozenset()  # tiers that some rank does not reach, by the last status
         self._undecided: set[int] = set()  # numbers of the saves that begin on whatever tier is the first one then
         self.failures = 0
         """Saves in a row that were given up."""
 
     @property
-    def under_way(self) -> Attempt | None:
+    def under_way(self) -> WriteAttempt | None:
         """The attempt that is being written."""
         return self._attempts[0] if self._attempts else None
 
     @property
-    def attempts(self) -> tuple[Attempt, ...]:
+    def attempts(self) -> tuple[WriteAttempt, ...]:
         """The attempt that is being written, then the one that waits for it."""
         return tuple(self._attempts)
 
@@ -164,9 +164,9 @@ class SaveQueue:
     @property
     def first_tier(self) -> int:
         """Index of the tier that a save would begin on now."""
-        return self._first.next
+        return self._first.index
 
-    def add(self, step: int, tier: int | None = 0) -> Attempt | None:
+    def add(self, step: int, tier: int | None = 0) -> WriteAttempt | None:
         """The state of `step` is being staged into `free_slot()`: what to hand to the writer now; None: it waits.
 
         tier: to begin on; None: on what `first_tier` is when the write begins, which is for ranks that settle together.
@@ -180,7 +180,7 @@ class SaveQueue:
             self._first.begun(tier)
         return self._begin() if len(self._attempts) == 1 else None
 
-    def settle(self, sums: SaveStatus) -> Settled:
+    def settle(self, sums: StatusCounts) -> Settled:
         """sums: of all ranks' status of `under_way`. A commit counts even if a rank failed after its part.
 
         A save does not wait for its deadline on a tier that is away, where there is another one.
@@ -195,7 +195,7 @@ class SaveQueue:
             self.failures = 0
             self._first.committed(head.tier, moved=head.tried > 0)
             return Settled(committed=self._attempts.pop(0), start=self._begin())
-        following = self._well((head.tier + 1) % self._tiers)
+        following = self._reachable_tier((head.tier + 1) % self._tiers)
         if not sums.failed and (head.tier not in self._away or following in self._away):
             return Settled()
         if head.tried + 1 < self._tiers:
@@ -204,20 +204,20 @@ class SaveQueue:
         self.failures += 1
         return Settled(abandoned=self._attempts.pop(0), start=self._begin())
 
-    def _begin(self) -> Attempt | None:
+    def _begin(self) -> WriteAttempt | None:
         """The save whose turn it is, on the tier that it begins on."""
         head = self.under_way
         if head is not None and head.number in self._undecided:
             self._undecided.remove(head.number)
-            tier = self._well(self._first.next)
+            tier = self._reachable_tier(self._first.index)
             self._first.begun(tier)
             self._attempts[0] = self._attempt(head.step, head.slot, tier, head.number)
         return self.under_way
 
-    def _well(self, tier: int) -> int:
+    def _reachable_tier(self, tier: int) -> int:
         """This tier or, if it is away, the next one that is not; if all are, this one."""
         turns = ((tier + i) % self._tiers for i in range(self._tiers))
         return next((turn for turn in turns if turn not in self._away), tier)
 
-    def _attempt(self, step: int, slot: int, tier: int, number: int, tried: int = 0) -> Attempt:
-        return Attempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number, tried)
+    def _attempt(self, step: int, slot: int, tier: int, number: int, tried: int = 0) -> WriteAttempt:
+        return WriteAttempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number, tried)

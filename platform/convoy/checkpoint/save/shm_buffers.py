@@ -99,7 +99,7 @@ class Folder:
     """`/dev/shm/convoy-<pid>-<start>-…`, locked for as long as this process lives; removed at its end."""
 
     def __init__(self) -> None:
-        sweep()
+        remove_leftovers()
         self.path, self._lock = _locked_folder()
         self.remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
@@ -112,7 +112,7 @@ def _folder() -> Folder | None:
         return None
 
 
-def sweep() -> None:
+def remove_leftovers() -> None:
     """Remove what processes left behind that were killed. A lock shows it; process ids do not, across containers."""
     for path in SHARED_MEMORY.glob("convoy-*"):
         with contextlib.suppress(OSError):  # another user's, or in use, or just gone

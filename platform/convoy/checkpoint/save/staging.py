@@ -186,7 +186,7 @@ class Stager:
         _, buffer, targets = self._targets[slot]
         staged = Staged(slot, layout, buffer)
         later = _Later(deferred)
-        sources = [_source(tensors, box) for box in layout.boxes]
+        sources = [_box_view(tensors, box) for box in layout.boxes]
         now, moves, on_device = list[int](), list[tuple[torch.Tensor, torch.Tensor]](), list[int]()
         for i, (source, box) in enumerate(zip(sources, layout.boxes, strict=True)):
             if source.is_cuda:
@@ -300,7 +300,7 @@ def _to_host(data: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return dict(zip(data, host.split([len(some) for some in data.values()]), strict=True))
 
 
-def _source(tensors: Mapping[str, torch.Tensor], box: Box) -> torch.Tensor:
+def _box_view(tensors: Mapping[str, torch.Tensor], box: Box) -> torch.Tensor:
     local = local_tensor(tensors[box.name])
     if local.shape == box.size:
         return local

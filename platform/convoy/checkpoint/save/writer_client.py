@@ -35,7 +35,7 @@ from convoy.checkpoint.messages import (
     WriterSetup,
 )
 from convoy.checkpoint.save.post_commit import Busy, PendingWork
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.storage.usage import tally
 
 GRACE_SECONDS = 10.0
@@ -143,7 +143,7 @@ class AttemptState:
     coordinator: bool
     until: float
     """When the writer counts as hung, by the monotonic clock."""
-    status: SaveStatus = field(default_factory=SaveStatus)
+    status: StatusCounts = field(default_factory=StatusCounts)
     sent_to: WriterProcess | None = None
     sent: tuple[SetLayout, WritePart] | None = None
     """The messages that were sent."""
@@ -220,7 +220,7 @@ class WriterClient:
 
     def fail(self, attempt: AttemptState, error: str) -> None:
         """The attempt is over on this rank; it is reported as if by the writer."""
-        attempt.status = SaveStatus(failed=1)
+        attempt.status = StatusCounts(failed=1)
         self._reports.append(SaveFailed(attempt=attempt.name, error=error))
 
     def state_of(self, name: str) -> AttemptState | None:
@@ -228,8 +228,8 @@ class WriterClient:
         self.collect()
         self._give_up_hung()
         attempt = self._attempts.get(name)
-        if attempt is not None and attempt.status == SaveStatus() and not attempt.written:
-            self._look_after(attempt)
+        if attempt is not None and attempt.status == StatusCounts() and not attempt.written:
+            self._fail_if_unanswerable(attempt)
         return attempt
 
     def forget(self, name: str) -> AttemptState | None:
@@ -261,13 +261,13 @@ class WriterClient:
     def close(self, deadline_seconds: float) -> None:
         """End the process, which ends what it is doing; after so long it is killed."""
         if self._writer is not None:
-            self._reports += [report for report in self._writer.close(deadline_seconds) if not _counted(report)]
+            self._reports += [report for report in self._writer.close(deadline_seconds) if not _count_requests(report)]
             self._writer = None
 
     def collect(self) -> None:
         """Take in the reports of the process. Never blocks."""
         for report in self._writer.poll() if self._writer is not None else ():
-            if _counted(report):
+            if _count_requests(report):
                 continue
             self._reports.append(report)
             if isinstance(report, PostCommitTaskDone):
@@ -288,13 +288,13 @@ class WriterClient:
                 attempt.written = not attempt.coordinator
                 self._replaced = False
             case Committed():
-                attempt.status = SaveStatus(committed=1)
+                attempt.status = StatusCounts(committed=1)
             case SaveFailed():
-                attempt.status = SaveStatus(failed=1, superseded=int(report.superseded))
-        if attempt.written or attempt.status != SaveStatus():
+                attempt.status = StatusCounts(failed=1, superseded=int(report.superseded))
+        if attempt.written or attempt.status != StatusCounts():
             self._owed.pop(attempt.name, None)
 
-    def _look_after(self, attempt: AttemptState) -> None:
+    def _fail_if_unanswerable(self, attempt: AttemptState) -> None:
         """Fail the attempt if the process that has it will not answer any more."""
         if self._writer is None or attempt.lost:
             self.fail(attempt, "there is no writer process: two in a row have failed, or it cannot be started")
@@ -302,7 +302,7 @@ class WriterClient:
             self.fail(attempt, "the writer process hung and was replaced")
         elif not self._writer.alive():
             self.collect()  # its last words
-            if attempt.status == SaveStatus() and not attempt.written:
+            if attempt.status == StatusCounts() and not attempt.written:
                 self.fail(attempt, "the writer process ended")
             self._replace()
 
@@ -330,7 +330,7 @@ class WriterClient:
             self.start()
 
 
-def _counted(report: Report) -> bool:
+def _count_requests(report: Report) -> bool:
     """Whether it is a report of requests, which then count as this process's own."""
     if not isinstance(report, Requested):
         return False

@@ -149,18 +149,18 @@ class Plan:
     replicas: tuple[str, ...]
     """Tensors that this rank and others hold, and that are no DTensors, so that nothing says that they are equal."""
 
-    def without(self, rank: int, reachable: frozenset[int]) -> Layout:
+    def reduced_layout(self, rank: int, reachable: frozenset[int]) -> Layout:
         """What `rank` writes when only `reachable` are left. Raises CheckpointError if a shard is on none of them."""
         lost = [group for group in self.groups if not group & reachable]
         if lost:
             names = ", ".join(str(r) for r in sorted(lost[0]))
             raise CheckpointError(f"shards that only rank {names} holds are out of reach: the state is not whole")
-        return layout([b for b in self.held if _writer(b, reachable) == rank])
+        return layout([b for b in self.held if _writing_rank(b, reachable) == rank])
 
 
 def signature(tensors: Mapping[str, torch.Tensor]) -> Signature:
     """Equal for two states with the same plan."""
-    return tuple((name, t.dtype, t.shape, _spread(t)) for name, t in tensors.items())
+    return tuple((name, t.dtype, t.shape, _sharding_of(t)) for name, t in tensors.items())
 
 
 def make_plan(
@@ -187,7 +187,7 @@ def make_plan(
     if isinstance(answer, str):
         raise CheckpointError(answer)
     held, groups, infos = answer
-    held = tuple(_located(box, tensors[box.name]) for box in held)
+    held = tuple(_with_inner_offset(box, tensors[box.name]) for box in held)
     replicas = [b.name for b in held if len(b.holders) > 1 and not isinstance(tensors[b.name], DTensor)]
     own = layout([b for b in held if b.owner == rank])
     return Plan(signature(tensors), held, groups, infos, own, tuple(replicas))
@@ -195,7 +195,7 @@ def make_plan(
 
 def layout(boxes: Sequence[Box], file_bytes: int = FILE_BYTES) -> Layout:
     """Boxes one after the other, in files of at most `file_bytes`; a box that is longer is cut."""
-    cut = [piece for box in boxes for piece in _cut(box, file_bytes)]
+    cut = [piece for box in boxes for piece in _split_to_fit(box, file_bytes)]
     shards, files, position = list[TensorShard](), [0], 0
     for box in cut:
         start = -(-position // ALIGNMENT) * ALIGNMENT
@@ -220,13 +220,13 @@ def _local_plan(tensors: Mapping[str, torch.Tensor], rank: int) -> tuple[SavePla
         planner.set_up_planner(dict(tensors), is_coordinator=rank == 0)
         plan = planner.create_local_plan()
         return replace(
-            plan, items=[part for item in plan.items for part in _parts(item, tensors[item.index.fqn])]
+            plan, items=[part for item in plan.items for part in _split_write_item(item, tensors[item.index.fqn])]
         ), None
     except Exception as failure:
         return None, f"rank {rank}: {type(failure).__name__}: {failure}"
 
 
-def _parts(item: WriteItem, tensor: torch.Tensor) -> list[WriteItem]:
+def _split_write_item(item: WriteItem, tensor: torch.Tensor) -> list[WriteItem]:
     """The item, or where the tensor's rows do not lie in their order, one for each piece that does."""
     rows, data = row_order(tensor), item.tensor_data
     if not rows or data is None:
@@ -241,7 +241,7 @@ def _parts(item: WriteItem, tensor: torch.Tensor) -> list[WriteItem]:
     ]
 
 
-def _located(box: Box, tensor: torch.Tensor) -> Box:
+def _with_inner_offset(box: Box, tensor: torch.Tensor) -> Box:
     """The box with its place in this rank's own shard."""
     piece = next((piece for piece in pieces(tensor) if piece.offset == box.offset), None)
     return box if piece is None else replace(box, inner=piece.inner)
@@ -254,7 +254,7 @@ def _global_plan(plans: Sequence[tuple[SavePlan | None, str | None]]) -> list[An
     try:
         if errors:
             raise CheckpointError(errors[0])
-        _check_alike(local)
+        _refuse_different_tensors(local)
         planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
         chosen, metadata = planner.create_global_plan(local)
     except Exception as failure:
@@ -271,14 +271,14 @@ def _global_plan(plans: Sequence[tuple[SavePlan | None, str | None]]) -> list[An
         for name, m in metadata.state_dict_metadata.items()
         if isinstance(m, TensorStorageMetadata)  # as all are: there are only tensors in the plan
     }
-    boxes = [[_box(i, owners[i.index], groups[holders[i.index]]) for i in plan.items] for plan in local]
+    boxes = [[_box_of_item(i, owners[i.index], groups[holders[i.index]]) for i in plan.items] for plan in local]
     # An empty shard, as the last ranks have of a short tensor, is nowhere: nothing is lost with it.
     held = [tuple(box for box in own if box.bytes) for own in boxes]
     needed = tuple({box.holders: None for own in held for box in own})
     return [(own, needed, infos) for own in held]
 
 
-def _check_alike(plans: Sequence[SavePlan]) -> None:
+def _refuse_different_tensors(plans: Sequence[SavePlan]) -> None:
     """The planner would take the first rank's word for a tensor's shape and type."""
     kinds: dict[str, tuple[int, Any]] = {}
     for rank, plan in enumerate(plans):
@@ -290,7 +290,7 @@ def _check_alike(plans: Sequence[SavePlan]) -> None:
                 raise CheckpointError(f"{item.index.fqn}: {other} on rank {first}, and {kind} on rank {rank}")
 
 
-def _box(item: WriteItem, owner: int, holders: frozenset[int]) -> Box:
+def _box_of_item(item: WriteItem, owner: int, holders: frozenset[int]) -> Box:
     data = item.tensor_data
     assert data is not None
     chunk = data.chunk
@@ -306,14 +306,14 @@ def _box(item: WriteItem, owner: int, holders: frozenset[int]) -> Box:
     )
 
 
-def _cut(box: Box, most: int) -> list[Box]:
+def _split_to_fit(box: Box, most: int) -> list[Box]:
     """The box, or where it is longer than `most` bytes the halves of it along its first dimension that has any."""
     wide = [d for d, n in enumerate(box.size) if n > 1]
     if box.bytes <= most or not wide:
         return [box]
     half = box.size[wide[0]] // 2
     parts = [(0, half), (half, box.size[wide[0]] - half)]
-    return [piece for begin, length in parts for piece in _cut(_narrowed(box, wide[0], begin, length), most)]
+    return [piece for begin, length in parts for piece in _split_to_fit(_narrowed(box, wide[0], begin, length), most)]
 
 
 def _narrowed(box: Box, dim: int, begin: int, length: int) -> Box:
@@ -337,11 +337,11 @@ def _shard(box: Box, file: int, start: int) -> TensorShard:
     )
 
 
-def _writer(box: Box, reachable: frozenset[int]) -> int:
+def _writing_rank(box: Box, reachable: frozenset[int]) -> int:
     return box.owner if box.owner in reachable else min(box.holders & reachable)
 
 
-def _spread(tensor: torch.Tensor) -> Any:
+def _sharding_of(tensor: torch.Tensor) -> Any:
     return (tensor.placements, id(tensor.device_mesh), row_order(tensor)) if isinstance(tensor, DTensor) else None
 
 

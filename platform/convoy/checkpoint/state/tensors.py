@@ -23,7 +23,7 @@ def tensors_of(model: nn.Module, optimizer: Optimizer, rows: Mapping[str, Rows] 
     return tensors
 
 
-class TensorsOf:
+class CachedTensors:
     """`tensors_of` a model and an optimizer, save after save.
 
     torch takes 15 ms to name 300 weights; to see that the names still stand for the same memory takes one.
@@ -38,16 +38,16 @@ class TensorsOf:
 
     def __call__(self) -> dict[str, Any]:
         """The result of `tensors_of` now: the same dict as before where nothing was replaced. Leave it unchanged."""
-        if self._cached is not None and _same(self._memory, self._named()):
+        if self._cached is not None and _is_same_memory(self._memory, self._current_memory()):
             return self._cached
         tensors = tensors_of(self._model, self._optimizer, self._rows)
-        self._memory = self._named()  # torch has given a fresh optimizer its state by now
+        self._memory = self._current_memory()  # torch has given a fresh optimizer its state by now
         constant = all(isinstance(value, Tensor) for value in (*tensors["model"].values(), *self._memory[1]))
         self._cached = tensors if constant else None  # a number is another one after each step
         return tensors
 
     @torch.no_grad()
-    def _named(self) -> tuple[list[int], list[Any]]:
+    def _current_memory(self) -> tuple[list[int], list[Any]]:
         """What the names stand for, as far as anything may be put in its place: where the weights are in memory, and
         the buffers and moments themselves."""
         trained = (p for group in self._optimizer.param_groups for p in group["params"])
@@ -64,6 +64,6 @@ def put_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Any])
     set_state_dict(model, optimizer, model_state_dict=dict(tensors["model"]), optim_state_dict=state)
 
 
-def _same(one: tuple[list[int], list[Any]], other: tuple[list[int], list[Any]]) -> bool:
+def _is_same_memory(one: tuple[list[int], list[Any]], other: tuple[list[int], list[Any]]) -> bool:
     held, now = one[1], other[1]
     return one[0] == other[0] and len(held) == len(now) and all(a is b for a, b in zip(held, now, strict=True))

@@ -42,7 +42,7 @@ def flatten(state: Mapping[str, Any]) -> Tree:
     """Raises CheckpointError, which names the path, for a key or a tensor that no checkpoint can keep."""
     tree = Tree()
     for key, value in _entries(state, ""):
-        _walk(tree, _key("", key), value, partial(setitem, state, key))
+        _add_entries(tree, _key("", key), value, partial(setitem, state, key))
     return tree
 
 
@@ -59,30 +59,30 @@ def put_values(tree: Tree, values: Mapping[str, Any]) -> None:
             tree.puts[path](value)
 
 
-def hand_back(tree: Tree) -> None:
+def load_state_dicts(tree: Tree) -> None:
     """Load the state of each object, which is filled by now, back into it."""
     for _, owner, state in tree.objects:
         owner.load_state_dict(state)
 
 
-def _walk(tree: Tree, path: str, value: Any, put: Put) -> None:
+def _add_entries(tree: Tree, path: str, value: Any, put: Put) -> None:
     if isinstance(value, torch.Tensor) or _is_plain(value):
         tree._add(path, value, put)
     elif isinstance(value, Mapping):
         for key, item in _entries(value, path):
-            _walk(tree, _key(path, key), item, partial(setitem, value, key))
+            _add_entries(tree, _key(path, key), item, partial(setitem, value, key))
     elif isinstance(value, list):
         for i, item in enumerate(value):
-            _walk(tree, f"{path}.{i}", item, partial(setitem, value, i))
+            _add_entries(tree, f"{path}.{i}", item, partial(setitem, value, i))
     elif isinstance(value, tuple):
         items = list(value)
         for i, item in enumerate(value):
-            _walk(tree, f"{path}.{i}", item, partial(_put_in_tuple, items, i, type(value), put))
+            _add_entries(tree, f"{path}.{i}", item, partial(_put_in_tuple, items, i, type(value), put))
     else:
         inner = value.state_dict()
         if not isinstance(inner, dict):
             raise CheckpointError(f"{path}: its state_dict() gave {type(inner).__name__}, not a dict")
-        _walk(tree, path, inner, put)  # a dict is filled in place: `put` is not needed
+        _add_entries(tree, path, inner, put)  # a dict is filled in place: `put` is not needed
         tree.objects.append((path, value, inner))
 
 

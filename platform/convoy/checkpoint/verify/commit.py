@@ -4,9 +4,16 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 
-from convoy.checkpoint.commits import CommitGoneError, chunk_span, describe, read_chunk, read_commit, read_part
+from convoy.checkpoint.commits import (
+    CommitGoneError,
+    chunk_span,
+    read_chunk,
+    read_commit,
+    read_commit_and_parts,
+    read_part,
+)
 from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord, part_name
-from convoy.checkpoint.verify.marks import dismiss, mark_damaged, mark_verified, suspect, suspicions
+from convoy.checkpoint.verify.marks import dismiss_suspicions, mark_damaged, mark_verified, suspect, suspicions
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
@@ -41,8 +48,8 @@ def verify_part(
     gang of several hosts; empty: there is no other. Raises DamagedCommitError once the commit is marked as damaged,
     SuspectedError if it is not yet, CommitGoneError if it was pruned, StoreUnavailable, StoppedError.
     """
-    with _marking(store, ref, part, host):
-        return read_whole(store, ref, part, drop_cache, stop=stop, threads=threads)
+    with _mark_damage(store, ref, part, host):
+        return verify_without_marking_damage(store, ref, part, drop_cache, stop=stop, threads=threads)
 
 
 def verify_commit(
@@ -50,30 +57,32 @@ def verify_commit(
 ) -> int:
     """Read back every part of a commit, as `verify_part` does, under a lease: how many bytes. No suspicion is left."""
     with lease(store, ref):
-        with _marking(store, ref):
-            commit, records = describe(store, ref)
-            read = sum(_read(store, commit, each, drop_cache, stop=stop, threads=threads) for each in records)
-    dismiss(store, *suspicions(store, ref))
+        with _mark_damage(store, ref):
+            commit, records = read_commit_and_parts(store, ref)
+            read = sum(_verify_record(store, commit, each, drop_cache, stop=stop, threads=threads) for each in records)
+    dismiss_suspicions(store, *suspicions(store, ref))
     return read
 
 
-def read_whole(
+def verify_without_marking_damage(
     store: Store, ref: CommitRef, part: int, drop_cache: bool, *, stop: Stop = lambda: False, threads: int = 1
 ) -> int:
     """As `verify_part`, but damage is only raised, and nothing marked for it."""
     commit = read_commit(store, ref)
-    return _read(store, commit, read_part(store, commit, part), drop_cache, stop=stop, threads=threads)
+    return _verify_record(store, commit, read_part(store, commit, part), drop_cache, stop=stop, threads=threads)
 
 
-def _read(store: Store, commit: Commit, record: PartRecord, drop_cache: bool, *, stop: Stop, threads: int) -> int:
+def _verify_record(
+    store: Store, commit: Commit, record: PartRecord, drop_cache: bool, *, stop: Stop, threads: int
+) -> int:
     for file in record.files if drop_cache else ():
-        _forget(store, commit.shards + file.name)
-    read_back(store, commit, record, stop=stop, threads=threads)
+        _drop_cache(store, commit.shards + file.name)
+    check_part_chunks(store, commit, record, stop=stop, threads=threads)
     mark_verified(store, commit.ref, record.writer, len(commit.parts))
     return sum(file.bytes for file in record.files)
 
 
-def read_back(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, threads: int) -> None:
+def check_part_chunks(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, threads: int) -> None:
     """Check every chunk of a part. Raises as `verify_part` does, and marks nothing."""
 
     def check(file: DataFile, index: int) -> None:
@@ -86,28 +95,28 @@ def read_back(store: Store, commit: Commit, record: PartRecord, *, stop: Stop, t
         in_parallel(functools.partial(check, file), -(-file.bytes // record.chunk_bytes), threads)
 
 
-def read_again(store: Store, ref: CommitRef, part: int | None, *, data: bool, threads: int) -> None:
+def reread_from_storage(store: Store, ref: CommitRef, part: int | None, *, data: bool, threads: int) -> None:
     """Read what another host has found damaged, from the storage itself: the commit and all part records, and with
     `data` the files of a part too, or those of all parts. Raises as `verify_part` does, and marks nothing."""
-    _forget(store, ref.name)
+    _drop_cache(store, ref.name)
     commit = read_commit(store, ref)
     for writer in range(len(commit.parts)):
-        _forget(store, commit.shards + part_name(writer))
-    commit, records = describe(store, ref)
+        _drop_cache(store, commit.shards + part_name(writer))
+    commit, records = read_commit_and_parts(store, ref)
     has_part = part is not None and part < len(records)
     for record in (r for r in records if data and (r.writer == part or not has_part)):
         for file in record.files:
-            _forget(store, commit.shards + file.name)
-        read_back(store, commit, record, stop=lambda: False, threads=threads)
+            _drop_cache(store, commit.shards + file.name)
+        check_part_chunks(store, commit, record, stop=lambda: False, threads=threads)
 
 
-def _forget(store: Store, name: str) -> None:
+def _drop_cache(store: Store, name: str) -> None:
     with contextlib.suppress(ObjectMissing, StoreUnavailable):  # which reading it will show
         store.drop_cache(name)
 
 
 @contextlib.contextmanager
-def _marking(store: Store, ref: CommitRef, part: int = 0, host: str = "") -> Iterator[None]:
+def _mark_damage(store: Store, ref: CommitRef, part: int = 0, host: str = "") -> Iterator[None]:
     """Damage that is found in the block is marked, or suspected. A commit that was pruned is not damaged."""
     try:
         yield

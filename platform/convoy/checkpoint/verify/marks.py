@@ -76,7 +76,7 @@ def suspect(store: Store, ref: CommitRef, part: int, error: str, host: str) -> E
             first = read_suspicion(store, other)
             if first is not None:
                 marked = mark_damaged(store, ref, first.error, host=first.host, confirmed_by=ours.host)
-                dismiss(store, *suspicions(store, ref))
+                dismiss_suspicions(store, *suspicions(store, ref))
                 return marked
     return None
 
@@ -96,7 +96,7 @@ def read_suspicion(store: Store, suspicion: Suspicion) -> Evidence | None:
         return None
 
 
-def dismiss(store: Store, *settled: Suspicion) -> None:
+def dismiss_suspicions(store: Store, *settled: Suspicion) -> None:
     """They are settled, either way."""
     for suspicion in settled:
         store.delete(suspicion.name)
@@ -126,7 +126,7 @@ def mark_verified(store: Store, ref: CommitRef, part: int, parts: int) -> bool:
     """
     folder = _verified_folder(ref)
     store.create(f"{folder}{part:05d}.json", b"{}")
-    whole = len(_parts(store.sizes(folder))) >= parts
+    whole = len(_part_numbers(store.sizes(folder))) >= parts
     if whole:
         store.create(f"{folder}all.json", b"{}")
     return whole
@@ -141,17 +141,17 @@ def verified(store: Store) -> frozenset[CommitRef]:
 
 def verified_parts(store: Store, ref: CommitRef) -> frozenset[int]:
     """The parts of a commit that were read back on this tier."""
-    return _parts(store.sizes(_verified_folder(ref)))
+    return _part_numbers(store.sizes(_verified_folder(ref)))
 
 
-def forget_verified(store: Store, ref: CommitRef) -> None:
+def forget_marks(store: Store, ref: CommitRef) -> None:
     """Take back what was noted of a commit that is gone, so that it can never speak for another of its name."""
     for folder in (_verified_folder(ref), _suspected_folder(ref)):
         for name in store.sizes(folder):
             store.delete(name)
 
 
-def noted(store: Store) -> frozenset[CommitRef]:
+def commits_with_marks(store: Store) -> frozenset[CommitRef]:
     """The commits of which a part was verified, or is suspected."""
     names = [*store.sizes("verified/"), *store.sizes("suspected/")]
     matches = (re.match(r"(?:verified|suspected)/(\d+)-(\d+)/", name) for name in names)
@@ -178,6 +178,6 @@ def _suspected_folder(ref: CommitRef) -> str:
     return f"suspected/{ref.stem}/"
 
 
-def _parts(names: dict[str, int]) -> frozenset[int]:
+def _part_numbers(names: dict[str, int]) -> frozenset[int]:
     matches = (re.search(r"/(\d{5})\.json$", name) for name in names)
     return frozenset(int(m[1]) for m in matches if m)

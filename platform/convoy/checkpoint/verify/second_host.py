@@ -11,7 +11,7 @@ from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.verify.commit import Stop, StoppedError, SuspectedError, verify_part
-from convoy.checkpoint.verify.marks import Suspicion, damaged, dismiss, host_key, read_suspicion, suspicions
+from convoy.checkpoint.verify.marks import Suspicion, damaged, dismiss_suspicions, host_key, read_suspicion, suspicions
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store
 
@@ -27,38 +27,38 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Question:
+class RereadRequest:
     """A finding, and the rank of another host that is to read the same."""
 
     finding: Finding
     witness: int
 
 
-def confirmed_finding(findings: Sequence[Finding], hosts: Sequence[str]) -> Question | None:
+def confirmed_finding(findings: Sequence[Finding], hosts: Sequence[str]) -> RereadRequest | None:
     """A finding that another host has made as well, of the same part, with its rank; hosts: of each rank."""
     for finding in findings:
         for other in findings:
             if other.part == finding.part and hosts[other.rank] != hosts[finding.rank]:
-                return Question(finding, other.rank)
+                return RereadRequest(finding, other.rank)
     return None
 
 
-def questions(findings: Sequence[Finding], hosts: Sequence[str]) -> list[Question]:
+def reread_requests(findings: Sequence[Finding], hosts: Sequence[str]) -> list[RereadRequest]:
     """The first finding of each host, which shows whether to trust the host. Empty where there is only one host."""
     first = {hosts[finding.rank]: finding for finding in reversed(findings)}
     witnesses = {name: next((r for r, other in enumerate(hosts) if other != name), None) for name in first}
     pairs = ((finding, witnesses[name]) for name, finding in first.items())
-    return [Question(finding, witness) for finding, witness in pairs if witness is not None]
+    return [RereadRequest(finding, witness) for finding, witness in pairs if witness is not None]
 
 
-def reader_of(part: int, suspected_by: str, hosts: Sequence[str]) -> int | None:
+def rereading_rank(part: int, suspected_by: str, hosts: Sequence[str]) -> int | None:
     """The rank that reads a part again which a host suspects: the part's own writer, or the next one elsewhere. None:
     all ranks are on that host."""
     order = ((part + step) % len(hosts) for step in range(len(hosts)))
     return next((rank for rank in order if hosts[rank] != suspected_by), None)
 
 
-def misread(host: str, other: str, what: str, error: str) -> str:
+def misread_message(host: str, other: str, what: str, error: str) -> str:
     """One line about a host that found damage where another finds none."""
     return (
         f"{host} reads {what} otherwise than {other}, which finds it whole: memory, network or a disk cache of {host} "
@@ -66,7 +66,7 @@ def misread(host: str, other: str, what: str, error: str) -> str:
     )
 
 
-def named(part: int | None, commit: str) -> str:
+def part_label(part: int | None, commit: str) -> str:
     """The object that was read, for people."""
     return commit if part is None else f"part {part} of {commit}"
 
@@ -84,21 +84,23 @@ class RereadResult:
     """The host that found damage where there is none."""
 
 
-def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda: False) -> Iterator[RereadResult]:
+def settle_suspicions(
+    store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda: False
+) -> Iterator[RereadResult]:
     """Read again, from the storage, what other hosts suspect and this rank is to look at; hosts: of each rank.
 
     A part that cannot be read now holds up no other; it is reported, and read again the next time. Raises
     StoreUnavailable if the suspicions cannot be listed, and StoppedError.
     """
     keys = [host_key(host) for host in hosts]
-    own = [s for s in suspicions(store) if reader_of(s.part, s.host, keys) == rank]
+    own = [s for s in suspicions(store) if rereading_rank(s.part, s.host, keys) == rank]
     marked = damaged(store) if own else frozenset[CommitRef]()
     for suspicion in own:
         if suspicion.ref in marked:
-            dismiss(store, suspicion)
+            dismiss_suspicions(store, suspicion)
             continue
         try:
-            settled = _read(store, suspicion, hosts[rank], stop)
+            settled = _reread(store, suspicion, hosts[rank], stop)
         except StoppedError:
             raise
         except Exception as error:
@@ -107,20 +109,20 @@ def settle(store: Store, rank: int, hosts: Sequence[str], *, stop: Stop = lambda
             yield settled
 
 
-def _read(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> RereadResult | None:
+def _reread(store: Store, suspicion: Suspicion, host: str, stop: Stop) -> RereadResult | None:
     """None: there is nothing to report, such as for a commit that was pruned."""
     ref, part, evidence = suspicion.ref, suspicion.part, read_suspicion(store, suspicion)
     try:
         verify_part(store, ref, part, drop_cache=True, host=host, stop=stop)
     except CommitGoneError:
-        dismiss(store, suspicion)
+        dismiss_suspicions(store, suspicion)
         return None
     except SuspectedError:  # the first host's word was taken back meanwhile; this host's own is looked at next
         return None
     except DamagedCommitError as error:
         return RereadResult(ref, part, str(error), damaged=True)
-    dismiss(store, suspicion)
+    dismiss_suspicions(store, suspicion)
     if evidence is None:
         return None
-    wrong = misread(evidence.host, host, named(part, ref.name), evidence.error)
+    wrong = misread_message(evidence.host, host, part_label(part, ref.name), evidence.error)
     return RereadResult(ref, part, wrong, misread_by=evidence.host)

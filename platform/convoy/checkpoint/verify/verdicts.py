@@ -17,9 +17,16 @@ from convoy.checkpoint.commits import CommitGoneError, DamagedPartError, Incompl
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.group import GroupMember
-from convoy.checkpoint.verify.commit import read_again, read_whole
-from convoy.checkpoint.verify.marks import dismiss, suspicions
-from convoy.checkpoint.verify.second_host import Finding, Question, confirmed_finding, misread, named, questions
+from convoy.checkpoint.verify.commit import reread_from_storage, verify_without_marking_damage
+from convoy.checkpoint.verify.marks import dismiss_suspicions, suspicions
+from convoy.checkpoint.verify.second_host import (
+    Finding,
+    RereadRequest,
+    confirmed_finding,
+    misread_message,
+    part_label,
+    reread_requests,
+)
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
@@ -63,7 +70,7 @@ class Verdict:
 
 
 class Readers(GroupMember):
-    """The ranks that read commits together: all call each method, but for `reading` and `tried`."""
+    """The ranks that read commits together: all call each method, but for `reading` and `run_to_verdict`."""
 
     def __init__(
         self,
@@ -81,7 +88,7 @@ class Readers(GroupMember):
         self._host = host or socket.gethostname()
         self._hosts: list[str] | None = None
 
-    def judged(
+    def judge(
         self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, data: bool
     ) -> tuple[Verdict, Damage | None]:
         """The verdict of all, from those of each rank or of rank 0 alone, and the damage if there is: it is marked.
@@ -90,9 +97,9 @@ class Readers(GroupMember):
         """
         verdict, damage = max(verdicts, key=lambda v: v.outcome), None
         if verdict.outcome is Outcome.DAMAGED:
-            verdict, damage = self._confirmed(ref, tier, verdicts, data)
+            verdict, damage = self._confirm_damage(ref, tier, verdicts, data)
             if damage is not None:
-                verdict = self._marked(damage, verdict)
+                verdict = self._mark_damage(damage, verdict)
         return verdict, damage
 
     @contextlib.contextmanager
@@ -105,7 +112,7 @@ class Readers(GroupMember):
                     held.enter_context(lease(store, ref))
             yield
 
-    def tried(self, work: Callable[[], Any]) -> tuple[Verdict, Any]:
+    def run_to_verdict(self, work: Callable[[], Any]) -> tuple[Verdict, Any]:
         """The result of the work. Every error becomes a verdict: the other ranks must hear of it."""
         try:
             return Verdict(), work()
@@ -126,19 +133,19 @@ class Readers(GroupMember):
         except Exception as error:
             return Verdict(Outcome.BROKEN, f"rank {self.rank}: {type(error).__name__}: {error}"), None
 
-    def _marked(self, damage: Damage, verdict: Verdict) -> Verdict:
+    def _mark_damage(self, damage: Damage, verdict: Verdict) -> Verdict:
         """The verdict, unless the damage cannot be marked: the commit would count again for the next generation."""
-        marked = self.tried(lambda: self._on_damage(damage))[0] if self.rank == 0 else Verdict()
-        marked = self.first(marked)
+        marked = self.run_to_verdict(lambda: self._on_damage(damage))[0] if self.rank == 0 else Verdict()
+        marked = self.broadcast(marked)
         return verdict if marked.outcome is Outcome.DONE else marked
 
-    def _confirmed(
+    def _confirm_damage(
         self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], data: bool
     ) -> tuple[Verdict, Damage | None]:
         """Settle damage that some ranks found: ranks of other hosts, where there are any, read the same."""
         hosts, certain = self._all_hosts(), [v for v in verdicts if v.certain]
         findings = [Finding(r, v.part, v.error) for r, v in enumerate(verdicts) if v.outcome is Outcome.DAMAGED]
-        unsettled, both = questions(findings, hosts), confirmed_finding(findings, hosts)
+        unsettled, both = reread_requests(findings, hosts), confirmed_finding(findings, hosts)
         if certain or not unsettled:
             verdict = certain[0] if certain else verdicts[findings[0].rank]
             return verdict, Damage(ref, tier, verdict.error, hosts[verdicts.index(verdict)])
@@ -153,14 +160,16 @@ class Readers(GroupMember):
         damage = Damage(ref, tier, finding.error, hosts[finding.rank], hosts[both.witness])
         return verdicts[finding.rank], damage
 
-    def _unconfirmed(self, ref: CommitRef, unsettled: Sequence[Question], answers: Mapping[int, Verdict]) -> Verdict:
+    def _unconfirmed(
+        self, ref: CommitRef, unsettled: Sequence[RereadRequest], answers: Mapping[int, Verdict]
+    ) -> Verdict:
         """An outage: of the store, if those who were to read again could not, or of the hosts that read wrongly."""
         worst = max(answers.values(), key=lambda v: v.outcome)
         if worst.outcome is not Outcome.DONE:
             return worst
         hosts = self._all_hosts()
         wrong = (
-            misread(hosts[f.rank], hosts[q.witness], named(f.part, ref.name), f.error)
+            misread_message(hosts[f.rank], hosts[q.witness], part_label(f.part, ref.name), f.error)
             for q in unsettled
             for f in [q.finding]
         )
@@ -171,7 +180,7 @@ class Readers(GroupMember):
 
     def _read_again(self, ref: CommitRef, tier: int, part: int | None, data: bool) -> Verdict:
         store = self._tiers[tier]
-        return self.tried(lambda: read_again(store, ref, part, data=data, threads=self._threads))[0]
+        return self.run_to_verdict(lambda: reread_from_storage(store, ref, part, data=data, threads=self._threads))[0]
 
     def _all_hosts(self) -> list[str]:
         """The host of each rank; gathered only when damage was found, which all ranks know."""
@@ -188,17 +197,23 @@ def verify_together(store: Store, tier: int, ref: CommitRef, readers: Readers, t
     format, StoreUnavailable, also where one host reads what another finds whole otherwise, and CheckpointError.
     """
     with readers.reading(store, ref):
-        answer = readers.tried(lambda: len(read_commit(store, ref).parts)) if readers.rank == 0 else None
-        verdict, parts = readers.first(answer)
-        _raise_unless_done(readers.judged(ref, tier, [verdict], data=False)[0])
+        answer = readers.run_to_verdict(lambda: len(read_commit(store, ref).parts)) if readers.rank == 0 else None
+        verdict, parts = readers.broadcast(answer)
+        _raise_unless_done(readers.judge(ref, tier, [verdict], data=False)[0])
         share = range(readers.rank, parts, readers.size)
-        verdict, count = readers.tried(
-            lambda: sum(read_whole(store, ref, part, drop_cache=True, threads=threads) for part in share)
+        verdict, count = readers.run_to_verdict(
+            lambda: sum(
+                verify_without_marking_damage(store, ref, part, drop_cache=True, threads=threads) for part in share
+            )
         )
         answers = readers.all_gather((verdict, count))
-        _raise_unless_done(readers.judged(ref, tier, [verdict for verdict, _ in answers], data=True)[0])
-        settled = readers.tried(lambda: dismiss(store, *suspicions(store, ref))) if readers.rank == 0 else None
-        _raise_unless_done(readers.first(settled)[0])
+        _raise_unless_done(readers.judge(ref, tier, [verdict for verdict, _ in answers], data=True)[0])
+        settled = (
+            readers.run_to_verdict(lambda: dismiss_suspicions(store, *suspicions(store, ref)))
+            if readers.rank == 0
+            else None
+        )
+        _raise_unless_done(readers.broadcast(settled)[0])
     return sum(count for _, count in answers)
 
 

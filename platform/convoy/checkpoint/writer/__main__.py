@@ -33,7 +33,7 @@ from convoy.checkpoint.messages import (
     WritePart,
     WriterSetup,
 )
-from convoy.checkpoint.writer.coordinator import SupersededError, WriterFailedError, commit_to_make
+from convoy.checkpoint.writer.coordinator import SupersededError, WriterFailedError, assemble_commit
 from convoy.checkpoint.writer.inbox import Inbox
 from convoy.checkpoint.writer.parts import AbandonedError, GoOn, Pace, abort_attempt, bytes_per_second, write_part
 from convoy.checkpoint.writer.tiers import Tiers
@@ -56,7 +56,7 @@ class Writer:
         self._inbox = inbox
         self._report = report
         self._layout = SetLayout(shards=[], file_bytes=[])
-        self._buffers = Buffers()
+        self._buffers = MappedBuffers()
 
     def run(self) -> None:
         """Serve the inbox until it says Close."""
@@ -67,12 +67,12 @@ class Writer:
                     self._layout = received.request
                     self._buffers.forget()
                 case WritePart():
-                    self._write(received.request, received.at)
+                    self._serve_write(received.request, received.at)
                     self._inbox.written()
                 case Close():
                     return
 
-    def _write(self, request: WritePart, since: float) -> None:
+    def _serve_write(self, request: WritePart, since: float) -> None:
         deadline = since + request.deadline_seconds
 
         def go_on() -> None:
@@ -86,9 +86,9 @@ class Writer:
             if request.draft is None:
                 return
             pause = self._inbox.wait_for_write
-            commit = commit_to_make(store, self._tiers.root(), request, go_on=go_on, sleep=pause)
+            commit = assemble_commit(store, self._tiers.root(), request, go_on=go_on, sleep=pause)
         except Exception as error:
-            self._failed(request, error)
+            self._report_failure(request, error)
             if request.draft is not None and not isinstance(error, SupersededError):
                 # Nobody else could have made this attempt's commit: none will ever come.
                 self._inbox.abandoned(request.attempt, request.tier, request.generation)
@@ -97,7 +97,7 @@ class Writer:
             commit = create_commit(store, commit)
             self._report(Committed(attempt=request.attempt, commit=commit, seconds=time.monotonic() - since))
         except Exception as error:
-            self._failed(request, error)
+            self._report_failure(request, error)
 
     def _write_part(self, request: WritePart, since: float, go_on: GoOn) -> Store:
         """Write the part; where it is now."""
@@ -112,13 +112,13 @@ class Writer:
         self._report(PartWritten(attempt=request.attempt, bytes=written, seconds=took))
         return store
 
-    def _failed(self, request: WritePart, error: Exception) -> None:
+    def _report_failure(self, request: WritePart, error: Exception) -> None:
         superseded, reason = isinstance(error, SupersededError), one_line(error)
         self._report(SaveFailed(attempt=request.attempt, error=reason, superseded=superseded))
         if not isinstance(error, WriterFailedError):  # which is there for all to read
-            self._tell_others(request, reason)
+            self._leave_failure_note(request, reason)
 
-    def _tell_others(self, request: WritePart, reason: str) -> None:
+    def _leave_failure_note(self, request: WritePart, reason: str) -> None:
         """Leave word in the store, for the coordinator, and from it for those who wait for its commit.
 
         In a thread that may hang where the store does: the next attempt must not wait for it.
@@ -133,7 +133,7 @@ class Writer:
         threading.Thread(target=leave_note, name="abort", daemon=True).start()
 
 
-class Buffers:
+class MappedBuffers:
     """Staged bytes, mapped once for as long as the layout stays."""
 
     def __init__(self) -> None:

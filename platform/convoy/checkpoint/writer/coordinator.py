@@ -42,7 +42,7 @@ class SupersededError(RuntimeError):
     """Another gang has formed a newer generation of the job: nothing this one commits would count."""
 
 
-def commit_to_make(
+def assemble_commit(
     store: Store,
     root: Store | None,
     request: WritePart,
@@ -56,21 +56,21 @@ def commit_to_make(
     root: the first tier; None if it is out of reach. go_on: raises AbandonedError past the deadline; called before each
     look and at the end. clock: Unix time. Raises AttemptFailedError, SupersededError, StoreUnavailable.
     """
-    draft, attempt = request.draft, _Attempt(store, request)
+    draft, attempt = request.draft, _ArrivedParts(store, request)
     if draft is None or (draft.generation, draft.step) != (request.generation, request.step):
         raise ValueError("only the coordinator commits, and only what its draft describes")
     for pause in _pauses():
         go_on()
-        if attempt.look():
+        if attempt.poll():
             break
         sleep(pause)
-    commit = draft.model_copy(update={**attempt.contents(draft), "attempt": request.attempt, "created": clock()})
-    check_newest(store, root, request.generation)
+    commit = draft.model_copy(update={**attempt.commit_fields(draft), "attempt": request.attempt, "created": clock()})
+    refuse_superseded(store, root, request.generation)
     go_on()
     return commit
 
 
-def check_newest(store: Store, root: Store | None, generation: int) -> None:
+def refuse_superseded(store: Store, root: Store | None, generation: int) -> None:
     """Raises SupersededError if `root` has a newer generation.
 
     A save to another tier continues where the root does not answer: that may be why it goes there.
@@ -82,7 +82,7 @@ def check_newest(store: Store, root: Store | None, generation: int) -> None:
         names = set(store.sizes("generations/"))
     else:
         names = set()
-        answer = in_thread("generations of the root", lambda: _generations(store, root, generation))
+        answer = in_thread("generations of the root", lambda: _list_and_share_generation(store, root, generation))
         try:
             names = answer.result(ROOT_SECONDS)
         except (StoreUnavailable, TimeoutError):
@@ -96,7 +96,7 @@ def check_newest(store: Store, root: Store | None, generation: int) -> None:
         )
 
 
-class _Attempt:
+class _ArrivedParts:
     """The parts of an attempt that have come so far."""
 
     def __init__(self, store: Store, request: WritePart) -> None:
@@ -106,18 +106,18 @@ class _Attempt:
         self._records: dict[int, PartRecord] = {}
         self._digests: dict[str, Digest] = {}
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Read what is new. True: every part is there, and every file as long as its record says."""
         there = {name[len(self._prefix) :]: size for name, size in self._store.sizes(self._prefix).items()}
         for name in there:
             if name.startswith("failed-"):
                 raise WriterFailedError(self._store.read(self._prefix + name).decode(errors="replace"))
         new = [w for w in range(self._request.writers) if w not in self._records and part_name(w) in there]
-        for writer, raw in zip(new, in_parallel(lambda i: self._read(new[i]), len(new), _READERS), strict=True):
-            self._take(writer, raw, there)
+        for writer, raw in zip(new, in_parallel(lambda i: self._read_record(new[i]), len(new), _READERS), strict=True):
+            self._check_and_add(writer, raw, there)
         return len(self._records) == self._request.writers
 
-    def contents(self, draft: Commit) -> dict[str, object]:
+    def commit_fields(self, draft: Commit) -> dict[str, object]:
         """The commit's parts, files and tensors. Raises AttemptFailedError unless they hold each tensor whole, and all
         writers that hold one hold the same."""
         records = [self._records[writer] for writer in sorted(self._records)]
@@ -133,10 +133,10 @@ class _Attempt:
         parts = {name: self._digests[name] for name in sorted(self._digests)}
         return {"parts": parts, "files": files, "tensors": draft.tensors | tensors}
 
-    def _read(self, writer: int) -> bytes:
+    def _read_record(self, writer: int) -> bytes:
         return self._store.read(self._prefix + part_name(writer))
 
-    def _take(self, writer: int, raw: bytes, there: dict[str, int]) -> None:
+    def _check_and_add(self, writer: int, raw: bytes, there: dict[str, int]) -> None:
         name, wanted = self._prefix + part_name(writer), self._request
         try:
             record = PartRecord.model_validate_json(raw)
@@ -176,12 +176,12 @@ def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
         elements = sum(math.prod(box.size) for box in boxes[name])
         if elements != math.prod(info.shape):
             raise AttemptFailedError(f"{name}: {elements} elements in all parts, it has {math.prod(info.shape)}")
-        if any_meet(boxes[name]):
+        if any_overlap(boxes[name]):
             raise AttemptFailedError(f"{name}: two shards hold the same elements, and others are missing")
     return tensors
 
 
-def _generations(store: Store, root: Store, generation: int) -> set[str]:
+def _list_and_share_generation(store: Store, root: Store, generation: int) -> set[str]:
     """The names of those on the root. The further tier `store` gets the one that is to have a commit there, if it was
     out of reach when that was formed: read without the root it would have a commit of nobody knows which branch."""
     name, names = generation_name(generation), set(root.sizes("generations/"))
@@ -204,23 +204,23 @@ class Box:
     offset: tuple[int, ...]
     size: tuple[int, ...]
 
-    def meets(self, other: "Box") -> bool:
+    def overlaps(self, other: "Box") -> bool:
         spans = zip(self.offset, self.size, other.offset, other.size, strict=True)
         return all(max(a, b) < min(a + m, b + n) for a, m, b, n in spans)
 
 
-def any_meet(boxes: Sequence[Box]) -> bool:
+def any_overlap(boxes: Sequence[Box]) -> bool:
     """Whether any two share an element. Pieces of a grid, as sharding makes them, take n log n; others up to n²."""
     if len(boxes) < 2:
         return False
     for dim in range(len(boxes[0].offset)):
-        groups = _apart(boxes, dim)
+        groups = _disjoint_groups(boxes, dim)
         if len(groups) > 1:
-            return any(any_meet(group) for group in groups)
-    return any(one.meets(other) for one, other in combinations(boxes, 2))
+            return any(any_overlap(group) for group in groups)
+    return any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
-def _apart(boxes: Sequence[Box], dim: int) -> list[list[Box]]:
+def _disjoint_groups(boxes: Sequence[Box], dim: int) -> list[list[Box]]:
     """The boxes in groups, no two of which reach into each other along this dimension."""
     groups: list[list[Box]] = []
     end = -1

@@ -18,8 +18,8 @@ from convoy.checkpoint.format import (
     DataFile,
     Digest,
     PartRecord,
-    copying_prefix,
-    failed_name,
+    copy_failures_prefix,
+    failure_note_name,
     part_name,
     removing_name,
 )
@@ -56,7 +56,7 @@ def copy_part(
     Raises DamagedCommitError (of the source, which is not marked), CommitGoneError, StoreUnavailable (also if the job
     is not on the target, see `copy_job`), StoppedError, NotCopiedError while the target prunes the commit.
     """
-    _check_begun(target)
+    _refuse_unmounted(target)
     with lease(source, ref), lease(target, ref):
         _check_not_removed(target, ref)
         commit = read_commit(source, ref)
@@ -105,7 +105,7 @@ def commit_copy(
     Raises NotCopiedError (as `copy_part`, too), CopyAbortedError if a part will not come, DamagedCommitError,
     StoreUnavailable as `copy_part`, StoppedError.
     """
-    _check_begun(target)
+    _refuse_unmounted(target)
     with lease(source, ref), lease(target, ref):
         commit, began = read_commit(source, ref), clock()
         patience = copy_seconds(commit) if deadline_seconds is None else deadline_seconds
@@ -120,7 +120,7 @@ def commit_copy(
             if clock() - began > patience:
                 raise NotCopiedError(f"{target.uri}: {missing[0]} did not come within {patience:.0f} s")
             sleep(_LOOK_SECONDS)
-        return create_commit(target, _contents(source, target, commit))
+        return create_commit(target, _copied_commit(source, target, commit))
 
 
 def abort_copy(target: Store, ref: CommitRef, writer: int, reason: str) -> None:
@@ -128,13 +128,16 @@ def abort_copy(target: Store, ref: CommitRef, writer: int, reason: str) -> None:
 
     Raises StoreUnavailable. What is left is removed as that of any attempt without a commit.
     """
-    _check_begun(target)
-    target.create(copying_prefix(ref.generation, ref.step) + failed_name(writer), f"writer {writer}: {reason}".encode())
+    _refuse_unmounted(target)
+    target.create(
+        copy_failures_prefix(ref.generation, ref.step) + failure_note_name(writer),
+        f"writer {writer}: {reason}".encode(),
+    )
 
 
 def check_copying(target: Store, ref: CommitRef) -> None:
     """Raises CopyAbortedError if a writer has left a note that it cannot do its share, StoreUnavailable."""
-    for name in target.sizes(copying_prefix(ref.generation, ref.step)):
+    for name in target.sizes(copy_failures_prefix(ref.generation, ref.step)):
         with contextlib.suppress(ObjectMissing):  # pruned meanwhile
             raise CopyAbortedError(target.read(name).decode(errors="replace"))
 
@@ -156,7 +159,7 @@ def copy_job(source: Store, target: Store) -> None:
     generation's number would then stand for two, whose commits have the same names.
     """
     ours, theirs = ({generation_name(n) for n in generation_numbers(store)} for store in (source, target))
-    _check_same(source, target, sorted(ours & theirs))
+    _refuse_other_job(source, target, sorted(ours & theirs))
     with contextlib.suppress(ObjectMissing):  # outside a flow there is no record
         _copy_object(source, target, RECORD)
     for ran_with in {read_generation(source, name).config_hash for name in ours - theirs} - {""}:
@@ -166,7 +169,7 @@ def copy_job(source: Store, target: Store) -> None:
         _copy_object(source, target, name)
 
 
-def _check_begun(target: Store) -> None:
+def _refuse_unmounted(target: Store) -> None:
     """Raises StoreUnavailable if the target has no generation at all: an empty mount point looks like a store."""
     if not generation_numbers(target):
         raise StoreUnavailable(f"{target.uri} has nothing of the job: is it mounted?")
@@ -195,7 +198,7 @@ def _check_not_removed(target: Store, ref: CommitRef) -> None:
     )
 
 
-def _check_same(source: Store, target: Store, generations: Sequence[str]) -> None:
+def _refuse_other_job(source: Store, target: Store, generations: Sequence[str]) -> None:
     """Raises ConfigError unless each of these objects is the same on both."""
 
     def same(index: int) -> bool:
@@ -221,7 +224,7 @@ def _copy_file(
 ) -> DataFile:
     stem, _, suffix = re.sub(r"\.copy-[0-9a-f]+", "", file.name).rpartition(".")
     name = f"{stem}.copy-{uuid.uuid4().hex[:12]}.{suffix}"
-    checked = _Checked(source, commit, record, file, stop)
+    checked = _CheckedFile(source, commit, record, file, stop)
     # A put takes slices of its data, each once: these are read when they are taken.
     checks = target.put(commit.shards + name, cast(memoryview, checked), record.chunk_bytes, threads)
     if checks != file.crc32c:
@@ -229,7 +232,7 @@ def _copy_file(
     return DataFile(name=name, bytes=file.bytes, crc32c=checks)
 
 
-class _Checked:
+class _CheckedFile:
     """A file of the source as a put sees it: its length, and slices of whole chunks, which are checked."""
 
     def __init__(self, source: Store, commit: Commit, record: PartRecord, file: DataFile, stop: Stop) -> None:
@@ -268,7 +271,7 @@ def _missing(target: Store, commit: Commit) -> list[str]:
     return [name for name in commit.parts if commit.shards + name not in there]
 
 
-def _contents(source: Store, target: Store, commit: Commit) -> Commit:
+def _copied_commit(source: Store, target: Store, commit: Commit) -> Commit:
     """The commit as it is on the target, where files have other names. Raises NotCopiedError if a part differs."""
     there = target.sizes(commit.shards)
 
@@ -276,7 +279,7 @@ def _contents(source: Store, target: Store, commit: Commit) -> Commit:
         theirs = read_part(source, commit, writer)
         raw = target.read(commit.shards + part_name(writer))
         ours = _record(raw)
-        if ours is None or _nameless(ours) != _nameless(theirs):
+        if ours is None or _without_file_names(ours) != _without_file_names(theirs):
             raise NotCopiedError(f"{target.uri}/{commit.shards}{part_name(writer)}: belongs to another save")
         for file in ours.files:
             if there.get(commit.shards + file.name) != file.bytes:
@@ -297,5 +300,5 @@ def _record(raw: bytes) -> PartRecord | None:
         return None
 
 
-def _nameless(record: PartRecord) -> PartRecord:
+def _without_file_names(record: PartRecord) -> PartRecord:
     return record.model_copy(update={"files": [file.model_copy(update={"name": ""}) for file in record.files]})

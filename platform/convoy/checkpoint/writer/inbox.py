@@ -95,7 +95,7 @@ class Inbox:
             self._due_on(tier).prune = generation
             self._changed.notify_all()
 
-    def over(self) -> frozenset[str]:
+    def abandoned_attempts(self) -> frozenset[str]:
         """The newest attempts that were given up, by name."""
         with self._changed:
             return frozenset(self._over)

@@ -5,7 +5,15 @@ import time
 from collections.abc import Callable
 from typing import cast
 
-from convoy.checkpoint.format import CHUNK_BYTES, DataFile, PartRecord, failed_name, file_name, part_name, shards_prefix
+from convoy.checkpoint.format import (
+    CHUNK_BYTES,
+    DataFile,
+    PartRecord,
+    failure_note_name,
+    file_name,
+    part_name,
+    shards_prefix,
+)
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.storage import Store
 
@@ -73,11 +81,11 @@ def write_part(
     """
     if len(data) < sum(layout.file_bytes):
         raise ValueError(f"a buffer of {len(data)} bytes for a part of {sum(layout.file_bytes)}")
-    prefix, files, start = _prefix(request), list[DataFile](), 0
+    prefix, files, start = _attempt_prefix(request), list[DataFile](), 0
     for index, length in enumerate(layout.file_bytes):
         go_on()
         name = file_name(request.writer, index)
-        watched = _Watched(data[start : start + length], go_on, pace or Pace(None))
+        watched = _PacedFile(data[start : start + length], go_on, pace or Pace(None))
         checks = store.put(prefix + name, cast(memoryview, watched), chunk_bytes, threads)
         files.append(DataFile(name=name, bytes=length, crc32c=checks))
         start += length
@@ -90,10 +98,10 @@ def write_part(
 
 def abort_attempt(store: Store, request: WritePart, reason: str) -> None:
     """Tell whoever waits for this writer's part that it will not come. Raises StoreUnavailable."""
-    store.create(_prefix(request) + failed_name(request.writer), reason.encode())
+    store.create(_attempt_prefix(request) + failure_note_name(request.writer), reason.encode())
 
 
-class _Watched:
+class _PacedFile:
     """A file's bytes as a put takes them, slice by slice: each when it may, none once the attempt is given up."""
 
     def __init__(self, data: memoryview, go_on: GoOn, pace: Pace) -> None:
@@ -129,5 +137,5 @@ def _record(request: WritePart, layout: SetLayout, files: list[DataFile], chunk_
     )
 
 
-def _prefix(request: WritePart) -> str:
+def _attempt_prefix(request: WritePart) -> str:
     return shards_prefix(request.generation, request.step, request.attempt)

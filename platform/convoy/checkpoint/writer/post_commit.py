@@ -24,7 +24,7 @@ from convoy.checkpoint.messages import (
 )
 from convoy.checkpoint.verify.commit import SuspectedError, verify_part
 from convoy.checkpoint.verify.marks import verified_parts
-from convoy.checkpoint.verify.second_host import settle
+from convoy.checkpoint.verify.second_host import settle_suspicions
 from convoy.checkpoint.writer.copy import (
     CopyAbortedError,
     abort_copy,
@@ -166,7 +166,7 @@ class PostCommitWork:
         """Read what other hosts suspect. Whatever comes of it, this rank's own part is read then."""
         began = time.monotonic()
         with contextlib.suppress(StoreUnavailable):  # which reading the own part reports
-            for settled in settle(store, request.writer, request.hosts, stop=self._pause):
+            for settled in settle_suspicions(store, request.writer, request.hosts, stop=self._pause):
                 about = PartVerified(ref=settled.ref, tier=uri, part=settled.part, seconds=time.monotonic() - began)
                 changes = {"error": settled.error, "misread_by": settled.misread_by, "damaged": settled.damaged}
                 self._report(about.model_copy(update=changes))
@@ -179,7 +179,7 @@ class PostCommitWork:
             store, root = self._tiers.store(uri, OPEN_SECONDS), self._tiers.root()
             if root is None:
                 raise StoreUnavailable("the root is out of reach, whose generations decide what may go")
-            over, own = self._inbox.over(), root.uri == store.uri
+            over, own = self._inbox.abandoned_attempts(), root.uri == store.uri
             self._report(
                 prune(store, generation, self._policy, root=None if own else root, over=over, stop=self._pause)
             )

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 
-from convoy.checkpoint.format import Commit, DamagedCommitError, failed_name, parsed, removing_name
+from convoy.checkpoint.format import Commit, DamagedCommitError, failure_note_name, parse_commit, removing_name
 from convoy.checkpoint.messages import Pruned
-from convoy.checkpoint.verify.marks import damaged, forget_verified, noted, verified
+from convoy.checkpoint.verify.marks import commits_with_marks, damaged, forget_marks, verified
 from convoy.checkpoint.writer.retention import (
     GRACE_SECONDS,
-    Attempt,
+    AttemptFiles,
     Inventory,
     abandoned_attempts,
     spent_attempts,
@@ -29,7 +29,7 @@ from convoy.job.leases import leased, named_by_leases
 from convoy.job.lineage import CommitRef, History, generation_numbers, parse_commits, read_history
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
-_MARKER = failed_name(0)[:7]
+_MARKER = failure_note_name(0)[:7]
 
 
 class _Stopped(Exception):
@@ -55,7 +55,7 @@ def prune(
     """
     pruning = _Pruning(store, root or store, own_generation, stop)
     try:
-        pruning.free(over)
+        pruning.remove_failed_attempts(over)
         pruning.run(policy, grace_seconds)
     except (StoreUnavailable, _Stopped) as error:
         pruning.error = str(error) or None
@@ -106,7 +106,7 @@ class _Pruning:
         self.bytes = 0
         self.error: str | None = None
 
-    def free(self, over: frozenset[str]) -> None:
+    def remove_failed_attempts(self, over: frozenset[str]) -> None:
         """Remove what failed saves have left, which may be why the tier is full: nothing is written on the way.
 
         So nothing is held in `removing/` either. That is for those who might put back what another removes, and nobody
@@ -122,32 +122,32 @@ class _Pruning:
             attempts=list(_attempts(self._store)),
         )
         refs = {attempt.ref for attempt in tier.attempts if attempt.name in over} & tier.commits.keys()
-        for attempt in abandoned_attempts(self._own, tier, self._committed(refs), over):
-            self._go_on()
-            self._remove_files(_prefix(attempt), markers=False)
+        for attempt in abandoned_attempts(self._own, tier, self._attempts_named_by(refs), over):
+            self._raise_if_stopped()
+            self._remove_files(_attempt_prefix(attempt), markers=False)
             self.attempts += 1
 
     def run(self, policy: RetentionConfig, grace_seconds: float) -> None:
         self._check_newest()
         self._end_interrupted(grace_seconds)
-        marked = noted(self._store)
+        marked = commits_with_marks(self._store)
         tier = inventory(self._store)
         self._damaged = tier.damaged
         history = read_history(self._root)
         for ref in spent_commits(history, tier, policy, grace_seconds):
-            self._go_on()
+            self._raise_if_stopped()
             self._remove_commit(ref)
         for attempt in self.spent_attempts(history, tier, grace_seconds):
-            self._go_on()
+            self._raise_if_stopped()
             self._remove_attempt(attempt)
         for ref in marked - tier.commits.keys():
-            self._go_on()
-            forget_verified(self._store, ref)
+            self._raise_if_stopped()
+            forget_marks(self._store, ref)
         # A copy has no deadline: one large file of it may be under way for longer than that, under a lease.
         held = tuple(f"shards/{ref.stem}/" for ref in tier.leased)
         self._store.abort_uploads("shards/", tier.now - grace_seconds, held)
 
-    def _go_on(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self._stop():
             raise _Stopped
         self._check_newest()
@@ -164,7 +164,7 @@ class _Pruning:
             raw = self._store.read(ref.name)
         except ObjectMissing:
             return
-        with self._alone_at(ref, raw) as alone:
+        with self._hold_removal_mark(ref, raw) as alone:
             if not alone or ref.name not in self._store.sizes(ref.name):
                 return
             self._store.delete(ref.name)
@@ -180,13 +180,13 @@ class _Pruning:
                 self._store.create(ref.name, raw)
                 raise
             self.commits.append(ref)
-            commit = _commit(raw, ref.stem)
+            commit = _commit_or_none(raw, ref.stem)
             if commit is not None:
                 self._remove_files(commit.shards)
-            forget_verified(self._store, ref)
+            forget_marks(self._store, ref)
 
     @contextlib.contextmanager
-    def _alone_at(self, ref: CommitRef, raw: bytes) -> Iterator[bool]:
+    def _hold_removal_mark(self, ref: CommitRef, raw: bytes) -> Iterator[bool]:
         """Whether nothing else prunes this commit: of two, one might put back what the other removes.
 
         raw: the commit's object. Where this is killed, or the store goes away, it is put back from here later.
@@ -211,35 +211,35 @@ class _Pruning:
             if info.modified >= oldest:
                 continue
             with contextlib.suppress(ObjectMissing):
-                commit = _commit(raw := self._store.read(name), PurePosixPath(name).stem)
+                commit = _commit_or_none(raw := self._store.read(name), PurePosixPath(name).stem)
                 if commit is not None and _is_whole(self._store, commit):
                     self._store.create(commit.ref.name, raw)
             self._store.delete(name)
 
-    def spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[Attempt]:
+    def spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[AttemptFiles]:
         """One commit may have several attempts, of which it names one."""
         several = {ref for ref, count in Counter(a.ref for a in tier.attempts).items() if count > 1}
-        return spent_attempts(history, tier, self._committed(several & tier.commits.keys()), grace_seconds)
+        return spent_attempts(history, tier, self._attempts_named_by(several & tier.commits.keys()), grace_seconds)
 
-    def _committed(self, refs: Iterable[CommitRef]) -> dict[CommitRef, str]:
+    def _attempts_named_by(self, refs: Iterable[CommitRef]) -> dict[CommitRef, str]:
         attempts: dict[CommitRef, str] = {}
         for ref in refs:
             try:
-                commit = _commit(self._store.read(ref.name), ref.stem)
+                commit = _commit_or_none(self._store.read(ref.name), ref.stem)
             except ObjectMissing:  # removed above
                 continue
             if commit is not None:
                 attempts[ref] = commit.attempt
         return attempts
 
-    def _remove_attempt(self, attempt: Attempt) -> None:
-        with self._alone_at(attempt.ref, b"") as alone:
+    def _remove_attempt(self, attempt: AttemptFiles) -> None:
+        with self._hold_removal_mark(attempt.ref, b"") as alone:
             if not alone or attempt.ref in leased(self._store):  # a copy that has begun meanwhile
                 return
-            named = self._committed([attempt.ref]).get(attempt.ref)
+            named = self._attempts_named_by([attempt.ref]).get(attempt.ref)
             if attempt.ref.name in self._store.sizes(attempt.ref.name) and named in (None, attempt.name):
                 return
-            self._remove_files(_prefix(attempt))
+            self._remove_files(_attempt_prefix(attempt))
             self.attempts += 1
 
     def _remove_files(self, prefix: str, markers: bool = True) -> None:
@@ -255,7 +255,7 @@ class _Pruning:
             self.bytes += sizes[name]
 
 
-def _prefix(attempt: Attempt) -> str:
+def _attempt_prefix(attempt: AttemptFiles) -> str:
     return f"shards/{attempt.ref.stem}/{attempt.name}/"
 
 
@@ -265,17 +265,17 @@ def _is_whole(store: Store, commit: Commit) -> bool:
     return all(there.get(commit.shards + name) == described.bytes for name, described in wanted.items())
 
 
-def _commit(raw: bytes, stem: str) -> Commit | None:
+def _commit_or_none(raw: bytes, stem: str) -> Commit | None:
     """The commit that an object of this stem holds. None: it is damaged, or that of another object, and its files are
     removed when they are old enough."""
     try:
-        commit = parsed(raw, "commit")
+        commit = parse_commit(raw, "commit")
     except DamagedCommitError:
         return None
     return commit if commit.ref.stem == stem else None
 
 
-def _attempts(store: Store) -> Iterator[Attempt]:
+def _attempts(store: Store) -> Iterator[AttemptFiles]:
     sizes: dict[tuple[CommitRef, str], tuple[int, float, bool]] = {}
     for name, info in store.listing("shards/").items():
         match = re.match(r"shards/(\d+)-(\d+)/([^/]+)/", name)
@@ -285,4 +285,4 @@ def _attempts(store: Store) -> Iterator[Attempt]:
             only_markers = only_markers and name[match.end() :].startswith(_MARKER)
             sizes[key] = (size + info.bytes, max(changed, info.modified), only_markers)
     for (ref, name), (size, changed, only_markers) in sizes.items():
-        yield Attempt(ref, name, size, changed, only_markers)
+        yield AttemptFiles(ref, name, size, changed, only_markers)

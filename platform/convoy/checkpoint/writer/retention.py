@@ -15,7 +15,7 @@ GRACE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptFiles:
     """The files below one attempt's prefix."""
 
     ref: CommitRef
@@ -38,7 +38,7 @@ class Inventory:
     damaged: frozenset[CommitRef] = frozenset()
     verified: frozenset[CommitRef] = frozenset()
     leased: frozenset[CommitRef] = frozenset()
-    attempts: Sequence[Attempt] = field(default_factory=tuple)
+    attempts: Sequence[AttemptFiles] = field(default_factory=tuple)
 
 
 def spent_commits(
@@ -61,7 +61,7 @@ def spent_commits(
 
 def spent_attempts(
     history: History, tier: Inventory, committed: Mapping[CommitRef, str], grace_seconds: float = GRACE_SECONDS
-) -> list[Attempt]:
+) -> list[AttemptFiles]:
     """Attempts whose files no commit names, and none will.
 
     committed: attempt of each commit of the tier that has more than one. Saves of a generation are settled in order, so
@@ -71,7 +71,7 @@ def spent_attempts(
     newest = history.newest
     settled = max((ref.step for ref in tier.commits if ref.generation == newest), default=-1)
 
-    def spent(attempt: Attempt) -> bool:
+    def spent(attempt: AttemptFiles) -> bool:
         ref = attempt.ref
         if ref in tier.leased or ref.generation not in history.generations or _may_be_named(attempt, tier, committed):
             return False
@@ -83,7 +83,7 @@ def spent_attempts(
 
 def abandoned_attempts(
     generation: int, tier: Inventory, committed: Mapping[CommitRef, str], over: frozenset[str]
-) -> list[Attempt]:
+) -> list[AttemptFiles]:
     """Attempts of the generation, whatever their age, whose names are in `over`: their coordinator failed before it
     began to commit, so that no commit ever names them. Their markers stay, for ranks that have not read them."""
     return [
@@ -97,7 +97,7 @@ def abandoned_attempts(
     ]
 
 
-def _may_be_named(attempt: Attempt, tier: Inventory, committed: Mapping[CommitRef, str]) -> bool:
+def _may_be_named(attempt: AttemptFiles, tier: Inventory, committed: Mapping[CommitRef, str]) -> bool:
     """Whether the tier has a commit that names the attempt, or one that cannot be read."""
     return attempt.ref in tier.commits and committed.get(attempt.ref, attempt.name) == attempt.name
 

@@ -30,7 +30,7 @@ class Tiers:
         with self._lock:
             proof = self._proofs[self._root]
             if self._bounded is None and proof.done() and proof.exception() is None:
-                self._bounded = bounded(proof.result(), ROOT_SECONDS)
+                self._bounded = with_timeout(proof.result(), ROOT_SECONDS)
             return self._bounded
 
     def store(self, uri: str, timeout_seconds: float) -> Store:
@@ -60,13 +60,13 @@ class Tiers:
         return in_thread(f"open {uri}", prove)
 
 
-def bounded(store: Store, seconds: float) -> Store:
+def with_timeout(store: Store, seconds: float) -> Store:
     """The store, but that a call which takes longer raises StoreUnavailable. For small objects and listings: whoever
     only looks there in passing must not hang where it does."""
-    return cast(Store, _Bounded(store, seconds))
+    return cast(Store, _WithTimeout(store, seconds))
 
 
-class _Bounded:
+class _WithTimeout:
     """Each call is made by a thread of its own. One that hangs is left behind, and until it ends no other is begun."""
 
     def __init__(self, store: Store, seconds: float) -> None:

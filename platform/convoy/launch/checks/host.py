@@ -106,9 +106,9 @@ def check_inputs(config: RunConfig) -> None:
 
 
 def _check_readable(config: RunConfig) -> None:
-    from convoy.data.sources import is_remote, iterate_files, unreadable
+    from convoy.data.sources import is_s3_path, iterate_files, unreadable
 
-    if is_remote(getattr(config.data.corpus, "path", "")):
+    if is_s3_path(getattr(config.data.corpus, "path", "")):
         return
     for file in itertools.islice(iterate_files(config.data.corpus), FILES_LOOKED_AT):
         if not os.access(file.location, os.R_OK):
@@ -123,10 +123,10 @@ def _check_space(config: RunConfig) -> None:
     from convoy.data.local_cache import check_space
     from convoy.data.manifest import DATA_PREFIX
     from convoy.data.prepare import shard_bytes_estimate
-    from convoy.data.sources import is_remote, iterate_files
+    from convoy.data.sources import is_s3_path, iterate_files
 
     root = Path(str(config.root)).absolute()
-    remote = is_remote(str(config.root)) or is_remote(getattr(config.data.corpus, "path", ""))
+    remote = is_s3_path(str(config.root)) or is_s3_path(getattr(config.data.corpus, "path", ""))
     if remote or (root / DATA_PREFIX).exists():
         return
     corpus_bytes = sum(file.size for file in iterate_files(config.data.corpus))

@@ -319,10 +319,10 @@ def _check_job(config: RunConfig, job: str) -> FinishedJob | None:
 
 def _check_format(store: Store, newest: CommitRef) -> None:
     """Raises ConfigError for a commit of another version of Convoy. Damage is for the restore to judge."""
-    from convoy.checkpoint.format import DamagedCommitError, parsed  # every task imports this module, few ask for this
+    from convoy.checkpoint.format import DamagedCommitError, parse_commit  # every task imports this module
 
     with contextlib.suppress(DamagedCommitError, ObjectMissing):
-        parsed(store.read(newest.name), f"{store.uri}/{newest.name}")
+        parse_commit(store.read(newest.name), f"{store.uri}/{newest.name}")
 
 
 def _check_budget(config: RunConfig, job: str, store: Store) -> None:

@@ -112,10 +112,10 @@ def _own_not_finite(trained: Trained) -> str | None:
 
 def _whole_state(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dict[str, TensorInfo]:
     """The tensors of the whole state: each stage of a pipeline has those of its own blocks alone."""
-    from convoy.checkpoint.restore.compatibility import infos
+    from convoy.checkpoint.restore.compatibility import tensor_infos
     from convoy.checkpoint.state.tree import flatten
 
-    own = infos(flatten(tensors).tensors)
+    own = tensor_infos(flatten(tensors).tensors)
     if trained.pipeline is None:
         return own
     return {name: info for some in all_gather_objects(own, ranks.saving) for name, info in some.items()}

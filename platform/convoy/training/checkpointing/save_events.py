@@ -6,7 +6,7 @@ from typing import Any
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Copied, PartVerified, Pruned, Report
 from convoy.checkpoint.save.driver import Outcome, Save
-from convoy.checkpoint.save.queue import Attempt
+from convoy.checkpoint.save.queue import WriteAttempt
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import (
     CheckpointAlert,
@@ -59,7 +59,7 @@ class SaveEvents:
         if self._first:
             self._events.append(CheckpointSkipped(step=step, under_way=list(under_way)))
 
-    def committed(self, attempt: Attempt, save: Save, commit: Commit | None) -> None:
+    def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
         timing = save.timing
         seconds = timing.since()
         if self._first and commit is not None:  # rank 0 made it
@@ -75,7 +75,7 @@ class SaveEvents:
             self._events.append(saved)
         self._on_commit(seconds)
 
-    def moved(self, attempt: Attempt, error: str, retried: Attempt) -> None:
+    def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         self._failed(attempt, error, self._tiers[retried.tier])
 
     def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
@@ -86,7 +86,7 @@ class SaveEvents:
             step = newest.step if newest is not None else None
             self._events.append(CheckpointAlert(step=self.step, failures=failures, newest=step, error=error))
 
-    def _failed(self, attempt: Attempt, error: str, retried_on: str | None) -> None:
+    def _failed(self, attempt: WriteAttempt, error: str, retried_on: str | None) -> None:
         if self._first:
             tier = self._tiers[attempt.tier]
             self._events.append(CheckpointFailed(step=attempt.step, error=error, tier=tier, retried_on=retried_on))

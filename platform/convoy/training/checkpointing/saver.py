@@ -14,7 +14,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from convoy.checkpoint.format import DRAFT, Commit, Progress, SamplerPosition
-from convoy.checkpoint.save.queue import SaveStatus
+from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.run import config_hash
 from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker
@@ -93,12 +93,12 @@ class Saver:
         from convoy.checkpoint.save.agreement import StepSettlement
         from convoy.checkpoint.save.driver import SaveDriver
         from convoy.checkpoint.save.engine import Engine
-        from convoy.checkpoint.save.post_commit import host_names
-        from convoy.checkpoint.state.tensors import TensorsOf
+        from convoy.checkpoint.save.post_commit import distinct_host_names
+        from convoy.checkpoint.state.tensors import CachedTensors
         from convoy.training.checkpointing.save_events import SaveEvents
 
         config, place, group = self._assignment.config.checkpoint, self._ranks.place, self._ranks.saving
-        self._state = self._state or TensorsOf(self._trained.module, self._trained.optimizer, self._trained.rows)
+        self._state = self._state or CachedTensors(self._trained.module, self._trained.optimizer, self._trained.rows)
         setup = WriterSetup(
             tiers=self._tiers,
             store=config.store,
@@ -137,7 +137,7 @@ class Saver:
             tiers=self._tiers,
             session=names[0][0],
             rank=place.rank,
-            hosts=host_names([host for _, host in names], place.host_ranks),
+            hosts=distinct_host_names([host for _, host in names], place.host_ranks),
             deadline_seconds=config.deadline_seconds,
             verify=config.verify,
         )
@@ -146,14 +146,14 @@ class Saver:
         engine.writer.start()
         engine.plan(self._state())
 
-    def status(self) -> SaveStatus:
+    def status(self) -> StatusCounts:
         """This rank's status of the save that is being written, with its other work. Never blocks."""
         if self._driver is None:
             none = (0,) * len(self._tiers)
-            return SaveStatus(reading_back=none, copying=none)
+            return StatusCounts(reading_back=none, copying=none)
         return self._settlement.status()
 
-    def settle(self, sums: SaveStatus, step: int) -> None:
+    def settle(self, sums: StatusCounts, step: int) -> None:
         """Draw the conclusions from all ranks' status, `step` steps done.
 
         Raises SupersededError, on all ranks, if the job is another gang's now.
@@ -193,7 +193,7 @@ class Saver:
         """
         self._settle_until(0, step)
         if self._driver is not None:
-            self._driver.make_up()
+            self._driver.request_left_out_work()
 
     def close(self, deadline_seconds: float) -> None:
         """End the writer process. What it does between saves, such as copying to other tiers, gets so long to end."""
