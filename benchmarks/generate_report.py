@@ -29,7 +29,7 @@ from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.page import BenchReports, page_of, page_of_several
 from convoy.benchmark.results.files import ResultUnreadableError, read_cases
-from convoy.catalog.prices import SHIPPED, PriceBook, price_list
+from convoy.catalog.prices import SHIPPED, PriceBook, parse_price_list
 from convoy.config.errors import ConfigError
 from convoy.display.html import draw_svg, to_html
 from convoy.display.markdown import to_markdown
@@ -79,7 +79,7 @@ def _prices(path: Path | None) -> PriceBook:
     if path is None:
         return SHIPPED
     try:
-        return PriceBook(price_list(path.read_bytes(), str(path)))
+        return PriceBook(parse_price_list(path.read_bytes(), str(path)))
     except OSError as error:
         raise ConfigError(f"--prices {path}: cannot be read: {error.strerror}") from None
 

@@ -27,8 +27,8 @@ from convoy.display.terminal import show
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.plan import plan
 from convoy.planner.step.break_even import break_even_tokens, bytes_per_parameter
-from convoy.planner.step.calibration import Constants, Prior, chip_of, prior, shipped
-from convoy.planner.step.hardware import hardware
+from convoy.planner.step.calibration import Constants, Prior, efficiency_key, prior, shipped
+from convoy.planner.step.hardware import peak_rates
 from convoy.planner.validation.fit import fit, percent_errors
 from convoy.planner.validation.published import MeasuredRun, published, read_measured
 from convoy.planner.validation.validate import baseline_errors, median_abs, p90_abs
@@ -175,8 +175,8 @@ def break_even() -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in ("p4d.24xlarge", "p5.48xlarge"):
-        machine = hardware(rented_machine(instance(name), 8))
-        of_peak = calibration.constants.matmul_efficiency[chip_of(calibration, machine.chip)]
+        machine = peak_rates(rented_machine(instance(name), 8))
+        of_peak = calibration.constants.matmul_efficiency[efficiency_key(calibration, machine.chip)]
         network, rate = share * machine.between_bytes_per_second, of_peak * machine.flops
         tokens = [break_even_tokens(size, network, rate) for size in ways.values()]
         rates = (

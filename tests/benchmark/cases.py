@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Block, Case, Hardware, Provenance
 from convoy.benchmark.results.values import BEYOND, DETECTED, DURABLE, RECOVERED, RESTORE, SAVE, STALL
-from convoy.catalog.measured_machine import Line, MeasuredMachine
+from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.config.benchmark import CampaignConfig
 
 M = TypeVar("M", bound=BaseModel)
@@ -34,9 +34,9 @@ MEASURED = MeasuredMachine(
     attention_flops=3e10,
     memory_bytes_per_second=8e9,
     operation_seconds=1e-5,
-    gather=Line(latency_seconds=2e-4, bytes_per_second=1e9, ranks=2),
-    reduce=Line(latency_seconds=2e-4, bytes_per_second=1e9, ranks=2),
-    all_reduce=Line(latency_seconds=3e-4, bytes_per_second=5e8, ranks=2),
+    gather=CollectiveTiming(latency_seconds=2e-4, bytes_per_second=1e9, ranks=2),
+    reduce=CollectiveTiming(latency_seconds=2e-4, bytes_per_second=1e9, ranks=2),
+    all_reduce=CollectiveTiming(latency_seconds=3e-4, bytes_per_second=5e8, ranks=2),
 )
 """Two ranks on two cores."""
 

@@ -10,7 +10,7 @@ from convoy.benchmark.planner_runs import own_runs, typical_machines
 from convoy.benchmark.results.case import Case
 from convoy.config.run import TRAIN
 from convoy.config.train import TrainConfig
-from convoy.planner.step.calibration import Calibration, chip_of, shipped, shipped_for_measured
+from convoy.planner.step.calibration import Calibration, efficiency_key, shipped, shipped_for_measured
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.validate import median_abs
 from tests.benchmark.cases import MEASURED, a_case, replaced
@@ -169,7 +169,7 @@ def test_a_local_benchmark_that_names_its_machine_serves_plans_of_such() -> None
     machine = found.rows[0].workload.machine
     assert (machine.gpu, machine.ranks, machine.measured) == ("A100", 8, None)
     assert found.trainings == 1  # nodes of a local run are processes on one machine
-    assert (chip_of(found.calibration, "A100"), found.calibration.machines) == ("A100", ())
+    assert (efficiency_key(found.calibration, "A100"), found.calibration.machines) == ("A100", ())
 
 
 @pytest.mark.parametrize("cluster", [{}, {"instance_type": "p9.huge"}])
@@ -177,7 +177,7 @@ def test_a_local_benchmark_on_what_it_does_not_name_is_of_what_its_ranks_measure
     calibration = fit_planner_to([local(cluster)]).calibration
     assert calibration.machines == (ON_A100,)
     with pytest.raises(ValueError, match=rf"A100: .* no efficiencies of it; it is of {A100}, measured where the bench"):
-        chip_of(calibration, "A100")
+        efficiency_key(calibration, "A100")
 
 
 def test_groups_of_a_local_gang_stay_what_they_were_on_the_machine_that_it_names() -> None:

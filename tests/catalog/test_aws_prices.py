@@ -8,7 +8,7 @@ import boto3
 from botocore.stub import ANY, Stubber
 
 from convoy.catalog.aws_prices import aws_prices
-from convoy.catalog.prices import Observed
+from convoy.catalog.prices import ObservedPrice
 
 REGION = "us-west-2"
 TYPE = "p4d.24xlarge"
@@ -32,7 +32,7 @@ class Aws:
         self.asked.append((service, region))
         return self.clients[service]
 
-    def read(self) -> list[Observed | str]:
+    def read(self) -> list[ObservedPrice | str]:
         return list(aws_prices([TYPE], [REGION], self.client))
 
 
@@ -84,7 +84,7 @@ def answering() -> Aws:
 
 def test_each_market_has_its_price_of_today() -> None:
     aws = answering()
-    found = [row for row in aws.read() if isinstance(row, Observed)]
+    found = [row for row in aws.read() if isinstance(row, ObservedPrice)]
 
     assert {row.market: row.usd_per_hour for row in found} == {
         "on_demand": (21.95,),
@@ -105,6 +105,6 @@ def test_what_is_refused_is_said_and_the_rest_is_read() -> None:
     with_spot(aws)
     aws.ec2.add_client_error("describe_capacity_block_offerings", "InvalidParameterValue", "not offered")
     line, spot = aws.read()
-    assert isinstance(spot, Observed)
+    assert isinstance(spot, ObservedPrice)
     assert spot.market == "spot"
     assert str(line).startswith("listed prices of us-west-2: An error occurred (AccessDeniedException)")

@@ -5,7 +5,7 @@ import pytest
 from convoy.catalog import table
 from convoy.catalog.gpus import GpuPeak, gpu_peak, peak_tflops, rented_gpu
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.measured_machine import Line
+from convoy.catalog.measured_machine import CollectiveTiming
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ def test_of_several_form_factors_the_rented_one_is_the_sxm_module() -> None:
 
 
 def test_a_collective_takes_its_latency_and_a_time_for_each_byte() -> None:
-    line = Line(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
+    line = CollectiveTiming(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
     assert line.seconds(0.0) == 1e-3
     assert line.seconds(2e6) == 3e-3

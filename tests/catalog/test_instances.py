@@ -15,7 +15,7 @@ from convoy.catalog.instances import (
     Instance,
     instance,
     instance_names,
-    interruptions,
+    interruption_band,
     mtbf_seconds,
     usual_instance,
 )
@@ -155,7 +155,7 @@ def test_a_misspelt_type_or_a_family_is_refused_with_those_that_may_be_meant(nam
 
 
 def test_a_band_has_its_day_and_source() -> None:
-    found = interruptions("p4d.24xlarge")
+    found = interruption_band("p4d.24xlarge")
     assert found is not None
     assert (found.low, found.high, str(found.date)) == (0.05, 0.10, "2026-02-24")
     assert "Spot Instance Advisor" in found.source
@@ -164,13 +164,13 @@ def test_a_band_has_its_day_and_source() -> None:
 def test_every_band_is_of_a_machine_of_the_catalog() -> None:
     for row in table("interruptions")["interruptions"]:
         assert instance(row["instance"]).name == row["instance"]
-        found = interruptions(row["instance"])
+        found = interruption_band(row["instance"])
         assert found is not None
         assert found.low < found.high
 
 
 def test_nothing_is_known_of_other_machines() -> None:
-    assert interruptions("c7i.large") is None
+    assert interruption_band("c7i.large") is None
 
 
 def test_what_is_lost_in_a_month_gives_the_rate() -> None:

@@ -9,13 +9,13 @@ from convoy.catalog.instances import instance
 from convoy.catalog.prices import (
     SHIPPED,
     Market,
-    Observed,
+    ObservedPrice,
     PriceBook,
     PriceList,
-    merged,
-    no_such_region,
+    merge_prices,
     own_prices,
-    price_list,
+    parse_price_list,
+    region_hint,
 )
 from convoy.config.cluster import PriceConfig
 from convoy.config.errors import ConfigError
@@ -125,7 +125,7 @@ def test_spot_and_reserved_never_cost_more_than_on_demand() -> None:
 
 @pytest.mark.parametrize("region", ["af-south-1", "eu-west-9", "ap-southeast-7", "us-gov-west-1"])
 def test_another_region_is_not_taken_for_a_misspelled_one(region: str) -> None:
-    told = no_such_region(region)
+    told = region_hint(region)
     assert told.startswith(f"the catalog has no prices in {region}; known: ap-northeast-1, ")
     assert "us-west-2" in told
 
@@ -135,8 +135,8 @@ def test_another_region_is_not_taken_for_a_misspelled_one(region: str) -> None:
     [("us-east1", "us-east-1"), ("us-eats-1", "us-east-1"), ("us-wst-2", "us-west-2"), ("US-EAST-1", "us-east-1?")],
 )
 def test_a_misspelled_region_is_told_from_another_one_and_one_with_prices_is_none(region: str, meant: str) -> None:
-    assert meant in no_such_region(region)
-    assert no_such_region(meant.removesuffix("?")) == ""
+    assert meant in region_hint(region)
+    assert region_hint(meant.removesuffix("?")) == ""
 
 
 def test_one_s_own_counts_though_the_catalog_s_is_newer() -> None:
@@ -161,8 +161,10 @@ def test_what_it_costs_on_demand_is_one_s_own_too() -> None:
     assert own_prices(BOTH, P4D, "on_demand", EAST)[0].usd_per_hour == 7.5
 
 
-def observed(usd: float, day: str = "2027-01-01", market: Market = "spot", instance: str = "p4d.24xlarge") -> Observed:
-    return Observed(
+def observed(
+    usd: float, day: str = "2027-01-01", market: Market = "spot", instance: str = "p4d.24xlarge"
+) -> ObservedPrice:
+    return ObservedPrice(
         instance=instance, market=market, region="us-east-1", usd_per_hour=(usd, usd + 2), date=date.fromisoformat(day),
         source="AWS",
     )  # fmt: skip
@@ -172,18 +174,18 @@ def test_the_newer_price_counts_wherever_it_is_from() -> None:
     shipped = SHIPPED.price("p4d.24xlarge", "spot", "us-east-1")
     assert shipped is not None
     assert SHIPPED.price("p4d.24xlarge", "spot", "us-east-1") == shipped
-    found = PriceBook(merged(None, [observed(5.0)], NOW)).price("p4d.24xlarge", "spot", "us-east-1")
+    found = PriceBook(merge_prices(None, [observed(5.0)], NOW)).price("p4d.24xlarge", "spot", "us-east-1")
     assert found is not None
     assert (found.usd_per_hour, found.low_usd_per_hour, found.high_usd_per_hour) == (6.0, 5.0, 7.0)
     assert (found.date, found.source) == (date(2027, 1, 1), "AWS")
-    old = PriceBook(merged(None, [observed(5.0, "2020-01-01")], NOW))
+    old = PriceBook(merge_prices(None, [observed(5.0, "2020-01-01")], NOW))
     assert old.price("p4d.24xlarge", "spot", "us-east-1") == shipped
     assert old.price("p4d.24xlarge", "spot", "eu-west-1") is None
 
 
 def test_a_refresh_keeps_what_was_not_told_again() -> None:
-    first = merged(None, [observed(5.0), observed(20.0, market="on_demand")], NOW)
-    second = merged(first, [observed(4.0, "2027-01-02")], NOW)
+    first = merge_prices(None, [observed(5.0), observed(20.0, market="on_demand")], NOW)
+    second = merge_prices(first, [observed(4.0, "2027-01-02")], NOW)
     assert [(row.market, row.usd_per_hour[0], str(row.date)) for row in second.prices] == [
         ("on_demand", 20.0, "2027-01-01"),
         ("spot", 4.0, "2027-01-02"),
@@ -191,15 +193,15 @@ def test_a_refresh_keeps_what_was_not_told_again() -> None:
 
 
 def test_a_list_comes_back_as_it_was() -> None:
-    known = merged(None, [observed(5.0), observed(6.0, instance="g5.xlarge")], NOW)
-    assert price_list(known.model_dump_json().encode(), "x") == known
+    known = merge_prices(None, [observed(5.0), observed(6.0, instance="g5.xlarge")], NOW)
+    assert parse_price_list(known.model_dump_json().encode(), "x") == known
 
 
 def test_spot_prices_by_hour_of_an_earlier_version_are_ignored() -> None:
-    known = merged(None, [observed(5.0)], NOW)
+    known = merge_prices(None, [observed(5.0)], NOW)
     hours = {"instance": P4D, "region": EAST, "usd_per_hour": [1.0] * 24, "n": 28, "days": 14, "date": "2027-01-01"}
     text = json.dumps({**known.model_dump(mode="json"), "spot_hours": [{**hours, "source": "AWS"}]})
-    assert price_list(text.encode(), "x") == known
+    assert parse_price_list(text.encode(), "x") == known
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_spot_prices_by_hour_of_an_earlier_version_are_ignored() -> None:
 )
 def test_a_file_that_is_no_list_is_told(text: str, told: str) -> None:
     with pytest.raises(ConfigError) as error:
-        price_list(text.encode(), "/r/prices.json")
+        parse_price_list(text.encode(), "/r/prices.json")
     assert str(error.value).startswith(told)
     assert str(error.value).endswith("convoy prices refresh")
 
@@ -220,12 +222,12 @@ def test_a_file_that_is_no_list_is_told(text: str, told: str) -> None:
 @pytest.mark.parametrize("usd", [(), (0.0,), (1.0, -1.0)])
 def test_what_is_no_price_is_refused(usd: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=r"greater than 0|at least 1 item"):
-        Observed(instance="a", market="spot", region="r", usd_per_hour=usd, date=date(2027, 1, 1), source="s")
+        ObservedPrice(instance="a", market="spot", region="r", usd_per_hour=usd, date=date(2027, 1, 1), source="s")
 
 
 def test_regions_are_those_of_the_catalog_and_those_that_were_refreshed() -> None:
     far = observed(5.0).model_copy(update={"region": "af-south-1"})
-    assert PriceBook(merged(None, [far], NOW)).regions(P4D, "spot") == [
+    assert PriceBook(merge_prices(None, [far], NOW)).regions(P4D, "spot") == [
         "af-south-1",
         "us-east-1",
         "us-west-2",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy.benchmark.results.files import write_case
-from convoy.planner.config_keys import key_words
+from convoy.planner.config_keys import overrides_text
 from convoy.planner.plan_schema import Plan
 from convoy.planner.search.result import PlanSearch
 from tests.benchmark.cases import a_case, faults, saves
@@ -168,7 +168,7 @@ def test_the_keys_of_a_search_are_planned_as_it_says(asked: list[str], laid_on: 
     told = PlanSearch.model_validate_json(convoy_plan("search", *asked, "--json").stdout)
     assert told.laid_on == laid_on
     for row in told.found[::3]:
-        planned = Plan.model_validate_json(convoy_plan(laid_on, "--set", key_words(row.keys), "--json").stdout)
+        planned = Plan.model_validate_json(convoy_plan(laid_on, "--set", overrides_text(row.keys), "--json").stdout)
         assert planned.budget is not None
         assert planned.step is not None
         assert planned.memory is not None

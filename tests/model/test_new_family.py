@@ -29,7 +29,7 @@ from convoy.model.hf_format import Fixed
 from convoy.model.init import initialise, load_full_weights, parameter_names
 from convoy.model.transformer import Transformer, make_norm
 from convoy.planner.memory.rank import memory
-from convoy.planner.step.communication import communication
+from convoy.planner.step.communication import busiest_collectives
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Workload
 from convoy.training.measure.machine_probe import _Sizes, probe
@@ -158,7 +158,7 @@ def test_projections_into_the_residual_stream_are_initialised_smaller() -> None:
 def test_the_planner_weighs_and_counts_what_the_real_code_takes_and_sends(keys: dict[str, Any]) -> None:
     planned = job(**keys)
 
-    assert total(communication(planned)) == counted(planned)
+    assert total(busiest_collectives(planned)) == counted(planned)
     assert memory(planned).peak_bytes == pytest.approx(tracked(planned)["Total"], rel=0.05)
 
 

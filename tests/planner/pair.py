@@ -17,7 +17,7 @@ from convoy.benchmark.rounds import VariantResult, measure
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.ranks import world_of
 from convoy.benchmark.variants.variant import Variant
-from convoy.catalog.measured_machine import Line, MeasuredMachine
+from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.config.benchmark import MeasureConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
@@ -127,9 +127,9 @@ def run(
     return Seen(machine, found, sorted(optimizer)[len(optimizer) // 2])
 
 
-def _between(first: Line, last: Line) -> Line:
+def _between(first: CollectiveTiming, last: CollectiveTiming) -> CollectiveTiming:
     """Each size takes the mean of both times."""
-    return Line(
+    return CollectiveTiming(
         latency_seconds=(first.latency_seconds + last.latency_seconds) / 2,
         bytes_per_second=2 / (1 / first.bytes_per_second + 1 / last.bytes_per_second),
         ranks=first.ranks,

@@ -9,8 +9,8 @@ from convoy.catalog.instances import instance
 from convoy.config.loader import configs_folder, read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.display.formatting import gib
-from convoy.planner.config_keys import key_words
-from convoy.planner.cost.failures import Restart, Saving
+from convoy.planner.config_keys import overrides_text
+from convoy.planner.cost.failures import Restart, SaveTiming
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.plan_schema import Plan
@@ -101,7 +101,7 @@ def test_a_change_does_what_it_says(name: str, words: str) -> None:
     ranked = [(change.numerics, change.seconds) for change in before.changes]
     assert ranked == sorted(ranked)
     assert ranked[-1][1] < 0.99 * before.step.seconds or not (before.memory and before.memory.reliable)
-    after = planned(name, f"{words} {key_words(before.changes[0].keys)}")
+    after = planned(name, f"{words} {overrides_text(before.changes[0].keys)}")
     assert after.step is not None
     assert after.memory is not None
     assert after.step.seconds == pytest.approx(before.changes[0].seconds)
@@ -149,7 +149,7 @@ def test_the_best_interval_costs_least() -> None:
 
 def test_what_was_measured_takes_the_place_of_what_is_assumed() -> None:
     given: dict[str, Any] = {
-        "saving": Saving(5.0, 60.0),
+        "saving": SaveTiming(5.0, 60.0),
         "restart": Restart(120.0, 300.0),
         "node_bytes_per_second": 2e9,
     }
@@ -162,7 +162,7 @@ def test_what_was_measured_takes_the_place_of_what_is_assumed() -> None:
     assert said == []
     assert len(found.assumed) == 3 < len(assumed.assumed)
     assert found.step is not None
-    assert found.step.save_stall_seconds == pytest.approx(5.0 / 135)
+    assert found.step.save_stall_seconds == pytest.approx(5.0 / 115)
 
 
 def test_of_a_model_of_one_s_own_nothing_is_planned() -> None:

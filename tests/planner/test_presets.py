@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.catalog.instances import interruptions
+from convoy.catalog.instances import interruption_band
 from tests.planner.test_plan import PRESETS, planned
 
 NEAR = 0.1
@@ -35,7 +35,7 @@ def test_its_saves_and_interruptions_are_those_of_its_plan(path: Path) -> None:
     assert figure(words, r"a save pauses training for ([\d.]+) s") == pytest.approx(saves.stall_seconds, abs=0.06)
     assert figure(words, r"every (\d+) days") == pytest.approx(saves.mtbf_seconds / 86400, abs=0.6)
     if machines.market == "spot":
-        band = interruptions(str(machines.instance_type))
+        band = interruption_band(str(machines.instance_type))
         assert band is not None
         assert f"and {machines.nodes} nodes are interrupted about every" in words
         assert f"{100 * band.low:g} to {100 * band.high:g} % of such machines reclaimed a month" in words

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from convoy.catalog.measured_machine import Line, MeasuredMachine
+from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
@@ -62,9 +62,9 @@ def with_more_ranks(job: Workload, machine: MeasuredMachine, alone_seconds: floa
     return alone_seconds - optimizer_seconds * (1 - 1 / job.shards) + communication_seconds(job, machine).total
 
 
-def on_link(line: Line, bytes_per_second: float, ranks: int) -> Line:
+def on_link(line: CollectiveTiming, bytes_per_second: float, ranks: int) -> CollectiveTiming:
     """The line of a gather or a reduce-scatter where each of its ranks has a link of its own that carries so much of a
     message each way. line: where nothing limits it: what the ranks' own cores take, of which the link hides nothing."""
     carried = bytes_per_second * ranks / (ranks - 1)
     rate = 1 / (1 / line.bytes_per_second + 1 / carried)
-    return Line(latency_seconds=line.latency_seconds, bytes_per_second=rate, ranks=line.ranks)
+    return CollectiveTiming(latency_seconds=line.latency_seconds, bytes_per_second=rate, ranks=line.ranks)

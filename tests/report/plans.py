@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from convoy.catalog.measured_machine import Line, MeasuredMachine
+from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.config.run import RunConfig
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.plan_schema import Plan
 from tests.report.synthetic import DEVICE, MATMUL_TFLOPS, TOKENS
 
-_LINE = Line(latency_seconds=1e-4, bytes_per_second=1e9, ranks=2)
+_LINE = CollectiveTiming(latency_seconds=1e-4, bytes_per_second=1e9, ranks=2)
 
 MACHINE = MeasuredMachine(
     device=DEVICE, kind="cpu", dtype="bf16", threads=1, ranks=2, matmul_flops=1e12 * MATMUL_TFLOPS,

@@ -160,7 +160,7 @@ def _peer(kind: PeerKind, job: Workload, ranks: Ranks) -> Memories:
     """What another library keeps, whose ranks each build the whole model in fp32 before it is spread. Of several passes
     torch's DDP and accelerate reduce gradients after the last (`no_sync`)."""
     whole, train, several = parameter_count(job.model), job.train, job.passes > 1
-    shard, building = -(-whole // job.sharing), WEIGHT_BYTES * whole
+    shard, building = -(-whole // job.ranks_per_replica), WEIGHT_BYTES * whole
     match kind:
         case "torch DDP":
             return Memories(_torch_ddp(job.model, train, several=several), Memory())

@@ -19,7 +19,13 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.model.counts import saved_bytes
-from convoy.planner.cost.failures import RESTART_SECONDS, RESTORED_BYTES_PER_SECOND, Restart, Saving, assumed_restart
+from convoy.planner.cost.failures import (
+    RESTART_SECONDS,
+    RESTORED_BYTES_PER_SECOND,
+    Restart,
+    SaveTiming,
+    assumed_restart,
+)
 from convoy.planner.measurements import Measurements
 from convoy.planner.workload import Machine, rented_type
 
@@ -119,7 +125,7 @@ def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> So
     rate = pace(paced and paced * 1e6, round(planned.part_bytes))
     durable = max(planned.transfer_seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
     source = f"a save, scaled from what was measured: {where}, {formatting.size(own)} of each rank"
-    return Saving(stall, stall + durable), source
+    return SaveTiming(stall, stall + durable), source
 
 
 def _restart(

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from convoy.catalog.prices import Market, Observed
+from convoy.catalog.prices import Market, ObservedPrice
 
 PRICE_LIST_REGION = "us-east-1"
 """Where the Price List answers, for all regions."""
@@ -33,14 +33,14 @@ _Reading = tuple[str, Market, Sequence[float], str]
 """Instance type, market, US dollars per hour of each zone, and source."""
 
 
-def aws_prices(instances: Sequence[str], regions: Sequence[str], client: Client) -> Iterator[Observed | str]:
+def aws_prices(instances: Sequence[str], regions: Sequence[str], client: Client) -> Iterator[ObservedPrice | str]:
     """Each price that AWS gives, of today; and for each kind of price that it does not give, the reason in one line."""
     for region in regions:
         for read in (_listed, _spot, _blocks):
             try:
                 for name, market, usd, source in read(instances, region, client):
                     day = datetime.now(UTC).date()
-                    yield Observed(
+                    yield ObservedPrice(
                         instance=name, market=market, region=region, usd_per_hour=tuple(usd), date=day, source=source
                     )
             except (BotoCoreError, ClientError) as error:
@@ -68,12 +68,14 @@ def _listed(instances: Sequence[str], region: str, client: Client) -> Iterator[_
                 terms = (json.loads(text) if isinstance(text, str) else text).get("terms", {})
                 for market, (kind, attributes) in TERMS.items():
                     for term in terms.get(kind, {}).values():
-                        hourly = _hourly(term) if attributes.items() <= term.get("termAttributes", {}).items() else 0.0
+                        hourly = (
+                            _hourly_usd(term) if attributes.items() <= term.get("termAttributes", {}).items() else 0.0
+                        )
                         if hourly > 0:
                             yield name, market, (hourly,), f"AWS Price List, effective {term['effectiveDate'][:10]}"
 
 
-def _hourly(term: dict[str, Any]) -> float:
+def _hourly_usd(term: dict[str, Any]) -> float:
     """US dollars per hour; 0: the term has no hourly price."""
     prices = (
         float(dimension["pricePerUnit"]["USD"])

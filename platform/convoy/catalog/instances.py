@@ -73,11 +73,11 @@ def instance(name: str) -> Instance:
     """The facts of one type. Raises ConfigError if the catalog does not have it."""
     facts = table("instances")["instances"].get(name)
     if facts is None:
-        raise ConfigError(f"cluster.instance_type = {name}: not in the catalog; {_meant(name)}")
+        raise ConfigError(f"cluster.instance_type = {name}: not in the catalog; {_suggestions(name)}")
     return Instance(name=name, **facts)
 
 
-def _meant(name: str) -> str:
+def _suggestions(name: str) -> str:
     """Types of the same family, or of families that begin so, else the nearest, else all."""
     begin, names = name.strip().lower().split(".")[0], instance_names()
     family = [each for each in names if begin and each.startswith(f"{begin}.")]
@@ -85,7 +85,7 @@ def _meant(name: str) -> str:
     return f"did you mean {' or '.join(family)}?" if family else nearest(name, names)
 
 
-class Interruptions(Frozen):
+class InterruptionBand(Frozen):
     """Of one instance type."""
 
     instance: str
@@ -97,14 +97,14 @@ class Interruptions(Frozen):
     source: str
 
 
-def interruptions(instance: str) -> Interruptions | None:
+def interruption_band(instance: str) -> InterruptionBand | None:
     """The newest that the catalog has; None: nothing is known of this type."""
     rows = [row for row in table("interruptions")["interruptions"] if row["instance"] == instance]
     if not rows:
         return None
     newest = max(rows, key=lambda row: str(row["date"]))
     source = table("interruptions")["sources"][newest["source"]]
-    return Interruptions.model_validate({**newest, "source": source})
+    return InterruptionBand.model_validate({**newest, "source": source})
 
 
 def mtbf_seconds(share: float, nodes: int) -> float:

@@ -12,7 +12,7 @@ class _Measured(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True, ser_json_inf_nan="strings")
 
 
-class Line(_Measured):
+class CollectiveTiming(_Measured):
     """Seconds of one collective among these ranks: latency_seconds + bytes / bytes_per_second."""
 
     latency_seconds: float
@@ -45,9 +45,9 @@ class MeasuredMachine(_Measured):
     """That an elementwise operation reads and writes, at the size of the job's activations."""
     operation_seconds: float
     """To start one small operation forward, with autograd."""
-    gather: Line | None = None
+    gather: CollectiveTiming | None = None
     """All-gather among the ranks that shard; None: nothing is sharded (one rank, ddp), so nobody measured it."""
-    reduce: Line | None = None
+    reduce: CollectiveTiming | None = None
     """Reduce-scatter among the same; None as `gather`."""
-    all_reduce: Line | None = None
+    all_reduce: CollectiveTiming | None = None
     """Among copies of the model (ddp, hsdp); None: there is one."""

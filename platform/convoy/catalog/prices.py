@@ -54,7 +54,7 @@ class Price(Frozen):
     """Where the figure was published."""
 
 
-class Observed(Frozen):
+class ObservedPrice(Frozen):
     """One instance type in one region and market, on one day."""
 
     instance: str
@@ -75,7 +75,7 @@ class PriceList(Frozen):
     format: int = FORMAT
     refreshed: datetime
     """UTC."""
-    prices: tuple[Observed, ...]
+    prices: tuple[ObservedPrice, ...]
 
     @model_validator(mode="before")
     @classmethod
@@ -86,7 +86,7 @@ class PriceList(Frozen):
         return values
 
 
-def price_list(text: bytes, place: str) -> PriceList:
+def parse_price_list(text: bytes, place: str) -> PriceList:
     """What a file holds. place: of the file, for the error. Raises ConfigError for one that is no price list."""
     try:
         prices = PriceList.model_validate_json(text)
@@ -136,7 +136,7 @@ class PriceBook:
         return (max(row.date for row in self._rows) - day).days > STALE_DAYS
 
     @property
-    def _rows(self) -> tuple[Observed, ...]:
+    def _rows(self) -> tuple[ObservedPrice, ...]:
         """Refreshed ones first: they count where the catalog has one of the same day."""
         return (*(self.refreshed.prices if self.refreshed is not None else ()), *_shipped())
 
@@ -170,7 +170,7 @@ def own_prices(price: PriceConfig, instance: str, market: Market, region: str) -
     return (bought, over_zones(instance, "on_demand", region, [usd], day, price.on_demand_source))
 
 
-def no_such_region(region: str) -> str:
+def region_hint(region: str) -> str:
     """What to say where nothing has a price: the regions that have one, or the nearest of them where AWS calls none so;
     empty for one in which the catalog has prices."""
     regions = {row.region for row in _shipped()}
@@ -181,22 +181,22 @@ def no_such_region(region: str) -> str:
     return f"the catalog has no prices in {region}; {hint}"
 
 
-def merged(old: PriceList | None, new: Iterable[Observed], now: datetime) -> PriceList:
+def merge_prices(old: PriceList | None, new: Iterable[ObservedPrice], now: datetime) -> PriceList:
     """New prices in place of older ones of the same thing; what was not read again stays, with its own day."""
     prices = {_key(row): row for row in [*(old.prices if old else ()), *new]}
     return PriceList(refreshed=now, prices=tuple(prices[key] for key in sorted(prices)))
 
 
-def _key(row: Price | Observed) -> tuple[str, Market, str]:
+def _key(row: Price | ObservedPrice) -> tuple[str, Market, str]:
     return row.instance, row.market, row.region
 
 
 @functools.cache
-def _shipped() -> tuple[Observed, ...]:
+def _shipped() -> tuple[ObservedPrice, ...]:
     """The catalog's rows, one for each region."""
     book = table("prices")
     return tuple(
-        Observed(
+        ObservedPrice(
             instance=row["instance"], market=market, region=region, usd_per_hour=row["usd_per_hour"],
             date=date.fromisoformat(row["date"]), source=book["sources"][row["source"]],
         )

@@ -18,10 +18,10 @@ from convoy.launch.checks.compatibility import refusals, world
 from convoy.launch.checks.memory import host_memory_mib
 from convoy.launch.plans import this_host
 from convoy.launch.pricing import read_prices, settle_price
-from convoy.planner.cost.failures import Restart, Saving
+from convoy.planner.cost.failures import Restart, SaveTiming
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.market import MeasurementsFor
-from convoy.planner.step.calibration import Calibration, chip_of, read_calibration, shipped
+from convoy.planner.step.calibration import Calibration, efficiency_key, read_calibration, shipped
 from convoy.planner.workload import as_rented, machine_of, rented_type
 
 
@@ -170,7 +170,7 @@ def _calibrated(config: RunConfig, path: str | None, host_facts: dict[str, Any])
     train, ranks = config.train, config.cluster.nodes * machine.ranks
     try:
         if rented_gpu(machine.gpu) is not None:
-            chip_of(calibration, machine.gpu)
+            efficiency_key(calibration, machine.gpu)
             return {"calibration": calibration}
         measured = calibration.machine_for(train.param_dtype, ranks, train.threads_per_rank)
     except ValueError as error:
@@ -178,9 +178,9 @@ def _calibrated(config: RunConfig, path: str | None, host_facts: dict[str, Any])
     return {"calibration": calibration, "measured": measured}
 
 
-def _saving(stall: float | None, durable: float | None) -> Saving | None:
+def _saving(stall: float | None, durable: float | None) -> SaveTiming | None:
     if stall is None and durable is not None:
         raise ConfigError("--durable-seconds: must come with --stall-seconds")
     if stall is not None and durable is not None and durable < stall:
         raise ConfigError(f"--durable-seconds {durable:g}: must be at least --stall-seconds, {stall:g}")
-    return None if stall is None else Saving(stall, durable or stall)
+    return None if stall is None else SaveTiming(stall, durable or stall)

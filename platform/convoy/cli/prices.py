@@ -10,7 +10,7 @@ from rich.text import Text
 
 from convoy.catalog.aws_prices import aws_prices, boto3_client
 from convoy.catalog.instances import instance, instance_names
-from convoy.catalog.prices import Observed, PriceBook, merged
+from convoy.catalog.prices import ObservedPrice, PriceBook, merge_prices
 from convoy.cli.options import Jobs, store_at, with_jobs
 from convoy.launch.pricing import NAME, read_prices
 
@@ -61,7 +61,7 @@ def refresh(jobs: Jobs, regions: tuple[str, ...], instances: tuple[str, ...]) ->
     names = [instance(name).name for name in instances] or instance_names()
     store = store_at(jobs.root, jobs.endpoint_url)
     earlier = read_prices(store)
-    observed: list[Observed] = []
+    observed: list[ObservedPrice] = []
     for answer in aws_prices(names, regions, boto3_client):
         if isinstance(answer, str):
             click.echo(f"convoy: {answer}", err=True)
@@ -69,5 +69,5 @@ def refresh(jobs: Jobs, regions: tuple[str, ...], instances: tuple[str, ...]) ->
             observed.append(answer)
     if not observed:
         sys.exit(1)
-    store.write(NAME, merged(earlier, observed, datetime.now(UTC)).model_dump_json(indent=1).encode())
+    store.write(NAME, merge_prices(earlier, observed, datetime.now(UTC)).model_dump_json(indent=1).encode())
     click.echo(f"{len(observed)} prices of today in {store.uri}/{NAME}")

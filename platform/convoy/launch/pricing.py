@@ -3,7 +3,7 @@ the configuration names, else the newest that `convoy prices refresh` wrote belo
 
 from typing import TYPE_CHECKING
 
-from convoy.catalog.prices import SHIPPED, Price, PriceBook, PriceList, over_zones, price_list
+from convoy.catalog.prices import SHIPPED, Price, PriceBook, PriceList, over_zones, parse_price_list
 from convoy.config.cluster import PriceConfig
 from convoy.config.run import RunConfig
 from convoy.planner.workload import rented_type
@@ -22,7 +22,7 @@ def read_prices(root: Store) -> PriceList | None:
         text = root.read(NAME)
     except ObjectMissing:
         return None
-    return price_list(text, f"{root.uri}/{NAME}")
+    return parse_price_list(text, f"{root.uri}/{NAME}")
 
 
 def with_price(config: RunConfig) -> RunConfig:

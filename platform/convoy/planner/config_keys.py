@@ -15,12 +15,12 @@ _BACKEND = "cluster.backend"
 """Who starts a configuration that a search printed chooses the backend; a plan needs none."""
 
 
-def key_words(keys: Keys) -> str:
+def overrides_text(keys: Keys) -> str:
     """As they are written after `--set`."""
-    return " ".join(_word(key, value) for key, value in keys.items())
+    return " ".join(_override_text(key, value) for key, value in keys.items())
 
 
-def _word(key: str, value: bool | int | float | str | None) -> str:
+def _override_text(key: str, value: bool | int | float | str | None) -> str:
     """Text that is more than a name is quoted, for YAML and for the shell."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w.-]*", value):
         return f"{key}={value}"

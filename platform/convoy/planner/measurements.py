@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.catalog.prices import SHIPPED, PriceBook
-from convoy.planner.cost.failures import Restart, Saving
+from convoy.planner.cost.failures import Restart, SaveTiming
 from convoy.planner.step.calibration import Calibration
 
 
@@ -15,7 +15,7 @@ from convoy.planner.step.calibration import Calibration
 class Measurements:
     """What somebody measured or named, in place of assumptions and of what is shipped."""
 
-    saving: Saving | None = None
+    saving: SaveTiming | None = None
     """Cost of a periodic save, as the checkpoint suite measures it."""
     restart: Restart | None = None
     """As the recovery suite measures it."""

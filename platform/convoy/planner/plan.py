@@ -8,25 +8,25 @@ from convoy.config.run import RunConfig, training_hash, with_param_dtype
 from convoy.config.train import ParamDtype
 from convoy.display.formatting import gib
 from convoy.model.counts import parameter_count
-from convoy.planner.cost.assumptions import of_course, of_label, of_step
-from convoy.planner.cost.budget import planned_budget
-from convoy.planner.cost.campaign import Course, planned_saves, planned_stop
+from convoy.planner.cost.assumptions import cost_assumptions, label_assumptions, step_assumptions
+from convoy.planner.cost.campaign import CostModel, first_budget_stop, planned_saves
+from convoy.planner.cost.market_plans import plan_markets
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.host import HostMemory, host_memory
-from convoy.planner.memory.rank import Memory, MemoryFit, least_nodes, memory, memory_fit_of
+from convoy.planner.memory.rank import Memory, MemoryFit, least_nodes, memory, with_host_memory
 from convoy.planner.plan_schema import Missing, Part, Plan
-from convoy.planner.search.advice import Judged, changes, limits
+from convoy.planner.search.advice import Judged, bottlenecks, changes
 from convoy.planner.step.break_even import break_even
 from convoy.planner.step.calibration import Calibration, shipped, shipped_for_measured
-from convoy.planner.step.step_time import Step, StepTime, step_time, unmodelled
+from convoy.planner.step.step_time import StepPlan, StepTime, step_time, unmodelled
 from convoy.planner.workload import (
     UNNAMED,
     Machine,
     Workload,
     as_measured,
+    cluster_of,
     machine_of,
-    machines_of,
-    unlabelled,
+    without_unused_instance_type,
 )
 
 _PARTS: tuple[Part, ...] = ("memory", "host_memory", "step", "break_even", "saves", "budget")
@@ -40,12 +40,12 @@ def plan(config: RunConfig, measurements: Measurements | None = None, machine: M
     """What cannot be planned is in `missing`, with the reason. machine: in place of the configuration's. Raises
     ConfigError for an instance type that the catalog does not have, and ValueError for ranks that cannot be divided as
     configured."""
-    measurements, label = measurements or Measurements(), of_label(config)
-    config = unlabelled(config)
+    measurements, label = measurements or Measurements(), label_assumptions(config)
+    config = without_unused_instance_type(config)
     machine = machine or machine_of(config, measurements.host_bytes, measurements.host_gpus)
     machine = as_measured(machine, measurements.measured)
     if config.train.param_dtype == "auto":
-        result = _with_auto(config, measurements, machine)
+        result = _plan_auto_dtype(config, measurements, machine)
     else:
         calibration = measurements.calibration or (
             shipped_for_measured(machine.measured.kind) if machine.measured else shipped()
@@ -54,7 +54,7 @@ def plan(config: RunConfig, measurements: Measurements | None = None, machine: M
     return result.model_copy(update={"assumed": (*label, *result.assumed)})
 
 
-def _with_auto(config: RunConfig, measurements: Measurements, machine: Machine) -> Plan:
+def _plan_auto_dtype(config: RunConfig, measurements: Measurements, machine: Machine) -> Plan:
     """Plans `train.param_dtype: auto`. A CPU is measured when the job first starts: until then the plan is that of the
     type with the shorter predicted step, or else of fp32, and says what the other one changes."""
     if machine.gpu != "cpu":
@@ -74,7 +74,7 @@ def _with_auto(config: RunConfig, measurements: Measurements, machine: Machine) 
 
 def nothing_planned(config: RunConfig, why: str) -> Plan:
     """A plan without a part, for where `plan` raises. It calls nothing of the planner that may raise again."""
-    machines = machines_of(config, config.cluster.nproc_per_node or 1, UNNAMED)
+    machines = cluster_of(config, config.cluster.nproc_per_node or 1, UNNAMED)
     return Plan(model=config.model.name, machines=machines, missing=_all_missing(why), calibration="none")
 
 
@@ -102,7 +102,7 @@ class _Planning:
         host = self._part("host_memory", lambda: _host_memory(job, needed))
         time = self._part("step", lambda: step_time(job, self._calibration))
         even = self._part("break_even", lambda: break_even(job, self._calibration))
-        fit = memory_fit_of(job, needed) if needed else None
+        fit = with_host_memory(job, needed) if needed else None
         least = self._least_nodes(job, fit) if fit else None
         judged = None
         if fit and time:
@@ -114,7 +114,7 @@ class _Planning:
             host_memory=host,
             break_even=even,
             least_nodes=least,
-            limits=limits(judged, even) if judged else (),
+            limits=bottlenecks(judged, even) if judged else (),
             changes=changes(judged) if judged else (),
             **self._time(job, time),
             missing=tuple(self._missing),
@@ -126,15 +126,18 @@ class _Planning:
             why = "the step's time is not planned"
             self._missing += [Missing(part="saves", why=why), Missing(part="budget", why=why)]
             return {}
-        course = Course(self._config, job, time.total, self._measurements)
-        saves = self._part("saves", lambda: planned_saves(course))
-        budget = self._part("budget", lambda: planned_budget(course))
+        cost_model = CostModel(self._config, job, time.total, self._measurements)
+        saves = self._part("saves", lambda: planned_saves(cost_model))
+        budget = self._part("budget", lambda: plan_markets(cost_model))
         return {
-            "step": Step.of(job, time, saves.stall_seconds_per_step if saves else None),
+            "step": StepPlan.of(job, time, saves.stall_seconds_per_step if saves else None),
             "saves": saves,
             "budget": budget,
-            "stop": planned_stop(course) if saves else None,
-            "assumed": (*of_step(job, self._calibration), *(of_course(course) if saves or budget else ())),
+            "stop": first_budget_stop(cost_model) if saves else None,
+            "assumed": (
+                *step_assumptions(job, self._calibration),
+                *(cost_assumptions(cost_model) if saves or budget else ()),
+            ),
             "measured": job.machine.measured,
         }
 
@@ -160,7 +163,7 @@ class _Planning:
         config, calibration = self._config, self._calibration
         return Plan(
             model=config.model.name,
-            machines=machines_of(config, self._machine.ranks, self._machine.gpu),
+            machines=cluster_of(config, self._machine.ranks, self._machine.gpu),
             training=training_hash(config),
             unmodelled=unmodelled(config),
             calibration=f"{calibration.date}: {calibration.data}",

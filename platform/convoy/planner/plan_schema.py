@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.planner.config_keys import Keys
-from convoy.planner.cost.budget import Budget, MarketPlan
-from convoy.planner.cost.campaign import Saves, Stop
+from convoy.planner.cost.campaign import BudgetStop, SavePlan
+from convoy.planner.cost.market_plans import MarketPlan, MarketPlans
 from convoy.planner.memory.host import HostMemory
 from convoy.planner.memory.rank import Memory
 from convoy.planner.step.break_even import BreakEven
-from convoy.planner.step.step_time import Step
-from convoy.planner.workload import Batch, Machines
+from convoy.planner.step.step_time import StepPlan
+from convoy.planner.workload import Batch, Cluster
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
@@ -24,27 +24,27 @@ SCHEMA = 1
 Part = Literal["memory", "host_memory", "step", "break_even", "saves", "budget"]
 
 
-class Planned(BaseModel):
+class PlanModel(BaseModel):
     """Keys of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-class Missing(Planned):
+class Missing(PlanModel):
     """A part that could not be planned."""
 
     part: Part
     why: str
 
 
-class Limit(Planned):
+class Bottleneck(PlanModel):
     """What holds the run back."""
 
     what: Literal["memory", "computation", "network", "memory bandwidth", "overheads"]
     text: str
 
 
-class Change(Planned):
+class Change(PlanModel):
     """One key, or keys that go together, with which the plan is better, and the figures of that plan."""
 
     keys: Keys
@@ -61,21 +61,21 @@ class Change(Planned):
     """Cost of that; null: no price is known."""
 
 
-class Plan(Planned):
+class Plan(PlanModel):
     """The plan of one configuration. Parts that are null are in `missing`, with the reason."""
 
     schema_version: int = SCHEMA
     model: str
     parameters: int | None = None
-    machines: Machines
+    machines: Cluster
     batch: Batch | None = None
     memory: Memory | None = None
     host_memory: HostMemory | None = None
-    step: Step | None = None
+    step: StepPlan | None = None
     break_even: BreakEven | None = None
-    saves: Saves | None = None
-    budget: Budget | None = None
-    limits: tuple[Limit, ...] = ()
+    saves: SavePlan | None = None
+    budget: MarketPlans | None = None
+    limits: tuple[Bottleneck, ...] = ()
     changes: tuple[Change, ...] = ()
     """The fastest first; those with more machines after them, and those that change the results last."""
     missing: tuple[Missing, ...]
@@ -94,7 +94,7 @@ class Plan(Planned):
     least_nodes: int | None = None
     """Fewest machines on which the same configuration fits, in up to 90 % of memory; null: it fits already, or on no
     number of them."""
-    stop: Stop | None = None
+    stop: BudgetStop | None = None
     """Null: no limit ends the run early, or its time is not planned."""
     refused: tuple[str, ...] = ()
     """Why the train flow would not start it; where its files are is not checked."""
@@ -106,7 +106,7 @@ class Plan(Planned):
             return None
         return next((each for each in self.budget.markets if each.market == self.machines.market), None)
 
-    def lacking(self) -> tuple[str, ...]:
+    def missing_reasons(self) -> tuple[str, ...]:
         """Which of memory, time, saves and cost are missing, with the reason. Without the time of a step the others
         are missing for the same reason."""
         parts = ("memory", "step") if self.step is None else ("memory", "saves", "budget")

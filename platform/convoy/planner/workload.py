@@ -37,7 +37,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Machines:
+class Cluster:
     """Where it runs."""
 
     nodes: int
@@ -80,7 +80,10 @@ class Workload:
     nodes: int
 
     def __post_init__(self) -> None:
-        keys = {"parallel.tensor * parallel.pipeline": self.parallel.shared_by, "parallel.shard_size": self.sharing}
+        keys = {
+            "parallel.tensor * parallel.pipeline": self.parallel.shared_by,
+            "parallel.shard_size": self.ranks_per_replica,
+        }
         for key, ranks in keys.items():
             if self.ranks % ranks:
                 raise ValueError(f"{key} = {ranks}: must divide the number of ranks, {self.ranks}")
@@ -90,19 +93,19 @@ class Workload:
         return self.nodes * self.machine.ranks
 
     @property
-    def sharing(self) -> int:
+    def ranks_per_replica(self) -> int:
         """Ranks that hold one copy of the state together, tensor and pipeline ranks included."""
         return self.parallel.sharing(self.ranks, self.machine.ranks)
 
     @property
     def shards(self) -> int:
         """Ranks over which the part of one tensor rank of one stage is sharded; 1: it is whole."""
-        return max(1, self.sharing // self.parallel.shared_by)
+        return max(1, self.ranks_per_replica // self.parallel.shared_by)
 
     @property
     def replicas(self) -> int:
         """Copies of the state."""
-        return self.ranks // max(self.sharing, self.parallel.shared_by)
+        return self.ranks // max(self.ranks_per_replica, self.parallel.shared_by)
 
     @property
     def data_ranks(self) -> int:
@@ -139,9 +142,9 @@ class Workload:
         return self.train.global_batch * self.sequence_length
 
 
-def machines_of(config: RunConfig, ranks_per_node: int, gpu: str) -> Machines:
+def cluster_of(config: RunConfig, ranks_per_node: int, gpu: str) -> Cluster:
     cluster = config.cluster
-    return Machines(cluster.nodes, ranks_per_node, gpu, rented_type(config), cluster.market, cluster.region)
+    return Cluster(cluster.nodes, ranks_per_node, gpu, rented_type(config), cluster.market, cluster.region)
 
 
 def rented_type(config: RunConfig) -> str | None:
@@ -150,7 +153,7 @@ def rented_type(config: RunConfig) -> str | None:
     return None if config.cluster.backend == "local" else config.cluster.instance_type
 
 
-def unlabelled(config: RunConfig) -> RunConfig:
+def without_unused_instance_type(config: RunConfig) -> RunConfig:
     """Without an instance type that is only a label, so that it costs nothing and nothing interrupts it."""
     if config.cluster.instance_type == rented_type(config):
         return config

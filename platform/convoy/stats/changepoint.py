@@ -59,12 +59,12 @@ class ChangePoint(BaseModel):
     after: int
 
 
-def changes(values: Sequence[float], seed: int = 0) -> list[ChangePoint]:
+def change_points(values: Sequence[float], seed: int = 0) -> list[ChangePoint]:
     """All changes of a history of positive values, oldest first; either side of one is searched for further ones. Empty
     for fewer than FEWEST_BEFORE + FEWEST_AFTER runs. Raises ValueError for a value that is not positive.
     """
     logs = _logs(values)
-    cuts = _changes(logs, 0, seed)
+    cuts = _cuts(logs, 0, seed)
     edges = [0, *(change.at for change in cuts), len(logs)]
     means = [float(logs[a:b].mean()) for a, b in pairwise(edges)]
     # Further changes on either side narrow what a change is compared with: only the runs next to it count.
@@ -80,10 +80,10 @@ def changes(values: Sequence[float], seed: int = 0) -> list[ChangePoint]:
     ]
 
 
-def detectable(values: Sequence[float], seed: int = 0) -> float | None:
+def detectable_change(values: Sequence[float], seed: int = 0) -> float | None:
     """The smallest relative change, up or down, which the last FEWEST_AFTER runs would have shown in POWER of all
     cases, from the number of runs since the last change and how they vary; None: too few. Raises ValueError as
-    `changes` does.
+    `change_points` does.
 
     (c + z sqrt(1 + c^2 / 2f)) s sqrt(1/n + 1/m), from the normal approximation of the noncentral t with f degrees of
     freedom (Johnson and Welch 1940, Biometrika 31): c is the |t| whose evidence is that which chance exceeds in ALPHA
@@ -92,7 +92,7 @@ def detectable(values: Sequence[float], seed: int = 0) -> float | None:
     logs = _logs(values)
     if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
         return None
-    since = max((change.at for change in _changes(logs, 0, seed)), default=0)
+    since = max((change.at for change in _cuts(logs, 0, seed)), default=0)
     logs = logs[since:]  # another change would be searched for in these alone
     if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
         return None
@@ -100,7 +100,7 @@ def detectable(values: Sequence[float], seed: int = 0) -> float | None:
     if _is_flat(rest):
         return 0.0
     deviation = math.sqrt(float((rest**2).sum()) / (len(logs) - 1))
-    evidence = float(np.quantile(_by_chance(rest, seed), 1 - ALPHA))
+    evidence = float(np.quantile(_chance_evidence(rest, seed), 1 - ALPHA))
     threshold = math.sqrt((len(logs) - 2) * math.expm1(evidence / len(logs)))  # the |t| that has it
     error = deviation * math.sqrt(1 / (len(logs) - FEWEST_AFTER) + 1 / FEWEST_AFTER)
     uncertain = math.sqrt(1 + threshold**2 / (2 * (len(logs) - 2)))
@@ -119,21 +119,21 @@ def is_steady(seconds: Sequence[float], window: int = WINDOW) -> bool:
     return abs(b - a) <= max(TOLERANCE * a, ERRORS * error)
 
 
-def _changes(logs: np.ndarray, offset: int, seed: int) -> list[ChangePoint]:
-    change = _change(logs, offset, seed)
+def _cuts(logs: np.ndarray, offset: int, seed: int) -> list[ChangePoint]:
+    change = _strongest_change(logs, offset, seed)
     if change is None:
         return []
     cut = change.at - offset
-    return [*_changes(logs[:cut], offset, seed), change, *_changes(logs[cut:], change.at, seed)]
+    return [*_cuts(logs[:cut], offset, seed), change, *_cuts(logs[cut:], change.at, seed)]
 
 
-def _change(logs: np.ndarray, offset: int, seed: int) -> ChangePoint | None:
+def _strongest_change(logs: np.ndarray, offset: int, seed: int) -> ChangePoint | None:
     n = len(logs)
     if n < FEWEST_BEFORE + FEWEST_AFTER or _is_flat(logs):
         return None
     observed = _evidence(logs[None])[0]
     best = int(np.argmax(observed))
-    p_value = (1 + int((_by_chance(logs, seed) >= observed[best]).sum())) / (1 + ORDERS)
+    p_value = (1 + int((_chance_evidence(logs, seed) >= observed[best]).sum())) / (1 + ORDERS)
     if p_value > ALPHA:
         return None
     cut = FEWEST_BEFORE + best
@@ -141,7 +141,7 @@ def _change(logs: np.ndarray, offset: int, seed: int) -> ChangePoint | None:
     return ChangePoint(at=offset + cut, effect=effect, p_value=p_value, before=cut, after=n - cut)
 
 
-def _by_chance(logs: np.ndarray, seed: int) -> np.ndarray:
+def _chance_evidence(logs: np.ndarray, seed: int) -> np.ndarray:
     """The strongest evidence (ORDERS,) in the runs in random orders."""
     orders = np.random.default_rng(seed).permuted(np.tile(logs, (ORDERS, 1)), axis=1)
     return np.asarray(_evidence(orders).max(axis=1))

@@ -66,7 +66,7 @@ def long_run(
     nothing interrupts it. again_seconds: what follows an interruption while the gang is down, in place of the rest.
     lag_seconds: from the end of a stall until the save counts. Raises ValueError for shares that do not add up to 1,
     and for times below 0."""
-    _check(interval, stall_seconds, mtbf_seconds, kinds)
+    _refuse_invalid(interval, stall_seconds, mtbf_seconds, kinds)
     cycle, m = interval + stall_seconds, mtbf_seconds
     if math.isinf(m):
         return LongRun(interval / cycle, stall_seconds / cycle, 0.0, tuple(0.0 for _ in again_seconds), 1.0)
@@ -80,7 +80,9 @@ def long_run(
         productive=up * saved,
         stalled=up * (1 - worked),
         recomputed=up * max(0.0, worked - saved),
-        down=tuple(sum(share * _passed(seconds, i, m) for share, seconds in after) for i in range(len(again_seconds))),
+        down=tuple(
+            sum(share * _stretch_share(seconds, i, m) for share, seconds in after) for i in range(len(again_seconds))
+        ),
         interrupted=up,
     )
 
@@ -105,12 +107,12 @@ def _reached(kinds: Sequence[InterruptionKind], again: tuple[float, ...], mtbf: 
     return while_down / (1 - of_work + while_down)
 
 
-def _passed(seconds: tuple[float, ...], i: int, mtbf: float) -> float:
+def _stretch_share(seconds: tuple[float, ...], i: int, mtbf: float) -> float:
     """Time of the i-th stretch, from a to b after an interruption, before the next one: exp(-a/M) - exp(-b/M), in M."""
     return math.exp(-sum(seconds[:i]) / mtbf) * -math.expm1(-seconds[i] / mtbf)
 
 
-def _check(interval: float, stall: float, mtbf: float, kinds: Sequence[InterruptionKind]) -> None:
+def _refuse_invalid(interval: float, stall: float, mtbf: float, kinds: Sequence[InterruptionKind]) -> None:
     if not (0 < interval < math.inf and stall >= 0 and mtbf > 0):
         raise ValueError(f"interval = {interval}, stall_seconds = {stall}, mtbf_seconds = {mtbf}: must be more than 0")
     if not math.isclose(sum(kind.share for kind in kinds), 1.0) or any(kind.share < 0 for kind in kinds):

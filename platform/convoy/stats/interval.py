@@ -52,7 +52,7 @@ def interval(values: Sequence[float], of: Statistic = "median", seed: int = 0) -
     """
     sample_n = _finite(values)
     n = len(sample_n)
-    return _interval(float(_of(of, sample_n)), _of(of, sample_n[_draws(n, seed)]), n)
+    return _bootstrap_interval(float(_statistic(of, sample_n)), _statistic(of, sample_n[_resample_indices(n, seed)]), n)
 
 
 def ratio(pairs: Sequence[tuple[float, float]], of: Statistic = "median", seed: int = 0) -> Interval:
@@ -61,9 +61,9 @@ def ratio(pairs: Sequence[tuple[float, float]], of: Statistic = "median", seed: 
     Raises ValueError for fewer than FEWEST pairs, a value that is not finite, or second values of zero.
     """
     first_n, second_n = _finite([a for a, _ in pairs]), _positive([b for _, b in pairs])
-    n, drawn_bn = len(pairs), _draws(len(pairs), seed)
-    drawn_b = _of(of, first_n[drawn_bn]) / _of(of, second_n[drawn_bn])
-    return _interval(float(_of(of, first_n) / _of(of, second_n)), drawn_b, n)
+    n, drawn_bn = len(pairs), _resample_indices(len(pairs), seed)
+    drawn_b = _statistic(of, first_n[drawn_bn]) / _statistic(of, second_n[drawn_bn])
+    return _bootstrap_interval(float(_statistic(of, first_n) / _statistic(of, second_n)), drawn_b, n)
 
 
 def ratio_of_samples(first: Sequence[float], second: Sequence[float]) -> Interval:
@@ -103,13 +103,13 @@ def student_quantile(p: float, freedom: int) -> float:
     return float(sum(term / freedom**power for power, term in enumerate(terms)))
 
 
-def _interval(estimate: float, drawn_b: np.ndarray, n: int) -> Interval:
+def _bootstrap_interval(estimate: float, drawn_b: np.ndarray, n: int) -> Interval:
     share = tail(n)
     low, high = np.quantile(drawn_b, [share, 1 - share])
     return Interval(estimate=estimate, low=float(low), high=float(high), n=n)
 
 
-def _of(statistic: Statistic, values: np.ndarray) -> np.ndarray:
+def _statistic(statistic: Statistic, values: np.ndarray) -> np.ndarray:
     """Over the last axis."""
     return np.asarray(median(values) if statistic == "median" else np.mean(values, axis=-1))
 
@@ -121,7 +121,7 @@ def median(values: np.ndarray) -> np.ndarray:
     return np.asarray((sorted_n[..., (n - 1) // 2] + sorted_n[..., n // 2]) / 2)
 
 
-def _draws(n: int, seed: int) -> np.ndarray:
+def _resample_indices(n: int, seed: int) -> np.ndarray:
     """Indices of the drawn values (RESAMPLES, n)."""
     return np.random.default_rng(seed).integers(0, n, size=(RESAMPLES, n))
 

@@ -8,7 +8,7 @@ import pytest
 from convoy.benchmark.analysis.report import CostFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.case import Case
-from convoy.catalog.prices import SHIPPED, Observed, PriceBook, PriceList
+from convoy.catalog.prices import SHIPPED, ObservedPrice, PriceBook, PriceList
 from tests.benchmark.cases import GPU_CONFIG, GPUS, a_case, replaced, scaling, strategies, throughput
 
 
@@ -54,7 +54,7 @@ def test_independent_jobs_are_no_training_of_one_model() -> None:
 
 
 def test_a_newer_price_that_was_refreshed_counts() -> None:
-    row = Observed(
+    row = ObservedPrice(
         instance="p4d.24xlarge",
         market="spot",
         region="us-east-1",

@@ -12,7 +12,14 @@ from convoy.benchmark.results.case import Case
 from convoy.catalog.instances import mtbf_seconds
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Callout
-from convoy.planner.cost.failures import GPU_FAULT_SECONDS, Drain, Restart, Saving, best_save_interval, on_spot
+from convoy.planner.cost.failures import (
+    GPU_FAULT_SECONDS,
+    Drain,
+    Restart,
+    SaveTiming,
+    best_save_interval,
+    spot_failures,
+)
 from convoy.planner.cost.spot import expected_campaign
 from convoy.stats.interval import proportion
 from tests.benchmark.cases import GPUS, a_drill, faults, replaced, saves, survival, with_campaign
@@ -121,8 +128,12 @@ def test_a_bad_day_stands_beside_the_band() -> None:
 def test_it_is_what_the_plan_of_the_same_machines_expects() -> None:
     setting: dict[str, Any] = {"days": 20, "nodes": 64, "replacement_seconds": 300.0}
     _, course = campaign_of(with_campaign(survival(), **setting))
-    band, saving, restart = on_spot("p4d.24xlarge", 64, Drain(0.4, 0.6)), Saving(0.02, 1.5), Restart(5.0, 300.0)
-    planned = expected_campaign(1e6, band.often, best_save_interval(band, saving), band, saving, restart)
+    band, saving, restart = (
+        spot_failures("p4d.24xlarge", 64, Drain(0.4, 0.6)),
+        SaveTiming(0.02, 1.5),
+        Restart(5.0, 300.0),
+    )
+    planned = expected_campaign(1e6, band.highest_rate, best_save_interval(band, saving), band, saving, restart)
     assert course.overhead == pytest.approx(planned.overhead)
     assert course.restarting == pytest.approx(planned.down_seconds / planned.seconds)
     assert 0.99 < course.recovered < 1

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.catalog.prices import Market, Price, over_zones
-from convoy.planner.cost.cost import StoredCheckpoints, cost, requests_of_a_save, storage_usage
-from convoy.planner.cost.failures import Restart, Saving
+from convoy.planner.cost.cost import StoredCheckpoints, cost, puts_and_gets_of_a_save, storage_usage
+from convoy.planner.cost.failures import Restart, SaveTiming
 from convoy.planner.cost.spot import Campaign
-from convoy.planner.pages.plan import plan_line, plan_lines, warning
+from convoy.planner.pages.plan import plan_in_one_line, plan_summary, warning
 from convoy.planner.plan_schema import Plan
 from convoy.storage import open_store
 from convoy.storage.usage import tally
@@ -60,14 +60,14 @@ def test_checkpoints_are_stored_and_asked_for() -> None:
     and commit and mark: 138 PUTs at 0.005 a thousand; read back 2 × (64 + 2) GETs at 0.0004, and 128 by a restart."""
     campaign = a_campaign(productive=730.0)
     found = cost(campaign, 4, priced(1.0), STORED)
-    assert requests_of_a_save(STORED) == (138, 132)
+    assert puts_and_gets_of_a_save(STORED) == (138, 132)
     assert [float(n) for _, _, n in storage_usage(campaign, STORED)] == pytest.approx([3.0, 13.8, 13.2 + 0.256])
     assert list(found.services.values()) == [0.07, 0.07, 0.0]
     assert found.usd == 2920.14
 
 
 def test_what_is_not_verified_is_not_read_back() -> None:
-    assert requests_of_a_save(replace(STORED, verified=False)) == (135, 0)
+    assert puts_and_gets_of_a_save(replace(STORED, verified=False)) == (135, 0)
 
 
 def test_a_file_is_sent_in_as_many_requests_as_are_counted(s3_uri: str) -> None:
@@ -75,7 +75,7 @@ def test_a_file_is_sent_in_as_many_requests_as_are_counted(s3_uri: str) -> None:
     tally().take()
     open_store(s3_uri).put("shards/a", memoryview(bytes(20 * 2**20)), 8 * 2**20)
     [found] = tally().take()
-    puts, _ = requests_of_a_save(
+    puts, _ = puts_and_gets_of_a_save(
         StoredCheckpoints(s3_uri, "us-east-1", 20 * 2**20, writers=1, checkpoints=1, verified=False)
     )
     assert puts == found.puts + 2
@@ -91,7 +91,7 @@ def test_what_has_no_price_is_told() -> None:
 
 def test_spot_costs_what_was_simulated() -> None:
     """What interruptions and saves add to the cost of the work, by the machine-seconds that were there."""
-    case = Case(saving=Saving(1.0, 31.0), restart=Restart(45.0, 300.0), announced=0.5, notice=60.0, write=15.0)
+    case = Case(saving=SaveTiming(1.0, 31.0), restart=Restart(45.0, 300.0), announced=0.5, notice=60.0, write=15.0)
     expected, simulated = both(case, GANGS)
     found = cost(expected, NODES, priced(3600.0))  # a dollar for each machine and second
     work = simulated.productive * NODES
@@ -136,14 +136,14 @@ def test_on_fewer_machines_the_hours_do_not_suffice() -> None:
     assert (plan.stop.key, plan.stop.limit) == ("budget.max_hours", 503)
     assert plan.stop.needed == pytest.approx(gang_hours(plan))
     assert plan.stop.tokens / plan.budget.tokens == pytest.approx(503 / gang_hours(plan))
-    line = plan_lines(plan)["ends before its last step"]
-    assert line in plan_line(plan)
+    line = plan_summary(plan)["ends before its last step"]
+    assert line in plan_in_one_line(plan)
     assert line.startswith("budget.max_hours = 503 is reached after about 77.2 B of 260 B tokens")
 
 
 def test_who_starts_a_run_that_its_budget_ends_is_warned_of_that_unless_it_does_not_even_fit() -> None:
     stopped, without_room = planned("gpt-7b-p4d", "budget.max_hours=100"), planned("llama-13b-p5", "cluster.nodes=1")
-    assert warning(stopped) == f"ends before its last step: {plan_lines(stopped)['ends before its last step']}"
+    assert warning(stopped) == f"ends before its last step: {plan_summary(stopped)['ends before its last step']}"
     told = warning(without_room)
     assert told is not None
     assert told.startswith("does not fit")

@@ -15,74 +15,74 @@ from convoy.planner.cost.failures import (
     RESTORED_BYTES_PER_SECOND,
     SAVED_BYTES_PER_STALL_SECOND,
     Drain,
-    Failures,
-    Rate,
-    Saving,
+    FailureModel,
+    InterruptionRate,
+    SaveTiming,
     assumed_restart,
-    assumed_saving,
+    assumed_save_timing,
     best_save_interval,
     drain,
-    in_steps,
-    never_taken,
-    on_spot,
+    hardware_failures,
+    interval_in_steps,
+    spot_failures,
 )
 
 RESULTS = Path("benchmarks/results")
 QUICK = Drain(5.0, 20.0)
 
 
-def every_hour(**changed: float) -> Failures:
-    return Failures(4, taken_seconds=3600.0, drain=QUICK, **changed)  # type: ignore[arg-type]
+def every_hour(**changed: float) -> FailureModel:
+    return FailureModel(4, reclaim_seconds=3600.0, drain=QUICK, **changed)  # type: ignore[arg-type]
 
 
 def test_three_of_four_notices_used_double_the_interval() -> None:
     """C = 60 s, M = 1 h: Daly's 617.88 s without notice; with M / (1 - 0.75) = 4 h
     1314.53 (1 + 0.0456 / 3 + 0.0002) - 60."""
-    saving = Saving(60.0, 60.0)
+    saving = SaveTiming(60.0, 60.0)
     assert best_save_interval(every_hour(announced=0.0), saving) == pytest.approx(617.88, abs=0.05)
     assert best_save_interval(every_hour(announced=0.75), saving) == pytest.approx(1274.84, abs=0.05)
 
 
 def test_a_notice_that_is_too_short_changes_nothing() -> None:
-    saving = Saving(1.0, 30.0)
-    assert every_hour(announced=0.9, notice_seconds=25.0).often == Rate(3600.0, 0.9)
+    saving = SaveTiming(1.0, 30.0)
+    assert every_hour(announced=0.9, notice_seconds=25.0).highest_rate == InterruptionRate(3600.0, 0.9)
     short = every_hour(announced=0.9, notice_seconds=24.9)
-    assert short.often == Rate(3600.0, 0.0)
+    assert short.highest_rate == InterruptionRate(3600.0, 0.0)
     assert best_save_interval(short, saving) == best_save_interval(every_hour(announced=0.0), saving)
 
 
 def test_nobody_relies_on_notices_alone() -> None:
-    assert best_save_interval(every_hour(announced=1.0), Saving(1.0, 30.0)) == 3600.0
+    assert best_save_interval(every_hour(announced=1.0), SaveTiming(1.0, 30.0)) == 3600.0
 
 
 def test_no_save_begins_before_the_one_before_it_is_durable() -> None:
-    assert best_save_interval(every_hour(announced=0.0), Saving(1.0, 300.0)) == 299.0
+    assert best_save_interval(every_hour(announced=0.0), SaveTiming(1.0, 300.0)) == 299.0
 
 
 def test_what_breaks_has_no_notice() -> None:
     """As many machines break as are reclaimed: of all interruptions, half as far apart, 0.8 / 2 are announced."""
     told = every_hour(announced=0.8, faults_seconds=3600.0)
-    assert told.often == pytest.approx((1800.0, 0.4))
-    assert told.every(math.inf) == Rate(3600.0, 0.0)
+    assert told.highest_rate == pytest.approx((1800.0, 0.4))
+    assert told.rate_if_reclaimed_every(math.inf) == InterruptionRate(3600.0, 0.0)
 
 
 def test_the_interval_is_chosen_for_the_upper_end_of_the_band() -> None:
-    found = on_spot("p4d.24xlarge", 4)
+    found = spot_failures("p4d.24xlarge", 4)
     assert found is not None
     assert (found.low, found.high) == (0.05, 0.10)
     taken, faults = mtbf_seconds(0.10, 4), 54 * 86400 * 16384 / 419 / 32
     assert found.faults_seconds == pytest.approx(faults)
-    assert found.often.mtbf_seconds == pytest.approx(1 / (1 / taken + 1 / faults))
-    assert on_spot("g5.xlarge", 4) is None
+    assert found.highest_rate.mtbf_seconds == pytest.approx(1 / (1 / taken + 1 / faults))
+    assert spot_failures("g5.xlarge", 4) is None
 
 
 def test_machines_without_gpus_and_without_a_band_are_not_interrupted() -> None:
-    assert never_taken("c7i.4xlarge", 2).often == Rate(math.inf, 0.0)
-    assert best_save_interval(Failures(2), Saving(1.0, 1.0)) == math.inf
+    assert hardware_failures("c7i.4xlarge", 2).highest_rate == InterruptionRate(math.inf, 0.0)
+    assert best_save_interval(FailureModel(2), SaveTiming(1.0, 1.0)) == math.inf
 
 
 def test_an_interval_in_steps_is_at_least_one() -> None:
-    assert (in_steps(100.0, 12.0), in_steps(5.0, 12.0)) == (8, 1)
+    assert (interval_in_steps(100.0, 12.0), interval_in_steps(5.0, 12.0)) == (8, 1)
 
 
 def test_a_drain_writes_the_state_from_all_machines_at_once() -> None:
@@ -95,10 +95,10 @@ def test_a_drain_writes_the_state_from_all_machines_at_once() -> None:
 def test_assumed_saves_keep_the_pace_that_training_keeps() -> None:
     """8 GB over 8 ranks at 100 MB/s: 10 s; a part of 6 GB takes no more than 30 s; a slow store takes what it takes."""
     stall = 1e9 / SAVED_BYTES_PER_STALL_SECOND.value
-    assert assumed_saving(8e9, 8, 100e6).durable_seconds == pytest.approx(10 + stall)
-    assert assumed_saving(48e9, 8, 100e6).lag_seconds == pytest.approx(30.0)
-    assert assumed_saving(48e9, 8, 100e6, storage=1e9).lag_seconds == pytest.approx(48.0)
-    assert assumed_saving(8e9, 8, None).lag_seconds == 0.0
+    assert assumed_save_timing(8e9, 8, 100e6).durable_seconds == pytest.approx(10 + stall)
+    assert assumed_save_timing(48e9, 8, 100e6).lag_seconds == pytest.approx(30.0)
+    assert assumed_save_timing(48e9, 8, 100e6, storage=1e9).lag_seconds == pytest.approx(48.0)
+    assert assumed_save_timing(8e9, 8, None).lag_seconds == 0.0
     rate = RESTORED_BYTES_PER_SECOND.value
     assert assumed_restart(8 * rate, 8).seconds == pytest.approx(RESTART_SECONDS.value + 1.0)
     assert assumed_restart(8 * rate, 8, storage=rate).seconds == pytest.approx(RESTART_SECONDS.value + 8.0)
@@ -116,10 +116,10 @@ def test_what_is_assumed_is_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"low": 0.2, "high": 0.1}, {"announced": 1.1}, {"faults_seconds": 0.0}, {"taken_seconds": 0.0}]
+    "wrong", [{"low": 0.2, "high": 0.1}, {"announced": 1.1}, {"faults_seconds": 0.0}, {"reclaim_seconds": 0.0}]
 )
 def test_what_means_nothing_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        Failures(4, **wrong)  # type: ignore[arg-type]
+        FailureModel(4, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must be more than 0"):
-        Saving(0.0, 1.0)
+        SaveTiming(0.0, 1.0)

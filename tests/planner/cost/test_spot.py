@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from convoy.planner.cost.failures import Drain, Failures, Restart, Saving, best_save_interval
+from convoy.planner.cost.failures import Drain, FailureModel, Restart, SaveTiming, best_save_interval
 from convoy.planner.cost.spot import Campaign, expected_campaign
 from tests.campaign import examples, in_full, times
 from tests.planner.simulation import Setting, Totals, simulate
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.campaign
 
 HOUR = 3600.0
 GANGS, INTERRUPTIONS, NODES = 1500, 8, 4
-AT_ONCE, SOON = Saving(1.0, 1.0), Restart(45.0, 60.0)
+AT_ONCE, SOON = SaveTiming(1.0, 1.0), Restart(45.0, 60.0)
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Case:
     """Gangs that are interrupted; seconds."""
 
     mtbf: float = HOUR
-    saving: Saving = AT_ONCE
+    saving: SaveTiming = AT_ONCE
     restart: Restart = SOON
     announced: float = 0.0
     """Share of interruptions."""
@@ -35,22 +35,22 @@ class Case:
     """Of the best interval, from save to save."""
 
     @property
-    def failures(self) -> Failures:
-        return Failures(
-            NODES, taken_seconds=self.mtbf, notice_seconds=self.notice, announced=self.announced,
+    def failures(self) -> FailureModel:
+        return FailureModel(
+            NODES, reclaim_seconds=self.mtbf, notice_seconds=self.notice, announced=self.announced,
             drain=Drain(0.0, self.write),
         )  # fmt: skip
 
 
-HALF_A_MINUTE, BAD_DAY = Saving(1.0, 31.0), Case(3 * HOUR, Saving(0.5, 20.0), Restart(60.0, 600.0))
+HALF_A_MINUTE, BAD_DAY = SaveTiming(1.0, 31.0), Case(3 * HOUR, SaveTiming(0.5, 20.0), Restart(60.0, 600.0))
 TOLD = Case(saving=HALF_A_MINUTE, announced=0.9, notice=22.0, write=15.0)
 
 CASES = {
     "no notice": Case(),
     "durable after half a minute": Case(saving=HALF_A_MINUTE),
-    "durable after an interval": Case(saving=Saving(1.0, 80.0)),
+    "durable after an interval": Case(saving=SaveTiming(1.0, 80.0)),
     "twice the best interval": Case(saving=HALF_A_MINUTE, factor=2.0),
-    "long stalls": Case(saving=Saving(18.0, 18.0)),
+    "long stalls": Case(saving=SaveTiming(18.0, 18.0)),
     "all announced": replace(TOLD, announced=1.0, notice=60.0),
     "half announced": replace(TOLD, announced=0.5, notice=60.0),
     "no time beside a save": replace(TOLD, notice=15.0),
@@ -58,7 +58,7 @@ CASES = {
     "too little time": replace(TOLD, notice=14.0),
     "a bad day": BAD_DAY,
     "a bad day with notice": replace(BAD_DAY, announced=0.9, notice=118.0, write=15.0),
-    "two interruptions an hour": Case(HOUR / 2, Saving(20.0, 60.0), Restart(45.0, 300.0), 0.5, 100.0, 30.0),
+    "two interruptions an hour": Case(HOUR / 2, SaveTiming(20.0, 60.0), Restart(45.0, 300.0), 0.5, 100.0, 30.0),
 }
 
 
@@ -70,7 +70,7 @@ def both(case: Case, gangs: int) -> tuple[Campaign, Totals]:
         interval, saving.stall_seconds, saving.durable_seconds, restart.wait_seconds, restart.seconds, NODES,
         NODES * case.mtbf, case.announced, case.notice, case.write,
     )  # fmt: skip
-    expected = expected_campaign(gangs * work, told.often, interval, told, saving, restart)
+    expected = expected_campaign(gangs * work, told.highest_rate, interval, told, saving, restart)
     return expected, simulate(setting, gangs, work, seed=1)
 
 
@@ -92,7 +92,7 @@ def test_it_costs_what_was_simulated(case: str, capsys: pytest.CaptureFixture[st
 
 
 def test_gangs_in_other_intervals_lose_more() -> None:
-    case = Case(saving=Saving(1.0, 20.0), announced=0.5, notice=60.0, write=15.0)
+    case = Case(saving=SaveTiming(1.0, 20.0), announced=0.5, notice=60.0, write=15.0)
     fast, best, slow = (both(replace(case, factor=factor), 500)[1].overhead for factor in (0.4, 1.0, 2.5))
     assert best < 0.95 * fast
     assert best < 0.95 * slow
@@ -101,31 +101,31 @@ def test_gangs_in_other_intervals_lose_more() -> None:
 @pytest.mark.parametrize("announced", [0.0, 0.5, 0.9, 0.99])
 @pytest.mark.parametrize(("stall", "mtbf"), [(0.5, HOUR), (5.0, 3 * HOUR), (1.0, 1e6), (60.0, 1e5)])
 def test_no_other_interval_is_expected_to_lose_less(announced: float, stall: float, mtbf: float) -> None:
-    told = Failures(NODES, taken_seconds=mtbf, announced=announced, drain=Drain(1.0, stall))
-    saving = Saving(stall, stall)
+    told = FailureModel(NODES, reclaim_seconds=mtbf, announced=announced, drain=Drain(1.0, stall))
+    saving = SaveTiming(stall, stall)
     best = best_save_interval(told, saving)
 
     def overhead(interval: float) -> float:
-        return expected_campaign(1e6, told.often, interval, told, saving, Restart(30.0, 60.0)).overhead
+        return expected_campaign(1e6, told.highest_rate, interval, told, saving, Restart(30.0, 60.0)).overhead
 
     assert all(overhead(best) <= 1.005 * overhead(factor * best) for factor in (0.5, 0.7, 0.9, 1.1, 1.4, 2.0))
 
 
 FAILURES = st.builds(
-    Failures, nodes=st.integers(1, 64), low=st.just(0.0), high=st.floats(0.01, 0.5),
+    FailureModel, nodes=st.integers(1, 64), low=st.just(0.0), high=st.floats(0.01, 0.5),
     faults_seconds=st.floats(1e5, 1e8), notice_seconds=st.floats(0.0, 300.0), announced=st.floats(0.0, 1.0),
     drain=st.none() | st.builds(Drain, st.floats(0.0, 20.0), st.floats(0.1, 200.0)),
 )  # fmt: skip
-SAVINGS = st.builds(Saving, st.floats(0.01, 30.0), st.floats(0.0, 300.0))
+SAVINGS = st.builds(SaveTiming, st.floats(0.01, 30.0), st.floats(0.0, 300.0))
 RESTARTS = st.builds(Restart, st.floats(0.0, 300.0), st.floats(0.0, 1800.0))
 
 
-def seconds(failures: Failures, saving: Saving, restart: Restart, interval: float | None = None) -> float:
+def seconds(failures: FailureModel, saving: SaveTiming, restart: Restart, interval: float | None = None) -> float:
     chosen = best_save_interval(failures, saving) if interval is None else interval
-    return expected_campaign(1e7, failures.often, chosen, failures, saving, restart).seconds
+    return expected_campaign(1e7, failures.highest_rate, chosen, failures, saving, restart).seconds
 
 
-def dearer_than_a_save(saving: Saving, restart: Restart) -> bool:
+def dearer_than_a_save(saving: SaveTiming, restart: Restart) -> bool:
     """A last save stands in for a paced one, and is durable sooner: to be interrupted for less than that is a gain."""
     return restart.seconds + restart.wait_seconds >= saving.stall_seconds + saving.durable_seconds
 
@@ -133,7 +133,7 @@ def dearer_than_a_save(saving: Saving, restart: Restart) -> bool:
 @given(FAILURES, SAVINGS, RESTARTS, st.floats(1.0, 1e4), st.floats(1.0, 1.9))
 @examples(100)
 def test_who_is_interrupted_more_often_is_never_done_sooner(
-    failures: Failures, saving: Saving, restart: Restart, interval: float, factor: float
+    failures: FailureModel, saving: SaveTiming, restart: Restart, interval: float, factor: float
 ) -> None:
     assume(dearer_than_a_save(saving, restart))
     more = replace(failures, high=min(0.9, factor * failures.high), faults_seconds=failures.faults_seconds / factor)
@@ -144,7 +144,7 @@ def test_who_is_interrupted_more_often_is_never_done_sooner(
 @given(FAILURES, SAVINGS, RESTARTS, st.floats(0.0, 300.0))
 @examples(100)
 def test_a_longer_notice_is_never_done_later(
-    failures: Failures, saving: Saving, restart: Restart, longer: float
+    failures: FailureModel, saving: SaveTiming, restart: Restart, longer: float
 ) -> None:
     # A last save takes no longer than a paced one. Where saves follow one after the other it takes longer than the
     # work that it keeps: a drain is then not worth it (docs/explanation/interruptions.md).
@@ -158,12 +158,13 @@ def test_a_longer_notice_is_never_done_later(
 @given(FAILURES, SAVINGS, RESTARTS)
 @examples(100)
 def test_more_frequent_interruptions_take_longer_and_the_parts_add_up(
-    failures: Failures, saving: Saving, restart: Restart
+    failures: FailureModel, saving: SaveTiming, restart: Restart
 ) -> None:
     assume(dearer_than_a_save(saving, restart))
     interval = best_save_interval(failures, saving)
     rare, often = (
-        expected_campaign(1e6, rate, interval, failures, saving, restart) for rate in (failures.rare, failures.often)
+        expected_campaign(1e6, rate, interval, failures, saving, restart)
+        for rate in (failures.lowest_rate, failures.highest_rate)
     )
     assert rare.seconds <= often.seconds * (1 + 1e-6)
     for each in (rare, often):
@@ -175,12 +176,12 @@ def test_more_frequent_interruptions_take_longer_and_the_parts_add_up(
 
 
 def test_work_that_would_never_end_is_refused() -> None:
-    told = Failures(4, taken_seconds=60.0)
+    told = FailureModel(4, reclaim_seconds=60.0)
     with pytest.raises(ValueError, match="hardly ever end"):
-        expected_campaign(1e6, told.often, 60.0, told, Saving(1.0, 1.0), Restart(600.0))
+        expected_campaign(1e6, told.highest_rate, 60.0, told, SaveTiming(1.0, 1.0), Restart(600.0))
 
 
 def test_where_nothing_interrupts_it_is_saved_at_the_end_alone() -> None:
-    told, saving = Failures(4), Saving(1.0, 1.0)
-    found = expected_campaign(1e6, told.often, best_save_interval(told, saving), told, saving, Restart(60.0))
+    told, saving = FailureModel(4), SaveTiming(1.0, 1.0)
+    found = expected_campaign(1e6, told.highest_rate, best_save_interval(told, saving), told, saving, Restart(60.0))
     assert (found.seconds, found.saves, found.interruptions) == (1e6, 0.0, 0.0)

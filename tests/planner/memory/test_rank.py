@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convoy.model.counts import parameter_count
+from convoy.planner.memory.accumulator import PARTS, MemoryAccumulator
 from convoy.planner.memory.rank import Memory, least_nodes, memory, memory_fit
-from convoy.planner.memory.replay import replay
-from convoy.planner.memory.tally import PARTS, Tally
+from convoy.planner.memory.replay import replay_step
 from convoy.planner.step.fsdp_units import stages
 from convoy.planner.workload import Machine, Workload
 from tests.campaign import examples, in_full
@@ -118,7 +118,7 @@ def test_more_layers_take_more(job: Workload) -> None:
 def test_a_step_leaves_weights_moments_and_their_gradients_behind(job: Workload, fused: bool) -> None:
     (stage,) = stages(job)
 
-    left = replay(job, stage, fused=fused).now
+    left = replay_step(job, stage, fused=fused).now
 
     assert left == {
         **dict.fromkeys(left, 0),
@@ -134,13 +134,13 @@ MOVES = st.lists(st.tuples(st.sampled_from(PARTS), st.integers(0, 9), st.integer
 @given(st.integers(0, 9), MOVES, MOVES, MOVES)
 @examples(100)
 def test_what_is_repeated_peaks_as_if_it_were_made_each_time(times: int, each: Any, first: Any, last: Any) -> None:
-    def body(tally: Tally, place: int, count: int) -> None:
+    def body(accumulator: MemoryAccumulator, place: int, count: int) -> None:
         more = (first if place == 0 else []) + (last if place == count - 1 else [])
         for part, taken, given_back in each + more:
-            tally.take(part, taken)
-            tally.give(part, given_back)
+            accumulator.allocate(part, taken)
+            accumulator.free(part, given_back)
 
-    one, other, places = Tally(), Tally(), iter(range(times))
+    one, other, places = MemoryAccumulator(), MemoryAccumulator(), iter(range(times))
     one.repeat(times, lambda: body(one, next(places), min(times, 4)))
     for place in range(times):
         body(other, place, times)
@@ -151,7 +151,7 @@ def test_what_is_repeated_peaks_as_if_it_were_made_each_time(times: int, each: A
 def test_a_pipelines_fullest_stage_counts() -> None:
     """The first one holds the most micro batches, the last one has the head."""
     job = workload(LLAMA, P4D, 1, 1, layers=8, passes=8, pipeline=4)
-    each = [replay(job, stage, in_flight=held).most for stage, held in zip(stages(job), (4, 3, 2, 1), strict=True)]
+    each = [replay_step(job, stage, in_flight=held).most for stage, held in zip(stages(job), (4, 3, 2, 1), strict=True)]
 
     assert memory(job).peak_bytes == max(each)
     assert each[1] > each[2]
@@ -166,7 +166,7 @@ def test_a_stage_leaves_its_buffers_behind_as_well(passes: int, wrap: str, reduc
 
     for stage, held in zip(stages(job), (4, 3, 2, 1), strict=True):
         in_flight = min(held, passes)
-        left = replay(job, stage, in_flight=in_flight).now
+        left = replay_step(job, stage, in_flight=in_flight).now
         inputs, gradients = (0 if stage.first else passes - in_flight), (0 if stage.last else passes)
         assert left == {
             **dict.fromkeys(left, 0),

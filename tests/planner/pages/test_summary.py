@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from convoy.planner.pages.plan import plan_line, plan_lines, warning
+from convoy.planner.pages.plan import plan_in_one_line, plan_summary, warning
 from convoy.planner.plan_schema import Plan
 from tests.planner.test_plan import planned
 from tests.report.plans import unknown
 
 
 def test_one_line_has_what_decides() -> None:
-    line = plan_line(planned("gpt-7b-p4d"))
+    line = plan_in_one_line(planned("gpt-7b-p4d"))
     assert "\n" not in line
     for part in ("memory: ", "step: ", "MFU: ", "tokens: ", "USD", "saves: best every"):
         assert part in line, part
@@ -33,7 +33,7 @@ def test_nobody_should_count_on_a_plan_above_90_percent(name: str, words: str, t
     said = warning(plan)
     assert said is not None
     assert said.startswith(told)
-    assert plan_line(plan).startswith(said)
+    assert plan_in_one_line(plan).startswith(said)
 
 
 def test_a_host_without_memory_for_the_staged_copies_is_warned_of() -> None:
@@ -52,12 +52,12 @@ def test_what_is_planned_well_has_no_warning() -> None:
 
 
 def test_of_a_machine_that_nobody_knows_there_is_memory_and_why_there_is_no_more() -> None:
-    lines = plan_lines(unknown())
+    lines = plan_summary(unknown())
     assert list(lines) == ["memory", "not planned"]
     assert lines["not planned"] == "step (cpu: its fp32 peak is not in the catalog, so no time can be planned)"
 
 
 def test_of_a_model_of_one_s_own_the_line_says_why_there_is_nothing() -> None:
     plan: Plan = planned("gpt-7b-p4d", "'model={build: a.b:c, vocab_size: 50257, max_sequence_length: 2048}'")
-    assert plan_line(plan) == "not planned: memory, step (model.build = a.b:c: nothing is known of it)"
+    assert plan_in_one_line(plan) == "not planned: memory, step (model.build = a.b:c: nothing is known of it)"
     assert warning(plan) is None

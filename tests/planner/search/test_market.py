@@ -16,14 +16,14 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig, check_ranks
 from convoy.display.page import Page, Text
 from convoy.launch.checks.compatibility import world
-from convoy.planner.config_keys import key_words
+from convoy.planner.config_keys import overrides_text
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.rank import memory
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan
 from convoy.planner.search.market import MARKETS, Base, search
 from convoy.planner.search.result import PlanSearch, SearchRow, ranked
-from convoy.planner.search.search import ALIKE, Search, Task
+from convoy.planner.search.search import ALIKE, Search, TrainingSpec
 from convoy.planner.step.calibration import shipped
 from convoy.planner.step.step_time import step_time
 from convoy.planner.workload import as_rented, machine_of
@@ -65,9 +65,9 @@ def lines(page: Page) -> list[str]:
     return [block.text for block in page.blocks if isinstance(block, Text)]
 
 
-def task(config: RunConfig) -> Task:
+def task(config: RunConfig) -> TrainingSpec:
     assert isinstance(config.model, TransformerConfig)
-    return Task(config.model, config.data.sequence_length, config.train)
+    return TrainingSpec(config.model, config.data.sequence_length, config.train)
 
 
 @functools.cache
@@ -93,7 +93,7 @@ def test_a_batch_that_ranks_share_unevenly_is_searched_as_training_takes_it() ->
         each for each in found_for_7b().found
         if (each.instance_type, each.nodes, each.market) == ("p4d.24xlarge", 3, "spot")
     )  # fmt: skip
-    own = preset("gpt-7b-p4d", key_words(row.keys))
+    own = preset("gpt-7b-p4d", overrides_text(row.keys))
     check_ranks(own, world(own))
     job = workload_of(own)
     assert (job.ranks, job.sequences_per_rank) == (24, 43)
@@ -147,7 +147,7 @@ def test_the_keys_of_each_row_are_planned_as_the_row_says(name: str, words: str,
     rows = search(config, nodes=nodes).found
     assert {row.instance_type for row in rows} == {"p4d.24xlarge", "p5.48xlarge"}
     for row in rows:
-        told = plan(as_rented(resolve(config.model_dump(mode="json"), read_overrides(key_words(row.keys)))))
+        told = plan(as_rented(resolve(config.model_dump(mode="json"), read_overrides(overrides_text(row.keys)))))
         there = told.machines
         assert (there.instance_type, there.nodes, there.market) == (row.instance_type, row.nodes, row.market)
         assert told.step is not None
@@ -188,7 +188,7 @@ def test_keys_are_what_differs_from_what_they_are_laid_on() -> None:
 def test_what_is_found_already_needs_no_keys() -> None:
     only = partial(search, instances=("p5.48xlarge",), nodes=(2,), markets=("spot",))
     (row,) = only(preset("gpt-7b-p5")).found
-    (same,) = only(preset("gpt-7b-p5", key_words(row.keys))).found
+    (same,) = only(preset("gpt-7b-p5", overrides_text(row.keys))).found
     assert (same.keys, same.usd) == ({}, row.usd)
 
 
@@ -241,7 +241,7 @@ def test_a_pipeline_is_searched_where_training_takes_one() -> None:
     assert any("parallel.pipeline takes the time" in line for line in told.assumed)
     for row in staged:
         cluster = f"cluster.instance_type={row.instance_type} cluster.nodes={row.nodes}"
-        own = preset("llama-13b-p5", f"{words} {cluster} {key_words(row.keys)}")
+        own = preset("llama-13b-p5", f"{words} {cluster} {overrides_text(row.keys)}")
         check_ranks(own, world(own))
         assert step_time(workload_of(own)).total == pytest.approx(row.step_seconds)
     gpt = search(preset("gpt-175b-p5"), nodes=(16,))

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from convoy.catalog.measured_machine import Line, MeasuredMachine
+from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.step.calibration import shipped, shipped_for_measured
-from convoy.planner.step.communication import Collective, _of_stage, communication, communication_seconds
+from convoy.planner.step.communication import Collective, _stage_collectives, busiest_collectives, communication_seconds
 from convoy.planner.step.fsdp_units import stages
-from convoy.planner.step.hardware import hardware
+from convoy.planner.step.hardware import peak_rates
 from convoy.planner.step.step_time import step_time
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import UNNAMED, Machine, Workload, as_measured
@@ -58,7 +58,7 @@ def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
 def test_it_is_what_the_real_code_sends(model: dict[str, Any], keys: dict[str, Any]) -> None:
     job = workload(model, **keys)
 
-    assert total(communication(job)) == counted(job)
+    assert total(busiest_collectives(job)) == counted(job)
 
 
 @pytest.mark.sampled(2)
@@ -68,8 +68,8 @@ def test_it_is_what_the_stages_of_a_pipeline_send(keys: dict[str, Any], tmp_path
     job = replace(job, machine=replace(P4D, ranks=4))
     each = on_ranks(4, counted_by_rank, str(tmp_path / "store"), job)
 
-    assert total(communication(job)) in each
-    assert [total(_of_stage(job, stage)) for stage in stages(job)] == [each[0], each[2]]
+    assert total(busiest_collectives(job)) in each
+    assert [total(_stage_collectives(job, stage)) for stage in stages(job)] == [each[0], each[2]]
 
 
 def total(collectives: Iterable[Collective]) -> Counter[Call]:
@@ -80,13 +80,13 @@ def total(collectives: Iterable[Collective]) -> Counter[Call]:
 
 
 def moved(job: Workload, **of: Any) -> float:
-    return sum(c.moved for c in communication(job) if all(getattr(c, key) == value for key, value in of.items()))
+    return sum(c.moved for c in busiest_collectives(job) if all(getattr(c, key) == value for key, value in of.items()))
 
 
 def test_a_rank_alone_sends_nothing() -> None:
     alone = replace(workload(GPT), machine=replace(P4D, ranks=1))
 
-    assert communication(alone) == ()
+    assert busiest_collectives(alone) == ()
 
 
 def test_each_parameter_is_gathered_twice_and_reduced_once() -> None:
@@ -99,16 +99,16 @@ def test_each_parameter_is_gathered_twice_and_reduced_once() -> None:
 
 def test_replicas_exchange_what_a_rank_keeps_once_a_step() -> None:
     job = workload(GPT, nodes=4, strategy="hsdp", global_batch=128, micro_batch=1)
-    between = [c for c in communication(job) if c.crosses(8) and c.what == "gradients"]
+    between = [c for c in busiest_collectives(job) if c.crosses(8) and c.what == "gradients"]
 
     assert {(c.kind, c.ranks, c.stride) for c in between} == {("all_reduce", 4, 8)}
     assert sum(c.bytes * c.number for c in between) == 4 * stages(job)[0].shard
-    assert not any(c.crosses(8) for c in communication(job) if c.what == "weights")
+    assert not any(c.crosses(8) for c in busiest_collectives(job) if c.what == "weights")
 
 
 def test_a_stage_in_the_middle_hands_on_each_micro_batch_both_ways() -> None:
     job = workload({**LLAMA, "n_layers": 4, "vocab_size": 8}, pipeline=4, global_batch=16, micro_batch=1)
-    (handed_on,) = [c for c in communication(job) if c.kind == "send"]
+    (handed_on,) = [c for c in busiest_collectives(job) if c.kind == "send"]
 
     assert (handed_on.number, handed_on.bytes, handed_on.stride) == (2 * 8, 32 * 64 * 2, 2)
 
@@ -121,7 +121,7 @@ def test_what_is_reduced_once_a_step_moves_less() -> None:
     )
 
 
-LINE = Line(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
+LINE = CollectiveTiming(latency_seconds=1e-3, bytes_per_second=1e9, ranks=2)
 MEASURED = MeasuredMachine(
     device="AMD EPYC", kind="cpu", dtype="bf16", threads=1, ranks=2, matmul_flops=4e11, attention_flops=4e10,
     memory_bytes_per_second=2e10, operation_seconds=2e-6, gather=LINE, reduce=LINE,
@@ -140,7 +140,7 @@ def unnamed_gpu(**measured: object) -> Machine:
 
 
 def test_every_collective_of_a_step_takes_its_line() -> None:
-    sent = [c for c in communication(job()) if c.what in ("weights", "gradients")]
+    sent = [c for c in busiest_collectives(job()) if c.what in ("weights", "gradients")]
     found = communication_seconds(job(), MEASURED)
     by_hand = sum(c.number * (1e-3 + c.bytes / 1e9) for c in sent)
     assert found.gather + found.reduce == pytest.approx(by_hand)
@@ -155,7 +155,7 @@ def test_a_rank_alone_sends_nothing_and_casts_all_the_same() -> None:
 
 def test_more_ranks_than_measured_have_more_hops_and_a_larger_share_to_carry() -> None:
     two, four = communication_seconds(job(), MEASURED), communication_seconds(job(ranks=4), MEASURED)
-    sizes = [c for c in communication(job(ranks=4)) if c.what == "weights"]
+    sizes = [c for c in busiest_collectives(job(ranks=4)) if c.what == "weights"]
     assert four.gather == pytest.approx(sum(c.number * (3e-3 + c.bytes / 1e9 * 1.5) for c in sizes))
     assert four.gather > two.gather
 
@@ -174,7 +174,7 @@ def test_one_rank_s_measurement_tells_nothing_of_a_network() -> None:
 def test_copies_are_planned_by_their_sums_alone() -> None:
     copies = MEASURED.model_copy(update={"gather": None, "reduce": None, "all_reduce": LINE})
     asked = job(copies, strategy="ddp")
-    by_hand = sum(c.number * LINE.seconds(c.bytes) for c in communication(asked))
+    by_hand = sum(c.number * LINE.seconds(c.bytes) for c in busiest_collectives(asked))
     assert communication_seconds(asked, copies).total == pytest.approx(by_hand)
     assert step_time(asked).reduce > 0
     with pytest.raises(ValueError, match="needs a measured all-gather"):
@@ -185,19 +185,19 @@ def test_a_line_of_some_of_the_ranks_is_that_of_as_many() -> None:
     """hsdp, two times two: each collective is one of two ranks, which is what was measured."""
     four = MEASURED.model_copy(update={"ranks": 4, "all_reduce": LINE})
     asked = job(four, ranks=4, strategy="hsdp", shard_size=2)
-    sent = [c for c in communication(asked) if c.what in ("weights", "gradients")]
+    sent = [c for c in busiest_collectives(asked) if c.what in ("weights", "gradients")]
     assert {c.ranks for c in sent} == {2}
     found = communication_seconds(asked, four)
     assert found.gather + found.reduce == pytest.approx(sum(c.number * LINE.seconds(c.bytes) for c in sent))
     gpu = unnamed_gpu(ranks=4)
-    assert hardware(gpu).between_bytes_per_second == pytest.approx(LINE.bytes_per_second / 2)
+    assert peak_rates(gpu).between_bytes_per_second == pytest.approx(LINE.bytes_per_second / 2)
 
 
 def test_what_one_rank_hands_to_another_passes_its_link_whole() -> None:
     """Of a gather of two ranks each link carries half."""
     staged = job(pipeline=2)
-    (send,) = (c for c in communication(staged) if c.kind == "send")
-    others = [c for c in communication(staged) if c.what == "loss and norm"]
+    (send,) = (c for c in busiest_collectives(staged) if c.kind == "send")
+    others = [c for c in busiest_collectives(staged) if c.what == "loss and norm"]
     rest = sum(c.number * 2 * LINE.seconds(c.bytes) for c in others)
     handed_on = send.number * (1e-3 + send.bytes / (LINE.bytes_per_second / 2))
     assert communication_seconds(staged, MEASURED).tensor == pytest.approx(rest + handed_on)
@@ -213,9 +213,9 @@ def test_a_stage_waits_for_what_the_others_send_too() -> None:
 
 def test_copies_on_unnamed_gpus_have_the_link_that_their_sums_had() -> None:
     """Each link carries a share of 7 / 8 of the message twice."""
-    sums = Line(latency_seconds=1e-4, bytes_per_second=6e8, ranks=8)
+    sums = CollectiveTiming(latency_seconds=1e-4, bytes_per_second=6e8, ranks=8)
     gpu = unnamed_gpu(ranks=8, gather=None, reduce=None, all_reduce=sums)
-    assert hardware(gpu).between_bytes_per_second == pytest.approx(2 * 7 / 8 * 6e8)
+    assert peak_rates(gpu).between_bytes_per_second == pytest.approx(2 * 7 / 8 * 6e8)
 
 
 def test_on_measured_gpus_nothing_is_charged_on_top_of_what_products_and_attention_took() -> None:
@@ -260,7 +260,7 @@ def test_each_rate_that_was_measured_sets_its_part() -> None:
 
 def test_what_was_measured_in_another_type_plans_nothing() -> None:
     with pytest.raises(ValueError, match="measured in bf16"):
-        hardware(job().machine, "fp32")
+        peak_rates(job().machine, "fp32")
 
 
 def test_the_default_configuration_is_planned_on_this_host_once_it_was_measured() -> None:

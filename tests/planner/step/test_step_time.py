@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token
 from convoy.parallel.fsdp import prepare_blocks
-from convoy.planner.step.hardware import hardware
+from convoy.planner.step.hardware import peak_rates
 from convoy.planner.step.step_time import StepTime, recomputed_flops_per_token, step_time, tokens_per_second
 from convoy.planner.step.work import Kernels, linear_layers, work
 from convoy.planner.workload import Machine, Workload
@@ -185,7 +185,7 @@ def test_what_is_sent_while_the_gpu_waits_for_its_cpu_takes_no_time() -> None:
 
 def test_measured_peaks_stand_in_for_the_catalog_s() -> None:
     job = workload(1)
-    known = hardware(job.machine)
+    known = peak_rates(job.machine)
     slow = step_time(job, machine=replace(known, flops=known.flops / 2))
 
     assert step_time(job, machine=known) == step_time(job)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from convoy.model.counts import parameter_count
-from convoy.planner.step.communication import Collective, Kind, busiest
-from convoy.planner.step.traffic import message, traffic
+from convoy.planner.step.communication import Collective, Kind, busiest_stage
+from convoy.planner.step.traffic import link_load, traffic
 from tests.planner.workloads import GPT_7B, LLAMA_8B, workload
 
 
@@ -33,7 +33,7 @@ def test_all_bytes_that_the_real_code_sends_are_in_it(model: dict[str, Any], tol
     if "pipeline" in told and model is GPT_7B:
         model = {**model, "tied_embeddings": False}
     job = workload(8, model=model, global_batch=3 * 128, micro_batch=1, **told)
-    stage, collectives = busiest(job)
+    stage, collectives = busiest_stage(job)
     sent, blocks, passes = traffic(job), stage.blocks, job.passes
 
     weights = sent.gathering * (blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held)
@@ -121,7 +121,7 @@ def test_each_optimizer_updates_its_share() -> None:
 
 def test_a_ring_has_a_hop_for_each_of_its_ranks() -> None:
     def hops(kind: Kind, ranks: int) -> float:
-        return message(Collective(kind, "weights", "block", 1, 10**6, ranks, 1), 8).hops
+        return link_load(Collective(kind, "weights", "block", 1, 10**6, ranks, 1), 8).hops
 
     assert hops("all_gather", 32) - hops("all_gather", 8) == pytest.approx(3 * 14e-6)
     assert hops("all_reduce", 8) == pytest.approx(2 * hops("all_gather", 8))

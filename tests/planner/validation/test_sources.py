@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.planner.step.hardware import hardware, limited
+from convoy.planner.step.hardware import limited_rates, peak_rates
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.published import MeasuredRun, published, read_measured
 from tests.planner.validation.test_published import OTHERS, write
@@ -52,7 +52,7 @@ def test_torchtitan_s_h100_are_slower_than_their_data_sheet() -> None:
     """2.4 TB/s, and 500 of 700 W: the clock goes with the cube root of power."""
     peaks = {row.machine for row in of("torchtitan", "H100")}
     (slow,) = peaks
-    sheet = hardware(P5)
+    sheet = peak_rates(P5)
 
     assert slow is not None
     assert slow.memory_bytes_per_second == 2.4e12 < sheet.memory_bytes_per_second
@@ -80,13 +80,16 @@ def test_what_a_column_has_is_not_taken_by_the_source(tmp_path: Path) -> None:
     source = "torchtitan benchmarks/llama3_h100_202412_torchtitan.md"
     (row,) = read_measured(write(tmp_path / "b.csv", source=source, gpu="h100_80gb", power_watts="650"))
 
-    assert row.machine == limited(row.workload.machine, 650.0, 2.4e12)
+    assert row.machine == limited_rates(row.workload.machine, 650.0, 2.4e12)
     assert row.facts[1:] == ("memory of 2.4 TB/s",)
 
 
 def test_a_limit_of_power_slows_products_alone_and_one_above_the_data_sheet_nothing() -> None:
     job = workload(1, P5, LLAMA_8B)
-    held, free = step_time(job, machine=limited(P5, 400.0, None)), step_time(job, machine=limited(P5, 900.0, None))
+    held, free = (
+        step_time(job, machine=limited_rates(P5, 400.0, None)),
+        step_time(job, machine=limited_rates(P5, 900.0, None)),
+    )
 
     assert free == step_time(job)
     assert held.matmul > 1.1 * free.matmul
@@ -95,4 +98,4 @@ def test_a_limit_of_power_slows_products_alone_and_one_above_the_data_sheet_noth
 
 def test_the_law_of_power_is_that_of_two_data_sheets() -> None:
     """H100 SXM and NVL, of the same chip: 989 TFLOP/s at 700 W, 835 at 400."""
-    assert hardware(P5).flops * (400 / 700) ** (1 / 3) == pytest.approx(835.5e12, rel=0.03)
+    assert peak_rates(P5).flops * (400 / 700) ** (1 / 3) == pytest.approx(835.5e12, rel=0.03)

@@ -10,11 +10,19 @@ from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
 from convoy.benchmark.results.case import Case, Fact, Hardware
-from convoy.catalog.instances import instance_names, interruptions
+from convoy.catalog.instances import instance_names, interruption_band
 from convoy.catalog.prices import Price, PriceBook
 from convoy.config.benchmark import CampaignConfig
 from convoy.display import formatting
-from convoy.planner.cost.failures import Drain, Failures, Rate, Restart, Saving, best_save_interval, never_taken
+from convoy.planner.cost.failures import (
+    Drain,
+    FailureModel,
+    InterruptionRate,
+    Restart,
+    SaveTiming,
+    best_save_interval,
+    hardware_failures,
+)
 from convoy.planner.cost.spot import expected_campaign
 
 HOUR, DAY = 3600.0, 86400.0
@@ -125,20 +133,21 @@ def campaign(
     drain = Drain(noticed.median, saving.save.median) if noticed else None
     failures = _failures(setting, share, drain)
     own_prices = _prices(setting, saved, prices)
-    costs = Saving(saving.stall.median, durable.median), Restart(lost.recovered.median, setting.replacement_seconds)
+    costs = SaveTiming(saving.stall.median, durable.median), Restart(lost.recovered.median, setting.replacement_seconds)
 
-    def course_at(rate: Rate) -> CampaignCourse:
+    def course_at(rate: InterruptionRate) -> CampaignCourse:
         return _course(rate, setting.days * DAY, failures, *costs, own_prices)
 
     hours = setting.bad_day_hours
     try:
-        course, bad_day = course_at(failures.often), course_at(failures.every(hours * HOUR)) if hours else None
+        course = course_at(failures.highest_rate)
+        bad_day = course_at(failures.rate_if_reclaimed_every(hours * HOUR)) if hours else None
     except ValueError as error:  # it would hardly ever end
         return CampaignFigures(**facts, why=str(error))
     save, drill = f"measured: {saving.case}, {saving.model}", f"drill {UNANNOUNCED}, n = {lost.recovered.n}"
     restart = lost.recovered.median + setting.replacement_seconds
     inputs: list[tuple[str, float | None, str]] = [
-        ("Mean time between interruptions of the gang", failures.often.mtbf_seconds, _RATES),
+        ("Mean time between interruptions of the gang", failures.highest_rate.mtbf_seconds, _RATES),
         ("The same on a bad day", hours and hours * HOUR, "assumed: recovery.campaign.bad_day_hours"),
         ("Stall of a save", saving.stall.median, f"{save}, n = {saving.stall.n}"),
         ("Save until durable", durable.median, f"{save}, n = {durable.n}"),
@@ -176,7 +185,12 @@ def _example(setting: Setting, saved: Hardware, saving: CheckpointFigures, drill
 
 
 def _course(
-    rate: Rate, seconds: float, failures: Failures, saving: Saving, restart: Restart, prices: tuple[Price, Price] | None
+    rate: InterruptionRate,
+    seconds: float,
+    failures: FailureModel,
+    saving: SaveTiming,
+    restart: Restart,
+    prices: tuple[Price, Price] | None,
 ) -> CampaignCourse:
     """rate: how often the gang is interrupted. seconds: of the campaign. prices: as `_prices` returns them."""
     interval = best_save_interval(failures, saving)
@@ -223,17 +237,17 @@ def _reclaimed_share(setting: Setting) -> tuple[float | None, str]:
     """Share of machines that are reclaimed within a month, and where that is from."""
     if setting.taken_per_month is not None:
         return setting.taken_per_month, "recovery.campaign.taken_per_month"
-    band = interruptions(setting.instance_type)
+    band = interruption_band(setting.instance_type)
     if band is None:
         return None, ""
     share = f"{100 * band.low:g} to {100 * band.high:g} %"
     return band.high, f"upper end of {share} a month, {band.date}, {band.source}"
 
 
-def _failures(setting: Setting, share: float, drain: Drain | None) -> Failures:
+def _failures(setting: Setting, share: float, drain: Drain | None) -> FailureModel:
     """Machines that nobody takes away break as in a plan; of a type that the catalog does not have, that is unknown."""
     name, nodes = setting.instance_type, setting.nodes
-    steady = never_taken(name, nodes) if name in instance_names() else Failures(nodes)
+    steady = hardware_failures(name, nodes) if name in instance_names() else FailureModel(nodes)
     notice, announced = setting.notice_seconds, setting.announced_share
     return replace(steady, low=share, high=share, notice_seconds=notice, announced=announced, drain=drain)
 

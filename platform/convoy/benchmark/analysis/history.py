@@ -7,7 +7,7 @@ from convoy.benchmark.analysis.report import HistoryFigures, HistoryRun
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import tokens_per_second
 from convoy.benchmark.results.fingerprint import fingerprint
-from convoy.stats.changepoint import changes, detectable
+from convoy.stats.changepoint import change_points, detectable_change
 
 Earlier = Mapping[str, Sequence[tuple[datetime, float]]]
 """When runs were measured and their tokens per second, by fingerprint and group: a reference that several gangs
@@ -35,8 +35,8 @@ def history(cases: Sequence[Case], earlier: Earlier) -> tuple[HistoryFigures, ..
                 HistoryFigures(
                     case=case.key,
                     runs=tuple(HistoryRun(measured=measured, tokens_per_second=rate) for measured, rate in runs),
-                    changes=tuple(changes(rates)),
-                    detectable=detectable(rates),
+                    changes=tuple(change_points(rates)),
+                    detectable=detectable_change(rates),
                 )
             )
     return tuple(histories)

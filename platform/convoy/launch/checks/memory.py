@@ -12,7 +12,14 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig, World
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
-from convoy.planner.memory.host import SHARED_BYTES, SLOTS, process_bytes, staged_bytes, task_bytes, trained_bytes
+from convoy.planner.memory.host import (
+    SHARED_BYTES,
+    SLOTS,
+    process_bytes,
+    staged_bytes,
+    training_state_bytes,
+    usable_bytes,
+)
 
 MIB = 2**20
 
@@ -34,7 +41,7 @@ def shared_memory_mib(config: RunConfig, ranks: World, machine: Instance) -> int
 
 def memory_mib(machine: Instance) -> int:
     """What a task may ask of the machine, /dev/shm included."""
-    return task_bytes(machine.memory_gib * 2.0**30) // MIB
+    return usable_bytes(machine.memory_gib * 2.0**30) // MIB
 
 
 def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
@@ -56,7 +63,7 @@ def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
     needed = staged + process_bytes(ranks.nproc_per_node, on_gpus=bool(machine.gpus))
     if config.parallel.cpu_offload or not machine.gpus:  # the state itself is in host memory
         sharing = config.parallel.sharing(ranks.size, ranks.nproc_per_node)
-        needed += trained_bytes(config.model, ranks.nproc_per_node, sharing)
+        needed += training_state_bytes(config.model, ranks.nproc_per_node, sharing)
     if _mib(needed) > most:
         nodes = f"{ranks.nodes} node{'s' if ranks.nodes > 1 else ''}"
         raise ConfigError(

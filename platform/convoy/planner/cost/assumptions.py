@@ -5,10 +5,10 @@ None of them depends on the number of machines, so that a search over machines r
 
 from collections.abc import Iterator
 
-from convoy.catalog.instances import interruptions
+from convoy.catalog.instances import interruption_band
 from convoy.config.run import RunConfig
 from convoy.display import formatting
-from convoy.planner.cost.campaign import Course
+from convoy.planner.cost.campaign import CostModel
 from convoy.planner.cost.failures import (
     ANNOUNCED,
     GPU_FAULT_SECONDS,
@@ -18,7 +18,7 @@ from convoy.planner.cost.failures import (
     RESTART_SECONDS,
     RESTORED_BYTES_PER_SECOND,
     SAVED_BYTES_PER_STALL_SECOND,
-    Assumed,
+    AssumedValue,
 )
 from convoy.planner.measurements import Measurements
 from convoy.planner.step.calibration import Calibration
@@ -27,7 +27,7 @@ from convoy.planner.workload import Workload, rented_type
 UNUSED_PRICE = "cluster.price is not used: only runs with cluster.backend = batch or kubernetes have a cost"
 
 
-def of_label(config: RunConfig) -> Iterator[str]:
+def label_assumptions(config: RunConfig) -> Iterator[str]:
     """An instance type and a price that a local run names without using them."""
     named = config.cluster.instance_type
     if named is not None and rented_type(config) is None:
@@ -36,7 +36,7 @@ def of_label(config: RunConfig) -> Iterator[str]:
         yield UNUSED_PRICE
 
 
-def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:
+def step_assumptions(job: Workload, calibration: Calibration) -> Iterator[str]:
     """The step's time."""
     chip = job.machine.gpu
     other = calibration.stands_for.get(chip)
@@ -51,35 +51,38 @@ def of_step(job: Workload, calibration: Calibration) -> Iterator[str]:
         yield "parallel.pipeline takes the time and the memory that its formulas have: nobody compared them with a run"
 
 
-def of_course(course: Course) -> Iterator[str]:
+def cost_assumptions(cost_model: CostModel) -> Iterator[str]:
     """Saves, interruptions, and what follows them; the sources of measurements come first."""
-    measurements = course.measurements
+    measurements = cost_model.measurements
     yield from measurements.sources
     if measurements.saving is None:
         stall = SAVED_BYTES_PER_STALL_SECOND
-        yield f"a save stops a rank for its bytes at {formatting.size(stall.value)}/s{_from(stall)}"
-    if course.config.cluster.instance_type is None:
+        yield f"a save stops a rank for its bytes at {formatting.size(stall.value)}/s{_day_and_source(stall)}"
+    if cost_model.config.cluster.instance_type is None:
         yield "nothing interrupts a gang on machines of one's own"
         return
     if measurements.restart is None:
         whole, read = RESTART_SECONDS, RESTORED_BYTES_PER_SECOND
         yield (
-            f"a restart takes {formatting.duration(whole.value)}{_from(whole)}, and a rank reads its bytes at"
-            f" {formatting.size(read.value)}/s{_from(read)}"
+            f"a restart takes {formatting.duration(whole.value)}{_day_and_source(whole)}, and a rank reads its bytes at"
+            f" {formatting.size(read.value)}/s{_day_and_source(read)}"
         )
     if measurements.node_bytes_per_second is None and (measurements.saving is None or measurements.restart is None):
         yield "storage is not a bottleneck: how fast a machine writes to the root is unknown (--write-gb-per-second)"
     wait = REPLACEMENT_SECONDS
-    if measurements.replacement_seconds is None and course.restart.wait_seconds == wait.value:
-        yield f"another machine is there {formatting.duration(wait.value)} after one is gone{_from(wait)}"
-    yield from _of_failures(course.instance, course.steady.faults_seconds != float("inf"), measurements)
+    if measurements.replacement_seconds is None and cost_model.restart.wait_seconds == wait.value:
+        yield f"another machine is there {formatting.duration(wait.value)} after one is gone{_day_and_source(wait)}"
+    yield from _failure_assumptions(
+        cost_model.instance, cost_model.hardware_failures.faults_seconds != float("inf"), measurements
+    )
 
 
-def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Iterator[str]:
+def _failure_assumptions(instance: str, breaks: bool, measurements: Measurements) -> Iterator[str]:
     if breaks:
         faults = GPU_FAULT_SECONDS
-        yield f"a GPU, or what it needs, breaks once in {formatting.long_duration(faults.value)}{_from(faults)}"
-    band = interruptions(instance)
+        years = formatting.long_duration(faults.value)
+        yield f"a GPU, or what it needs, breaks once in {years}{_day_and_source(faults)}"
+    band = interruption_band(instance)
     if band is None:
         return
     yield (
@@ -92,10 +95,10 @@ def _of_failures(instance: str, breaks: bool, measurements: Measurements) -> Ite
     ahead, noticed = NOTICE_SECONDS, NOTICED_SECONDS
     yield (
         f"{ANNOUNCED.value:.0%} of machines that are reclaimed have notice, "
-        f"{formatting.duration(ahead.value)} ahead{_from(ahead)}; "
-        f"it is noticed after {formatting.duration(noticed.value)}{_from(noticed)}"
+        f"{formatting.duration(ahead.value)} ahead{_day_and_source(ahead)}; "
+        f"it is noticed after {formatting.duration(noticed.value)}{_day_and_source(noticed)}"
     )
 
 
-def _from(figure: Assumed) -> str:
+def _day_and_source(figure: AssumedValue) -> str:
     return f" ({figure.date}, {figure.source})"

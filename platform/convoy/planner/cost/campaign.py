@@ -9,17 +9,17 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import saved_bytes
 from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
 from convoy.planner.cost.failures import (
-    Failures,
-    Rate,
+    FailureModel,
+    InterruptionRate,
     Restart,
-    Saving,
+    SaveTiming,
     assumed_restart,
-    assumed_saving,
+    assumed_save_timing,
     best_save_interval,
     drain,
-    in_steps,
-    never_taken,
-    on_spot,
+    hardware_failures,
+    interval_in_steps,
+    spot_failures,
 )
 from convoy.planner.cost.spot import Campaign, expected_campaign
 from convoy.planner.measurements import Measurements
@@ -27,7 +27,7 @@ from convoy.planner.workload import Workload
 
 
 @dataclass(frozen=True)
-class Course:
+class CostModel:
     """A configuration on rented machines, once the time of its step is known."""
 
     config: RunConfig
@@ -55,55 +55,57 @@ class Course:
         return self.config.cluster.instance_type
 
     @property
-    def saving(self) -> Saving:
+    def save_timing(self) -> SaveTiming:
         paced = self.config.checkpoint.write_mb_per_second
-        assumed = assumed_saving(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage)
+        assumed = assumed_save_timing(
+            self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage_bytes_per_second
+        )
         return self.measurements.saving or assumed
 
     @property
     def restart(self) -> Restart:
-        assumed = assumed_restart(self.state_bytes, self.job.ranks, self._storage)
+        assumed = assumed_restart(self.state_bytes, self.job.ranks, self._storage_bytes_per_second)
         restart, wait = self.measurements.restart or assumed, self.measurements.replacement_seconds
         return restart if wait is None else replace(restart, wait_seconds=wait)
 
     @property
-    def _storage(self) -> float | None:
+    def _storage_bytes_per_second(self) -> float | None:
         """Bytes per second of all machines together."""
         each = self.measurements.node_bytes_per_second
         return each and each * self.job.nodes
 
     @property
-    def steady(self) -> Failures:
+    def hardware_failures(self) -> FailureModel:
         if self.config.cluster.instance_type is None:
-            return Failures(self.job.nodes)
-        return never_taken(self.instance, self.job.nodes)
+            return FailureModel(self.job.nodes)
+        return hardware_failures(self.instance, self.job.nodes)
 
     @property
-    def spot(self) -> Failures | None:
+    def spot_failures(self) -> FailureModel | None:
         if self.config.cluster.instance_type is None:
             return None
         rate = self.measurements.node_bytes_per_second
         last = drain(self.state_bytes, self.job.nodes, rate, self.step_seconds) if rate else None
-        return on_spot(self.instance, self.job.nodes, last)
+        return spot_failures(self.instance, self.job.nodes, last)
 
     @property
-    def failures(self) -> Failures:
+    def market_failures(self) -> FailureModel:
         """In the market of the configuration. Raises ValueError for a type on spot of which nobody knows how often it
         is reclaimed."""
         if self.config.cluster.market != "spot":
-            return self.steady
-        if (spot := self.spot) is None:
+            return self.hardware_failures
+        if (spot := self.spot_failures) is None:
             raise ValueError(f"spot: how often {self.instance} is reclaimed is not known")
         return spot
 
     @property
-    def interval(self) -> float:
+    def save_interval_seconds(self) -> float:
         """Seconds of work between two saves, as configured."""
         every = self.config.checkpoint.every_steps
         return self.work_seconds if every is None else min(self.work_seconds, every * self.step_seconds)
 
     @property
-    def stored(self) -> StoredCheckpoints:
+    def stored_checkpoints(self) -> StoredCheckpoints:
         checkpoint, cluster = self.config.checkpoint, self.config.cluster
         every = checkpoint.retention.keep_every_steps
         count = checkpoint.retention.keep_last + 1 + (self.config.train.steps // every if every else 0)
@@ -119,23 +121,25 @@ class Course:
         prices = self.measurements.prices.of(cluster)
         return prices.price(cluster.instance_type, market or cluster.market, cluster.region)
 
-    def at(self, interval: float, failures: Failures | None = None, rate: Rate | None = None) -> Campaign:
+    def expected_campaign(
+        self, interval: float, failures: FailureModel | None = None, rate: InterruptionRate | None = None
+    ) -> Campaign:
         """Expected with so many seconds of work between two saves. failures: by default those in the market of the
         configuration. rate: one of theirs, by default the upper end. Raises as `expected_campaign`."""
-        failures = failures or self.failures
-        rate = rate or failures.often
-        return expected_campaign(self.work_seconds, rate, interval, failures, self.saving, self.restart)
+        failures = failures or self.market_failures
+        rate = rate or failures.highest_rate
+        return expected_campaign(self.work_seconds, rate, interval, failures, self.save_timing, self.restart)
 
     def cost(self, campaign: Campaign, price: Price | None, usd_per_hour: float | None = None) -> Cost | None:
         """None: the price is not known. usd_per_hour: of one of the price's zones, in its place."""
         if price is None:
             return None
         stale = self.measurements.prices.is_stale(price.date)
-        return cost(campaign, self.job.nodes, price, self.stored, usd_per_hour, stale=stale)
+        return cost(campaign, self.job.nodes, price, self.stored_checkpoints, usd_per_hour, stale=stale)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saves:
+class SavePlan:
     """Checkpoints, in the market of the configuration."""
 
     state_bytes: float
@@ -168,7 +172,7 @@ class Saves:
 
 
 @dataclass(frozen=True)
-class Stop:
+class BudgetStop:
     """A limit of `budget:` that the run reaches before its last step: it saves and ends there."""
 
     key: str
@@ -180,22 +184,25 @@ class Stop:
     """Trained by then, roughly."""
 
 
-def planned_saves(course: Course) -> Saves:
-    """Raises ValueError where the training would hardly ever end, and as `Course.failures`."""
-    best, mtbf = best_save_interval(course.failures, course.saving), course.failures.often.mtbf_seconds
-    steps = in_steps(best, course.step_seconds) if math.isfinite(best) else None
-    whole = best if steps is None else min(course.work_seconds, steps * course.step_seconds)
-    now, then = course.at(course.interval), course.at(whole)
-    costs = [course.cost(each, course.price()) for each in (now, then)]
-    return Saves(
-        state_bytes=course.state_bytes,
-        stall_seconds=course.saving.stall_seconds,
-        durable_seconds=course.saving.durable_seconds,
-        restart_seconds=course.restart.seconds,
+def planned_saves(cost_model: CostModel) -> SavePlan:
+    """Raises ValueError where the training would hardly ever end, and as `CostModel.market_failures`."""
+    best, mtbf = (
+        best_save_interval(cost_model.market_failures, cost_model.save_timing),
+        cost_model.market_failures.highest_rate.mtbf_seconds,
+    )
+    steps = interval_in_steps(best, cost_model.step_seconds) if math.isfinite(best) else None
+    whole = best if steps is None else min(cost_model.work_seconds, steps * cost_model.step_seconds)
+    now, then = cost_model.expected_campaign(cost_model.save_interval_seconds), cost_model.expected_campaign(whole)
+    costs = [cost_model.cost(each, cost_model.price()) for each in (now, then)]
+    return SavePlan(
+        state_bytes=cost_model.state_bytes,
+        stall_seconds=cost_model.save_timing.stall_seconds,
+        durable_seconds=cost_model.save_timing.durable_seconds,
+        restart_seconds=cost_model.restart.seconds,
         mtbf_seconds=_finite(mtbf),
         best_interval_seconds=_finite(best),
         best_every_steps=steps,
-        every_steps=course.config.checkpoint.every_steps,
+        every_steps=cost_model.config.checkpoint.every_steps,
         overhead=now.overhead,
         best_overhead=then.overhead,
         seconds_over_best=now.seconds - then.seconds,
@@ -203,28 +210,28 @@ def planned_saves(course: Course) -> Saves:
     )
 
 
-def planned_stop(course: Course) -> Stop | None:
-    """The limit of `budget:` that ends the run first; None: it gets to its last step. Raises as `Course.at`.
+def first_budget_stop(cost_model: CostModel) -> BudgetStop | None:
+    """The limit of `budget:` that ends the run first; None: it gets to its last step. Raises as `expected_campaign`.
 
     As a job counts them (`config/train.py`): hours in which there is a gang, and what its machines cost in them.
     """
-    campaign = course.at(course.interval)
+    campaign = cost_model.expected_campaign(cost_model.save_interval_seconds)
     hours = (campaign.seconds - campaign.waiting) / 3600
     stops = [
-        Stop(key, limit, needed, tokens=course.tokens * limit / needed)
-        for key, limit, needed in _limits(course, hours)
+        BudgetStop(key, limit, needed, tokens=cost_model.tokens * limit / needed)
+        for key, limit, needed in _budget_limits(cost_model, hours)
         if limit < needed
     ]
     return min(stops, key=lambda stop: stop.tokens, default=None)
 
 
-def _limits(course: Course, hours: float) -> Iterator[tuple[str, float, float]]:
+def _budget_limits(cost_model: CostModel, hours: float) -> Iterator[tuple[str, float, float]]:
     """Key, limit, and what the whole training needs."""
-    limits, price = course.config.budget, course.price()
+    limits, price = cost_model.config.budget, cost_model.price()
     if limits.max_hours is not None:
         yield "budget.max_hours", limits.max_hours, hours
     if limits.max_cost_usd is not None and price is not None:
-        yield "budget.max_cost_usd", limits.max_cost_usd, hours * price.usd_per_hour * course.job.nodes
+        yield "budget.max_cost_usd", limits.max_cost_usd, hours * price.usd_per_hour * cost_model.job.nodes
 
 
 def _finite(value: float) -> float | None:

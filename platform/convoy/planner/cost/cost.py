@@ -70,8 +70,8 @@ def cost(
 ) -> Cost:
     """usd_per_hour: of one of the price's zones, in its place. stored: None: checkpoints are not counted."""
     usd = price.usd_per_hour if usd_per_hour is None else usd_per_hour
-    machines = _machines(campaign, nodes, usd, whole_days=price.market == BOUGHT_AHEAD)
-    services, not_counted = ({}, ("checkpoints",)) if stored is None else _services(campaign, stored)
+    machines = _machine_costs(campaign, nodes, usd, whole_days=price.market == BOUGHT_AHEAD)
+    services, not_counted = ({}, ("checkpoints",)) if stored is None else _service_costs(campaign, stored)
     total = sum([*machines.values(), *services.values()], start=Decimal(0))
     return Cost(
         usd=float(total),
@@ -85,7 +85,7 @@ def cost(
     )
 
 
-def _machines(campaign: Campaign, nodes: int, usd_per_hour: float, *, whole_days: bool) -> dict[str, Decimal]:
+def _machine_costs(campaign: Campaign, nodes: int, usd_per_hour: float, *, whole_days: bool) -> dict[str, Decimal]:
     """Where whole days are sold, a machine that waits is paid too; elsewhere one is missing while the others wait."""
     seconds = campaign.parts | {
         "unused": math.ceil(campaign.seconds / DAY) * DAY - campaign.seconds if whole_days else 0.0
@@ -96,7 +96,7 @@ def _machines(campaign: Campaign, nodes: int, usd_per_hour: float, *, whole_days
     return dict(zip(seconds, usd, strict=True))
 
 
-def requests_of_a_save(stored: StoredCheckpoints) -> tuple[int, int]:
+def puts_and_gets_of_a_save(stored: StoredCheckpoints) -> tuple[int, int]:
     """PUT and the like, and GET and the like, of one checkpoint on S3, without retries.
 
     Each writer sends its chunks, begins and completes its files, and puts a record and the mark that it was read back;
@@ -112,7 +112,7 @@ def storage_usage(campaign: Campaign, stored: StoredCheckpoints) -> list[tuple[s
     if not stored.root.startswith("s3://"):
         return []
     months = Fraction(campaign.seconds) / 3600 / HOURS_PER_MONTH
-    puts, gets = requests_of_a_save(stored)
+    puts, gets = puts_and_gets_of_a_save(stored)
     read = campaign.saves * gets + campaign.interruptions * stored.chunks
     return [
         ("checkpoints", "s3_storage", stored.checkpoints * Fraction(stored.state_bytes) / GB * months),
@@ -121,7 +121,7 @@ def storage_usage(campaign: Campaign, stored: StoredCheckpoints) -> list[tuple[s
     ]
 
 
-def _services(campaign: Campaign, stored: StoredCheckpoints) -> tuple[dict[str, Decimal], tuple[str, ...]]:
+def _service_costs(campaign: Campaign, stored: StoredCheckpoints) -> tuple[dict[str, Decimal], tuple[str, ...]]:
     """In whole cents, and what is not counted."""
     usage = storage_usage(campaign, stored)
     if not usage:

@@ -10,14 +10,14 @@ from datetime import date
 from typing import NamedTuple
 
 from convoy.catalog.instances import instance as machine
-from convoy.catalog.instances import interruptions, mtbf_seconds
+from convoy.catalog.instances import interruption_band, mtbf_seconds
 from convoy.checkpoint.writer.parts import bytes_per_second as pace
 from convoy.config.benchmark import CampaignConfig
 from convoy.stats.interruptions import best_interval
 
 
-class Assumed(NamedTuple):
-    """A figure that replaces a measurement."""
+class AssumedValue(NamedTuple):
+    """A figure in place of a measurement."""
 
     value: float
     date: date
@@ -27,20 +27,20 @@ class Assumed(NamedTuple):
 _CHECKPOINT = "benchmarks/results/checkpoint.json, convoy, 2 ranks of 268 MB each"
 _DRILLS = "benchmarks/results/drills.json, docs/guides/drills.md"
 
-SAVED_BYTES_PER_STALL_SECOND = Assumed(4.91e9, date(2026, 11, 26), f"{_CHECKPOINT}: extra_window, median of 24")
+SAVED_BYTES_PER_STALL_SECOND = AssumedValue(4.91e9, date(2026, 11, 26), f"{_CHECKPOINT}: extra_window, median of 24")
 """Bytes of one rank, over what a save adds to the steps around it. On a GPU the copy to host memory decides."""
 
-RESTORED_BYTES_PER_SECOND = Assumed(6.20e8, date(2026, 11, 26), f"{_CHECKPOINT}: restore, median of 24")
+RESTORED_BYTES_PER_SECOND = AssumedValue(6.20e8, date(2026, 11, 26), f"{_CHECKPOINT}: restore, median of 24")
 """Rate of one rank, from a local disk, with checks."""
 
-RESTART_SECONDS = Assumed(4.73, date(2026, 11, 22), f"{_DRILLS}: node-kill, recovered, median of 30")
+RESTART_SECONDS = AssumedValue(4.73, date(2026, 11, 22), f"{_DRILLS}: node-kill, recovered, median of 30")
 """From an interruption to the first step of the next attempt, of a model whose state takes no time to read. Neither a
 machine's start nor that of an image is in it, nor compilation."""
 
-NOTICED_SECONDS = Assumed(1.02, date(2026, 11, 22), f"{_DRILLS}: spot-notice, detected, longest of 30")
+NOTICED_SECONDS = AssumedValue(1.02, date(2026, 11, 22), f"{_DRILLS}: spot-notice, detected, longest of 30")
 """Until all of a gang know of a notice."""
 
-GPU_FAULT_SECONDS = Assumed(
+GPU_FAULT_SECONDS = AssumedValue(
     54 * 86400 * 16384 / 419, date(2024, 7, 31), "419 unexpected interruptions in 54 days of 16,384 H100: "
     "Llama 3 405B (arXiv 2407.21783, table 5)",
 )  # fmt: skip
@@ -48,17 +48,17 @@ GPU_FAULT_SECONDS = Assumed(
 
 _CAMPAIGN, _CONFIG = CampaignConfig(), "default of recovery.campaign"
 
-REPLACEMENT_SECONDS = Assumed(_CAMPAIGN.replacement_seconds, date(2026, 11, 23), _CONFIG)
+REPLACEMENT_SECONDS = AssumedValue(_CAMPAIGN.replacement_seconds, date(2026, 11, 23), _CONFIG)
 """Until there is another machine in place of one that was reclaimed."""
 
-ANNOUNCED = Assumed(_CAMPAIGN.announced_share, date(2026, 11, 23), _CONFIG)
+ANNOUNCED = AssumedValue(_CAMPAIGN.announced_share, date(2026, 11, 23), _CONFIG)
 """Share of interruptions that have notice."""
 
-NOTICE_SECONDS = Assumed(_CAMPAIGN.notice_seconds, date(2026, 11, 23), f"{_CONFIG}: EC2's two minutes")
+NOTICE_SECONDS = AssumedValue(_CAMPAIGN.notice_seconds, date(2026, 11, 23), f"{_CONFIG}: EC2's two minutes")
 """From a spot notice until the machine goes."""
 
 
-class Rate(NamedTuple):
+class InterruptionRate(NamedTuple):
     """How often a gang is interrupted."""
 
     mtbf_seconds: float
@@ -82,7 +82,7 @@ class Drain:
 
 
 @dataclass(frozen=True)
-class Failures:
+class FailureModel:
     """A gang stops for each of its machines that is reclaimed or breaks, whichever it is."""
 
     nodes: int
@@ -90,7 +90,7 @@ class Failures:
     """Share of such machines that are reclaimed within a month: the lower end of what is known."""
     high: float = 0.0
     """The upper end. Both 0: none is."""
-    taken_seconds: float | None = None
+    reclaim_seconds: float | None = None
     """Mean time until one of the gang's machines is reclaimed, where that is known, in place of both."""
     faults_seconds: float = math.inf
     """Mean time until something of the gang breaks, on machines that nobody takes away, too: without notice."""
@@ -104,35 +104,35 @@ class Failures:
     def __post_init__(self) -> None:
         if not (0 <= self.low <= self.high < 1 and 0 <= self.announced <= 1 and self.nodes >= 1):
             raise ValueError(f"{self}: shares must be from 0 to 1, low not above high, and nodes at least 1")
-        if not (self.faults_seconds > 0 and (self.taken_seconds is None or self.taken_seconds > 0)):
+        if not (self.faults_seconds > 0 and (self.reclaim_seconds is None or self.reclaim_seconds > 0)):
             raise ValueError(f"{self}: times between interruptions must be more than 0")
 
     @property
-    def rare(self) -> Rate:
+    def lowest_rate(self) -> InterruptionRate:
         """At most so seldom."""
-        return self.every(self._taken(self.low))
+        return self.rate_if_reclaimed_every(self._reclaim_seconds_at(self.low))
 
     @property
-    def often(self) -> Rate:
+    def highest_rate(self) -> InterruptionRate:
         """At most so often: what an interval is chosen for."""
-        return self.every(self._taken(self.high))
+        return self.rate_if_reclaimed_every(self._reclaim_seconds_at(self.high))
 
-    def every(self, taken_seconds: float) -> Rate:
+    def rate_if_reclaimed_every(self, reclaim_seconds: float) -> InterruptionRate:
         """Were a machine reclaimed so often, and broke as often as it does."""
-        taken, both = 1 / taken_seconds, 1 / taken_seconds + 1 / self.faults_seconds
+        taken, both = 1 / reclaim_seconds, 1 / reclaim_seconds + 1 / self.faults_seconds
         if not both:
-            return Rate(math.inf, 0.0)
+            return InterruptionRate(math.inf, 0.0)
         in_time = self.drain is not None and self.drain.spare_seconds(self.notice_seconds) >= 0
-        return Rate(1 / both, self.announced * taken / both if in_time else 0.0)
+        return InterruptionRate(1 / both, self.announced * taken / both if in_time else 0.0)
 
-    def _taken(self, share: float) -> float:
-        if self.taken_seconds is not None:
-            return self.taken_seconds
+    def _reclaim_seconds_at(self, share: float) -> float:
+        if self.reclaim_seconds is not None:
+            return self.reclaim_seconds
         return mtbf_seconds(share, self.nodes) if share else math.inf
 
 
 @dataclass(frozen=True)
-class Saving:
+class SaveTiming:
     """Cost of a periodic save."""
 
     stall_seconds: float
@@ -160,20 +160,21 @@ class Restart:
     """Until there is another machine."""
 
 
-def never_taken(instance: str, nodes: int) -> Failures:
+def hardware_failures(instance: str, nodes: int) -> FailureModel:
     """Machines on demand, or in a capacity block: they break as those did that the assumption is of. Of machines
     without a GPU nothing is assumed. Raises ConfigError for a type that the catalog does not have."""
     gpus = machine(instance).gpus * nodes
     faults = GPU_FAULT_SECONDS.value / gpus if gpus else math.inf
-    return Failures(nodes, faults_seconds=faults)
+    return FailureModel(nodes, faults_seconds=faults)
 
 
-def on_spot(instance: str, nodes: int, drain: Drain | None = None) -> Failures | None:
-    """The same, and reclaimed as the catalog has it; None: nothing is known of this type. drain: as of `Failures`."""
-    rates, steady = interruptions(instance), never_taken(instance, nodes)
+def spot_failures(instance: str, nodes: int, drain: Drain | None = None) -> FailureModel | None:
+    """The same, and reclaimed as the catalog has it; None: nothing is known of this type. drain: as in
+    `FailureModel`."""
+    rates, steady = interruption_band(instance), hardware_failures(instance, nodes)
     if rates is None:
         return None
-    return Failures(nodes, rates.low, rates.high, faults_seconds=steady.faults_seconds, drain=drain)
+    return FailureModel(nodes, rates.low, rates.high, faults_seconds=steady.faults_seconds, drain=drain)
 
 
 def drain(state_bytes: float, nodes: int, bytes_per_second: float, step_seconds: float) -> Drain:
@@ -182,7 +183,7 @@ def drain(state_bytes: float, nodes: int, bytes_per_second: float, step_seconds:
     return Drain(NOTICED_SECONDS.value + step_seconds, state_bytes / (nodes * bytes_per_second))
 
 
-def best_save_interval(failures: Failures, saving: Saving) -> float:
+def best_save_interval(failures: FailureModel, saving: SaveTiming) -> float:
     """Seconds of work between two saves that lose least, at the upper end of how often machines are reclaimed.
 
     Only interruptions that lose work make saves worth their stall: Young's sqrt(2 C M / (1 - p)), by Daly's
@@ -191,26 +192,28 @@ def best_save_interval(failures: Failures, saving: Saving) -> float:
     the more seldom it happens: it makes no difference here.) Never more than M, for nobody should rely on notices
     alone, and long enough that each save is durable before the next begins. Infinite where nothing interrupts.
     """
-    mtbf, used = failures.often
+    mtbf, used = failures.highest_rate
     if math.isinf(mtbf):
         return math.inf
     best = mtbf if used == 1 else min(mtbf, best_interval(saving.stall_seconds, mtbf / (1 - used)))
     return max(best, saving.lag_seconds)
 
 
-def in_steps(interval: float, step_seconds: float) -> int:
+def interval_in_steps(interval: float, step_seconds: float) -> int:
     """`checkpoint.every_steps` for an interval, which must be finite."""
     return max(1, round(interval / step_seconds))
 
 
-def assumed_saving(state_bytes: float, ranks: int, paced: float | None, storage: float | None = None) -> Saving:
+def assumed_save_timing(
+    state_bytes: float, ranks: int, paced: float | None, storage: float | None = None
+) -> SaveTiming:
     """paced: bytes per second that a rank may write while it trains, as `checkpoint.write_mb_per_second` has it.
     storage: bytes per second that the root takes of all machines together. None: no limit."""
     part = state_bytes / ranks
     rate = pace(paced, math.ceil(part))
     durable = max(part / rate if rate else 0.0, state_bytes / storage if storage else 0.0)
     stall = part / SAVED_BYTES_PER_STALL_SECOND.value
-    return Saving(stall, stall + durable)
+    return SaveTiming(stall, stall + durable)
 
 
 def assumed_restart(state_bytes: float, ranks: int, storage: float | None = None) -> Restart:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from convoy.planner.cost.failures import Failures, Rate, Restart, Saving
+from convoy.planner.cost.failures import FailureModel, InterruptionRate, Restart, SaveTiming
 from convoy.stats.interruptions import InterruptionKind, long_run
 
 LEAST_PRODUCTIVE = 1e-4
@@ -53,7 +53,12 @@ class Campaign:
 
 
 def expected_campaign(
-    work_seconds: float, rate: Rate, interval: float, failures: Failures, saving: Saving, restart: Restart
+    work_seconds: float,
+    rate: InterruptionRate,
+    interval: float,
+    failures: FailureModel,
+    saving: SaveTiming,
+    restart: Restart,
 ) -> Campaign:
     """A training of so many seconds of work.
 
@@ -64,7 +69,7 @@ def expected_campaign(
     if math.isinf(interval) and math.isinf(mtbf):
         return Campaign(work_seconds, 0.0, 0.0, 0.0, 0.0, 0.0, interruptions=0.0, saves=0.0)
     after = (0.0, restart.wait_seconds, restart.seconds)
-    kinds = (InterruptionKind(1 - used, False, after), _drained(used, failures, interval, saving, after))
+    kinds = (InterruptionKind(1 - used, False, after), _drained_interruptions(used, failures, interval, saving, after))
     shares = long_run(interval, saving.stall_seconds, mtbf, kinds, after, saving.lag_seconds)
     if shares.productive < LEAST_PRODUCTIVE:
         raise ValueError(
@@ -86,8 +91,8 @@ def expected_campaign(
     )
 
 
-def _drained(
-    used: float, failures: Failures, interval: float, saving: Saving, after: tuple[float, ...]
+def _drained_interruptions(
+    used: float, failures: FailureModel, interval: float, saving: SaveTiming, after: tuple[float, ...]
 ) -> InterruptionKind:
     """Interruptions with enough notice. The last save waits for one that is being written, and hurries it: what is left
     of that takes anything from nothing to a whole write. Where there is no time for both there is no last save."""

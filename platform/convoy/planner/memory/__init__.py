@@ -2,6 +2,7 @@
 
 `rank.memory(workload)`: bytes of a rank at the peak of a step, by part, and whether they fit: of its GPU, or without
 one of its part of the host. `rank.peak(workload)`: the bytes of its tensors alone. `host.host_memory(workload, peak)`:
-bytes of a machine's own memory, whose terms `staged_bytes`, `trained_bytes`, `process_bytes` and `task_bytes` stand
-alone for checks that have no `Workload`. `rank.memory_fit(workload)`: both, and on how many machines there is room.
+bytes of a machine's own memory, whose terms `staged_bytes`, `training_state_bytes`, `process_bytes` and `usable_bytes`
+stand alone for checks that have no `Workload`. `rank.memory_fit(workload)`: both, and on how many machines there is
+room.
 """

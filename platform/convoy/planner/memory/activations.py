@@ -10,12 +10,12 @@ from typing import Protocol
 
 from convoy.model.block import Block
 from convoy.model.families import block_of
-from convoy.planner.memory.tally import Live, Tally
+from convoy.planner.memory.accumulator import LiveTensors, MemoryAccumulator
 from convoy.planner.step.fsdp_units import WIDTH
 from convoy.planner.workload import Workload
 
 
-class Weights(Protocol):
+class MatrixObserver(Protocol):
     """Receives when a matrix of a block is at work, by its name."""
 
     def forward(self, name: str) -> None:
@@ -77,7 +77,7 @@ class BlockActivationBytes:
         )
 
 
-def saved(mode: str, *, gated: bool) -> frozenset[str]:
+def saved_activations(mode: str, *, gated: bool) -> frozenset[str]:
     """Names of what forward keeps for backward, as `parallel/fsdp.py` has it; the input always is."""
     if mode == "full":
         return frozenset()
@@ -92,7 +92,9 @@ EVERYTHING = frozenset(
 )
 
 
-def forward(live: Live, sizes: BlockActivationBytes, keep: frozenset[str], weights: Weights) -> None:
+def replay_forward(
+    live: LiveTensors, sizes: BlockActivationBytes, keep: frozenset[str], weights: MatrixObserver
+) -> None:
     """Of a block whose input is there; its output is not part of it."""
 
     def done_with(*names: str) -> None:
@@ -100,95 +102,95 @@ def forward(live: Live, sizes: BlockActivationBytes, keep: frozenset[str], weigh
 
     *inputs, out = (matrix.name for matrix in sizes.block.attention)
     *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
-    live.take("normed", sizes.normed)
+    live.allocate("normed", sizes.normed)
     for name in inputs:
         weights.forward(name)
-    live.take("qkv", sizes.qkv)
+    live.allocate("qkv", sizes.qkv)
     if not sizes.block.parallel:
         done_with("normed")
     if sizes.rotated:
-        live.take("turning", 4 * sizes.rotated)  # fp32: both halves, and put together
-        live.take("rotated", sizes.rotated)
+        live.allocate("turning", 4 * sizes.rotated)  # fp32: both halves, and put together
+        live.allocate("rotated", sizes.rotated)
         live.drop("turning")
-    live.take("scores", sizes.plain)
-    live.take("mixed", sizes.mixed)
+    live.allocate("scores", sizes.plain)
+    live.allocate("mixed", sizes.mixed)
     done_with("qkv", "rotated", "scores")
     weights.forward(out)
-    live.take("attended", sizes.hidden)
+    live.allocate("attended", sizes.hidden)
     done_with("mixed")
-    live.take("masks", 2 * sizes.mask)
-    live.take("middle", sizes.middle)
+    live.allocate("masks", 2 * sizes.mask)
+    live.allocate("middle", sizes.middle)
     live.drop("attended")
-    live.take("normed_2", sizes.normed_2)
+    live.allocate("normed_2", sizes.normed_2)
     if sizes.block.gated:
         weights.forward(gate[0])
-        live.take("gate", sizes.inner)
-        live.take("silu", sizes.inner)
+        live.allocate("gate", sizes.inner)
+        live.allocate("silu", sizes.inner)
         done_with("gate")
     weights.forward(up)
-    live.take("up", sizes.inner)
+    live.allocate("up", sizes.inner)
     if not sizes.block.gated:
         done_with("normed_2")
-    live.take("inner", sizes.inner)
+    live.allocate("inner", sizes.inner)
     done_with("normed", "normed_2", "up", "silu")
     weights.forward(down)
 
 
-def backward(live: Live, sizes: BlockActivationBytes, weights: Weights) -> None:
+def replay_backward(live: LiveTensors, sizes: BlockActivationBytes, weights: MatrixObserver) -> None:
     """Of a block of which everything is there, and the gradient of its output; that of its input takes its place."""
     *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
-    live.take("g_inner", sizes.inner)
+    live.allocate("g_inner", sizes.inner)
     weights.gradient(down)
     live.drop("inner", "fifth")
     weights.done(down)
-    live.take("g_up", sizes.inner)
+    live.allocate("g_up", sizes.inner)
     if sizes.block.gated:
-        live.take("g_silu", sizes.inner)
+        live.allocate("g_silu", sizes.inner)
         live.drop("g_inner", "silu", "up")
-        live.take("g_gate", sizes.inner)
+        live.allocate("g_gate", sizes.inner)
         live.drop("g_silu", "gate")
     live.drop("g_inner", "up")
-    live.take("g_normed", sizes.hidden)
+    live.allocate("g_normed", sizes.hidden)
     weights.gradient(up)
     live.drop("g_up")
     weights.done(up)
     if sizes.block.gated:
-        live.take("g_normed_gate", sizes.hidden)
+        live.allocate("g_normed_gate", sizes.hidden)
         weights.gradient(gate[0])
         live.drop("g_gate", "g_normed_gate")
         weights.done(gate[0])
     live.drop("normed_2")
-    live.take("g_middle", sizes.hidden)
+    live.allocate("g_middle", sizes.hidden)
     live.drop("g_normed", "middle", "g_middle", "masks")
     _attention_backward(live, sizes, weights)
 
 
-def _attention_backward(live: Live, sizes: BlockActivationBytes, weights: Weights) -> None:
+def _attention_backward(live: LiveTensors, sizes: BlockActivationBytes, weights: MatrixObserver) -> None:
     *inputs, out = (matrix.name for matrix in sizes.block.attention)
-    live.take("g_mixed", sizes.mixed)
+    live.allocate("g_mixed", sizes.mixed)
     weights.gradient(out)
     weights.done(out)
-    live.take("g_scores", 2 * sizes.plain)
-    live.take("g_heads", sizes.qkv)
+    live.allocate("g_scores", 2 * sizes.plain)
+    live.allocate("g_heads", sizes.qkv)
     live.drop("mixed", "rotated", "g_mixed", "scores", "g_scores")
     if not sizes.rotated:
         live.drop("qkv")
-    live.take("g_rotated", 5 * sizes.rotated)
+    live.allocate("g_rotated", 5 * sizes.rotated)
     live.drop("g_rotated", "qkv")
-    live.take("g_qkv", sizes.qkv)
+    live.allocate("g_qkv", sizes.qkv)
     live.drop("g_heads")
-    live.take("g_normed", sizes.hidden)
+    live.allocate("g_normed", sizes.hidden)
     for name in reversed(inputs):
         weights.gradient(name)
     live.drop("g_qkv", "normed")
     for name in reversed(inputs):
         weights.done(name)
-    live.take("g_input", sizes.hidden)
+    live.allocate("g_input", sizes.hidden)
     live.drop("g_normed", "g_input")
 
 
 @dataclass(frozen=True)
-class Loss:
+class LossBytes:
     """Bytes of the tensors of a head, which computes both gradients with the loss."""
 
     hidden: int
@@ -203,7 +205,7 @@ class Loss:
     """In fp32."""
 
     @classmethod
-    def of(cls, workload: Workload) -> "Loss":
+    def of(cls, workload: Workload) -> "LossBytes":
         model, train = workload.model, workload.train
         width, tokens = WIDTH[train.param_dtype], workload.tokens_per_pass // workload.parallel.tensor
         chunk = min(train.loss_chunk_tokens or tokens, tokens)
@@ -216,24 +218,24 @@ class Loss:
             added_up=4 * weight,
         )
 
-    def forward(self, tally: Tally) -> None:
+    def forward(self, accumulator: MemoryAccumulator) -> None:
         """What is there at the end is for backward."""
         normed = self.hidden
-        tally.take("activations", normed)
-        tally.take("logits", self.logits)
-        tally.take("logits", self.hidden + self.added_up)
-        tally.take("logits", self.weight_gradient)  # a chunk's
-        tally.give("logits", self.weight_gradient)
-        tally.give("logits", self.logits)
-        tally.give("activations", normed)
+        accumulator.allocate("activations", normed)
+        accumulator.allocate("logits", self.logits)
+        accumulator.allocate("logits", self.hidden + self.added_up)
+        accumulator.allocate("logits", self.weight_gradient)  # a chunk's
+        accumulator.free("logits", self.weight_gradient)
+        accumulator.free("logits", self.logits)
+        accumulator.free("activations", normed)
 
-    def backward(self, tally: Tally) -> None:
+    def backward(self, accumulator: MemoryAccumulator) -> None:
         """Leaves the gradient of the weight."""
         cast = self.added_up != self.weight_gradient
         both = self.scaled + (self.hidden if cast else 0)
-        tally.take("logits", both)
-        tally.take("logits", self.added_up)
+        accumulator.allocate("logits", both)
+        accumulator.allocate("logits", self.added_up)
         if not cast:
-            tally.give("logits", self.added_up)
-        tally.take("gradients", self.weight_gradient)
-        tally.give("logits", both + self.hidden + self.added_up * (2 if cast else 1))
+            accumulator.free("logits", self.added_up)
+        accumulator.allocate("gradients", self.weight_gradient)
+        accumulator.free("logits", both + self.hidden + self.added_up * (2 if cast else 1))

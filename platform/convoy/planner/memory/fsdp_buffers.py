@@ -7,7 +7,7 @@ reduction was given stays until the next one begins.
 
 from dataclasses import dataclass
 
-from convoy.planner.memory.tally import Tally
+from convoy.planner.memory.accumulator import MemoryAccumulator
 from convoy.planner.step.fsdp_units import Unit
 
 Place = tuple[str, int]
@@ -18,7 +18,7 @@ GRADIENT = 4
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassTraits:
     """What is true of one forward and backward of a step."""
 
     reduces: bool
@@ -33,15 +33,22 @@ class Pass:
     """What backward has gathered stays, as in a pipeline."""
 
 
-class Gathering:
-    """The units of one rank, in a tally."""
+class FsdpBuffers:
+    """Buffers of what FSDP2 gathers and reduces on one rank, counted in an accumulator."""
 
     def __init__(
-        self, tally: Tally, *, width: int, reduced: int, replicated: bool, offloaded: bool, exchanged: bool
+        self,
+        accumulator: MemoryAccumulator,
+        *,
+        width: int,
+        reduced: int,
+        replicated: bool,
+        offloaded: bool,
+        exchanged: bool,
     ) -> None:
         """width, reduced: bytes of a weight that computes, and of a gradient that is reduced. replicated: a mesh of two
         dimensions, sharded and replicated. exchanged: ranks on CPUs reduce by `parallel/gloo.py`."""
-        self._tally = tally
+        self._accumulator = accumulator
         self._width, self._reduced = width, reduced
         self._replicated, self._offloaded, self._exchanged = replicated, offloaded, exchanged
         self._on_the_way = 0  # of the unit before, in forward
@@ -49,32 +56,32 @@ class Gathering:
         self._ahead: set[Place] = set()
         self._there: set[Place] = set()
 
-    def forward(self, unit: Unit, at: int) -> None:
+    def gather_for_forward(self, unit: Unit, at: int) -> None:
         """Gather it before its forward, or before that is computed again. at: number of its block."""
         if (unit.name, at) in self._there:
             return
         self._gather(unit, at)
-        self._tally.give("gathered", self._on_the_way)
-        self._tally.take("gathered", self._width * unit.whole)
+        self._accumulator.free("gathered", self._on_the_way)
+        self._accumulator.allocate("gathered", self._width * unit.whole)
         self._on_the_way = self._width * unit.whole if unit.shards > 1 else 0
         self._there.add((unit.name, at))
 
-    def forward_over(self) -> None:
+    def end_forward(self) -> None:
         """At the end of the model's forward."""
-        self._tally.give("gathered", self._on_the_way)
+        self._accumulator.free("gathered", self._on_the_way)
         self._on_the_way = 0
 
-    def backward(self, unit: Unit, at: int) -> None:
+    def gather_for_backward(self, unit: Unit, at: int) -> None:
         """Gather it before its backward, unless it is there."""
         if (unit.name, at) in self._there:
             return
         self._gather(unit, at)
-        self._tally.take("gathered", self._width * unit.whole)
+        self._accumulator.allocate("gathered", self._width * unit.whole)
         if unit.shards > 1:
-            self._tally.give("gathered", self._width * unit.whole)
+            self._accumulator.free("gathered", self._width * unit.whole)
         self._there.add((unit.name, at))
 
-    def ahead(self, unit: Unit, at: int) -> None:
+    def prefetch(self, unit: Unit, at: int) -> None:
         """Begin to gather what backward needs next, unless it is there."""
         if (unit.name, at) not in self._there:
             self._gather(unit, at)
@@ -82,7 +89,7 @@ class Gathering:
 
     def free(self, unit: Unit, at: int) -> None:
         self._there.discard((unit.name, at))
-        self._tally.give("gathered", self._width * unit.whole)
+        self._accumulator.free("gathered", self._width * unit.whole)
 
     def _gather(self, unit: Unit, at: int) -> None:
         if (unit.name, at) in self._ahead:
@@ -92,57 +99,57 @@ class Gathering:
             return
         own = self._width * unit.shard if self._width < 4 else 0
         copied = own + (4 * unit.shard if self._offloaded else 0)
-        self._tally.take("gathered", copied)
-        self._tally.take("gathered", self._width * unit.whole)
-        self._tally.give("gathered", copied)
+        self._accumulator.allocate("gathered", copied)
+        self._accumulator.allocate("gathered", self._width * unit.whole)
+        self._accumulator.free("gathered", copied)
 
-    def reduce(self, unit: Unit, at: int, one: Pass, size: int) -> None:
+    def reduce(self, unit: Unit, at: int, one: PassTraits, size: int) -> None:
         """After its backward: free it, and reduce its gradients. size: bytes of them, in this pass."""
         added_up = self._reduced * unit.elements
         if not one.reduces:
             if one.whole_before:
-                self._tally.give("gradients", size)
+                self._accumulator.free("gradients", size)
             elif self._reduced != self._width:
-                self._tally.take("gradients", added_up)
-                self._tally.give("gradients", size)
+                self._accumulator.allocate("gradients", added_up)
+                self._accumulator.free("gradients", size)
             if not one.keeps:
                 self.free(unit, at)
             return
         if one.whole_before:
-            self._tally.give("gradients", size)
+            self._accumulator.free("gradients", size)
             size = added_up
         self.free(unit, at)
-        self._tally.give("reduced", self._reducing)
+        self._accumulator.free("reduced", self._reducing)
         self._reducing = self._reduced * unit.whole
-        self._tally.take("reduced", self._reducing)
-        self._tally.give("gradients", size)
-        self._tally.take("reduced", self._reduced * unit.shard)
+        self._accumulator.allocate("reduced", self._reducing)
+        self._accumulator.free("gradients", size)
+        self._accumulator.allocate("reduced", self._reduced * unit.shard)
         if self._exchanged and unit.shards > 1:  # what the others send
-            self._tally.take("reduced", self._reducing)
-            self._tally.give("reduced", self._reducing)
+            self._accumulator.allocate("reduced", self._reducing)
+            self._accumulator.free("reduced", self._reducing)
         self._own_shard(unit, one)
 
-    def _own_shard(self, unit: Unit, one: Pass) -> None:
+    def _own_shard(self, unit: Unit, one: PassTraits) -> None:
         """What a reduction gives becomes the gradient of the rank's weights, or is added to it."""
-        result, tally = self._reduced * unit.shard, self._tally
+        result, accumulator = self._reduced * unit.shard, self._accumulator
         if self._replicated and not one.last:
-            tally.give("reduced", result)
+            accumulator.free("reduced", result)
             if not one.shards_before:
-                tally.take("gradients", result)
+                accumulator.allocate("gradients", result)
             return
         if self._replicated and one.shards_before:
-            tally.give("gradients", result)
+            accumulator.free("gradients", result)
         if self._reduced < GRADIENT:
-            tally.take("gradients", GRADIENT * unit.shard)
+            accumulator.allocate("gradients", GRADIENT * unit.shard)
             if not self._replicated:  # what replicas exchange stays until backward is over
-                tally.give("reduced", result)
+                accumulator.free("reduced", result)
         else:
-            tally.give("reduced", result)
-            tally.take("gradients", result)
+            accumulator.free("reduced", result)
+            accumulator.allocate("gradients", result)
         if (one.shards_before and not self._replicated) or self._offloaded:
-            tally.give("gradients", GRADIENT * unit.shard)
+            accumulator.free("gradients", GRADIENT * unit.shard)
 
-    def backward_over(self) -> None:
+    def end_backward(self) -> None:
         """At the end of the last pass; in earlier ones the last buffer stays until the next reduction."""
-        self._tally.give("reduced", self._tally.now["reduced"])
+        self._accumulator.free("reduced", self._accumulator.now["reduced"])
         self._reducing = 0

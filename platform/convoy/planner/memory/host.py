@@ -56,9 +56,9 @@ def host_memory(workload: Workload, peak: int) -> HostMemory:
     if machine.gpu == "cpu":
         states = peak * machine.ranks
     elif workload.parallel.cpu_offload:
-        states = trained_bytes(model, machine.ranks, workload.sharing)
+        states = training_state_bytes(model, machine.ranks, workload.ranks_per_replica)
     staged, processes = staged_bytes(model, workload.nodes), process_bytes(machine.ranks, on_gpus=machine.gpu != "cpu")
-    capacity = task_bytes(machine.host_bytes)
+    capacity = usable_bytes(machine.host_bytes)
     return HostMemory(states, staged, processes, capacity, states + staged + processes <= capacity)
 
 
@@ -67,10 +67,10 @@ def reserved_bytes(workload: Workload) -> int:
     copies of the state, and what processes share."""
     machine = workload.machine
     used = staged_bytes(workload.model, workload.nodes) + process_bytes(machine.ranks, on_gpus=False)
-    return math.ceil((machine.host_bytes - task_bytes(machine.host_bytes) + used) / machine.ranks)
+    return math.ceil((machine.host_bytes - usable_bytes(machine.host_bytes) + used) / machine.ranks)
 
 
-def task_bytes(host_bytes: float) -> int:
+def usable_bytes(host_bytes: float) -> int:
     """Memory of a machine that a task may have, /dev/shm included."""
     return int(MEMORY_SHARE * host_bytes)
 
@@ -80,7 +80,7 @@ def staged_bytes(model: TransformerConfig, nodes: int) -> int:
     return int(SLOTS * UNEVEN * SAVED_BYTES * parameter_count(model) / nodes)
 
 
-def trained_bytes(model: TransformerConfig, ranks: int, sharing: int) -> int:
+def training_state_bytes(model: TransformerConfig, ranks: int, sharing: int) -> int:
     """Weights, gradients and moments of a machine's ranks, where `sharing` ranks hold one copy together."""
     return TRAINED_BYTES * parameter_count(model) * ranks // sharing
 

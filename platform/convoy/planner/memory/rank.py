@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from convoy.display.formatting import gib
+from convoy.planner.memory.accumulator import Part
 from convoy.planner.memory.host import HostMemory, host_memory, reserved_bytes
-from convoy.planner.memory.replay import replay
-from convoy.planner.memory.tally import Part
+from convoy.planner.memory.replay import replay_step
 from convoy.planner.step.fsdp_units import stages
 from convoy.planner.workload import Workload
 
@@ -70,11 +70,11 @@ def memory(workload: Workload, *, fused: bool = True) -> Memory:
 def peak(workload: Workload, *, fused: bool = True) -> dict[Part, int]:
     """Bytes of all tensors of a rank at the peak of a step, by what they are for."""
     stage = stages(workload)
-    tallies = (
-        replay(workload, each, in_flight=min(len(stage) - i, workload.passes), fused=fused)
+    accumulators = (
+        replay_step(workload, each, in_flight=min(len(stage) - i, workload.passes), fused=fused)
         for i, each in enumerate(stage)
     )
-    return max(tallies, key=lambda tally: tally.most).peak
+    return max(accumulators, key=lambda accumulator: accumulator.most).peak
 
 
 def fixed(workload: Workload) -> int:
@@ -102,10 +102,10 @@ class MemoryFit(NamedTuple):
 
 def memory_fit(job: Workload, *, fused: bool) -> MemoryFit:
     """fused: `optimizer.fused`."""
-    return memory_fit_of(job, memory(job, fused=fused))
+    return with_host_memory(job, memory(job, fused=fused))
 
 
-def memory_fit_of(job: Workload, needed: Memory) -> MemoryFit:
+def with_host_memory(job: Workload, needed: Memory) -> MemoryFit:
     return MemoryFit(needed, host_memory(job, needed.peak_bytes) if job.machine.host_bytes else None)
 
 
@@ -134,10 +134,10 @@ def least_nodes(job: Workload, *, fused: bool) -> int | None:
         except ValueError:
             continue  # so many ranks cannot be divided as configured
         alike.setdefault(larger.sequences_per_pass, []).append(larger)
-    smallest = (_first_with_room(jobs, fused) for jobs in alike.values())
+    smallest = (_fewest_nodes_with_room(jobs, fused) for jobs in alike.values())
     return min((nodes for nodes in smallest if nodes is not None), default=None)
 
 
-def _first_with_room(jobs: Sequence[Workload], fused: bool) -> int | None:
+def _fewest_nodes_with_room(jobs: Sequence[Workload], fused: bool) -> int | None:
     place = bisect.bisect_left(jobs, True, key=lambda job: memory_fit(job, fused=fused).enough)
     return jobs[place].nodes if place < len(jobs) else None

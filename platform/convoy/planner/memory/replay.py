@@ -1,56 +1,65 @@
-"""A step of one rank, from the first gather to the update, as the tally of its memory."""
+"""A step of one rank, from the first gather to the update, as an accumulator of its memory."""
 
 from dataclasses import replace
 from functools import partial
 
-from convoy.planner.memory.activations import EVERYTHING, BlockActivationBytes, Loss, backward, forward, saved
-from convoy.planner.memory.fsdp_buffers import Gathering, Pass
-from convoy.planner.memory.tally import Live, Tally
+from convoy.planner.memory.accumulator import LiveTensors, MemoryAccumulator
+from convoy.planner.memory.activations import (
+    EVERYTHING,
+    BlockActivationBytes,
+    LossBytes,
+    replay_backward,
+    replay_forward,
+    saved_activations,
+)
+from convoy.planner.memory.fsdp_buffers import FsdpBuffers, PassTraits
 from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, matrices
 from convoy.planner.workload import Workload
 
 
-def replay(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True) -> Tally:
+def replay_step(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True) -> MemoryAccumulator:
     """in_flight: micro batches whose activations a pipeline stage holds. fused: the update is one kernel."""
-    tally = Tally()
+    accumulator = MemoryAccumulator()
     on_cpu = workload.machine.gpu == "cpu"
     offloaded = workload.parallel.cpu_offload and not on_cpu
     if not offloaded:
-        tally.take("parameters", 4 * stage.shard)
-        tally.take("optimizer", 8 * stage.shard)
-    step = _Step(workload, stage, tally, offloaded=offloaded, on_cpu=on_cpu)
+        accumulator.allocate("parameters", 4 * stage.shard)
+        accumulator.allocate("optimizer", 8 * stage.shard)
+    step = _StepReplay(workload, stage, accumulator, offloaded=offloaded, on_cpu=on_cpu)
     if workload.parallel.pipeline > 1:
         step.hand_on(workload.passes, in_flight)
-    for one in _passes(workload):
+    for one in _distinct_passes(workload):
         step.run(one, in_flight)
     if workload.parallel.pipeline > 1:
         step.reduce_all()
     if not fused and not offloaded:
-        tally.take("optimizer", 4 * stage.shard)  # a copy of the second moments, to divide by
-        tally.give("optimizer", 4 * stage.shard)
-    return tally
+        accumulator.allocate("optimizer", 4 * stage.shard)  # a copy of the second moments, to divide by
+        accumulator.free("optimizer", 4 * stage.shard)
+    return accumulator
 
 
-def _passes(workload: Workload) -> list[Pass]:
+def _distinct_passes(workload: Workload) -> list[PassTraits]:
     """One, or the first and the last: those between hold no more than the last."""
     staged = workload.parallel.pipeline > 1
     each = workload.parallel.reduce_every_pass and not staged
-    last = Pass(reduces=not staged, last=True, whole_before=False, shards_before=False, keeps=staged)
+    last = PassTraits(reduces=not staged, last=True, whole_before=False, shards_before=False, keeps=staged)
     if workload.passes == 1:
         return [last]
     first = replace(last, reduces=each, last=False)
     return [first, replace(last, whole_before=not each, shards_before=each)]
 
 
-class _Step:
+class _StepReplay:
     """Forward and backward of the blocks of a rank, and of embedding and head if it has them."""
 
-    def __init__(self, workload: Workload, stage: Stage, tally: Tally, *, offloaded: bool, on_cpu: bool) -> None:
+    def __init__(
+        self, workload: Workload, stage: Stage, accumulator: MemoryAccumulator, *, offloaded: bool, on_cpu: bool
+    ) -> None:
         model, train, parallel = workload.model, workload.train, workload.parallel
-        self._stage, self._tally = stage, tally
+        self._stage, self._accumulator = stage, accumulator
         self._width = WIDTH[train.param_dtype]
-        self._gathering = Gathering(
-            tally,
+        self._buffers = FsdpBuffers(
+            accumulator,
             width=self._width,
             reduced=WIDTH[train.reduce_dtype],
             replicated=parallel.strategy != "fsdp",
@@ -58,8 +67,8 @@ class _Step:
             exchanged=on_cpu,
         )
         self._sizes = BlockActivationBytes.of(workload)
-        self._loss = Loss.of(workload)
-        self._keep = saved(train.activation_checkpointing, gated=self._sizes.block.gated)
+        self._loss = LossBytes.of(workload)
+        self._keep = saved_activations(train.activation_checkpointing, gated=self._sizes.block.gated)
         self._recomputes = train.activation_checkpointing != "none"
         self._reshards = parallel.reshard_after_forward
         self._alone = parallel.wrap == "linear"
@@ -74,139 +83,139 @@ class _Step:
         """The matrix at work in forward, that is freed when the next one is."""
         self._backward = False
 
-    def run(self, one: Pass, in_flight: int) -> None:
+    def run(self, one: PassTraits, in_flight: int) -> None:
         """A pass of the model; of a stage, with so many micro batches on their way back."""
         self._one, self._backward, stage, hidden = one, False, self._stage, self._sizes.hidden
         for end in (stage.root, stage.embed):
             if end is not None:
-                self._gathering.forward(end, 0)
+                self._buffers.gather_for_forward(end, 0)
         if stage.embed is not None and self._reshards:
-            self._gathering.free(stage.embed, 0)
-        self._tally.repeat(stage.blocks, self._block_forward)
+            self._buffers.free(stage.embed, 0)
+        self._accumulator.repeat(stage.blocks, self._block_forward)
         others = (in_flight - 1) * (stage.blocks * (hidden + sum(self._saved.values())) + hidden)
-        self._tally.take("activations", others + hidden)  # and the last block's output
+        self._accumulator.allocate("activations", others + hidden)  # and the last block's output
         self._ends()
         self._backward = True
-        self._tally.repeat(stage.blocks, self._block_backward)
+        self._accumulator.repeat(stage.blocks, self._block_backward)
         self._embed_backward()
-        self._tally.give("activations", others)
+        self._accumulator.free("activations", others)
         if one.last and not one.keeps:
-            self._gathering.backward_over()
+            self._buffers.end_backward()
 
     def hand_on(self, passes: int, in_flight: int) -> None:
         """Buffers that a stage has for each micro batch of a step: its inputs, and gradients of its outputs."""
         stage = self._stage
         inputs = 0 if stage.first else passes - in_flight  # the others are counted as activations
-        self._tally.take("activations", (inputs + (0 if stage.last else passes)) * self._sizes.hidden)
+        self._accumulator.allocate("activations", (inputs + (0 if stage.last else passes)) * self._sizes.hidden)
 
     def reduce_all(self) -> None:
         """After the last micro batch of a pipeline, unit by unit."""
         one = replace(self._one, reduces=True, whole_before=True)
-        for unit, count in self._stage.all():
-            self._tally.repeat(count, partial(self._gathering.reduce, unit, 0, one, 0))
-        self._gathering.backward_over()
+        for unit, count in self._stage.unit_counts():
+            self._accumulator.repeat(count, partial(self._buffers.reduce, unit, 0, one, 0))
+        self._buffers.end_backward()
 
     def forward(self, name: str) -> None:
-        """As `Weights`: in forward a matrix is there alone, computed again all those of a block are. Then torch takes
-        each for a model of its own, and what was gathered for it is let go when it is over."""
+        """As `MatrixObserver`: in forward a matrix is there alone, computed again all those of a block are. Then torch
+        takes each for a model of its own, and what was gathered for it is let go when it is over."""
         if not self._alone:
             return
         if self._backward:
-            self._gathering.forward_over()
+            self._buffers.end_forward()
         self._close()
         self._open = self._unit(name)
-        self._gathering.forward(self._open, self._at)
+        self._buffers.gather_for_forward(self._open, self._at)
 
     def gradient(self, name: str) -> None:
         if self._alone:
-            self._gathering.backward(self._unit(name), self._at)
-            self._ahead(self._stage.block.index(self._unit(name)))
-        self._tally.take("gradients", self._matrices[name])
+            self._buffers.gather_for_backward(self._unit(name), self._at)
+            self._prefetch(self._stage.block.index(self._unit(name)))
+        self._accumulator.allocate("gradients", self._matrices[name])
 
     def done(self, name: str) -> None:
         if self._alone:
-            self._gathering.reduce(self._unit(name), self._at, self._one, self._matrices[name])
+            self._buffers.reduce(self._unit(name), self._at, self._one, self._matrices[name])
 
     def _unit(self, name: str) -> Unit:
         return next(unit for unit in self._stage.block if unit.name == name)
 
     def _close(self) -> None:
         if self._open is not None and self._reshards and not self._backward:
-            self._gathering.free(self._open, self._at)
+            self._buffers.free(self._open, self._at)
         self._open = None
 
-    def _ahead(self, index: int) -> None:
+    def _prefetch(self, index: int) -> None:
         """What backward needs after the block's unit of this number."""
         block = self._stage.block
         if index != 1 and len(block) > 1:
-            self._gathering.ahead(block[index - 1], self._at)
+            self._buffers.prefetch(block[index - 1], self._at)
         elif self._at:
-            self._gathering.ahead(block[0], self._at - 1)
+            self._buffers.prefetch(block[0], self._at - 1)
         elif self._stage.embed is not None:
-            self._gathering.ahead(self._stage.embed, 0)
+            self._buffers.prefetch(self._stage.embed, 0)
 
     def _block_forward(self) -> None:
         outer = self._stage.block[0]
-        self._tally.take("activations", self._sizes.hidden)  # its input
-        self._gathering.forward(outer, self._at)
-        live = Live(self._tally, {})
-        forward(live, self._sizes, self._keep, self)
+        self._accumulator.allocate("activations", self._sizes.hidden)  # its input
+        self._buffers.gather_for_forward(outer, self._at)
+        live = LiveTensors(self._accumulator, {})
+        replay_forward(live, self._sizes, self._keep, self)
         self._close()
         if "fifth" in self._keep:
-            live.take("fifth", self._sizes.hidden)
+            live.allocate("fifth", self._sizes.hidden)
         self._saved = live.keep(self._keep)
         if self._reshards:
-            self._gathering.free(outer, self._at)
+            self._buffers.free(outer, self._at)
         self._at += 1
 
     def _block_backward(self) -> None:
         self._at -= 1
         outer = self._stage.block[0]
-        self._gathering.backward(outer, self._at)
-        self._ahead(0)
-        live = Live(self._tally, self._saved)
+        self._buffers.gather_for_backward(outer, self._at)
+        self._prefetch(0)
+        live = LiveTensors(self._accumulator, self._saved)
         if self._recomputes:
             if self._alone:  # the gradient of its output is there before anything is computed again
-                self._gathering.backward(self._stage.block[-1], self._at)
-                self._ahead(len(self._stage.block) - 1)
-            forward(live, self._sizes, EVERYTHING, self)
-            self._gathering.forward_over()
+                self._buffers.gather_for_backward(self._stage.block[-1], self._at)
+                self._prefetch(len(self._stage.block) - 1)
+            replay_forward(live, self._sizes, EVERYTHING, self)
+            self._buffers.end_forward()
         self._open = None
-        backward(live, self._sizes, self)
+        replay_backward(live, self._sizes, self)
         norms = self._width * outer.elements - (0 if self._alone else sum(self._matrices.values()))
-        self._tally.take("gradients", norms)
-        self._tally.give("activations", self._sizes.hidden)
-        self._gathering.reduce(outer, self._at, self._one, self._width * outer.elements)
+        self._accumulator.allocate("gradients", norms)
+        self._accumulator.free("activations", self._sizes.hidden)
+        self._buffers.reduce(outer, self._at, self._one, self._width * outer.elements)
 
     def _ends(self) -> None:
         """The head and its loss, forward and backward, or what the next stage does meanwhile."""
         stage, loss, hidden = self._stage, self._loss, self._sizes.hidden
         if not stage.last:
-            self._gathering.forward_over()
+            self._buffers.end_forward()
             return  # the gradient comes in the place of the output
         if stage.head is not None:
-            self._gathering.forward(stage.head, 0)
-        loss.forward(self._tally)
-        self._gathering.forward_over()
-        self._gathering.ahead(stage.block[0], self._at - 1)
-        loss.backward(self._tally)
-        self._tally.take("activations", hidden)  # the gradient of what the norm was given
-        self._tally.give("activations", hidden)
+            self._buffers.gather_for_forward(stage.head, 0)
+        loss.forward(self._accumulator)
+        self._buffers.end_forward()
+        self._buffers.prefetch(stage.block[0], self._at - 1)
+        loss.backward(self._accumulator)
+        self._accumulator.allocate("activations", hidden)  # the gradient of what the norm was given
+        self._accumulator.free("activations", hidden)
         if stage.head is not None:
             size = self._width * stage.head.elements
-            self._tally.take("gradients", size - loss.weight_gradient)
-            self._gathering.reduce(stage.head, 0, self._one, size)
+            self._accumulator.allocate("gradients", size - loss.weight_gradient)
+            self._buffers.reduce(stage.head, 0, self._one, size)
 
     def _embed_backward(self) -> None:
         """And of a head that shares the embedding's weight."""
         stage = self._stage
         unit = stage.root or stage.embed
         if unit is not None:
-            self._gathering.backward(unit, 0)
+            self._buffers.gather_for_backward(unit, 0)
             size = self._width * unit.elements
             shared = self._loss.weight_gradient if stage.root is not None else 0
-            self._tally.take("gradients", size)
-            self._tally.take("gradients", shared)  # the sum of the embedding's own and the head's
-            self._tally.give("gradients", 2 * shared)
-            self._gathering.reduce(unit, 0, self._one, size)
-        self._tally.give("activations", self._sizes.hidden)
+            self._accumulator.allocate("gradients", size)
+            self._accumulator.allocate("gradients", shared)  # the sum of the embedding's own and the head's
+            self._accumulator.free("gradients", 2 * shared)
+            self._buffers.reduce(unit, 0, self._one, size)
+        self._accumulator.free("activations", self._sizes.hidden)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from convoy.display import formatting
 from convoy.display.formatting import gib, whole_usd
 from convoy.display.page import Block, Callout, Column, Heading, Page, Text, Tone, Value, Values, columns
-from convoy.planner.config_keys import key_words
-from convoy.planner.cost.budget import MarketPlan, SpotPlan
+from convoy.planner.config_keys import overrides_text
+from convoy.planner.cost.market_plans import MarketPlan, SpotPlan
 from convoy.planner.memory.rank import shortage
 from convoy.planner.pages import sections
 from convoy.planner.pages.sections import MARKETS
@@ -18,7 +18,7 @@ _CHANGES = 3
 
 def plan_page(plan: Plan) -> Page:
     refused = [Callout("The train flow refuses this", each, "warning") for each in plan.refused]
-    blocks: list[Block] = [Heading(f"Plan: {_title(plan)}", level=1), *refused, *_verdict(plan)]
+    blocks: list[Block] = [Heading(f"Plan: {_title(plan)}", level=1), *refused, *_warnings(plan)]
     blocks += [Values(tuple(_headline(plan))), *_advice(plan)]
     if plan.memory is not None:
         blocks += sections.memory(plan.memory, plan.host_memory, on_cpu=plan.machines.gpu == "cpu")
@@ -31,34 +31,34 @@ def plan_page(plan: Plan) -> Page:
     return Page("Plan", (*blocks, *_footnotes(plan)))
 
 
-def plan_lines(plan: Plan) -> Mapping[str, str]:
+def plan_summary(plan: Plan) -> Mapping[str, str]:
     """The first words of the page, by what they are about; a value may have several lines."""
     lines = {
-        **{_key(callout.title): callout.text for callout in _verdict(plan)},
+        **{_key(callout.title): callout.text for callout in _warnings(plan)},
         **{_key(value.title): f"{value.value}, {value.subtitle}" for value in _headline(plan)},
         "checkpoints": "\n".join(sections.checkpoints(plan.saves) if plan.saves else ()),
         "limits": "\n".join(f"{limit.what}: {limit.text}" for limit in plan.limits),
-        "change": "\n".join(f"{key_words(change.keys)}: {change.text}" for change in plan.changes[:_CHANGES]),
-        "not planned": "\n".join(plan.lacking()),
+        "change": "\n".join(f"{overrides_text(change.keys)}: {change.text}" for change in plan.changes[:_CHANGES]),
+        "not planned": "\n".join(plan.missing_reasons()),
     }
     return {what: text for what, text in lines.items() if text}
 
 
-def plan_line(plan: Plan) -> str:
+def plan_in_one_line(plan: Plan) -> str:
     """The least that a person should have read before the machines are paid for."""
     saves = plan.saves
     texts = [
-        *(f"{_key(callout.title)}: {callout.text}" for callout in _verdict(plan)),
+        *(f"{_key(callout.title)}: {callout.text}" for callout in _warnings(plan)),
         *(f"{_key(value.title)}: {value.value}, {value.subtitle}" for value in _headline(plan)),
-        "" if saves is None or saves.best_every_steps is None else f"saves: best {sections.best_interval(saves)}",
-        *(f"not planned: {lacking}" for lacking in plan.lacking()),
+        "" if saves is None or saves.best_every_steps is None else f"saves: best {sections.best_interval_text(saves)}",
+        *(f"not planned: {lacking}" for lacking in plan.missing_reasons()),
     ]
     return "; ".join(text for text in texts if text)
 
 
 def warning(plan: Plan) -> str | None:
     """What a run does by its plan that nobody wants: not fit, or end early; None: nothing of the kind is known."""
-    return next((f"{_key(callout.title)}: {callout.text}" for callout in _verdict(plan)), None)
+    return next((f"{_key(callout.title)}: {callout.text}" for callout in _warnings(plan)), None)
 
 
 def _key(title: str) -> str:
@@ -73,7 +73,7 @@ def _title(plan: Plan) -> str:
     return f"{plan.model}{size}, on {machines.nodes} × {kind} ({gpus})"
 
 
-def _verdict(plan: Plan) -> list[Callout]:
+def _warnings(plan: Plan) -> list[Callout]:
     """Titles read as what the run does."""
     callouts = []
     if text := shortage(plan.memory, plan.host_memory):
@@ -142,7 +142,7 @@ def _advice(plan: Plan) -> list[Block]:
     if plan.changes:
         table = columns(
             plan.changes,
-            Column[Change]("One change at a time", lambda change: key_words(change.keys)),
+            Column[Change]("One change at a time", lambda change: overrides_text(change.keys)),
             Column[Change]("Run", lambda change: change.run_seconds, formatting.long_duration, missing="not known"),
             Column[Change]("Cost", lambda change: change.usd, whole_usd, missing="not known"),
             Column[Change]("What it does", lambda change: change.text),

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from convoy.catalog.prices import no_such_region
+from convoy.catalog.prices import region_hint
 from convoy.display.formatting import count, duration, long_duration, rate
 from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
-from convoy.planner.config_keys import Keys, key_words
+from convoy.planner.config_keys import Keys, overrides_text
 from convoy.planner.pages.sections import BLOCKS, MARKETS
 from convoy.planner.search.result import PlanSearch, SearchRow
 
@@ -32,7 +32,7 @@ def search_page(result: PlanSearch) -> Page:
         blocks.append(Callout("Nothing is within these limits", "The tables have what is nearest to them", "warning"))
         rows, beyond = [row for row in result.found if not row.stale] or list(result.found), " beyond the limits"
     if result.found and not any(row.usd is not None for row in result.found):
-        hint = no_such_region(result.region)
+        hint = region_hint(result.region)
         text = f"of these machines in {result.region}: `convoy prices refresh` asks for it, --region takes another one"
         blocks.append(Callout("No price is known", f"{text}; {hint}" if hint else text, "warning"))
     cheapest = [row for row in rows if row.usd is not None and (beyond or not row.stale)]
@@ -46,7 +46,7 @@ def search_page(result: PlanSearch) -> Page:
     if old:
         blocks += [Heading("By old prices"), _table(old[:most]), Text(_OLD, quiet=True)]
     if rows and not beyond:
-        blocks += _ways(result, [*cheapest[:most], *fastest[:most], *old[:most]])
+        blocks += _how_blocks(result, [*cheapest[:most], *fastest[:most], *old[:most]])
     return Page(title, (*blocks, *(Text(line, quiet=True) for line in _notes(result))))
 
 
@@ -102,7 +102,7 @@ def _machines(row: SearchRow) -> str:
     return f"{row.nodes} × {row.instance_type}"
 
 
-def _ways(result: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
+def _how_blocks(result: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
     """One line for each kind and number of machines, in the order of the tables."""
     table = columns(
         _first_markets(rows),
@@ -111,15 +111,15 @@ def _ways(result: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
         Column[SearchRow]("tok/s", lambda row: rate(row.tokens_per_second).removesuffix(" tok/s")),
         Column[SearchRow]("MFU", lambda row: row.mfu, "{:.1%}".format),
         Column[SearchRow]("Memory", lambda row: row.memory_share, "{:.0%}".format),
-        Column[SearchRow]("How", lambda row: f"{_way(row.trained)}, {_interval(result, row)}"),
+        Column[SearchRow]("How", lambda row: f"{_strategy_text(row.trained)}, {_save_interval_text(result, row)}"),
     )
     laid = f", on top of {result.laid_on}," if result.laid_on else ","
     which = f"{_machines(rows[0])}, {MARKETS[rows[0].market]}"
     first = f"{which}{laid} for --set or --config-value set (all: --json):"
-    return [Heading("How"), table, Text(""), Text(first), Text(key_words(rows[0].keys))]
+    return [Heading("How"), table, Text(""), Text(first), Text(overrides_text(rows[0].keys))]
 
 
-def _way(keys: Keys) -> str:
+def _strategy_text(keys: Keys) -> str:
     strategy = str(keys.get("parallel.strategy", "fsdp"))
     if "parallel.shard_size" in keys:
         strategy += f" of {keys['parallel.shard_size']}"
@@ -136,7 +136,7 @@ def _way(keys: Keys) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _interval(result: PlanSearch, row: SearchRow) -> str:
+def _save_interval_text(result: PlanSearch, row: SearchRow) -> str:
     """How often these machines save: more often where they are reclaimed."""
     spot, steady = (
         {

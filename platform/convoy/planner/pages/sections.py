@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from convoy.catalog.prices import no_such_region
+from convoy.catalog.prices import region_hint
 from convoy.display.formatting import count, duration, gib, long_duration, percent, size, whole_usd
 from convoy.display.page import Block, Column, Heading, Table, Text, columns
-from convoy.planner.cost.budget import Budget, MarketPlan, SpotPlan
-from convoy.planner.cost.campaign import Saves
+from convoy.planner.cost.campaign import SavePlan
 from convoy.planner.cost.cost import Cost
+from convoy.planner.cost.market_plans import MarketPlan, MarketPlans, SpotPlan
 from convoy.planner.memory.host import HostMemory
 from convoy.planner.memory.rank import Memory
-from convoy.planner.step.step_time import PART_NAMES, Step
+from convoy.planner.step.step_time import PART_NAMES, StepPlan
 
 MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
 
@@ -37,7 +37,7 @@ def memory(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Blo
     return blocks
 
 
-def step_time(step: Step) -> list[Block]:
+def step_time(step: StepPlan) -> list[Block]:
     shares = {name: step.parts[name] / step.seconds for name in PART_NAMES}
     rows = [
         (words, duration(step.parts[name]), percent(shares[name]))
@@ -54,7 +54,7 @@ def step_time(step: Step) -> list[Block]:
     return blocks
 
 
-def checkpoints(saves: Saves) -> Iterator[str]:
+def checkpoints(saves: SavePlan) -> Iterator[str]:
     often = "no interruption is expected"
     if saves.mtbf_seconds is not None:
         often = f"one interruption is expected every {long_duration(saves.mtbf_seconds)}"
@@ -62,17 +62,17 @@ def checkpoints(saves: Saves) -> Iterator[str]:
     written = f"Each save writes {size(saves.state_bytes)}"
     yield f"{written}: training waits {stall}, and it is durable after {durable}; {often}."
     if saves.best_interval_seconds is not None:
-        yield f"Best: {best_interval(saves)}, for {percent(saves.best_overhead)} more time."
+        yield f"Best: {best_interval_text(saves)}, for {percent(saves.best_overhead)} more time."
         every = "only at the end" if saves.every_steps is None else f"every {saves.every_steps:,} steps"
         yield f"Configured: {every}, for {percent(saves.overhead)} more time{_over_best(saves)}."
 
 
-def best_interval(saves: Saves) -> str:
+def best_interval_text(saves: SavePlan) -> str:
     assert saves.best_interval_seconds is not None
     return f"every {duration(saves.best_interval_seconds)}, checkpoint.every_steps = {saves.best_every_steps:,}"
 
 
-def _over_best(saves: Saves) -> str:
+def _over_best(saves: SavePlan) -> str:
     """How much more time and money the configured interval takes than the best one, which is best by time; the money
     includes requests to S3."""
     seconds, dollars = saves.seconds_over_best, round(saves.usd_over_best or 0.0)
@@ -86,7 +86,7 @@ def _over_best(saves: Saves) -> str:
     return f"{time}, and {whole_usd(dollars)} more" if dollars else time
 
 
-def time_and_cost(budget: Budget, region: str, proviso: str) -> list[Block]:
+def time_and_cost(budget: MarketPlans, region: str, proviso: str) -> list[Block]:
     markets, spot = budget.markets, budget.spot
     table = columns(
         markets,
@@ -100,10 +100,10 @@ def time_and_cost(budget: Budget, region: str, proviso: str) -> list[Block]:
     )
     blocks: list[Block] = [Heading(f"Until {count(budget.tokens)} tokens{proviso}"), table]
     blocks += [Text(line, quiet=True) for line in _prices(markets)]
-    if not any(each.cost for each in markets) and (hint := no_such_region(region)):
+    if not any(each.cost for each in markets) and (hint := region_hint(region)):
         blocks.append(Text(f"cluster.region = {region}: {hint}"))
     if spot is not None and spot.savings is not None:
-        least, expected, most = map(_cheaper, spot.savings)
+        least, expected, most = map(_savings_text, spot.savings)
         span = f"from {least} (dearest zone) to {most} (cheapest zone)"
         blocks.append(Text(f"Spot costs {expected} than on demand: {span}."))
     if budget.why_no_spot:
@@ -111,7 +111,7 @@ def time_and_cost(budget: Budget, region: str, proviso: str) -> list[Block]:
     return blocks
 
 
-def _cheaper(savings: float) -> str:
+def _savings_text(savings: float) -> str:
     """`22 % more`; what rounds to nothing is `0 % less`, whatever its sign."""
     percentage = round(100 * savings)
     return f"{abs(percentage)} % {'more' if percentage < 0 else 'less'}"

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from convoy.config.run import RunConfig
 from convoy.planner.config_keys import Keys, with_keys
-from convoy.planner.cost.campaign import Course
+from convoy.planner.cost.campaign import CostModel
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.rank import Memory, MemoryFit, memory_fit, shortage
-from convoy.planner.plan_schema import Change, Limit
+from convoy.planner.plan_schema import Bottleneck, Change
 from convoy.planner.step.break_even import BreakEven
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.step_time import PART_NAMES, StepTime, step_time
@@ -47,13 +47,13 @@ class Judged(NamedTuple):
     """As `rank.least_nodes`, where there is not enough room."""
 
 
-def limits(judged: Judged, even: BreakEven | None) -> tuple[Limit, ...]:
+def bottlenecks(judged: Judged, even: BreakEven | None) -> tuple[Bottleneck, ...]:
     """Memory where it is short, and what most of a step is."""
     job, time = judged.job, judged.time
     limiting = []
     if lacking := shortage(*judged.fit):
         fits = all(part is None or part.fits for part in judged.fit)
-        limiting.append(Limit(what="memory", text=lacking if fits else f"does not fit: {lacking}"))
+        limiting.append(Bottleneck(what="memory", text=lacking if fits else f"does not fit: {lacking}"))
     parts = {"computation": COMPUTATION, "network": NETWORK, "memory bandwidth": BANDWIDTH, "overheads": OVERHEADS}
     shares = {name: float(sum(getattr(time, part) for part in of)) / time.total for name, of in parts.items()}
     most = max(shares, key=lambda name: shares[name])
@@ -64,18 +64,20 @@ def limits(judged: Judged, even: BreakEven | None) -> tuple[Limit, ...]:
                 f": a pass has {job.tokens_per_pass:,} tokens of a rank, and from {even.tokens_per_pass:,.0f} on"
                 " computation takes longer than what is sent"
             )
-        limiting.append(Limit(what="network", text=f"{shares['network']:.0%} of a step waits for the network{below}"))
+        limiting.append(
+            Bottleneck(what="network", text=f"{shares['network']:.0%} of a step waits for the network{below}")
+        )
     if shares["memory bandwidth"] >= 0.2 or most == "memory bandwidth":
         largest = max(BANDWIDTH, key=lambda part: getattr(time, part))
         whose = "the machine's" if job.machine.gpu == "cpu" else "the GPU's own"
         share = f"{shares['memory bandwidth']:.0%} of a step is bound by {whose} memory"
-        limiting.append(Limit(what="memory bandwidth", text=f"{share}, most of it {PART_NAMES[largest]}"))
+        limiting.append(Bottleneck(what="memory bandwidth", text=f"{share}, most of it {PART_NAMES[largest]}"))
     if shares["overheads"] >= 0.1 or most == "overheads":
-        limiting.append(Limit(what="overheads", text=f"{shares['overheads']:.0%} of a step is overheads"))
+        limiting.append(Bottleneck(what="overheads", text=f"{shares['overheads']:.0%} of a step is overheads"))
     if most == "computation":
         who = "the CPUs" if job.machine.gpu == "cpu" else "the GPUs"
         text = f"{shares['computation']:.0%} of a step is matrix products and attention: {who} set the pace"
-        limiting.append(Limit(what="computation", text=text))
+        limiting.append(Bottleneck(what="computation", text=text))
     return tuple(limiting)
 
 
@@ -134,7 +136,7 @@ def _change(judged: Judged, keys: Keys) -> Change | None:
     if not space.enough:
         return None
     numerics = "; ".join(NUMERICS[key] for key in keys if key in NUMERICS)
-    seconds, usd = _whole_run(Course(config, job, time.total, judged.measurements))
+    seconds, usd = _run_seconds_and_usd(CostModel(config, job, time.total, judged.measurements))
     return Change(
         keys=keys,
         text="; ".join(filter(None, (_reason(judged, time, space.memory), numerics))),
@@ -146,11 +148,11 @@ def _change(judged: Judged, keys: Keys) -> Change | None:
     )
 
 
-def _whole_run(course: Course) -> tuple[float | None, float | None]:
+def _run_seconds_and_usd(cost_model: CostModel) -> tuple[float | None, float | None]:
     """Seconds and US dollars, in the market of the configuration."""
     try:
-        campaign = course.at(course.interval)
-        cost = course.cost(campaign, course.price())
+        campaign = cost_model.expected_campaign(cost_model.save_interval_seconds)
+        cost = cost_model.cost(campaign, cost_model.price())
     except ValueError:
         return None, None
     return campaign.seconds, cost.usd if cost else None

@@ -12,12 +12,12 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig, World, check_ranks, with_param_dtype
 from convoy.model.counts import parameter_count
 from convoy.planner.config_keys import differing_keys
-from convoy.planner.cost.assumptions import of_course, of_step
-from convoy.planner.cost.campaign import Course
-from convoy.planner.cost.failures import best_save_interval, in_steps
+from convoy.planner.cost.assumptions import cost_assumptions, step_assumptions
+from convoy.planner.cost.campaign import CostModel
+from convoy.planner.cost.failures import best_save_interval, interval_in_steps
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.result import PlanSearch, SearchRow, Unfit, ranked, search_row
-from convoy.planner.search.search import FittingPlan, Search, Task
+from convoy.planner.search.search import FittingPlan, Search, TrainingSpec
 from convoy.planner.step.calibration import shipped
 from convoy.planner.workload import Machine, as_rented, machine_of
 
@@ -43,7 +43,7 @@ class Base(NamedTuple):
     config: RunConfig
 
 
-class _Place(NamedTuple):
+class _Offer(NamedTuple):
     """Machines, and how they are bought."""
 
     instance_type: str
@@ -75,12 +75,16 @@ def search(
         instance(name)  # refuse a wrong name before anything is searched
     measurements = measurements or Measurements()
     calibration = measurements.calibration or shipped()
-    task = Task(model, config.data.sequence_length, config.train, config.optimizer.fused)
+    task = TrainingSpec(model, config.data.sequence_length, config.train, config.optimizer.fused)
     survey = _Survey(config, base.config, Search(task, calibration), measurements, measurements_for)
     for name in instances:
         for count in nodes:
-            survey.add([_Place(name, count, market) for market in markets])
-    assumed = (line for course in survey.courses for line in (*of_step(course.job, calibration), *of_course(course)))
+            survey.add([_Offer(name, count, market) for market in markets])
+    assumed = (
+        line
+        for cost_model in survey.cost_models
+        for line in (*step_assumptions(cost_model.job, calibration), *cost_assumptions(cost_model))
+    )
     return PlanSearch(
         model=model.name,
         parameters=parameter_count(model),
@@ -114,19 +118,19 @@ class _Survey:
         self._config, self._base, self._ways = config, base, ways
         self._measurements, self._measurements_for = measurements, measurements_for
         self.rows: list[SearchRow] = []
-        self.courses: list[Course] = []
+        self.cost_models: list[CostModel] = []
         self.unfit: list[Unfit] = []
         self.refused: list[str] = []
         self.no_spot: list[str] = []
 
-    def add(self, places: Sequence[_Place]) -> None:
+    def add(self, places: Sequence[_Offer]) -> None:
         """places: the same machines, in each market."""
         places = [place for place in places if self._is_run(place)]
         if not places:
             return
         name, nodes, _ = places[0]
         try:
-            way = _best_way(_at(self._config, places[0]), self._ways)
+            way = _best_candidate(_with_offer(self._config, places[0]), self._ways)
         except ValueError as error:
             self.unfit.append(Unfit(instance_type=name, nodes=nodes, why=str(error)))
             return
@@ -136,7 +140,7 @@ class _Survey:
             except ValueError as error:
                 self.unfit.append(Unfit(instance_type=name, nodes=nodes, market=place.market, why=str(error)))
 
-    def _is_run(self, place: _Place) -> bool:
+    def _is_run(self, place: _Offer) -> bool:
         """Whether the configured backend takes such machines; a local one rents none."""
         update = {"nodes": place.nodes, "market": place.market}
         try:
@@ -146,18 +150,18 @@ class _Survey:
             return False
         return True
 
-    def _add_market(self, place: _Place, way: FittingPlan) -> None:
+    def _add_market(self, place: _Offer, way: FittingPlan) -> None:
         """Raises ValueError where the training would hardly ever end."""
-        config, measurements = _trained(_at(self._config, place), way), self._measurements
+        config, measurements = _with_candidate(_with_offer(self._config, place), way), self._measurements
         if self._measurements_for is not None:
             measurements = self._measurements_for(measurements, config, way.job.machine)
-        course = Course(config, way.job, way.time.total, measurements)
-        if place.market == "spot" and course.spot is None:
+        cost_model = CostModel(config, way.job, way.time.total, measurements)
+        if place.market == "spot" and cost_model.spot_failures is None:
             self.no_spot.append(place.instance_type)
             return
-        course = _with_best_interval(course)
-        self.courses.append(course)
-        self.rows.append(search_row(way, course, differing_keys(self._base, course.config)))
+        cost_model = _with_best_interval(cost_model)
+        self.cost_models.append(cost_model)
+        self.rows.append(search_row(way, cost_model, differing_keys(self._base, cost_model.config)))
 
 
 def in_bf16(config: RunConfig) -> RunConfig:
@@ -165,7 +169,7 @@ def in_bf16(config: RunConfig) -> RunConfig:
     return with_param_dtype(config, "bf16") if config.train.param_dtype == "auto" else config
 
 
-def _best_way(config: RunConfig, ways: Search) -> FittingPlan:
+def _best_candidate(config: RunConfig, ways: Search) -> FittingPlan:
     """The best way to train it on its own machines. Raises ValueError where nothing fits or can be planned."""
     way = ways.best(machine_of(config), config.cluster.nodes)
     if way is None:
@@ -183,12 +187,12 @@ def _why_nothing_fits(config: RunConfig) -> str:
     return "nothing fits in 90 % of a GPU's memory"
 
 
-def _at(config: RunConfig, place: _Place) -> RunConfig:
+def _with_offer(config: RunConfig, place: _Offer) -> RunConfig:
     update = {**place._asdict(), "nproc_per_node": None, "price": _own_price(config.cluster, place)}
     return as_rented(config.model_copy(update={"cluster": config.cluster.model_copy(update=update)}))
 
 
-def _own_price(cluster: ClusterConfig, place: _Place) -> PriceConfig | None:
+def _own_price(cluster: ClusterConfig, place: _Offer) -> PriceConfig | None:
     """The configured price of these machines in this market."""
     price = cluster.price
     if price is None or place.instance_type != cluster.instance_type:
@@ -201,7 +205,7 @@ def _own_price(cluster: ClusterConfig, place: _Place) -> PriceConfig | None:
     return PriceConfig(usd_per_hour=usd, date=day, source=price.on_demand_source)
 
 
-def _trained(config: RunConfig, way: FittingPlan) -> RunConfig:
+def _with_candidate(config: RunConfig, way: FittingPlan) -> RunConfig:
     """The configuration that trains this way. A pipeline writes no sample text, and is refused with it."""
     update: dict[str, Any] = {"train": way.job.train, "parallel": way.job.parallel}
     if way.job.parallel.pipeline > 1 and config.evaluation.sample_tokens and config.evaluation.prompts:
@@ -209,8 +213,8 @@ def _trained(config: RunConfig, way: FittingPlan) -> RunConfig:
     return config.model_copy(update=update)
 
 
-def _with_best_interval(course: Course) -> Course:
-    best = best_save_interval(course.failures, course.saving)
-    every = in_steps(min(best, course.work_seconds), course.step_seconds)
-    checkpoint = course.config.checkpoint.model_copy(update={"every_steps": every})
-    return replace(course, config=course.config.model_copy(update={"checkpoint": checkpoint}))
+def _with_best_interval(cost_model: CostModel) -> CostModel:
+    best = best_save_interval(cost_model.market_failures, cost_model.save_timing)
+    every = interval_in_steps(min(best, cost_model.work_seconds), cost_model.step_seconds)
+    checkpoint = cost_model.config.checkpoint.model_copy(update={"every_steps": every})
+    return replace(cost_model, config=cost_model.config.model_copy(update={"checkpoint": checkpoint}))

@@ -7,17 +7,17 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import flops_per_token, mfu
 from convoy.planner.config_keys import Keys
-from convoy.planner.cost.budget import MarketPlan, SpotPlan, planned_budget
-from convoy.planner.cost.campaign import Course
-from convoy.planner.plan_schema import Planned
+from convoy.planner.cost.campaign import CostModel
+from convoy.planner.cost.market_plans import MarketPlan, SpotPlan, plan_markets
+from convoy.planner.plan_schema import PlanModel
 from convoy.planner.search.search import FittingPlan
-from convoy.planner.step.hardware import hardware
+from convoy.planner.step.hardware import peak_rates
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
 
 
-class SearchRow(Planned):
+class SearchRow(PlanModel):
     """The best way to train on so many machines of a type, in one market."""
 
     instance_type: str
@@ -55,7 +55,7 @@ class SearchRow(Planned):
     """Within the limits of time and cost."""
 
 
-class Unfit(Planned):
+class Unfit(PlanModel):
     """Machines on which nothing fits reliably, or for which nothing can be planned."""
 
     instance_type: str
@@ -65,7 +65,7 @@ class Unfit(Planned):
     why: str
 
 
-class PlanSearch(Planned):
+class PlanSearch(PlanModel):
     """Rows by cost, cheapest first; then those with a stale price, by cost; those without a price last, by time."""
 
     schema_version: int = SCHEMA
@@ -91,19 +91,19 @@ class PlanSearch(Planned):
     """Day and data of the constants of the step's time."""
 
 
-def search_row(way: FittingPlan, course: Course, keys: Keys) -> SearchRow:
+def search_row(way: FittingPlan, cost_model: CostModel, keys: Keys) -> SearchRow:
     """The row of the configuration's market. Raises ValueError where the training would hardly ever end."""
     speed = way.job.tokens_per_step / way.time.total
     flops = flops_per_token(way.job.model, way.job.sequence_length)
-    peak = hardware(way.job.machine, way.job.train.param_dtype).flops
-    bought = _bought(course)
+    peak = peak_rates(way.job.machine, way.job.train.param_dtype).flops
+    bought = _configured_market(cost_model)
     cost, spot = bought.cost, bought if isinstance(bought, SpotPlan) else None
     return SearchRow(
-        instance_type=course.instance,
+        instance_type=cost_model.instance,
         nodes=way.job.nodes,
         market=bought.market,
         keys=keys,
-        trained=_training_keys(way, course.config),
+        trained=_training_keys(way, cost_model.config),
         step_seconds=way.time.total,
         tokens_per_second=speed,
         mfu=mfu(speed / way.job.ranks, flops, peak),
@@ -121,9 +121,9 @@ def search_row(way: FittingPlan, course: Course, keys: Keys) -> SearchRow:
     )
 
 
-def _bought(course: Course) -> MarketPlan:
-    budget = planned_budget(course)
-    bought = next((each for each in budget.markets if each.market == course.config.cluster.market), None)
+def _configured_market(cost_model: CostModel) -> MarketPlan:
+    budget = plan_markets(cost_model)
+    bought = next((each for each in budget.markets if each.market == cost_model.config.cluster.market), None)
     if bought is None:
         raise ValueError(budget.why_no_spot)
     return bought

@@ -9,8 +9,8 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import SAVED_BYTES, parameter_count
+from convoy.planner.memory.accumulator import Part
 from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, fixed, peak
-from convoy.planner.memory.tally import Part
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.fsdp_units import WIDTH
 from convoy.planner.step.step_time import StepTime, step_time
@@ -31,7 +31,7 @@ ALIKE = 0.02
 """Steps that differ by no more than this share are equally fast, as far as predictions can distinguish."""
 
 
-class Task(NamedTuple):
+class TrainingSpec(NamedTuple):
     """What is to be trained. Micro batch and recomputation of `train` are searched."""
 
     model: TransformerConfig
@@ -50,7 +50,7 @@ class FittingPlan(NamedTuple):
 
 
 @dataclass
-class _Line:
+class _MicroBatchSeries:
     """Workloads that differ in the micro batch alone: memory grows along them."""
 
     may_fit: int
@@ -61,7 +61,7 @@ class Search:
     """Searches for one task. Each step is replayed once: its memory depends on the ranks that share a copy of the
     state, not on the number of copies, nor on the size of memory."""
 
-    def __init__(self, task: Task, calibration: Calibration) -> None:
+    def __init__(self, task: TrainingSpec, calibration: Calibration) -> None:
         self._task, self._calibration = task, calibration
         self._parameters = parameter_count(task.model)
         self._peaks: dict[tuple[object, ...], dict[Part, int]] = {}
@@ -93,12 +93,12 @@ class Search:
             self._peaks[key] = peak(job, fused=self._task.fused)
         return Memory.of(self._peaks[key], fixed(job), int(job.machine.memory_bytes))
 
-    def _timed(self, machine: Machine, nodes: int) -> list[tuple[StepTime, Workload, _Line, int]]:
+    def _timed(self, machine: Machine, nodes: int) -> list[tuple[StepTime, Workload, _MicroBatchSeries, int]]:
         """All ways whose smallest micro batch may fit, fastest first."""
         timed = []
         for jobs in _workloads(self._task, machine, nodes):
             if self._has_room(jobs[0]):
-                line = _Line(len(jobs))
+                line = _MicroBatchSeries(len(jobs))
                 timed += [(step_time(job, self._calibration), job, line, index) for index, job in enumerate(jobs)]
         return sorted(timed, key=lambda each: each[0].total)
 
@@ -117,21 +117,23 @@ class Search:
         return state + (width + reduced) * whole + handed_on
 
 
-def _workloads(task: Task, machine: Machine, nodes: int) -> Iterator[list[Workload]]:
+def _workloads(task: TrainingSpec, machine: Machine, nodes: int) -> Iterator[list[Workload]]:
     """Each list is one way to spread the model and to recompute, by micro batch from the smallest on: memory grows
     along it. Blocks are compiled as far as a way allows it. None where there are more ranks than sequences."""
-    for parallel in _ways(task.model, machine, nodes):
+    for parallel in _parallel_configs(task.model, machine, nodes):
         for recomputed in ("none", "selective", "full"):
             if parallel.wrap == "linear" and recomputed == "selective":
                 continue
             compiled = task.train.compile and _compiles(parallel)
             train = task.train.model_copy(update={"activation_checkpointing": recomputed, "compile": compiled})
-            sized = list(_sizes(Workload(task.model, task.sequence_length, train, parallel, machine, nodes)))
+            sized = list(
+                _micro_batch_variants(Workload(task.model, task.sequence_length, train, parallel, machine, nodes))
+            )
             if sized:
                 yield sized
 
 
-def _sizes(whole: Workload) -> Iterator[Workload]:
+def _micro_batch_variants(whole: Workload) -> Iterator[Workload]:
     """Micro batches that cut a step into equal passes; where ranks cannot have equally many sequences, all that make
     another number of passes, as training evens them out. Where gradients are kept whole between passes there must be
     several, and in a pipeline one for each stage."""
@@ -147,7 +149,7 @@ def _sizes(whole: Workload) -> Iterator[Workload]:
         yield replace(whole, train=train.model_copy(update={"micro_batch": size}))
 
 
-def _ways(model: TransformerConfig, machine: Machine, nodes: int) -> Iterator[ParallelConfig]:
+def _parallel_configs(model: TransformerConfig, machine: Machine, nodes: int) -> Iterator[ParallelConfig]:
     for strategy in _strategies(model, machine, nodes):
         for wrap in ("block", "linear"):
             for every in (True,) if strategy.get("pipeline") else (True, False):

@@ -7,9 +7,9 @@ are done again. With fewer tokens the network is what a step takes; with more it
 
 from dataclasses import dataclass
 
-from convoy.planner.step.calibration import Calibration, chip_of
+from convoy.planner.step.calibration import Calibration, efficiency_key
 from convoy.planner.step.fsdp_units import WIDTH
-from convoy.planner.step.hardware import hardware
+from convoy.planner.step.hardware import peak_rates
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Workload
 
@@ -35,7 +35,7 @@ def bytes_per_parameter(job: Workload) -> float:
     a step, which is a scatter and a gather.
     """
     parallel, train, passes = job.parallel, job.train, job.passes
-    machines = max(1, job.sharing // job.machine.ranks)
+    machines = max(1, job.ranks_per_replica // job.machine.ranks)
     replicas, lacking = job.nodes // machines, (machines - 1) / machines
     gathers = lacking * (2 if parallel.reshard_after_forward else 1)
     scatters = lacking * (1 if parallel.reduce_every_pass else 1 / passes)
@@ -64,9 +64,9 @@ def break_even(job: Workload, calibration: Calibration) -> BreakEven:
         raise ValueError("one machine: nothing crosses the network")
     if parallel.pipeline > 1:
         raise ValueError("pipeline: what a pass sends does not grow with the parameters")
-    machine = hardware(job.machine, job.train.param_dtype, job.ranks)
+    machine = peak_rates(job.machine, job.train.param_dtype, job.ranks)
     size = bytes_per_parameter(job)
     again = 2 * work(job, Kernels()).again.matmul  # a share of forward's operations
-    rate = machine.flops * constants.matmul_efficiency[chip_of(calibration, machine.chip)] * parallel.tensor
+    rate = machine.flops * constants.matmul_efficiency[efficiency_key(calibration, machine.chip)] * parallel.tensor
     between = machine.between_bytes_per_second * constants.between_efficiency
     return BreakEven(break_even_tokens(size, between, rate, FLOPS_PER_PARAMETER + again), size)

@@ -115,7 +115,7 @@ class Calibration(Frozen):
 @functools.cache
 def shipped() -> Calibration:
     """Fitted to the published measurements of `planner/validation/published.csv`."""
-    return _shipped("published.json")
+    return _read_shipped("published.json")
 
 
 @functools.cache
@@ -123,7 +123,7 @@ def shipped_for_measured(kind: Literal["cpu", "cuda"]) -> Calibration:
     """Constants for machines that were measured. CPUs: fitted to steps on one. GPUs: the published ones, but
     the measured rates are reached in full, since they were measured at the job's own sizes."""
     if kind == "cpu":
-        return _shipped("cpu.json")
+        return _read_shipped("cpu.json")
     calibration = shipped()
     rates = dict.fromkeys(("memory_efficiency", "inside_efficiency", "between_efficiency"), 1.0)
     efficiencies = ("matmul_efficiency", "attention_efficiency", "triton_attention_efficiency")
@@ -133,7 +133,7 @@ def shipped_for_measured(kind: Literal["cpu", "cuda"]) -> Calibration:
     return calibration.model_copy(update={"constants": constants, "stands_for": {}, "fitted": None})
 
 
-def _shipped(name: str) -> Calibration:
+def _read_shipped(name: str) -> Calibration:
     return Calibration.model_validate_json((resources.files(__package__) / name).read_text())
 
 
@@ -160,7 +160,7 @@ def read_calibration(path: Path) -> Calibration:
         raise ConfigError(f"{path}: no calibration: {str(error).splitlines()[0]}") from None
 
 
-def chip_of(calibration: Calibration, chip: str) -> str:
+def efficiency_key(calibration: Calibration, chip: str) -> str:
     """The key of this chip's efficiencies in the constants. Raises ValueError if they have none."""
     name = calibration.stands_for.get(chip, chip)
     if name not in calibration.constants.matmul_efficiency:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from convoy.catalog.measured_machine import Line, MeasuredMachine
+from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.model.counts import parameter_count
 from convoy.model.families import block_of
 from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, stages
@@ -47,37 +47,37 @@ class Collective:
         return (self.ranks - 1) * self.stride >= ranks_per_machine
 
 
-def communication(workload: Workload) -> tuple[Collective, ...]:
+def busiest_collectives(workload: Workload) -> tuple[Collective, ...]:
     """Collectives of a rank of the stage whose ranks send most, without those among one rank."""
-    return busiest(workload)[1]
+    return busiest_stage(workload)[1]
 
 
-def busiest(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
+def busiest_stage(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
     """The stage whose ranks send most, and what one of them does."""
-    each = [(stage, tuple(_of_stage(workload, stage))) for stage in stages(workload)]
+    each = [(stage, tuple(_stage_collectives(workload, stage))) for stage in stages(workload)]
     return each[0] if len(each) == 1 else max(each, key=lambda pair: sum(each.moved for each in pair[1]))
 
 
-def _of_stage(workload: Workload, stage: Stage) -> Iterator[Collective]:
+def _stage_collectives(workload: Workload, stage: Stage) -> Iterator[Collective]:
     parallel, everyone = workload.parallel, workload.ranks
-    for unit, count in stage.all():
-        yield from _of_unit(workload, unit, count)
+    for unit, count in stage.unit_counts():
+        yield from _unit_collectives(workload, unit, count)
     if parallel.tensor > 1:
         yield from _among_tensor_ranks(workload, stage)
     if parallel.pipeline > 1:
         handed_on, apart = workload.passes * ((not stage.first) + (not stage.last)), everyone // parallel.pipeline
-        yield Collective("send", "activations", "hidden", handed_on, _hidden(workload), 2, apart)
+        yield Collective("send", "activations", "hidden", handed_on, _hidden_bytes(workload), 2, apart)
     if everyone > 1:
         yield Collective("all_reduce", "loss and norm", "step", 1, 4, everyone, 1)
         yield Collective("all_reduce", "loss and norm", "step", 1, 8, everyone, 1)
 
 
-def _of_unit(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]:
+def _unit_collectives(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]:
     """Gathers of its weights, reductions of its gradients."""
     parallel, train = workload.parallel, workload.train
     shards, replicas, apart = workload.shards, workload.replicas, parallel.tensor
     gathers = _gathers(workload, unit)
-    reductions = 1 if _late(workload) else workload.passes
+    reductions = 1 if _reduces_once_a_step(workload) else workload.passes
     reduced = WIDTH[train.reduce_dtype]
     if shards > 1:
         gathered = WIDTH[train.param_dtype] * unit.whole
@@ -103,7 +103,7 @@ def _gathers(workload: Workload, unit: Unit) -> int:
     return workload.passes * (1 if stays else 2)
 
 
-def _late(workload: Workload) -> bool:
+def _reduces_once_a_step(workload: Workload) -> bool:
     """Whether gradients are reduced only after the last pass."""
     return workload.parallel.pipeline > 1 or not workload.parallel.reduce_every_pass
 
@@ -118,25 +118,25 @@ def _among_tensor_ranks(workload: Workload, stage: Stage) -> Iterator[Collective
     # What follows the block's last product is not needed again, but for the mask of a dropout.
     again = 0 if train.activation_checkpointing == "none" else 2 if model.dropout else 1
     number = workload.passes * stage.blocks * (forward + again + backward)
-    hidden = _hidden(workload)
+    hidden = _hidden_bytes(workload)
     yield Collective("all_reduce", "activations", "hidden", number, hidden, ranks, 1)
     if not stage.last:
         return
     yield Collective("all_gather", "activations", "hidden", workload.passes, hidden, ranks, 1)
-    added_up = _late(workload) and workload.passes > 1
+    added_up = _reduces_once_a_step(workload) and workload.passes > 1
     times, width = (1, WIDTH[train.reduce_dtype]) if added_up else (workload.passes, WIDTH[train.param_dtype])
     whole = width * model.vocab_size * model.d_model
     yield Collective("all_reduce", "gradients", "head", times, whole, ranks, 1)
     yield Collective("all_reduce", "gradients", "head", times * model.norm_vectors, width * model.d_model, ranks, 1)
 
 
-def _hidden(workload: Workload) -> int:
+def _hidden_bytes(workload: Workload) -> int:
     """Bytes of the residual stream of a pass."""
     return WIDTH[workload.train.param_dtype] * workload.tokens_per_pass * workload.model.d_model
 
 
 @dataclass(frozen=True)
-class Exposed:
+class ExposedSeconds:
     """Seconds of one step, on the rank that sends most."""
 
     gather: float = 0.0
@@ -151,23 +151,23 @@ class Exposed:
         return self.gather + self.reduce + self.tensor
 
 
-def communication_seconds(job: Workload, machine: MeasuredMachine) -> Exposed:
+def communication_seconds(job: Workload, machine: MeasuredMachine) -> ExposedSeconds:
     """Raises ValueError where a collective is needed that nobody measured: nothing is known of what it takes."""
     seconds = {"weights": 0.0, "gradients": 0.0, "activations": 0.0, "loss and norm": 0.0}
-    for collective in communication(job):
-        seconds[collective.what] += collective.number * _seconds(collective, machine)
+    for collective in busiest_collectives(job):
+        seconds[collective.what] += collective.number * _collective_seconds(collective, machine)
     others = seconds["activations"] + seconds["loss and norm"]
-    return Exposed(seconds["weights"], seconds["gradients"], others, _moved(job))
+    return ExposedSeconds(seconds["weights"], seconds["gradients"], others, _copied_bytes(job))
 
 
-def _moved(job: Workload) -> float:
+def _copied_bytes(job: Workload) -> float:
     train, weights = job.train, parameter_count(job.model) / job.parallel.shared_by
     gathers = 2 if job.parallel.reshard_after_forward else 1
     reductions = job.passes if job.parallel.reduce_every_pass else 1
     return weights * (job.passes * gathers * WIDTH[train.param_dtype] + reductions * WIDTH[train.reduce_dtype])
 
 
-def _seconds(collective: Collective, machine: MeasuredMachine) -> float:
+def _collective_seconds(collective: Collective, machine: MeasuredMachine) -> float:
     """Of one such collective. An all-reduce that nobody measured is a reduce-scatter and a gather of its result."""
     gather, reduce, all_reduce = machine.gather, machine.reduce, machine.all_reduce
     if collective.kind == "all_reduce" and all_reduce is None and gather is not None and reduce is not None:
@@ -184,7 +184,7 @@ def _seconds(collective: Collective, machine: MeasuredMachine) -> float:
     return _line_seconds(line, collective)
 
 
-def _line_seconds(line: Line, collective: Collective) -> float:
+def _line_seconds(line: CollectiveTiming, collective: Collective) -> float:
     """A ring has as many hops as other ranks, and carries (n - 1) / n of a message through each of its links. What one
     rank sends to another passes a single link whole."""
     hop_seconds = line.latency_seconds / (line.ranks - 1)

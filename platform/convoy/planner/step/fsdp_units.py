@@ -56,7 +56,7 @@ class Stage:
     first: bool
     last: bool
 
-    def all(self) -> Iterator[tuple[Unit, int]]:
+    def unit_counts(self) -> Iterator[tuple[Unit, int]]:
         """Each unit, and how many there are of it."""
         for end in (self.root, self.embed, self.head):
             if end is not None:
@@ -67,7 +67,7 @@ class Stage:
     @property
     def shard(self) -> int:
         """Elements that a rank keeps."""
-        return sum(unit.shard * count for unit, count in self.all())
+        return sum(unit.shard * count for unit, count in self.unit_counts())
 
 
 def stages(workload: Workload) -> tuple[Stage, ...]:

@@ -14,7 +14,7 @@ twice."""
 
 
 @dataclass(frozen=True)
-class Hardware:
+class PeakRates:
     """Peaks; the calibration has how near training comes to them. Bandwidths are per direction."""
 
     chip: str
@@ -34,17 +34,17 @@ class Hardware:
     """Collectives overlap computation."""
 
 
-def hardware(machine: Machine, dtype: str = "bf16", ranks: int = 1) -> Hardware:
+def peak_rates(machine: Machine, dtype: str = "bf16", ranks: int = 1) -> PeakRates:
     """From the machine's measurement if it has one, else from the catalog. dtype: of parameters and activations, `bf16`
     or `fp32`. ranks: of the job. Raises ValueError for a measurement in another type, or of one rank alone for a job of
     several, and for a GPU that the catalog does not have: a plan for it would be a guess."""
     if machine.measured is not None:
-        return _measured(machine.measured, dtype, ranks)
+        return _measured_rates(machine.measured, dtype, ranks)
     gpu = rented_gpu(machine.gpu)
     peak = {str(name): tflops for name, tflops in gpu.tflops.items()}.get(dtype) if gpu else None
     if gpu is None or peak is None:
         raise ValueError(f"{machine.gpu}: its {dtype} peak is not in the catalog, so no time can be planned")
-    return Hardware(
+    return PeakRates(
         chip=machine.gpu,
         flops=peak * 1e12,
         memory_bytes_per_second=gpu.memory_bytes_per_second(machine.memory_bytes),
@@ -53,14 +53,14 @@ def hardware(machine: Machine, dtype: str = "bf16", ranks: int = 1) -> Hardware:
     )
 
 
-def _measured(rates: MeasuredMachine, dtype: str, ranks: int) -> Hardware:
+def _measured_rates(rates: MeasuredMachine, dtype: str, ranks: int) -> PeakRates:
     if rates.dtype != dtype:
         raise ValueError(f"{rates.device}: it was measured in {rates.dtype}, so no time can be planned in {dtype}")
-    link = _link(rates)
+    link = _link_bytes_per_second(rates)
     if ranks > 1 and math.isinf(link):
         who = "one rank" if rates.ranks == 1 else f"{rates.ranks} ranks without a collective of weights or gradients"
         raise ValueError(f"{rates.device}: {who} measured it, so nothing is known of what {ranks} send")
-    return Hardware(
+    return PeakRates(
         chip=rates.kind,
         flops=rates.matmul_flops,
         memory_bytes_per_second=rates.memory_bytes_per_second,
@@ -72,21 +72,21 @@ def _measured(rates: MeasuredMachine, dtype: str, ranks: int) -> Hardware:
     )
 
 
-def _link(rates: MeasuredMachine) -> float:
+def _link_bytes_per_second(rates: MeasuredMachine) -> float:
     """A rank's bytes/s in each direction: a ring carries (n - 1) / n of a message through each of its links, for an
     all-reduce twice. Infinite if no collective was rates."""
     line, rounds = (rates.gather, 1) if rates.gather is not None else (rates.all_reduce, 2)
     return math.inf if line is None else rounds * line.bytes_per_second * (line.ranks - 1) / line.ranks
 
 
-def limited(machine: Machine, watts: float | None, memory_bytes_per_second: float | None) -> Hardware:
+def limited_rates(machine: Machine, watts: float | None, memory_bytes_per_second: float | None) -> PeakRates:
     """GPUs with a power limit, or with other memory than the data sheet's; None: as the data sheet has it.
 
     Power grows with voltage squared and clock, and voltage with the clock, so that the clock goes with the cube root of
     power; the data sheets of H100 SXM (989 TFLOP/s, 700 W) and NVL (835, 400 W) have an exponent of 0.30. Raises
-    ValueError as `hardware`, and for a limit on a GPU whose power the catalog does not have.
+    ValueError as `peak_rates`, and for a limit on a GPU whose power the catalog does not have.
     """
-    peaks = hardware(machine)
+    peaks = peak_rates(machine)
     if memory_bytes_per_second is not None:
         peaks = replace(peaks, memory_bytes_per_second=memory_bytes_per_second)
     if watts is None:

@@ -16,11 +16,11 @@ from convoy.model.counts import (
     mfu,
     multiplied_parameters,
 )
-from convoy.planner.step.calibration import Calibration, Constants, chip_of, shipped, shipped_for_measured
-from convoy.planner.step.communication import Exposed, communication_seconds
-from convoy.planner.step.hardware import Hardware, hardware
-from convoy.planner.step.traffic import Message, Traffic, traffic
-from convoy.planner.step.work import Kernels, Work, work
+from convoy.planner.step.calibration import Calibration, Constants, efficiency_key, shipped, shipped_for_measured
+from convoy.planner.step.communication import ExposedSeconds, communication_seconds
+from convoy.planner.step.hardware import PeakRates, peak_rates
+from convoy.planner.step.traffic import BlockTraffic, LinkLoad, traffic
+from convoy.planner.step.work import Kernels, PassWork, work
 from convoy.planner.workload import Workload
 
 
@@ -69,7 +69,7 @@ PART_NAMES = {
 
 
 @dataclass(frozen=True)
-class Rates:
+class ReachedRates:
     """What a rank reaches: operations/s; bytes/s of memory; seconds from one kernel to the next."""
 
     matmul: float
@@ -85,19 +85,19 @@ Seconds = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Counted:
+class StepCounts:
     """All that the formulas need of a workload; numbers, or arrays of them for many workloads."""
 
-    work: Work
-    traffic: Traffic
-    hardware: Hardware
+    work: PassWork
+    traffic: BlockTraffic
+    hardware: PeakRates
     passes: float
     stages: float
     log_nodes: float
     """Natural logarithm of the machines."""
     tokens: float
     """Tokens of one step and GPU."""
-    exposed: Exposed = field(default_factory=Exposed)
+    exposed: ExposedSeconds = field(default_factory=ExposedSeconds)
     """What collectives take by measured lines; where there are none, that follows from `traffic`."""
 
 
@@ -105,7 +105,7 @@ def step_time(
     job: Workload,
     calibration: Calibration | None = None,
     kernels: Kernels | None = None,
-    machine: Hardware | None = None,
+    machine: PeakRates | None = None,
 ) -> StepTime:
     """machine: peaks in place of the catalog's. Raises ValueError where no time can be planned: a GPU without figures,
     states in host memory."""
@@ -113,7 +113,7 @@ def step_time(
     if job.parallel.cpu_offload:
         raise ValueError("cpu_offload: its time is not planned")
     counted = count(job, kernels, machine)
-    return parts(counted, calibration.constants, chip_of(calibration, counted.hardware.chip), kernels)
+    return parts(counted, calibration.constants, efficiency_key(calibration, counted.hardware.chip), kernels)
 
 
 def calibration_of(job: Workload) -> Calibration:
@@ -139,10 +139,10 @@ def tokens_per_second(job: Workload, time: StepTime) -> float:
     return job.tokens_per_step / job.ranks / time.total
 
 
-def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> Counted:
-    """Raises ValueError as `hardware` and `communication_seconds`."""
-    peaks, measured = machine or hardware(job.machine, job.train.param_dtype, job.ranks), job.machine.measured
-    return Counted(
+def count(job: Workload, kernels: Kernels, machine: PeakRates | None = None) -> StepCounts:
+    """Raises ValueError as `peak_rates` and `communication_seconds`."""
+    peaks, measured = machine or peak_rates(job.machine, job.train.param_dtype, job.ranks), job.machine.measured
+    return StepCounts(
         work=work(job, kernels),
         traffic=traffic(job),
         hardware=peaks,
@@ -150,31 +150,31 @@ def count(job: Workload, kernels: Kernels, machine: Hardware | None = None) -> C
         stages=job.parallel.pipeline,
         log_nodes=math.log(job.nodes),
         tokens=job.tokens_per_step / job.ranks,
-        exposed=communication_seconds(job, measured) if measured is not None and not peaks.hides else Exposed(),
+        exposed=communication_seconds(job, measured) if measured is not None and not peaks.hides else ExposedSeconds(),
     )
 
 
-def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTime:
+def parts(counted: StepCounts, k: Constants, chip: str, kernels: Kernels) -> StepTime:
     """chip: under which the constants have its efficiencies."""
     done, sent, passes = counted.work, counted.traffic, counted.passes
-    rates = _rates(counted.hardware, k, chip, kernels)
-    ahead = _forward(done, rates, k)
-    back = _backward(done, ahead)
+    rates = _reached_rates(counted.hardware, k, chip, kernels)
+    ahead = _forward_seconds(done, rates, k)
+    back = _backward_seconds(done, ahead)
     head = _head(done, rates, k)
     whole = {bound: done.blocks * (ahead[bound] + back[bound]) + head.get(bound, 0.0) for bound in ahead}
     running = {bound: seconds * passes for bound, seconds in whole.items()}
     modelled, lines = counted.hardware.hides, counted.exposed
     gather, reduce = _exposed(counted, k, ahead, back)
     gather, reduce = modelled * gather + lines.gather, modelled * reduce + lines.reduce
-    packing = k.sharding_traffic * (modelled * _held(counted) + lines.moved) / rates.memory
-    tensor = done.blocks * sent.tensor_sums * _seconds(sent.tensor, counted.hardware, k)
-    tensor = modelled * (tensor + _seconds(sent.tensor_head, counted.hardware, k))
+    packing = k.sharding_traffic * (modelled * _message_bytes(counted) + lines.moved) / rates.memory
+    tensor = done.blocks * sent.tensor_sums * _message_seconds(sent.tensor, counted.hardware, k)
+    tensor = modelled * (tensor + _message_seconds(sent.tensor_head, counted.hardware, k))
     # Nothing is taken to hide what a stage hands on, forward and back: torch's schedule waits for it.
-    handed_on = modelled * 2 * _seconds(sent.send, counted.hardware, k)
+    handed_on = modelled * 2 * _message_seconds(sent.send, counted.hardware, k)
     one_pass = sum(whole.values()) + tensor + lines.tensor / passes
     # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
     on_gpu = sum(running.values()) + gather + reduce + packing + tensor * passes + lines.tensor
-    waiting = _larger(0.0, _host(done, k) * passes - on_gpu)
+    waiting = _elementwise_max(0.0, _launch_seconds(done, k) * passes - on_gpu)
     seconds = {
         **running,
         "host": waiting,
@@ -189,24 +189,25 @@ def parts(counted: Counted, k: Constants, chip: str, kernels: Kernels) -> StepTi
     return StepTime(**seconds, straggling=k.straggling * counted.log_nodes * sum(seconds.values()))
 
 
-def _rates(machine: Hardware, k: Constants, chip: str, kernels: Kernels) -> Rates:
+def _reached_rates(machine: PeakRates, k: Constants, chip: str, kernels: Kernels) -> ReachedRates:
     head = machine.flops * k.matmul_efficiency[chip]
     efficiency = k.attention_efficiency if kernels.attention == "sdpa" else k.triton_attention_efficiency
-    return Rates(
+    return ReachedRates(
         matmul=head * (k.fp8_speedup if kernels.matmul == "fp8" else 1.0),
         head=head,
-        attention=_larger(machine.attention_flops, machine.flops * (machine.attention_flops == 0)) * efficiency[chip],
+        attention=_elementwise_max(machine.attention_flops, machine.flops * (machine.attention_flops == 0))
+        * efficiency[chip],
         memory=machine.memory_bytes_per_second * k.memory_efficiency,
         gap=k.kernel_seconds + k.operations * machine.operation_seconds,
     )
 
 
-def _larger(a: float, b: float) -> float:
+def _elementwise_max(a: float, b: float) -> float:
     """Elementwise where they are arrays."""
     return (a + b + abs(a - b)) / 2
 
 
-def _forward(work: Work, rates: Rates, k: Constants) -> Seconds:
+def _forward_seconds(work: PassWork, rates: ReachedRates, k: Constants) -> Seconds:
     """One block."""
     return {
         "matmul": work.matmul_flops / rates.matmul + k.matmul_traffic * work.matmul_bytes / rates.memory,
@@ -216,7 +217,7 @@ def _forward(work: Work, rates: Rates, k: Constants) -> Seconds:
     }
 
 
-def _backward(work: Work, ahead: Seconds) -> Seconds:
+def _backward_seconds(work: PassWork, ahead: Seconds) -> Seconds:
     """One block, and what of its forward pass is computed again. ahead: its forward pass."""
     return {
         "matmul": ahead["matmul"] * (2 + work.again.matmul),
@@ -226,7 +227,7 @@ def _backward(work: Work, ahead: Seconds) -> Seconds:
     }
 
 
-def _head(work: Work, rates: Rates, k: Constants) -> Seconds:
+def _head(work: PassWork, rates: ReachedRates, k: Constants) -> Seconds:
     """Logits, loss, and their backward pass."""
     return {
         "matmul": 3 * (work.head_flops / rates.head + k.matmul_traffic * work.head_bytes / rates.memory),
@@ -234,12 +235,12 @@ def _head(work: Work, rates: Rates, k: Constants) -> Seconds:
     }
 
 
-def _host(work: Work, k: Constants) -> float:
+def _launch_seconds(work: PassWork, k: Constants) -> float:
     """Seconds that the CPU needs to start the kernels of a pass."""
     return work.blocks * work.kernels * (3 + work.again.rest) * k.host_seconds
 
 
-def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> tuple[float, float]:
+def _exposed(counted: StepCounts, k: Constants, ahead: Seconds, back: Seconds) -> tuple[float, float]:
     """Seconds of a step that gathers and reductions add to it.
 
     A block's parameters are gathered while the block before it computes, and its gradients are reduced while the next
@@ -247,33 +248,35 @@ def _exposed(counted: Counted, k: Constants, ahead: Seconds, back: Seconds) -> t
     """
     sent, machine, hidden = counted.traffic, counted.hardware, counted.work.blocks - 1
     forward_seconds, backward_seconds = sum(ahead.values()), sum(back.values())
-    gather, reduce = _seconds(sent.gather, machine, k), _seconds(sent.reduce, machine, k)
-    copies = _seconds(sent.replicate, machine, k)
+    gather, reduce = _message_seconds(sent.gather, machine, k), _message_seconds(sent.reduce, machine, k)
+    copies = _message_seconds(sent.replicate, machine, k)
     again = sent.again * gather
-    forward = _seconds(sent.gather_root, machine, k) + gather + hidden * _added(gather, forward_seconds, k)
-    gathering = hidden * _added(again, backward_seconds, k)
-    ends = _added(_seconds(sent.gather_again, machine, k), backward_seconds, k)
-    reducing = hidden * _added(again + reduce, backward_seconds, k)
-    replicating = hidden * _added(again + reduce + copies, backward_seconds, k)
-    last = reduce + _seconds(sent.reduce_root, machine, k)
-    once = replicating - reducing + copies + _seconds(sent.replicate_root, machine, k)
+    forward = (
+        _message_seconds(sent.gather_root, machine, k) + gather + hidden * _exposed_seconds(gather, forward_seconds, k)
+    )
+    gathering = hidden * _exposed_seconds(again, backward_seconds, k)
+    ends = _exposed_seconds(_message_seconds(sent.gather_again, machine, k), backward_seconds, k)
+    reducing = hidden * _exposed_seconds(again + reduce, backward_seconds, k)
+    replicating = hidden * _exposed_seconds(again + reduce + copies, backward_seconds, k)
+    last = reduce + _message_seconds(sent.reduce_root, machine, k)
+    once = replicating - reducing + copies + _message_seconds(sent.replicate_root, machine, k)
     return sent.gathering * (forward + gathering + ends), sent.reducing * (reducing - gathering + last) + once
 
 
-def _added(message: float, above: float, k: Constants) -> float:
+def _exposed_seconds(message: float, above: float, k: Constants) -> float:
     """Time that a collective adds to the computation that it overlaps: its excess, and the slowdown meanwhile."""
-    longer = _larger(0.0, message - above)
+    longer = _elementwise_max(0.0, message - above)
     return longer + k.contention * (message - longer)
 
 
-def _seconds(message: Message, machine: Hardware, k: Constants) -> float:
+def _message_seconds(message: LinkLoad, machine: PeakRates, k: Constants) -> float:
     """Time of a collective alone: its slowest link, and its hops."""
     inside = message.inside / (machine.inside_bytes_per_second * k.inside_efficiency)
     between = message.between / (machine.between_bytes_per_second * k.between_efficiency)
-    return _larger(inside, between) + k.hop_factor * message.hops
+    return _elementwise_max(inside, between) + k.hop_factor * message.hops
 
 
-def _held(counted: Counted) -> float:
+def _message_bytes(counted: StepCounts) -> float:
     """Bytes of all messages of a step that hold parameters or gradients."""
     sent, blocks = counted.traffic, counted.work.blocks
     gathered = blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held + sent.gather_again.held
@@ -283,7 +286,7 @@ def _held(counted: Counted) -> float:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepPlan:
     """An optimizer step, without saves."""
 
     parts: dict[str, float]
@@ -305,8 +308,8 @@ class Step:
     plan is of an older version."""
 
     @classmethod
-    def of(cls, job: Workload, time: StepTime, save_stall_seconds: float | None) -> "Step":
-        speed, peak = job.tokens_per_step / time.total, hardware(job.machine, job.train.param_dtype).flops
+    def of(cls, job: Workload, time: StepTime, save_stall_seconds: float | None) -> "StepPlan":
+        speed, peak = job.tokens_per_step / time.total, peak_rates(job.machine, job.train.param_dtype).flops
         flops = flops_per_token(job.model, job.sequence_length)
         return cls(
             parts=dataclasses.asdict(time),

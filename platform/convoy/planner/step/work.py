@@ -33,7 +33,7 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Again:
+class Recomputation:
     """What the backward pass recomputes of a block, in shares of its forward pass."""
 
     matmul: float
@@ -43,7 +43,7 @@ class Again:
 
 
 @dataclass(frozen=True)
-class Work:
+class PassWork:
     """One pass of one rank. Counts are per block, unless they are the head's, and of the forward pass."""
 
     blocks: float
@@ -63,10 +63,10 @@ class Work:
     head_bytes: float
     logits: float
     """Elements."""
-    again: Again
+    again: Recomputation
 
 
-def work(job: Workload, kernels: Kernels) -> Work:
+def work(job: Workload, kernels: Kernels) -> PassWork:
     """Counted for the rank that has most of it. A block that is gathered matrix by matrix breaks at each gather, and is
     taken to gain nothing from being compiled."""
     model, whole = job.model, job.parallel.wrap == "block"
@@ -78,9 +78,9 @@ def work(job: Workload, kernels: Kernels) -> Work:
     plain = train.attention == "plain"
     # A formula written out makes all scores, masks some, and moves them four times in fp32.
     scores = tokens * job.sequence_length * block.heads / tensor if plain else 0.0
-    moved = _moved(model, train, kernels, tensor)
+    moved = _bytes_per_token(model, train, kernels, tensor)
     moved["attention"] += 16.0 * scores / tokens
-    return Work(
+    return PassWork(
         blocks=-(-model.n_layers // job.parallel.pipeline),
         matmul_flops=2.0 * tokens * matrices / tensor,
         matmul_bytes=size * operands / tensor,
@@ -88,11 +88,11 @@ def work(job: Workload, kernels: Kernels) -> Work:
         attention_backward=2.0 if plain else 2.5,
         head_width=block.head_width,
         memory_bytes=tokens * sum(moved.values()),
-        kernels=_kernels(model, train),
+        kernels=_kernel_count(model, train),
         head_flops=2.0 * tokens * model.vocab_size * width / tensor,
         head_bytes=size * (tokens * (model.vocab_size + width) + model.vocab_size * width) / tensor,
         logits=tokens * model.vocab_size / tensor,
-        again=_again(model, train, kernels, moved),
+        again=_recomputation(model, train, kernels, moved),
     )
 
 
@@ -107,7 +107,7 @@ def linear_layers(model: TransformerConfig, *, separate: bool = False) -> list[t
     return [(m.columns, rows) for m in matrices for rows in (m.parts if separate and m.parts else (m.rows,))]
 
 
-def _moved(model: TransformerConfig, train: TrainConfig, kernels: Kernels, tensor: int) -> dict[str, float]:
+def _bytes_per_token(model: TransformerConfig, train: TrainConfig, kernels: Kernels, tensor: int) -> dict[str, float]:
     """Bytes for each token: a kernel reads and writes each of its elements once. A compiled block makes a norm with the
     residual before it, a rotation, and a gated nonlinearity in one kernel each. Ranks that share products each have all
     of the residual stream."""
@@ -128,7 +128,9 @@ def _moved(model: TransformerConfig, train: TrainConfig, kernels: Kernels, tenso
     }
 
 
-def _again(model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved: Mapping[str, float]) -> Again:
+def _recomputation(
+    model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved: Mapping[str, float]
+) -> Recomputation:
     """moved: bytes of `norms`, `residuals`, `attention` and more.
 
     torch computes a block again only as far as backward needs something of it: nothing needs the last product's result,
@@ -137,7 +139,7 @@ def _again(model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved
     """
     mode, share = train.activation_checkpointing, 1.0
     if mode == "none":
-        return Again(0.0, 0.0, 0.0)
+        return Recomputation(0.0, 0.0, 0.0)
     if mode == "selective" and kernels.whole_blocks is not None:
         mode, share = "full", kernels.whole_blocks
     products = [rows * columns for rows, columns in linear_layers(model, separate=kernels.separate_projections)]
@@ -146,14 +148,14 @@ def _again(model: TransformerConfig, train: TrainConfig, kernels: Kernels, moved
     made = range(needed) if mode == "full" else range(1, needed, 2)
     attention = 1.0 if mode == "full" or train.attention == "plain" else 0.0
     spared = (0.0 if to_the_end else moved["residuals"] / 2) + (1 - attention) * moved["attention"]
-    return Again(
+    return Recomputation(
         matmul=share * sum(products[i] for i in made) / sum(products),
         attention=share * attention,
         rest=share * (1 - spared / sum(moved.values())),
     )
 
 
-def _kernels(model: TransformerConfig, train: TrainConfig) -> float:
+def _kernel_count(model: TransformerConfig, train: TrainConfig) -> float:
     if train.compile:
         return 10.0
     return 30.0 if block_of(model).rotary else 14.0

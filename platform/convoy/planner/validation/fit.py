@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from convoy.planner.step.calibration import Calibration, Constants, Fitted, Prior, chip_of
-from convoy.planner.step.step_time import Counted, count, parts
+from convoy.planner.step.calibration import Calibration, Constants, Fitted, Prior, efficiency_key
+from convoy.planner.step.step_time import StepCounts, count, parts
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.published import MeasuredRun
 
@@ -28,11 +28,11 @@ def fit(measured: Sequence[MeasuredRun], prior: Prior) -> Calibration:
     GPU is not in the catalog or the prior."""
     batches = _batches(measured, prior)
     names = list(prior.spread)
-    start = np.log([_get(prior.constants, name) for name in names])
+    start = np.log([_constant(prior.constants, name) for name in names])
     widths = np.array(list(prior.spread.values()))
 
     def residuals(x: Any) -> Any:
-        constants = _with(prior.constants, dict(zip(names, np.exp(x), strict=True)))
+        constants = _with_values(prior.constants, dict(zip(names, np.exp(x), strict=True)))
         return np.concatenate([batch.log_errors(constants) for batch in batches]) / NOISE
 
     solution = _minimise(residuals, start, widths)
@@ -40,7 +40,7 @@ def fit(measured: Sequence[MeasuredRun], prior: Prior) -> Calibration:
     calibration = Calibration(
         date=datetime.date.today(),
         data=f"{len(measured)} runs of {', '.join(dict.fromkeys(row.source for row in measured))}",
-        constants=_with(prior.constants, values),
+        constants=_with_values(prior.constants, values),
         seen=tuple(dict.fromkeys(run.digest for run in measured)),
         stands_for=prior.stands_for,
     )
@@ -68,7 +68,7 @@ class _Batch:
     indices: tuple[int, ...]
     chip: str
     kernels: Kernels
-    counted: Counted
+    counted: StepCounts
     """Arrays."""
     log_speed: Any
     """Natural logarithms of the measured tokens/s."""
@@ -83,7 +83,7 @@ def _batches(measured: Sequence[MeasuredRun], calibration: Calibration) -> list[
     alike: dict[tuple[str, Kernels], list[int]] = {}
     for index, row in enumerate(measured):
         machine = row.workload.machine
-        chip = chip_of(calibration, machine.measured.kind if machine.measured else machine.gpu)
+        chip = efficiency_key(calibration, machine.measured.kind if machine.measured else machine.gpu)
         alike.setdefault((chip, row.kernels), []).append(index)
     return [
         _Batch(
@@ -135,13 +135,13 @@ def _minimise(residuals: Callable[[Any], Any], start: Any, widths: Any) -> Any:
     return x
 
 
-def _get(constants: Constants, name: str) -> float:
+def _constant(constants: Constants, name: str) -> float:
     field, _, chip = name.partition(".")
     value = getattr(constants, field)
     return float(value[chip] if chip else value)
 
 
-def _with(constants: Constants, values: Mapping[str, float]) -> Constants:
+def _with_values(constants: Constants, values: Mapping[str, float]) -> Constants:
     updated = constants.model_dump()
     for name, value in values.items():
         field, _, chip = name.partition(".")

@@ -23,13 +23,13 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, memory
-from convoy.planner.step.hardware import Hardware, limited
+from convoy.planner.step.hardware import PeakRates, limited_rates
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.sources import Limits, describe_kernels, describe_limits, kernels_of, limits_of
+from convoy.planner.validation.sources import GpuLimits, describe_kernels, describe_limits, kernels_of, limits_of
 from convoy.planner.workload import Machine, Workload, rented_machine
 
 
-def _words(**meanings: str) -> BeforeValidator:
+def _synonyms(**meanings: str) -> BeforeValidator:
     """Case does not matter, and blanks and hyphens count as underscores. meanings: other words for the same."""
 
     def canonical(text: str) -> str:
@@ -43,7 +43,7 @@ _Count = Annotated[int, Field(gt=0, le=10**9)]
 _Positive = Annotated[float, Field(gt=0)]
 _Sharding = Annotated[
     Literal["full_shard", "shard_grad_op", "hybrid_shard", "_hybrid_shard_zero2", "no_shard"],
-    _words(
+    _synonyms(
         fsdp="full_shard", fsdp2="full_shard", zero3="full_shard", zero_3="full_shard", zero2="shard_grad_op",
         zero_2="shard_grad_op", hsdp="hybrid_shard", hybrid_shard_zero2="_hybrid_shard_zero2", ddp="no_shard",
     ),
@@ -81,16 +81,16 @@ class _Row(BaseModel):
     network_gbps_per_node: _Positive | None = None
     precision: Annotated[
         Literal["bf16", "fp8"],
-        _words(amp_bf16="bf16", bfloat16="bf16", fp16="bf16", amp_fp16="bf16", float16="bf16", amp_fp8="fp8",
+        _synonyms(amp_bf16="bf16", bfloat16="bf16", fp16="bf16", amp_fp16="bf16", float16="bf16", amp_fp8="fp8",
                float8="fp8"),
     ] = "bf16"  # fmt: skip
     """Type of linear layers' operands; fp16 has the peak of bf16."""
-    mp_mode: Annotated[Literal["pure", "default"], _words()] = "default"
+    mp_mode: Annotated[Literal["pure", "default"], _synonyms()] = "default"
     sharding: _Sharding = "full_shard"
     compile: bool = False
     activation_checkpointing: Annotated[
         Literal["none", "selective", "full"],
-        _words(false="none", no="none", true="full", yes="full", selective_op="selective"),
+        _synonyms(false="none", no="none", true="full", yes="full", selective_op="selective"),
     ] = "none"
     micro_batch_per_gpu: _Count
     grad_accum: _Count | None = None
@@ -111,7 +111,7 @@ class MeasuredRun:
     kernels: Kernels
     tokens_per_second: float
     """Speed of each GPU."""
-    machine: Hardware | None = None
+    machine: PeakRates | None = None
     """Peaks that differ from those of the GPU's data sheet."""
     facts: tuple[str, ...] = ()
     """What its source implies and no column states."""
@@ -170,7 +170,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
 
 def _measured_at(where: str, cells: Mapping[str, str]) -> MeasuredRun:
     try:
-        return _measured(_Row.model_validate(cells))
+        return _run_of_row(_Row.model_validate(cells))
     except ValidationError as error:
         raise ConfigError(f"{where}: {one_line(error, _Row)}") from None
     except ValueError as error:
@@ -197,7 +197,7 @@ def _with_recomputation(job: Workload, mode: str) -> Workload:
     return replace(job, train=job.train.model_copy(update={"activation_checkpointing": mode}))
 
 
-def _measured(row: _Row) -> MeasuredRun:
+def _run_of_row(row: _Row) -> MeasuredRun:
     """Raises ValueError, with the column and the value, for what cannot be."""
     machine = _machine(row)
     if row.gpus % machine.ranks:
@@ -294,15 +294,15 @@ def _whole_blocks(row: _Row, job: Workload) -> float | None:
     return min(1.0, max(needed, 3 * (row.hfu_percent / row.mfu_percent - 1)))
 
 
-def _limits(row: _Row, machine: Machine) -> Limits:
+def _limits(row: _Row, machine: Machine) -> GpuLimits:
     """Limits by the source, unless a column has them."""
     watts, memory = limits_of(row.source, machine.gpu, machine.memory_bytes)
-    return Limits(None if row.power_watts else watts, None if row.memory_gb_per_second else memory)
+    return GpuLimits(None if row.power_watts else watts, None if row.memory_gb_per_second else memory)
 
 
-def _peaks(row: _Row, machine: Machine, limits: Limits) -> Hardware | None:
+def _peaks(row: _Row, machine: Machine, limits: GpuLimits) -> PeakRates | None:
     watts, gigabytes = row.power_watts or limits.watts, row.memory_gb_per_second
     memory = gigabytes * 1e9 if gigabytes else limits.memory_bytes_per_second
     if watts is None and memory is None:
         return None
-    return limited(machine, watts, memory)
+    return limited_rates(machine, watts, memory)

@@ -6,7 +6,7 @@ from convoy.planner.step.work import Kernels
 from convoy.planner.workload import Workload
 
 
-class Limits(NamedTuple):
+class GpuLimits(NamedTuple):
     """Limits of a GPU that differ from its data sheet; None: they are the data sheet's."""
 
     watts: float | None = None
@@ -45,12 +45,12 @@ def kernels_of(source: str, job: Workload, matmul: Literal["bf16", "fp8"]) -> Ke
     )
 
 
-def limits_of(source: str, chip: str, memory_bytes: float) -> Limits:
+def limits_of(source: str, chip: str, memory_bytes: float) -> GpuLimits:
     """Limits in the runs of torchtitan's page of December 2024: H100 with HBM2e of 96 GB and 2.4 TB/s, held to 500 W
     (benchmarks/llama3_h100_202412_torchtitan.md @31a17bf). Its other pages report other machines."""
     name = source.lower()
     page = "llama3_h100_202412" in name or ("torchtitan" in name and memory_bytes == _HBM2E_BYTES)
-    return Limits(500.0, 2.4e12) if page and chip == "H100" else Limits()
+    return GpuLimits(500.0, 2.4e12) if page and chip == "H100" else GpuLimits()
 
 
 def describe_kernels(source: str, model: str, kernels: Kernels) -> str:
@@ -63,7 +63,7 @@ def describe_kernels(source: str, model: str, kernels: Kernels) -> str:
     return f"{whose}: {attention}{recomputed}"
 
 
-def describe_limits(limits: Limits) -> list[str]:
+def describe_limits(limits: GpuLimits) -> list[str]:
     watts, memory = limits
     power = [f"held to {watts:g} W"] if watts else []
     return power + ([f"memory of {memory / 1e12:g} TB/s"] if memory else [])

@@ -12,7 +12,7 @@ from pydantic import Field
 from convoy.config.base import Frozen
 from convoy.model.counts import parameter_count
 from convoy.planner.step.calibration import Calibration
-from convoy.planner.step.hardware import hardware
+from convoy.planner.step.hardware import peak_rates
 from convoy.planner.step.step_time import step_time, tokens_per_second
 from convoy.planner.validation.published import MeasuredRun, memory_of
 from convoy.planner.workload import Machine
@@ -97,7 +97,7 @@ def _hfu(run: MeasuredRun) -> float:
     attention = 12.0 * model.n_layers * model.d_model * job.sequence_length
     repeated = 4 / 3 if job.train.activation_checkpointing == "full" else 1.0
     operations = repeated * (6.0 * parameter_count(model) + attention)
-    return run.tokens_per_second * operations / hardware(job.machine).flops
+    return run.tokens_per_second * operations / peak_rates(job.machine).flops
 
 
 def _row_error(index: int, run: MeasuredRun, calibration: Calibration) -> RowError:

@@ -13,7 +13,7 @@ from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.display import formatting
 from convoy.model.counts import mfu
 from convoy.planner.plan_schema import Plan
-from convoy.planner.step.step_time import Step
+from convoy.planner.step.step_time import StepPlan
 from convoy.report.train_report import TrainReport
 from convoy.stats.spread import Spread
 
@@ -82,7 +82,7 @@ def comparisons(plan: Plan, report: TrainReport) -> tuple[Comparison, ...]:
     )
 
 
-def computing_parts(planned: Step) -> dict[str, float]:
+def computing_parts(planned: StepPlan) -> dict[str, float]:
     """The planned seconds of each part of forward and backward."""
     return {name: each for name, each in planned.parts.items() if name not in OPTIMIZER + OVERHEAD}
 
@@ -107,7 +107,7 @@ def _speed(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
         yield _row(what, "bytes", plan.memory.peak_bytes, report.memory_peak_bytes, len(peaks) or None, why)
 
 
-def _step_parts(step: Step) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
+def _step_parts(step: StepPlan) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
     """The parts of a step that both sides distinguish, each with its planned seconds and the names of the measured
     parts; they add up to the step, apart from medians."""
     return (

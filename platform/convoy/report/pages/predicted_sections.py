@@ -6,7 +6,7 @@ from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Text, columns
 from convoy.planner.pages.plan import warning
 from convoy.planner.plan_schema import Plan
-from convoy.planner.step.step_time import PART_NAMES, Step
+from convoy.planner.step.step_time import PART_NAMES, StepPlan
 from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, plan_mismatch
 from convoy.report.train_report import TrainReport
 
@@ -67,10 +67,10 @@ def _notes(figures: Sequence[Comparison], report: TrainReport, plan: Plan) -> li
         notes.append(f"{whats_not[0].upper()}{whats_not[1:]}: {why}.")
     if "whole job" in whats:
         notes.append(_WHOLE)
-    return [*notes, *(f"Not predicted: {lacking}." for lacking in plan.lacking())]
+    return [*notes, *(f"Not predicted: {lacking}." for lacking in plan.missing_reasons())]
 
 
-def _computing(step: Step) -> str:
+def _computing(step: StepPlan) -> str:
     """The planned parts of forward and backward, the longest first."""
     parts = sorted(computing_parts(step).items(), key=lambda part: -part[1])
     texts = [

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import DeviceMesh
 
-from convoy.catalog.measured_machine import Line
+from convoy.catalog.measured_machine import CollectiveTiming
 from convoy.parallel.gloo import AllGather, ReduceScatter
 from convoy.parallel.mesh import data_submesh
 from convoy.training.measure.machine import (
@@ -41,7 +41,7 @@ _WORK_ELEMENTS = 2**18
 
 def lines(
     block: int, dtype: torch.dtype, reduced: torch.dtype, ranks: Ranks, seconds: float
-) -> tuple[Line | None, Line | None, Line | None]:
+) -> tuple[CollectiveTiming | None, CollectiveTiming | None, CollectiveTiming | None]:
     """Of all-gathers, reduce-scatters and all-reduces; None: of what the job has no group. All ranks call it alike.
 
     block: elements of a transformer block. dtype: of weights; reduced: of gradients. seconds: of all.
@@ -64,10 +64,10 @@ def lines(
     return measured.get("gather"), measured.get("reduce"), measured.get("all_reduce")
 
 
-def _line(small: tuple[float, float], large: tuple[float, float], ranks: int) -> Line:
+def _line(small: tuple[float, float], large: tuple[float, float], ranks: int) -> CollectiveTiming:
     """small, large: bytes and seconds."""
     start, per_byte = time_line(small, large)
-    return Line(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=ranks)
+    return CollectiveTiming(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=ranks)
 
 
 def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from convoy.catalog.prices import Market
-from convoy.planner.cost.campaign import Course
+from convoy.planner.cost.campaign import CostModel
 from convoy.planner.cost.cost import Cost
-from convoy.planner.cost.failures import Failures
+from convoy.planner.cost.failures import FailureModel
 from convoy.planner.cost.spot import Campaign
 
 STEADY: tuple[Market, ...] = ("on_demand", "capacity_block")
@@ -43,7 +43,7 @@ class SpotPlan(MarketPlan):
 
 
 @dataclass(frozen=True)
-class Budget:
+class MarketPlans:
     """Time and cost until so many tokens are trained."""
 
     tokens: float
@@ -57,30 +57,37 @@ class Budget:
         return (*self.steady, *([self.spot] if self.spot else []))
 
 
-def planned_budget(course: Course) -> Budget:
+def plan_markets(cost_model: CostModel) -> MarketPlans:
     """Raises ValueError where the training would hardly ever end even on machines that nobody takes away; where it
     would hardly ever end on spot alone, that is why there is no plan on spot."""
-    instance, failures = course.instance, course.spot
-    undisturbed = course.at(course.interval, course.steady)
-    steady = tuple(_market_plan(course, market, undisturbed) for market in STEADY)
+    instance, failures = cost_model.instance, cost_model.spot_failures
+    undisturbed = cost_model.expected_campaign(cost_model.save_interval_seconds, cost_model.hardware_failures)
+    steady = tuple(_market_plan(cost_model, market, undisturbed) for market in STEADY)
     if failures is None:
-        return Budget(course.tokens, steady, None, f"how often {instance} is reclaimed is not known")
+        return MarketPlans(cost_model.tokens, steady, None, f"how often {instance} is reclaimed is not known")
     try:
-        return Budget(course.tokens, steady, spot_plan(course, failures, steady[0].cost))
+        return MarketPlans(cost_model.tokens, steady, spot_plan(cost_model, failures, steady[0].cost))
     except ValueError as error:
-        return Budget(course.tokens, steady, None, str(error))
+        return MarketPlans(cost_model.tokens, steady, None, str(error))
 
 
-def spot_plan(course: Course, failures: Failures, on_demand: Cost | None) -> SpotPlan:
+def spot_plan(cost_model: CostModel, failures: FailureModel, on_demand: Cost | None) -> SpotPlan:
     """on_demand: cost of the same there. Raises ValueError as `expected_campaign`."""
-    price = course.price("spot")
-    rare, often = (course.at(course.interval, failures, rate) for rate in (failures.rare, failures.often))
-    expected = _market_plan(course, "spot", often)
-    cheapest = course.cost(rare, price, price.low_usd_per_hour if price else None)
-    dearest = course.cost(often, price, price.high_usd_per_hour if price else None)
+    price = cost_model.price("spot")
+    rare, often = (
+        cost_model.expected_campaign(cost_model.save_interval_seconds, failures, rate)
+        for rate in (failures.lowest_rate, failures.highest_rate)
+    )
+    expected = _market_plan(cost_model, "spot", often)
+    cheapest = cost_model.cost(rare, price, price.low_usd_per_hour if price else None)
+    dearest = cost_model.cost(often, price, price.high_usd_per_hour if price else None)
     savings = None
     if on_demand and expected.cost and cheapest and dearest:
-        savings = _saved(dearest, on_demand), _saved(expected.cost, on_demand), _saved(cheapest, on_demand)
+        savings = (
+            _savings_share(dearest, on_demand),
+            _savings_share(expected.cost, on_demand),
+            _savings_share(cheapest, on_demand),
+        )
     return SpotPlan(
         **vars(expected),
         shortest_seconds=rare.seconds,
@@ -90,19 +97,21 @@ def spot_plan(course: Course, failures: Failures, on_demand: Cost | None) -> Spo
     )
 
 
-def _market_plan(course: Course, market: Market, campaign: Campaign) -> MarketPlan:
-    price = course.price(market)
-    unknown = f"no {market.replace('_', ' ')} price of {course.instance} in {course.config.cluster.region} is known"
+def _market_plan(cost_model: CostModel, market: Market, campaign: Campaign) -> MarketPlan:
+    price = cost_model.price(market)
+    unknown = (
+        f"no {market.replace('_', ' ')} price of {cost_model.instance} in {cost_model.config.cluster.region} is known"
+    )
     return MarketPlan(
         market=market,
         seconds=campaign.seconds,
         parts=campaign.parts,
         interruptions=campaign.interruptions,
-        cost=course.cost(campaign, price),
+        cost=cost_model.cost(campaign, price),
         why="" if price else unknown,
     )
 
 
-def _saved(spent: Cost, instead: Cost) -> float:
+def _savings_share(spent: Cost, instead: Cost) -> float:
     """Share of what it would have cost instead; negative: more is spent."""
     return 1 - float(Decimal(str(spent.usd)) / Decimal(str(instead.usd))) if instead.usd else 0.0

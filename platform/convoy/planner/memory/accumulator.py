@@ -11,7 +11,7 @@ way; reduced: buffers of reductions; logits: what the head and its loss take."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
-class Tally:
+class MemoryAccumulator:
     """What is there now, by what it is for, and what there was at the peak."""
 
     def __init__(self) -> None:
@@ -25,14 +25,14 @@ class Tally:
     def now(self) -> dict[Part, int]:
         return self._now.copy()
 
-    def take(self, part: Part, count: int) -> None:
-        """Add bytes. To model an overlap, take the new before giving the old."""
+    def allocate(self, part: Part, count: int) -> None:
+        """Add bytes. To model an overlap, allocate the new before freeing the old."""
         self._now[part] += count
         self._sum += count
         if self._sum > self.most:
             self.most, self.peak = self._sum, self._now.copy()
 
-    def give(self, part: Part, count: int) -> None:
+    def free(self, part: Part, count: int) -> None:
         self._now[part] -= count
         self._sum -= count
 
@@ -54,22 +54,22 @@ class Tally:
             self._sum += more
 
 
-class Live:
-    """Named activations of one block, in a tally."""
+class LiveTensors:
+    """Named activations of one block, in an accumulator."""
 
-    def __init__(self, tally: Tally, sizes: dict[str, int]) -> None:
-        """sizes: those that the tally has already."""
-        self._tally, self._sizes = tally, dict(sizes)
+    def __init__(self, accumulator: MemoryAccumulator, sizes: dict[str, int]) -> None:
+        """sizes: those that the accumulator has already."""
+        self._accumulator, self._sizes = accumulator, dict(sizes)
 
-    def take(self, name: str, count: int) -> None:
+    def allocate(self, name: str, count: int) -> None:
         """Does nothing if it is there."""
         if name not in self._sizes:
             self._sizes[name] = count
-            self._tally.take("activations", count)
+            self._accumulator.allocate("activations", count)
 
     def drop(self, *names: str) -> None:
         for name in names:
-            self._tally.give("activations", self._sizes.pop(name, 0))
+            self._accumulator.free("activations", self._sizes.pop(name, 0))
 
     def keep(self, names: frozenset[str]) -> dict[str, int]:
         """Drop all others, and return what is left."""

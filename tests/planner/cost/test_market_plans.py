@@ -6,18 +6,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from convoy.planner.cost.budget import Budget, planned_budget, spot_plan
-from convoy.planner.cost.campaign import Course
+from convoy.planner.cost.campaign import CostModel
 from convoy.planner.cost.failures import (
-    Failures,
+    FailureModel,
     Restart,
-    Saving,
+    SaveTiming,
     assumed_restart,
-    assumed_saving,
+    assumed_save_timing,
     best_save_interval,
     drain,
-    on_spot,
+    spot_failures,
 )
+from convoy.planner.cost.market_plans import MarketPlans, plan_markets, spot_plan
 from convoy.planner.cost.spot import expected_campaign
 from convoy.planner.measurements import Measurements
 from tests.campaign import examples
@@ -29,15 +29,15 @@ pytestmark = pytest.mark.campaign
 P4D, DAY = "p4d.24xlarge", 86400.0
 
 
-def a_course(words: str = "", **measured: Any) -> Course:
+def a_cost_model(words: str = "", **measured: Any) -> CostModel:
     """30 days of work on 4 p4d in us-east-1, saved every 3,000 s."""
     config = preset("gpt-7b-p4d", f"train.steps=864 checkpoint.every_steps=1 root=/fsx {words}")
-    given = {"saving": Saving(0.7, 25.0), "restart": Restart(25.0, 600.0), **measured}
-    return Course(config, workload_of(config), 3000.0, Measurements(**given))
+    given = {"saving": SaveTiming(0.7, 25.0), "restart": Restart(25.0, 600.0), **measured}
+    return CostModel(config, workload_of(config), 3000.0, Measurements(**given))
 
 
-def a_budget(words: str = "", **measured: Any) -> Budget:
-    return planned_budget(a_course(words, **measured))
+def a_budget(words: str = "", **measured: Any) -> MarketPlans:
+    return plan_markets(a_cost_model(words, **measured))
 
 
 def own_price(market: str) -> str:
@@ -121,16 +121,18 @@ def test_a_capacity_block_is_bought_where_there_is_one() -> None:
 @given(st.floats(1e9, 1e12), st.integers(1, 32), st.floats(1e7, 1e11), st.floats(1.0, 20.0), st.floats(0.1, 60.0))
 @examples(100)
 def test_more_bandwidth_is_never_slower(state: float, nodes: int, rate: float, more: float, step: float) -> None:
-    def planned(bandwidth: float) -> tuple[Failures, Saving, Restart]:
-        saving = assumed_saving(state, 8 * nodes, 100e6, nodes * bandwidth)
+    def planned(bandwidth: float) -> tuple[FailureModel, SaveTiming, Restart]:
+        saving = assumed_save_timing(state, 8 * nodes, 100e6, nodes * bandwidth)
         restart = assumed_restart(state, 8 * nodes, nodes * bandwidth)
-        told = on_spot(P4D, nodes, drain(state, nodes, bandwidth, step))
+        told = spot_failures(P4D, nodes, drain(state, nodes, bandwidth, step))
         assert told is not None
         return told, saving, restart
 
     def seconds(bandwidth: float) -> float:
         told, saving, restart = planned(bandwidth)
-        return expected_campaign(1e7, told.often, best_save_interval(told, saving), told, saving, restart).seconds
+        return expected_campaign(
+            1e7, told.highest_rate, best_save_interval(told, saving), told, saving, restart
+        ).seconds
 
     told, saving, _ = planned(rate)
     assume(saving.durable_seconds + 3 * saving.stall_seconds <= best_save_interval(told, saving))  # see test_spot.py
@@ -140,10 +142,10 @@ def test_more_bandwidth_is_never_slower(state: float, nodes: int, rate: float, m
 @given(st.floats(0.0, 0.4), st.floats(0.0, 0.2), st.floats(0.1, 0.4))
 @examples(50)
 def test_who_is_taken_away_more_often_never_pays_less(low: float, wider: float, more: float) -> None:
-    course = a_course("root=s3://bucket")
+    cost_model = a_cost_model("root=s3://bucket")
 
     def usd(shift: float) -> list[float]:
-        spot = spot_plan(course, Failures(4, low + shift, low + wider + shift, faults_seconds=1e7), None)
+        spot = spot_plan(cost_model, FailureModel(4, low + shift, low + wider + shift, faults_seconds=1e7), None)
         assert spot.cost is not None
         return [usd for usd in (spot.least_usd, spot.cost.usd, spot.most_usd) if usd is not None]
 
