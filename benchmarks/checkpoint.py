@@ -47,7 +47,7 @@ from convoy.checkpoint.state.tensors import tensors_of
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.build import build_trained
 from convoy.training.process_groups import Ranks
 
@@ -143,7 +143,7 @@ def main() -> int:
 
 
 def turns_of_rank(
-    assignment: Assignment, ranks: Ranks, data: Data, *, case: Case, folder: Path, names: Sequence[str]
+    assignment: Assignment, ranks: Ranks, data: RankData, *, case: Case, folder: Path, names: Sequence[str]
 ) -> dict[str, Any]:
     """All rounds of a case on one rank."""
     turns: dict[str, list[Turn]] = {name: [] for name in names}

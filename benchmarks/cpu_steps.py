@@ -40,7 +40,7 @@ from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.gang.task import Assignment
 from convoy.storage import open_store
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.measure.machine_probe import probe
 from convoy.training.process_groups import Ranks
 
@@ -152,7 +152,7 @@ def text_of(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
 def rows_of_rank(
     assignment: Assignment,
     ranks: Ranks,
-    _: Data,
+    _: RankData,
     chosen: Sequence[Configuration],
     data: Mapping[int, tuple[str, str]],
     rounds: int,
@@ -175,7 +175,7 @@ def _rows(
         variants, machines = [], {}
         for count, world in worlds.items():
             config = _config(each, count, root)
-            made = ConvoyVariant(str(count), config, world, Data(config, root, *data, world))
+            made = ConvoyVariant(str(count), config, world, RankData(config, root, *data, world))
             variants.append(stack.enter_context(closing(made)))
         for variant, (count, world) in zip(variants, worlds.items(), strict=True):
             for _ in range(WARM_UP_STEPS):

@@ -22,7 +22,7 @@ from convoy.gang.workers.processes import signal_at_end_of_parent
 from convoy.job.events.log import EventWriter
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.build import Trained, build_trained
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.loop import Training, log_step, one_step
@@ -33,7 +33,7 @@ from convoy.training.step import Exchange, Stepper
 
 RANKS = 2
 
-Body = Callable[[Assignment, Ranks, Data], Any]
+Body = Callable[[Assignment, Ranks, RankData], Any]
 """What each rank does; its result must be picklable, and so must it itself: it is called in a new process."""
 
 
@@ -128,7 +128,7 @@ def one_step_of(t: Training) -> None:
 def _rank(assignment: Assignment, body: Body, results: Any) -> None:
     signal_at_end_of_parent(signal.SIGKILL)  # or it would wait in a collective for ever, and keep a core busy
     ranks = connect(assignment)
-    data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     results.put((assignment.place.rank, body(assignment, ranks, data)))
     dist.barrier()
     dist.destroy_process_group()

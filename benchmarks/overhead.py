@@ -47,7 +47,7 @@ from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, Phase, heartbeat
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.build import Trained, build_trained
 from convoy.training.loop import Training
 from convoy.training.measure.clock import UnknownTime
@@ -98,7 +98,7 @@ def main() -> int:
     return 0 if result["cpu_ratio"]["ratio"] <= LIMIT else 1
 
 
-def loop_on_rank(assignment: Assignment, ranks: Ranks, data: Data, *, pairs: int, steps: int) -> RankResult:
+def loop_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *, pairs: int, steps: int) -> RankResult:
     """Blocks of our loop and of a bare one."""
     config = assignment.config
     with data.steps_from(0) as ours_batches, data.steps_from(0) as bare_batches:
@@ -129,7 +129,7 @@ def bare_loop(trained: Trained, config: RunConfig, batches: Any) -> Callable[[],
     return step
 
 
-def supervision_on_rank(assignment: Assignment, ranks: Ranks, data: Data, *, pairs: int, steps: int) -> RankResult:
+def supervision_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *, pairs: int, steps: int) -> RankResult:
     """Blocks of our loop, watched and not."""
     agent = Agent(ranks)
     try:

@@ -26,7 +26,7 @@ from convoy.config.data import DataConfig
 from convoy.config.json_text import canonical_json
 from convoy.data.local_cache import open_data
 from convoy.data.manifest import DataDamaged, read_manifest
-from convoy.data.prepare import _from_index, prepare
+from convoy.data.prepare import _read_indexed_manifest, prepare
 from convoy.job.generations import rewind
 from convoy.job.heartbeat import LiveMark, read_mark
 from convoy.job.leases import Lease
@@ -130,7 +130,7 @@ def read_everything(store: Any, target: Any, remote: Any, cache: str) -> None:
         lambda: newest_configuration(store, history),
         lambda: (read_record(store), read_mark(store), read_facts(store, "Flow/1")),
         lambda: found and open_data(found, remote, data_config(cache)),
-        lambda: _from_index(store, index),
+        lambda: _read_indexed_manifest(store, index),
         *(functools.partial(read_commit_and_parts, store, ref) for ref in REFS),
         *(functools.partial(verify_commit, store, ref) for ref in REFS),
         *(functools.partial(copy_commit, store, target, ref) for ref in REFS),

@@ -144,13 +144,13 @@ def test_a_changed_renamed_or_added_file_makes_another_dataset(tmp_path: Path) -
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = _corpus(tmp_path / "corpus")
-    batches = prepare_module._batches
+    batches = prepare_module._document_batches
 
     def meanwhile(documents: Any) -> Any:
         yield from batches(documents)
         (corpus / "03.txt").write_text("changed")
 
-    monkeypatch.setattr(prepare_module, "_batches", meanwhile)
+    monkeypatch.setattr(prepare_module, "_document_batches", meanwhile)
     with pytest.raises(ConfigError, match=rf"^data.corpus: {corpus}/03.txt changed while it was being read$"):
         _prepare(_config(corpus), tmp_path / "root")
     assert not list((tmp_path / "root").rglob("*.bin"))

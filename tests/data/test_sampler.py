@@ -16,10 +16,10 @@ from convoy.data.sampler import (
     SamplerState,
     check_resume,
     epoch_key,
+    epochs_and_samples,
     permute,
     plan_step,
-    samples_of,
-    share,
+    rows_of_rank,
 )
 from tests.campaign import examples
 
@@ -125,7 +125,7 @@ def test_the_set_of_a_step_does_not_depend_on_world_size_or_micro_batch(
 @given(WORLDS, st.integers(1, 64), st.integers(1, 9))
 @examples(200)
 def test_shares_differ_by_at_most_one_and_cover_everything(world: int, count: int, micro: int) -> None:
-    shares = [share(rank, world, count, micro) for rank in range(world)]
+    shares = [rows_of_rank(rank, world, count, micro) for rank in range(world)]
     real = [int((s != PADDING).sum()) for s in shares]
     assert max(real) - min(real) <= 1
     assert sorted(int(i) for s in shares for i in s.ravel() if i != PADDING) == list(range(count))
@@ -148,7 +148,7 @@ def test_padding_has_neither_epoch_nor_sample() -> None:
 
 def test_seeds_and_epochs_have_different_orders() -> None:
     n = 200
-    orders = [tuple(samples_of(epoch * n, n, n, seed)[1].tolist()) for seed in range(5) for epoch in range(5)]
+    orders = [tuple(epochs_and_samples(epoch * n, n, n, seed)[1].tolist()) for seed in range(5) for epoch in range(5)]
     assert len(set(orders)) == 25
 
 

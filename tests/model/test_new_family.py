@@ -22,17 +22,17 @@ from convoy.model.build import build_model
 from convoy.model.counts import forward_flops_per_token, parameter_count
 from convoy.model.dense.hugging_face import LLAMA
 from convoy.model.dense.modules import rotate
-from convoy.model.families import Family
+from convoy.model.families import BlockFamily
 from convoy.model.hf import read_hf_weights, write_hf
 from convoy.model.hf_config import read_hf_config
-from convoy.model.hf_format import Fixed
+from convoy.model.hf_format import FixedKey
 from convoy.model.init import initialise, load_full_weights, parameter_names
 from convoy.model.transformer import Transformer, make_norm
 from convoy.planner.memory.rank import memory
 from convoy.planner.step.communication import busiest_collectives
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Workload
-from convoy.training.measure.machine_probe import _Sizes, probe
+from convoy.training.measure.machine_probe import _RankSizes, probe
 from convoy.training.process_groups import connect
 from tests.planner.step.test_communication import total, workload
 from tests.planner.tracked import counted, tracked
@@ -89,7 +89,7 @@ FORMAT = replace(
     model_type="parallel",
     architecture="ParallelForCausalLM",
     form={"norm": "rmsnorm", "positions": "rotary", "bias": False},
-    fixed={**LLAMA.fixed, "hidden_act": Fixed(("relu2",)), "attention_bias": Fixed((True,))},
+    fixed={**LLAMA.fixed, "hidden_act": FixedKey(("relu2",)), "attention_bias": FixedKey((True,))},
     others=lambda _: {"hidden_act": "relu2", "attention_bias": True},
     block={
         "norm": ("input_layernorm",),
@@ -99,7 +99,7 @@ FORMAT = replace(
         "down": ("mlp.down",),
     },
 )
-PARALLEL = Family("parallel", ParallelConfig, parallel_block, ParallelBlock, (FORMAT,))
+PARALLEL = BlockFamily("parallel", ParallelConfig, parallel_block, ParallelBlock, (FORMAT,))
 SHAPE: dict[str, Any] = {
     "vocab_size": 500,
     "n_layers": 3,
@@ -206,7 +206,7 @@ def test_a_hugging_face_folder_holds_its_weights(tmp_path: Path) -> None:
 
 def probed_sizes(rank: int, assignments: list[Assignment], config: RunConfig) -> tuple[int, ...]:
     ranks = connect(assignments[rank])
-    sizes = _Sizes(config, CONFIG, ranks)
+    sizes = _RankSizes(config, CONFIG, ranks)
     measured = probe(config, ranks, 0.02)
     assert measured is not None
     assert measured.matmul_flops > 0

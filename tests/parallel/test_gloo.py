@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
 from convoy.parallel.gloo import AllGather, ReduceScatter
-from convoy.training.process_groups import lost_peer
+from convoy.training.process_groups import is_lost_peer
 from tests.ranks import KILLED, in_a_group
 from tests.training.job import tiny
 from tests.training.sharded import alone, sharded_model
@@ -92,7 +92,7 @@ def without_the_last(rank: int, world: int, across_hosts: bool) -> bool:
         for _ in range(3):  # what the lost rank sent before may still be underway
             exchange(output, gradient(rank, world, torch.float32), group, dist.ReduceOp.SUM)
     except RuntimeError as error:
-        return lost_peer(error)
+        return is_lost_peer(error)
     return False
 
 

@@ -19,7 +19,7 @@ from convoy.model.init import initialise
 from convoy.model.transformer import Transformer
 from convoy.parallel.mesh import build_mesh, data_rank_and_size
 from convoy.parallel.pipeline import Pipeline, stage_blocks
-from convoy.training.process_groups import lost_peer
+from convoy.training.process_groups import is_lost_peer
 from tests.ranks import in_a_group
 from tests.training.job import LLAMA, tiny
 from tests.training.sharded import alone, sharded_model
@@ -191,7 +191,7 @@ def fails(rank: int, where: str) -> tuple[str, str]:
     try:
         pipeline.train([(TOKENS, TARGETS, None)] * 2, 1.0, lambda _: None)
     except Exception as error:
-        return "lost peer" if lost_peer(error) else repr(error), repr(error.__cause__)
+        return "lost peer" if is_lost_peer(error) else repr(error), repr(error.__cause__)
     return "", ""
 
 

@@ -27,7 +27,7 @@ from convoy.gang.task import Place
 from convoy.parallel.mesh import build_mesh
 from convoy.planner.workload import Workload
 from convoy.storage import open_store
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.measure.machine_probe import probe
 from convoy.training.process_groups import Ranks
 
@@ -101,7 +101,9 @@ def run(
     with ExitStack() as stack:
 
         def made(name: str, run: RunConfig, world: Ranks) -> ConvoyVariant:
-            return stack.enter_context(closing(ConvoyVariant(name, run, world, Data(run, str(run.root), *data, world))))
+            return stack.enter_context(
+                closing(ConvoyVariant(name, run, world, RankData(run, str(run.root), *data, world)))
+            )
 
         alone, together = made(ALONE, each, own), made("together", config, ranks)
         turns: list[Variant] = [_In(ALONE, alone), *(_In(name, together) for name in settings)]

@@ -27,7 +27,7 @@ from convoy.job.lineage import CommitRef, Generation, counted_commits, newest_co
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris
 from convoy.storage import open_store
 from convoy.training.loop import TrainingFailedError
-from convoy.training.process_groups import lost_peer
+from convoy.training.process_groups import is_lost_peer
 from convoy.training.rank import run_rank
 from tests.ranks import on_ranks
 from tests.training.writers import fork_writers, wait_for_each_save
@@ -251,6 +251,6 @@ def _train_one(rank: int, assignments: list[Assignment], fault: Fault | None, pr
     except TrainingFailedError as error:
         return str(error)
     except RuntimeError as error:
-        if lost_peer(error):
+        if is_lost_peer(error):
             return PEER_LOST
         raise

@@ -6,7 +6,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.data.local_cache import open_data
 from convoy.data.manifest import read_manifest
-from convoy.data.sampler import samples_of
+from convoy.data.sampler import epochs_and_samples
 from convoy.data.sequences import TokenSequences
 from convoy.model.init import initialise
 from convoy.model.transformer import Transformer
@@ -26,7 +26,7 @@ def plain_training(job: Job, steps: int) -> list[tuple[float, float]]:
     results = []
     for step in range(steps):
         first, count = step * config.train.global_batch, config.train.global_batch
-        _, samples = samples_of(first, count, sequences.n_samples, config.train.seed)
+        _, samples = epochs_and_samples(first, count, sequences.n_samples, config.train.seed)
         batch = sequences.batch(samples)
         tokens_bs, targets_bs = torch.from_numpy(batch.tokens_bs), torch.from_numpy(batch.targets_bs)
         loss = model(tokens_bs, targets_bs) / targets_bs.numel()

@@ -16,7 +16,7 @@ from convoy.config.errors import ConfigError
 from convoy.gang.workers import board
 from convoy.gang.workers.board import is_waiting
 from convoy.parallel.gloo import AllGather
-from convoy.training.process_groups import choose_device, lost_peer
+from convoy.training.process_groups import choose_device, is_lost_peer
 from convoy.training.rank import WAITS_IN
 from convoy.training.step import Agreement, Exchange, Stepper, UrgentStop
 from tests.ranks import KILLED, in_a_group
@@ -58,7 +58,7 @@ def sum_losses(work: Any) -> None:
     stepper: Any = SimpleNamespace(
         _exchange=SimpleNamespace(begin=lambda *_: None),
         _trained=SimpleNamespace(pipeline=None, optimizer=SimpleNamespace(zero_grad=lambda **_: None)),
-        _one_by_one=lambda *_: (torch.tensor(1.0), agreement),
+        _run_passes=lambda *_: (torch.tensor(1.0), agreement),
         _grad_norm=lambda: float("nan"),
         _everyone=None,
         _buffers=None,
@@ -111,7 +111,7 @@ def _reduce_without_rank_1(rank: int) -> bool:
     try:
         dist.all_reduce(torch.ones(1000))
     except RuntimeError as error:
-        return lost_peer(error)
+        return is_lost_peer(error)
     return False
 
 
@@ -121,4 +121,4 @@ def test_a_collective_without_its_peer_fails_as_such() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("size mismatch"), ValueError("Broken pipe"), KeyError("x")])
 def test_other_errors_are_causes(error: Exception) -> None:
-    assert not lost_peer(error)
+    assert not is_lost_peer(error)

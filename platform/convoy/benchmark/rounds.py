@@ -19,7 +19,7 @@ from convoy.benchmark.results.case import Block, Predicted
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
 from convoy.stats.changepoint import WINDOW, is_steady
-from convoy.training.measure.machine import slowest, synchronize
+from convoy.training.measure.machine import slowest_rank_seconds, synchronize
 from convoy.training.process_groups import Ranks
 
 LONGEST_BLOCK_SECONDS = 120.0
@@ -119,7 +119,7 @@ def _run_block(
     return Block(
         number=number,
         steps=steps,
-        seconds=slowest(seconds / steps, ranks),
+        seconds=slowest_rank_seconds(seconds / steps, ranks),
         cpu_seconds=float(sums[0]),
         parts=dict(variant.parts()),
         network_bytes=float(sums[1]),

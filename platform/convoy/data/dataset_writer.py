@@ -44,7 +44,9 @@ class DatasetWriter:
         self._vocabulary = vocabulary
         self._files: list[DataFile] = []
         itemsize = np.dtype(vocabulary.dtype).itemsize
-        self._streams = {split: _Stream(vocabulary.dtype, shard_bytes // itemsize) for split in ("train", "validation")}
+        self._streams = {
+            split: _SplitBuffer(vocabulary.dtype, shard_bytes // itemsize) for split in ("train", "validation")
+        }
         self._published = False
 
     def __enter__(self) -> "DatasetWriter":
@@ -133,7 +135,7 @@ class DatasetWriter:
 
 
 @dataclass
-class _Stream:
+class _SplitBuffer:
     """The ids of one split that wait for their shard to be full."""
 
     dtype: str

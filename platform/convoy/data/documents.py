@@ -10,7 +10,7 @@ from typing import Any
 from convoy.config.data import DatasetCorpus, FilesCorpus, StdlibCorpus
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.json_text import parse_json
-from convoy.data.sources import SourceFile, held_out, is_s3_path, read_errors, remote_filesystem, unreadable
+from convoy.data.sources import SourceFile, held_out, is_s3_path, read_error_types, remote_filesystem, unreadable_error
 
 TextCorpus = StdlibCorpus | FilesCorpus | DatasetCorpus
 
@@ -60,20 +60,20 @@ class Documents:
     def _texts(self) -> Iterator[tuple[str, str]]:
         """Name of the file, and text of each of its documents."""
         if isinstance(self.corpus, DatasetCorpus):
-            yield from (("", text) for text in _rows(self.corpus))
+            yield from (("", text) for text in _row_texts(self.corpus))
         elif isinstance(self.corpus, FilesCorpus) and self.corpus.format == "jsonl":
             for file in self.files:
-                yield from ((file.name, text) for text in _lines(file, self.corpus))
+                yield from ((file.name, text) for text in _json_line_texts(file, self.corpus))
         else:
             remote = isinstance(self.corpus, FilesCorpus) and is_s3_path(self.corpus.path)
-            for file, content in _contents(self.files, remote):
+            for file, content in _files_with_content(self.files, remote):
                 try:
                     yield file.name, content.decode()
                 except UnicodeDecodeError:
                     self.skipped_files += 1
 
 
-def _contents(files: list[SourceFile], remote: bool) -> Iterator[tuple[SourceFile, bytes]]:
+def _files_with_content(files: list[SourceFile], remote: bool) -> Iterator[tuple[SourceFile, bytes]]:
     """Each file with its content, read by threads a few files ahead."""
     filesystem = remote_filesystem() if remote else None
 
@@ -83,8 +83,8 @@ def _contents(files: list[SourceFile], remote: bool) -> Iterator[tuple[SourceFil
                 return bytes(filesystem.cat_file(file.location))
             with open(file.location, "rb") as stream:
                 return stream.read()
-        except read_errors(remote) as error:
-            raise unreadable(file.location, error) from None
+        except read_error_types(remote) as error:
+            raise unreadable_error(file.location, error) from None
 
     with ThreadPoolExecutor(_READ_AHEAD) as pool:
         rest = iter(files)
@@ -95,15 +95,15 @@ def _contents(files: list[SourceFile], remote: bool) -> Iterator[tuple[SourceFil
             yield file, content.result()
 
 
-def _lines(file: SourceFile, corpus: FilesCorpus) -> Iterator[str]:
+def _json_line_texts(file: SourceFile, corpus: FilesCorpus) -> Iterator[str]:
     try:
         remote = is_s3_path(corpus.path)
         with remote_filesystem().open(file.location) if remote else open(file.location, "rb") as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield _text_of_line(line, corpus.field, f"{file.location}:{number}")
-    except read_errors(is_s3_path(corpus.path)) as error:
-        raise unreadable(file.location, error) from None
+    except read_error_types(is_s3_path(corpus.path)) as error:
+        raise unreadable_error(file.location, error) from None
 
 
 def _text_of_line(line: bytes, key: str, place: str) -> str:
@@ -123,7 +123,7 @@ def without_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _rows(corpus: DatasetCorpus) -> Iterator[str]:
+def _row_texts(corpus: DatasetCorpus) -> Iterator[str]:
     dataset = _open_dataset(corpus)
     pages = dataset.select_columns([corpus.field]).iter(_ROWS_AT_A_TIME)
     while True:
@@ -141,7 +141,7 @@ def _rows(corpus: DatasetCorpus) -> Iterator[str]:
             yield text
 
 
-def missing_datasets() -> PrerequisiteMissing:
+def missing_datasets_error() -> PrerequisiteMissing:
     """That the extra for Hugging Face datasets is not installed."""
     return PrerequisiteMissing("data.corpus.kind = hf: needs the extra: pip install 'metaflow-convoy[datasets]'")
 
@@ -150,7 +150,7 @@ def _open_dataset(corpus: DatasetCorpus) -> Any:
     try:
         from datasets import DatasetDict, load_from_disk  # takes seconds to import, and is an extra
     except ImportError:
-        raise missing_datasets() from None
+        raise missing_datasets_error() from None
     try:
         dataset = load_from_disk(str(Path(corpus.path).expanduser()))
     except Exception as error:  # of a damaged one the library raises whatever comes

@@ -32,10 +32,10 @@ def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
         with outages():
             for file in manifest.files:
                 check_below(Path(store.uri), manifest.prefix + file.name)
-        _check_present(folder, manifest)
+        _refuse_damaged_files(folder, manifest)
         return folder
     folder = cache_folder(config) / f"{manifest.id}-{manifest.attempt}"
-    missing = [file for file in manifest.files if _size(folder / file.name) != file.size]
+    missing = [file for file in manifest.files if _file_size(folder / file.name) != file.size]
     if missing:
         check_space("data.cache", folder.parent, sum(file.size for file in missing))
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -83,9 +83,9 @@ def _download(store: Store, prefix: str, file: DataFile, folder: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _check_present(folder: Path, manifest: PreparedData) -> None:
+def _refuse_damaged_files(folder: Path, manifest: PreparedData) -> None:
     for file in manifest.files:
-        size = _size(folder / file.name)
+        size = _file_size(folder / file.name)
         if size != file.size:
             length = "missing" if size is None else f"{size} bytes long"
             raise DataDamaged(f"{folder / file.name}: {length}, should have {file.size} bytes; delete {folder.parent}")
@@ -104,7 +104,7 @@ def check_space(key: str, folder: Path, needed: int) -> None:
         )
 
 
-def _size(path: Path) -> int | None:
+def _file_size(path: Path) -> int | None:
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -26,7 +26,7 @@ class DataDamaged(RuntimeError):
     """A file of the dataset is missing, or is not what the manifest says; the text is the one line to show."""
 
 
-def _shard_path(path: str) -> str:
+def _check_shard_path(path: str) -> str:
     if not is_component(path) and (not PurePosixPath(path).is_absolute() or "\0" in path):
         raise ValueError(f"{path!r} is neither the name of one file nor an absolute path")
     return path
@@ -38,7 +38,7 @@ class Shard(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     split: Split
-    path: Annotated[str, AfterValidator(_shard_path)]
+    path: Annotated[str, AfterValidator(_check_shard_path)]
     """A file of the dataset, or the absolute path of a ready-made one."""
     first_token: int = 0
     """Where in the file it begins."""
@@ -125,7 +125,7 @@ def fingerprint(manifest: PreparedData, config: DataConfig) -> str:
     }
     if not config.packing:  # named only then: data of jobs that were packed keep the fingerprint that they have
         facts["packing"] = False
-    return digest_of(facts)
+    return json_digest(facts)
 
 
 def check_vocabulary(vocab_size: int, model_vocab_size: int) -> None:
@@ -136,7 +136,7 @@ def check_vocabulary(vocab_size: int, model_vocab_size: int) -> None:
         )
 
 
-def check_lengths(manifest: PreparedData, sequence_length: int) -> None:
+def refuse_short_splits(manifest: PreparedData, sequence_length: int) -> None:
     """Raise ConfigError unless each split holds at least one sequence."""
     splits: tuple[Split, ...] = ("train", "validation")
     for split in splits:
@@ -147,6 +147,6 @@ def check_lengths(manifest: PreparedData, sequence_length: int) -> None:
             )
 
 
-def digest_of(value: Any) -> str:
+def json_digest(value: Any) -> str:
     """16 hex digits of a value's canonical JSON."""
     return hashlib.blake2b(canonical_json(value).encode(), digest_size=8).hexdigest()

@@ -21,7 +21,7 @@ from convoy.config.data import (
 )
 from convoy.config.errors import ConfigError, yaml_value
 from convoy.data.dataset_writer import DatasetWriter, Vocabulary, id_dtype
-from convoy.data.documents import Document, Documents, missing_datasets
+from convoy.data.documents import Document, Documents, missing_datasets_error
 from convoy.data.local_cache import check_space
 from convoy.data.manifest import (
     DATA_PREFIX,
@@ -30,12 +30,20 @@ from convoy.data.manifest import (
     TOKENIZER_FILE,
     PreparedData,
     Shard,
-    check_lengths,
     check_vocabulary,
-    digest_of,
+    json_digest,
     read_manifest,
+    refuse_short_splits,
 )
-from convoy.data.sources import SourceFile, content_digests, held_out, is_s3_path, iterate_files, list_files, no_files
+from convoy.data.sources import (
+    SourceFile,
+    content_digests,
+    held_out,
+    is_s3_path,
+    iterate_files,
+    list_files,
+    no_files_error,
+)
 from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
     BytesTokenizer,
@@ -69,10 +77,10 @@ def precheck(config: DataConfig, model_vocab_size: int | None = None) -> None:
     """Raise ConfigError for a missing extra, path or tokenizer, no match, or a tokenizer the model is too small for."""
     corpus = config.corpus
     if isinstance(corpus, DatasetCorpus) and importlib.util.find_spec("datasets") is None:
-        raise missing_datasets()
+        raise missing_datasets_error()
     if not isinstance(corpus, SyntheticCorpus) and next(iterate_files(corpus), None) is None:
-        raise no_files(corpus)
-    tokenizer = _file_tokenizer(config)
+        raise no_files_error(corpus)
+    tokenizer = _read_file_tokenizer(config)
     if tokenizer is not None and model_vocab_size is not None:
         check_vocabulary(tokenizer.vocab_size, model_vocab_size)
 
@@ -84,37 +92,37 @@ def prepare(config: DataConfig, store: Store) -> PreparedData:
     times finds the id again without reading them. Raises ConfigError for input that cannot be used, StoreUnavailable.
     """
     files = list_files(config.corpus)
-    file_tokenizer = _file_tokenizer(config)
+    file_tokenizer = _read_file_tokenizer(config)
     stamps = [[file.location, file.size, file.stamp] for file in files]
-    index = f"{DATA_PREFIX}/by-stat/{digest_of([_recipe(config, file_tokenizer), stamps])}"
-    manifest = _from_index(store, index)
+    index = f"{DATA_PREFIX}/by-stat/{json_digest([_recipe(config, file_tokenizer), stamps])}"
+    manifest = _read_indexed_manifest(store, index)
     if manifest is None:
-        data_id = _content_id(config, files, file_tokenizer)
-        manifest = read_manifest(store, data_id) or _build(config, files, file_tokenizer, store, data_id)
+        data_id = _dataset_id(config, files, file_tokenizer)
+        manifest = read_manifest(store, data_id) or _build_dataset(config, files, file_tokenizer, store, data_id)
         store.write(index, manifest.id.encode())
-    check_lengths(manifest, config.sequence_length)
+    refuse_short_splits(manifest, config.sequence_length)
     return manifest
 
 
-def _file_tokenizer(config: DataConfig) -> TokenizerJson | None:
+def _read_file_tokenizer(config: DataConfig) -> TokenizerJson | None:
     if isinstance(config.corpus, ShardsCorpus | SyntheticCorpus) or not isinstance(config.tokenizer, FileTokenizer):
         return None
     return read_tokenizer_json(config.tokenizer)
 
 
-def _from_index(store: Store, index: str) -> PreparedData | None:
+def _read_indexed_manifest(store: Store, index: str) -> PreparedData | None:
     try:
         return read_manifest(store, store.read(index).decode(errors="replace"))
     except ObjectMissing:
         return None
 
 
-def _content_id(config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None) -> str:
+def _dataset_id(config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None) -> str:
     remote = is_s3_path(getattr(config.corpus, "path", ""))
     digests = content_digests(files, remote)
     names = [file.location if isinstance(config.corpus, ShardsCorpus) else file.name for file in files]
     contents = [[name, digest] for name, digest in zip(names, digests, strict=True)]
-    return digest_of([_recipe(config, tokenizer), contents])
+    return json_digest([_recipe(config, tokenizer), contents])
 
 
 def _recipe(config: DataConfig, tokenizer: TokenizerJson | None) -> dict[str, Any]:
@@ -131,7 +139,7 @@ def _recipe(config: DataConfig, tokenizer: TokenizerJson | None) -> dict[str, An
     return recipe
 
 
-def _build(
+def _build_dataset(
     config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None, store: Store, data_id: str
 ) -> PreparedData:
     corpus = config.corpus
@@ -144,7 +152,7 @@ def _build(
         with DatasetWriter(store, data_id, vocabulary) as writer:
             for shard in ready_made_shards(corpus, files, config.validation_fraction):
                 writer.add_shard(shard)
-            _check_unchanged(config, files)
+            _refuse_changed_files(config, files)
             return writer.publish()
     return _build_text(config, corpus, files, tokenizer, store, data_id)
 
@@ -169,15 +177,15 @@ def _build_text(
     data_id: str,
 ) -> PreparedData:
     documents = Documents(corpus, files, config.validation_fraction)
-    tokenizer = _tokenizer(config, tokenizer_json, documents)
+    tokenizer = _load_or_train_tokenizer(config, tokenizer_json, documents)
     eos_token = tokenizer_json.eos_token if tokenizer_json else END_OF_DOCUMENT
     vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.eos_id, eos_token, id_dtype(tokenizer.vocab_size))
     with DatasetWriter(store, data_id, vocabulary) as writer:
         writer.add_file(TOKENIZER_FILE, tokenizer.json().encode())
         counts = tokenizer.token_bytes()
         if counts is not None:
-            writer.add_file(TOKEN_BYTES_FILE, _npy(counts))
-        for batch in _batches(documents):
+            writer.add_file(TOKEN_BYTES_FILE, _npy_bytes(counts))
+        for batch in _document_batches(documents):
             encoded = tokenizer.encode_batch([document.text for document in batch])
             for document, ids in zip(batch, encoded, strict=True):
                 if tokenizer.eos_id in ids:
@@ -188,11 +196,13 @@ def _build_text(
                 writer.add_document("validation" if document.validation else "train", ids, len(document.text.encode()))
         if not writer.documents:
             raise ConfigError(f"data.corpus: its {len(files)} files hold no UTF-8 text")
-        _check_unchanged(config, files)
+        _refuse_changed_files(config, files)
         return writer.publish(documents.skipped_files)
 
 
-def _tokenizer(config: DataConfig, tokenizer_json: TokenizerJson | None, documents: Documents) -> TextTokenizer:
+def _load_or_train_tokenizer(
+    config: DataConfig, tokenizer_json: TokenizerJson | None, documents: Documents
+) -> TextTokenizer:
     if tokenizer_json is not None and isinstance(config.tokenizer, FileTokenizer):
         return load_tokenizer(tokenizer_json.text, tokenizer_json.eos_token, config.tokenizer.path)
     if not isinstance(config.tokenizer, BpeTokenizer):
@@ -202,7 +212,7 @@ def _tokenizer(config: DataConfig, tokenizer_json: TokenizerJson | None, documen
     return train_bpe(config.tokenizer, sample_evenly(training, total, config.tokenizer.train_bytes))
 
 
-def _batches(documents: Documents) -> Iterator[list[Document]]:
+def _document_batches(documents: Documents) -> Iterator[list[Document]]:
     """Documents in groups large enough to keep all cores busy."""
     batch: list[Document] = []
     characters = 0
@@ -216,13 +226,13 @@ def _batches(documents: Documents) -> Iterator[list[Document]]:
         yield batch
 
 
-def _npy(values: np.ndarray[Any, Any]) -> bytes:
+def _npy_bytes(values: np.ndarray[Any, Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, values)
     return buffer.getvalue()
 
 
-def _check_unchanged(config: DataConfig, files: list[SourceFile]) -> None:
+def _refuse_changed_files(config: DataConfig, files: list[SourceFile]) -> None:
     before = {file.location: file for file in files}
     for file in list_files(config.corpus):
         if before.pop(file.location, None) != file:
@@ -266,9 +276,9 @@ def ready_made_shards(corpus: ShardsCorpus, files: list[SourceFile], validation_
 
     Reads every id. Raises ConfigError for an id that is not below the vocabulary, or a size that is not whole ids.
     """
-    tokens = {file.name: _checked_tokens(corpus, file) for file in files}
+    tokens = {file.name: _count_valid_tokens(corpus, file) for file in files}
     if len(files) == 1:
-        return _tail_held_out(corpus, files[0], tokens[files[0].name], validation_fraction)
+        return _divide_single_file(corpus, files[0], tokens[files[0].name], validation_fraction)
     validation = held_out([file.name for file in files], validation_fraction)
     return [
         Shard(split="validation" if file.name in validation else "train", path=file.location, tokens=tokens[file.name])
@@ -277,10 +287,10 @@ def ready_made_shards(corpus: ShardsCorpus, files: list[SourceFile], validation_
     ]
 
 
-def _tail_held_out(corpus: ShardsCorpus, file: SourceFile, tokens: int, fraction: float) -> list[Shard]:
+def _divide_single_file(corpus: ShardsCorpus, file: SourceFile, tokens: int, fraction: float) -> list[Shard]:
     boundary = tokens - round(tokens * fraction)
     if corpus.eos_id is not None:
-        ends = np.flatnonzero(_ids(corpus, file)[boundary:] == corpus.eos_id)
+        ends = np.flatnonzero(_map_token_ids(corpus, file)[boundary:] == corpus.eos_id)
         boundary += int(ends[0]) + 1 if ends.size else 0
     return [
         Shard(split="train", path=file.location, tokens=boundary),
@@ -288,11 +298,11 @@ def _tail_held_out(corpus: ShardsCorpus, file: SourceFile, tokens: int, fraction
     ]
 
 
-def _checked_tokens(corpus: ShardsCorpus, file: SourceFile) -> int:
+def _count_valid_tokens(corpus: ShardsCorpus, file: SourceFile) -> int:
     itemsize = np.dtype(corpus.dtype).itemsize
     if file.size % itemsize:
         raise ConfigError(f"data.corpus.dtype = {corpus.dtype}: {file.location} has {file.size} bytes, not whole ids")
-    for first, ids in _chunks(corpus, file):
+    for first, ids in _token_id_chunks(corpus, file):
         largest = int(ids.max())
         if largest >= corpus.vocab_size:
             place = first + int(np.argmax(ids == largest))
@@ -306,12 +316,12 @@ def _checked_tokens(corpus: ShardsCorpus, file: SourceFile) -> int:
     return file.size // itemsize
 
 
-def _chunks(corpus: ShardsCorpus, file: SourceFile) -> Iterator[tuple[int, npt.NDArray[np.integer]]]:
-    ids = _ids(corpus, file)
+def _token_id_chunks(corpus: ShardsCorpus, file: SourceFile) -> Iterator[tuple[int, npt.NDArray[np.integer]]]:
+    ids = _map_token_ids(corpus, file)
     for first in range(0, ids.size, _CHUNK_TOKENS):
         yield first, ids[first : first + _CHUNK_TOKENS]
 
 
-def _ids(corpus: ShardsCorpus, file: SourceFile) -> npt.NDArray[np.integer]:
+def _map_token_ids(corpus: ShardsCorpus, file: SourceFile) -> npt.NDArray[np.integer]:
     dtype = np.dtype(corpus.dtype).newbyteorder("<")
     return np.memmap(file.location, dtype=dtype, mode="r") if file.size else np.empty(0, dtype)

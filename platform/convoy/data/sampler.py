@@ -66,7 +66,7 @@ def check_resume(state: SamplerState, step: int, global_batch: int, seed: int, f
         )
 
 
-def samples_of(first: int, count: int, n_samples: int, seed: int) -> tuple[npt.NDArray[np.int64], ...]:
+def epochs_and_samples(first: int, count: int, n_samples: int, seed: int) -> tuple[npt.NDArray[np.int64], ...]:
     """Epochs and sample ids, both [count], of the global samples from `first` on."""
     epochs, positions = np.divmod(np.arange(first, first + count, dtype=np.int64), n_samples)
     samples = np.empty(count, dtype=np.int64)
@@ -85,13 +85,13 @@ def plan_step(
     """
     if world_size > global_batch:
         raise ConfigError(f"train.global_batch = {global_batch}: must be at least the number of ranks, {world_size}")
-    rows = share(rank, world_size, global_batch, micro_batch)
-    epochs, samples = samples_of(step * global_batch, global_batch, n_samples, seed)
+    rows = rows_of_rank(rank, world_size, global_batch, micro_batch)
+    epochs, samples = epochs_and_samples(step * global_batch, global_batch, n_samples, seed)
     epochs, samples = np.append(epochs, PADDING), np.append(samples, PADDING)  # so that row -1 takes padding
     return [MicroBatch(i * world_size + rank, epochs[row], samples[row]) for i, row in enumerate(rows)]
 
 
-def share(rank: int, world_size: int, count: int, micro_batch: int) -> npt.NDArray[np.int64]:
+def rows_of_rank(rank: int, world_size: int, count: int, micro_batch: int) -> npt.NDArray[np.int64]:
     """[passes, rows] Which of `count` (at least 1) items `rank` takes in each pass; -1 where it has none.
 
     passes = ceil(ceil(count / world_size) / micro_batch), and rows is the least that suffices: both the same on

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from convoy.data.manifest import PreparedData, Split
-from convoy.data.sampler import PADDING, share
+from convoy.data.sampler import PADDING, rows_of_rank
 
 
-def pieces(ends: npt.NDArray[np.int64], tokens: int, sequence_length: int) -> npt.NDArray[np.int64]:
+def document_pieces(ends: npt.NDArray[np.int64], tokens: int, sequence_length: int) -> npt.NDArray[np.int64]:
     """[pieces, 2] First token and number of tokens of each, in order; as many as `sequence_length` + 1, at least two.
 
     ends: places of the tokens that end documents, ascending; what follows the last one is a document too. A document's
@@ -76,7 +76,9 @@ class TokenSequences:
         self._respect_documents = respect_documents
         if manifest.eos_id is None and (respect_documents or not packing):
             raise ValueError("respect_documents, or no packing: the data has no end of documents")
-        self._pieces = None if packing else pieces(self._documents_end(), manifest.tokens(split), sequence_length)
+        self._pieces = (
+            None if packing else document_pieces(self._document_ends(), manifest.tokens(split), sequence_length)
+        )
         if self._pieces is not None:
             self.n_samples = len(self._pieces)
 
@@ -85,17 +87,17 @@ class TokenSequences:
         if not 0 <= sample < self.n_samples:
             raise IndexError(f"sample {sample}: must be in range({self.n_samples})")
         if self._pieces is None:
-            return self._row(sample * self.sequence_length, self.sequence_length + 1)
+            return self._tokens_from(sample * self.sequence_length, self.sequence_length + 1)
         first, count = self._pieces[sample].tolist()
-        return self._row(first, count)
+        return self._tokens_from(first, count)
 
-    def _documents_end(self) -> npt.NDArray[np.int64]:
+    def _document_ends(self) -> npt.NDArray[np.int64]:
         """Places of the tokens that do."""
         befores = [int(end) - shard.size for end, shard in zip(self._ends, self._shards, strict=True)]
         ends = [before + np.flatnonzero(s == self._eos_id) for before, s in zip(befores, self._shards, strict=True)]
         return np.concatenate([np.zeros(0, dtype=np.int64), *ends])
 
-    def _row(self, first: int, count: int) -> npt.NDArray[np.integer]:
+    def _tokens_from(self, first: int, count: int) -> npt.NDArray[np.integer]:
         """[count] Of all tokens, those from `first` on."""
         i = int(np.searchsorted(self._ends, first, side="right"))
         parts = []
@@ -135,4 +137,4 @@ def validation_samples(
     """
     chosen = np.arange(min(count, n_samples), dtype=np.int64)
     samples = np.append(chosen * n_samples // chosen.size, PADDING)
-    return [samples[row] for row in share(rank, world_size, chosen.size, micro_batch)]
+    return [samples[row] for row in rows_of_rank(rank, world_size, chosen.size, micro_batch)]

@@ -53,28 +53,30 @@ def list_files(corpus: Corpus) -> list[SourceFile]:
     """The corpus's files in name order; none for a synthetic corpus. Raises ConfigError when there are none."""
     files = sorted(iterate_files(corpus), key=lambda file: file.name)
     if not files and corpus.kind != "synthetic":
-        raise no_files(corpus)
+        raise no_files_error(corpus)
     return files
 
 
 def iterate_files(corpus: Corpus) -> Iterator[SourceFile]:
     """The corpus's files as they are found. Raises ConfigError for a path that cannot be listed."""
     if isinstance(corpus, StdlibCorpus):
-        yield from _below(sysconfig.get_path("stdlib"), (".py",), skip=_NOT_STDLIB)
+        yield from _files_below(sysconfig.get_path("stdlib"), (".py",), skip=_NOT_STDLIB)
     elif isinstance(corpus, FilesCorpus):
         suffixes = corpus.suffixes or DEFAULT_SUFFIXES[corpus.format]
-        yield from _remote(corpus.path, suffixes) if is_s3_path(corpus.path) else _local(corpus.path, suffixes)
+        yield from (
+            _remote_files(corpus.path, suffixes) if is_s3_path(corpus.path) else _local_files(corpus.path, suffixes)
+        )
     elif isinstance(corpus, ShardsCorpus):
         _refuse_remote(corpus.path)
-        yield from _local(corpus.path, (".bin",))
+        yield from _local_files(corpus.path, (".bin",))
     elif isinstance(corpus, DatasetCorpus):
         _refuse_remote(corpus.path)
         if not Path(corpus.path).expanduser().is_dir():
             raise ConfigError(f"data.corpus.path = {corpus.path}: not a folder")
-        yield from _below(corpus.path, ("",))
+        yield from _files_below(corpus.path, ("",))
 
 
-def no_files(corpus: Corpus) -> ConfigError:
+def no_files_error(corpus: Corpus) -> ConfigError:
     """That a corpus has no file, and what was looked for."""
     if isinstance(corpus, StdlibCorpus):
         return ConfigError(f"data.corpus.kind = stdlib: no .py files below {sysconfig.get_path('stdlib')}")
@@ -93,7 +95,7 @@ def content_digests(files: list[SourceFile], remote: bool) -> list[str]:
         return list(pool.map(_content_digest, files))
 
 
-def read_errors(remote: bool) -> tuple[type[Exception], ...]:
+def read_error_types(remote: bool) -> tuple[type[Exception], ...]:
     """What reading a file of the corpus may raise."""
     if not remote:
         return (OSError,)
@@ -103,7 +105,7 @@ def read_errors(remote: bool) -> tuple[type[Exception], ...]:
     return (OSError, ClientError, BotoCoreError)
 
 
-def unreadable(location: str, error: Exception) -> ConfigError:
+def unreadable_error(location: str, error: Exception) -> ConfigError:
     """That one file of the corpus cannot be read, and why."""
     return ConfigError(f"data.corpus: cannot read {location}: {getattr(error, 'strerror', None) or error}")
 
@@ -115,7 +117,7 @@ def _content_digest(file: SourceFile) -> str:
             while chunk := stream.read(_HASH_CHUNK_BYTES):
                 digest.update(chunk)
     except OSError as error:
-        raise unreadable(file.location, error) from None
+        raise unreadable_error(file.location, error) from None
     return digest.hexdigest()
 
 
@@ -124,18 +126,18 @@ def _refuse_remote(path: str) -> None:
         raise ConfigError(f"data.corpus.path = {path}: must be a local path for this kind of corpus")
 
 
-def _local(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
+def _local_files(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
     expanded = Path(path).expanduser()
     if expanded.is_dir():
-        yield from _below(str(expanded), suffixes)
+        yield from _files_below(str(expanded), suffixes)
     elif glob.has_magic(path):
         top = _folder_before_wildcards(str(expanded))
-        locations = _matching(top, expanded.parts[0 if top == "." else len(Path(top).parts) :])
+        locations = _glob_paths(top, expanded.parts[0 if top == "." else len(Path(top).parts) :])
         for location in dict.fromkeys(locations):  # two `**` find a file in several ways
             if not Path(location).is_dir():
-                yield _stamped(os.path.relpath(location, top), location)
+                yield _source_file(os.path.relpath(location, top), location)
     elif expanded.exists() or expanded.is_symlink():
-        yield _stamped(expanded.name, str(expanded))
+        yield _source_file(expanded.name, str(expanded))
     else:
         raise ConfigError(f"data.corpus.path = {path}: does not exist")
 
@@ -146,7 +148,7 @@ def _folder_before_wildcards(pattern: str) -> str:
     return str(Path(*parts[:first])) if first else "."
 
 
-def _matching(folder: str, parts: Sequence[str]) -> Iterator[str]:
+def _glob_paths(folder: str, parts: Sequence[str]) -> Iterator[str]:
     """What is in `folder` and matches the rest of a pattern, as with `glob.iglob`, but `**` enters no symbolic link.
 
     A link may lead to what is found anyway, or back to a folder above it.
@@ -155,21 +157,21 @@ def _matching(folder: str, parts: Sequence[str]) -> Iterator[str]:
         yield folder
     elif parts[0] == "**":
         if parts[1:]:
-            yield from _matching(folder, parts[1:])
-        for entry in _visible(folder, "*"):
+            yield from _glob_paths(folder, parts[1:])
+        for entry in _matching_entries(folder, "*"):
             if entry.is_dir(follow_symlinks=False):
-                yield from _matching(entry.path, parts)
+                yield from _glob_paths(entry.path, parts)
             elif not parts[1:]:
                 yield entry.path
     elif glob.has_magic(parts[0]):
-        for entry in _visible(folder, parts[0]):
+        for entry in _matching_entries(folder, parts[0]):
             if not parts[1:] or entry.is_dir():
-                yield from _matching(entry.path, parts[1:])
+                yield from _glob_paths(entry.path, parts[1:])
     elif os.path.lexists(location := os.path.join(folder, parts[0])):  # noqa: PTH118
-        yield from _matching(location, parts[1:])
+        yield from _glob_paths(location, parts[1:])
 
 
-def _visible(folder: str, pattern: str) -> list[os.DirEntry[str]]:
+def _matching_entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
     """The entries of a folder that match; hidden ones only where the pattern begins with a dot."""
     try:
         with os.scandir(folder) as entries:
@@ -177,28 +179,30 @@ def _visible(folder: str, pattern: str) -> list[os.DirEntry[str]]:
     except NotADirectoryError:
         return []
     except OSError as error:
-        raise unreadable(folder, error) from None
+        raise unreadable_error(folder, error) from None
     return [entry for entry in matching if pattern.startswith(".") or not entry.name.startswith(".")]
 
 
-def _below(top: str, suffixes: tuple[str, ...], skip: set[str] | frozenset[str] = frozenset()) -> Iterator[SourceFile]:
+def _files_below(
+    top: str, suffixes: tuple[str, ...], skip: set[str] | frozenset[str] = frozenset()
+) -> Iterator[SourceFile]:
     for folder, folders, names in os.walk(Path(top).expanduser(), onerror=_raise_unreadable):
         folders[:] = sorted(name for name in folders if name not in skip)
         for name in names:
             if name.endswith(suffixes):
                 location = os.path.join(folder, name)  # noqa: PTH118 - five times as fast as pathlib
-                yield _stamped(os.path.relpath(location, Path(top).expanduser()), location)
+                yield _source_file(os.path.relpath(location, Path(top).expanduser()), location)
 
 
 def _raise_unreadable(error: OSError) -> None:
-    raise unreadable(str(error.filename), error) from None
+    raise unreadable_error(str(error.filename), error) from None
 
 
-def _stamped(name: str, location: str) -> SourceFile:
+def _source_file(name: str, location: str) -> SourceFile:
     try:
         status = os.stat(location)  # noqa: PTH116
     except OSError as error:
-        raise unreadable(location, error) from None
+        raise unreadable_error(location, error) from None
     if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"data.corpus: cannot read {location}: not a regular file")
     # The status change time catches what a restored modification time hides.
@@ -206,7 +210,7 @@ def _stamped(name: str, location: str) -> SourceFile:
     return SourceFile(name.replace(os.sep, "/"), os.path.abspath(location), status.st_size, stamp)  # noqa: PTH100
 
 
-def _remote(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
+def _remote_files(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
     filesystem = remote_filesystem()
     bare = path.removeprefix("s3://").rstrip("/")
     magic = glob.has_magic(bare)
@@ -234,14 +238,14 @@ def held_out(names: Sequence[str], fraction: float) -> set[str]:
             f"data.validation_fraction = {fraction}: the corpus has only {len(names)} document, and each split needs"
             " at least one; give more files, or JSON lines"
         )
-    places = sorted((_place(name), name) for name in names)
+    places = sorted((_hash_fraction(name), name) for name in names)
     chosen = {name for place, name in places if place < fraction}
     if not chosen:
         return {places[0][1]}
     return chosen if len(chosen) < len(places) else chosen - {places[-1][1]}
 
 
-def _place(name: str) -> float:
+def _hash_fraction(name: str) -> float:
     """From 0 to 1, evenly spread over names."""
     digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8, person=b"validation").digest()
     return int.from_bytes(digest, "little") / 2**64

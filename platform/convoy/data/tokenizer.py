@@ -57,14 +57,14 @@ def read_tokenizer_json(config: FileTokenizer) -> TokenizerJson:
         raise ConfigError(f"data.tokenizer.path = {config.path}: is not a file")
     try:
         text = path.read_text(encoding="utf-8")
-        ids = _ids(parse_json(text))
+        ids = _vocabulary_ids(parse_json(text))
     except OSError as error:
         raise ConfigError(f"data.tokenizer.path = {config.path}: cannot read it: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         ids = {}
     if not ids:
         raise ConfigError(f"data.tokenizer.path = {config.path}: not a tokenizer.json of the tokenizers library")
-    return TokenizerJson(text, 1 + max(ids.values()), _end_token(config, ids))
+    return TokenizerJson(text, 1 + max(ids.values()), _end_of_document_token(config, ids))
 
 
 def token_bytes(parsed: Any) -> npt.NDArray[np.uint32] | None:
@@ -74,7 +74,7 @@ def token_bytes(parsed: Any) -> npt.NDArray[np.uint32] | None:
     """
     if not _keeps_every_byte(parsed):
         return None
-    ids = _ids(parsed)
+    ids = _vocabulary_ids(parsed)
     counts = np.zeros(1 + max(ids.values()), dtype=np.uint32)
     for token, i in parsed["model"]["vocab"].items():
         counts[i] = len(token)  # one character of the byte alphabet is one byte
@@ -93,14 +93,14 @@ def byte_characters() -> list[str]:
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
-def _ids(parsed: Any) -> dict[str, int]:
+def _vocabulary_ids(parsed: Any) -> dict[str, int]:
     vocabulary = parsed["model"]["vocab"]
     if isinstance(vocabulary, list):  # Unigram: pairs of token and score, the id is the place
         vocabulary = {token: i for i, (token, _) in enumerate(vocabulary)}
     return dict(vocabulary) | {token["content"]: int(token["id"]) for token in parsed.get("added_tokens") or ()}
 
 
-def _end_token(config: FileTokenizer, ids: dict[str, int]) -> str:
+def _end_of_document_token(config: FileTokenizer, ids: dict[str, int]) -> str:
     if config.eos_token is not None:
         if config.eos_token not in ids:
             raise ConfigError(f"data.tokenizer.eos_token = {config.eos_token}: not in the vocabulary of {config.path}")
@@ -208,13 +208,13 @@ def train_bpe(config: BpeTokenizer, texts: Iterator[str]) -> TextTokenizer:
         show_progress=False,
     )
     # The tokenizer itself is locked while it is trained.
-    pieces = (piece for text in texts for piece in _without_long_words(text, words))
+    pieces = (piece for text in texts for piece in _cut_at_long_words(text, words))
     with _all_cores():
         tokenizer.train_from_iterator(pieces, trainer)
     return TextTokenizer(tokenizer, END_OF_DOCUMENT)
 
 
-def _without_long_words(text: str, pre_tokenizer: "PreTokenizer") -> Iterator[str]:
+def _cut_at_long_words(text: str, pre_tokenizer: "PreTokenizer") -> Iterator[str]:
     """The text in one piece, or where it has longer words in pieces whose words are at most LONGEST_WORD characters."""
     # A run of LONGEST_WORD characters fills one of the blocks of half as many. Few texts are divided into words twice.
     if not any(_ONE_BLOCK.match(text, place) for place in range(0, len(text), _BLOCK)):

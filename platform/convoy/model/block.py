@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Rows = tuple[tuple[int, int], ...]
+RowOrder = tuple[tuple[int, int], ...]
 """How a weight's rows follow each other in memory where that is not their order: (first row, how many), piece by piece;
 empty: in order."""
 
@@ -32,7 +32,7 @@ class Matrix:
             return Matrix(self.name, self.rows // ranks, self.columns, self.split, self.bias, parts)
         return Matrix(self.name, self.rows, self.columns // ranks, self.split, self.bias, self.parts)
 
-    def row_order(self, ranks: int) -> Rows:
+    def row_order(self, ranks: int) -> RowOrder:
         """The rows in the order in which ranks hold them: each has a share of every part."""
         firsts = [sum(self.parts[:i]) for i in range(len(self.parts))]
         return tuple(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Family:
+class BlockFamily:
     """What the embedding, the head and everything around them need to know of a decoder's blocks."""
 
     name: str
@@ -37,10 +37,10 @@ def _dense_module(config: TransformerConfig, fused_attention: bool) -> "nn.Modul
     return DenseBlock(config, fused_attention)
 
 
-FAMILIES = (Family("dense", TransformerConfig, dense_block, _dense_module, (GPT2, LLAMA, MISTRAL)),)
+FAMILIES = (BlockFamily("dense", TransformerConfig, dense_block, _dense_module, (GPT2, LLAMA, MISTRAL)),)
 
 
-def family_of(config: TransformerConfig) -> Family:
+def family_of(config: TransformerConfig) -> BlockFamily:
     """Raises LookupError for a configuration of no family."""
     for family in FAMILIES:
         if type(config) is family.config:
@@ -49,7 +49,7 @@ def family_of(config: TransformerConfig) -> Family:
     raise LookupError(f"{type(config).__name__} is the configuration of no model family: must be one of {classes}")
 
 
-def hf_formats() -> dict[str, tuple[Family, HfFormat]]:
+def hf_formats() -> dict[str, tuple[BlockFamily, HfFormat]]:
     """By model_type, every Hugging Face model that a family computes."""
     return {chosen.model_type: (family, chosen) for family in FAMILIES for chosen in family.formats}
 

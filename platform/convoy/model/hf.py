@@ -14,8 +14,8 @@ from torch import Tensor
 
 from convoy.config.json_text import parse_json
 from convoy.config.model import TransformerConfig
-from convoy.model.hf_config import check_same_shape, hf_config, refusal
-from convoy.model.hf_files import HEAD, INDEX, SINGLE, Correspondence, Stored, check_tensors, correspondences
+from convoy.model.hf_config import check_same_shape, hf_config, init_from_error
+from convoy.model.hf_files import HEAD, INDEX, SINGLE, Correspondence, StoredTensor, check_tensors, correspondences
 
 
 def read_hf_weights(folder: Path, config: TransformerConfig) -> Iterator[tuple[str, Tensor]]:
@@ -27,15 +27,15 @@ def read_hf_weights(folder: Path, config: TransformerConfig) -> Iterator[tuple[s
     check_same_shape(folder, config)
     stored = check_tensors(folder, config)
     with ExitStack() as stack:
-        files = {file: _opened(folder, file, stack) for file in {tensor.file for tensor in stored.values()}}
+        files = {file: _open_file(folder, file, stack) for file in {tensor.file for tensor in stored.values()}}
 
         def read_finite_tensor(name: str) -> Tensor:
-            return _finite(folder, stored[name], files[stored[name].file].get_tensor(stored[name].name))
+            return _refuse_nonfinite(folder, stored[name], files[stored[name].file].get_tensor(stored[name].name))
 
         for pair in correspondences(config):
             parts = [read_finite_tensor(name) for name in pair.theirs]
             if HEAD in stored and config.tied_embeddings and pair.ours == "embed.token.weight":
-                _check_tied(folder, parts[0], read_finite_tensor(HEAD))
+                _refuse_other_head(folder, parts[0], read_finite_tensor(HEAD))
             parts = [part.T if pair.transposed else part for part in parts]
             yield pair.ours, parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -44,7 +44,7 @@ def hf_tensors(config: TransformerConfig, state_dict: Mapping[str, Tensor]) -> I
     """Hugging Face's names and tensors of the same weights. state_dict: our full tensors by name. Raises ConfigError
     for a form neither family has."""
     for pair in correspondences(config):
-        yield from _split(pair, state_dict[pair.ours])
+        yield from _split_parameter(pair, state_dict[pair.ours])
 
 
 def write_hf(
@@ -70,26 +70,28 @@ def write_hf(
         _write_tokenizer(folder, config, tokenizer_json, eos_id)
 
 
-def _opened(folder: Path, file: str, stack: ExitStack) -> Any:
+def _open_file(folder: Path, file: str, stack: ExitStack) -> Any:
     try:
         return stack.enter_context(safe_open(folder / file, framework="pt"))
     except (OSError, SafetensorError) as error:
-        raise refusal(folder, f"cannot read {file}: {error}") from None
+        raise init_from_error(folder, f"cannot read {file}: {error}") from None
 
 
-def _finite(folder: Path, stored: Stored, tensor: Tensor) -> Tensor:
+def _refuse_nonfinite(folder: Path, stored: StoredTensor, tensor: Tensor) -> Tensor:
     """The extremes take one pass and no memory; each is NaN where any value is."""
     if not all(torch.isfinite(extreme) for extreme in tensor.aminmax()):
-        raise refusal(folder, f"tensor {stored.name} in {stored.file} holds values that are NaN or infinite")
+        raise init_from_error(folder, f"tensor {stored.name} in {stored.file} holds values that are NaN or infinite")
     return tensor
 
 
-def _check_tied(folder: Path, embedding: Tensor, head: Tensor) -> None:
+def _refuse_other_head(folder: Path, embedding: Tensor, head: Tensor) -> None:
     if not torch.equal(embedding, head.to(embedding.dtype)):
-        raise refusal(folder, f"{HEAD} differs from the embedding: tie_word_embeddings in config.json must be false")
+        raise init_from_error(
+            folder, f"{HEAD} differs from the embedding: tie_word_embeddings in config.json must be false"
+        )
 
 
-def _split(pair: Correspondence, full: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _split_parameter(pair: Correspondence, full: Tensor) -> Iterator[tuple[str, Tensor]]:
     parts = full.split([shape[0] for shape in pair.theirs.values()]) if len(pair.theirs) > 1 else (full,)
     for name, part in zip(pair.theirs, parts, strict=True):
         yield name, (part.T if pair.transposed else part).contiguous()
@@ -98,13 +100,13 @@ def _split(pair: Correspondence, full: Tensor) -> Iterator[tuple[str, Tensor]]:
 def _write_weights(
     folder: Path, pairs: list[Correspondence], state_dict: Mapping[str, Tensor], max_file_bytes: int
 ) -> None:
-    groups = _grouped(pairs, state_dict, max_file_bytes)
+    groups = _group_by_file(pairs, state_dict, max_file_bytes)
     names = [f"model-{i + 1:05d}-of-{len(groups):05d}.safetensors" for i in range(len(groups))]
     if len(groups) == 1:
         names = [SINGLE]
     weight_map: dict[str, str] = {}
     for name, group in zip(names, groups, strict=True):
-        tensors = {their: part for pair in group for their, part in _split(pair, state_dict[pair.ours].cpu())}
+        tensors = {their: part for pair in group for their, part in _split_parameter(pair, state_dict[pair.ours].cpu())}
         save_file(tensors, folder / name, metadata={"format": "pt"})
         (folder / name).chmod((folder / "config.json").stat().st_mode)  # safetensors makes it readable by us alone
         weight_map.update(dict.fromkeys(tensors, name))
@@ -113,7 +115,7 @@ def _write_weights(
         _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
-def _grouped(
+def _group_by_file(
     pairs: list[Correspondence], state_dict: Mapping[str, Tensor], max_file_bytes: int
 ) -> list[list[Correspondence]]:
     groups: list[list[Correspondence]] = [[]]

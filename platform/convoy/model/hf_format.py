@@ -49,7 +49,7 @@ HARMLESS = frozenset(f"{_DESCRIPTION} {_TRAINING} {_HOW_IT_RUNS} {_GENERATION}".
 
 
 @dataclass(frozen=True)
-class Key:
+class FieldKey:
     """A key whose value becomes a field of our configuration."""
 
     name: str
@@ -60,7 +60,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedKey:
     """A key that must have one of the values with which our model computes the same."""
 
     allowed: tuple[Any, ...]
@@ -76,9 +76,9 @@ class HfFormat:
     architecture: str
     form: Mapping[str, Any]
     """Our fields that have one value in all its models."""
-    keys: Mapping[str, Key]
+    keys: Mapping[str, FieldKey]
     """The keys that become our fields, by field."""
-    fixed: Mapping[str, Fixed]
+    fixed: Mapping[str, FixedKey]
     others: Callable[[Any], dict[str, Any]]
     """Keys that are written besides those, for a configuration."""
     prefix: str
@@ -95,16 +95,16 @@ class HfFormat:
     """Constants that older versions of `transformers` saved, and that every version computes itself."""
 
 
-HEAD_WIDTH = Key("head_dim", int, None, nullable=True)
+HEAD_WIDTH = FieldKey("head_dim", int, None, nullable=True)
 """Must be the width of the model divided by its heads."""
 
 
 SAME_FOR_ALL = {
-    "add_cross_attention": Fixed((False,), False),
-    "cross_attention_hidden_size": Fixed((None,)),
-    "is_encoder_decoder": Fixed((False,), False),
-    "partial_rotary_factor": Fixed((1.0,), 1.0),
-    "pruned_heads": Fixed(({}, None)),
-    "quantization_config": Fixed((None,)),
-    "tie_encoder_decoder": Fixed((False,), False),
+    "add_cross_attention": FixedKey((False,), False),
+    "cross_attention_hidden_size": FixedKey((None,)),
+    "is_encoder_decoder": FixedKey((False,), False),
+    "partial_rotary_factor": FixedKey((1.0,), 1.0),
+    "pruned_heads": FixedKey(({}, None)),
+    "quantization_config": FixedKey((None,)),
+    "tie_encoder_decoder": FixedKey((False,), False),
 }

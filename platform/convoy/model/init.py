@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from convoy.config.errors import ConfigError
-from convoy.model.block import Rows
+from convoy.model.block import RowOrder
 from convoy.model.families import block_of
 from convoy.model.transformer import Transformer
 
@@ -27,7 +27,7 @@ _BLOCK = re.compile(r"^blocks\.\d+\.")
 def parameter_names(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Each parameter once, under the name it has without activation checkpointing and compilation."""
     for name, parameter in model.named_parameters():
-        yield _plain(name), parameter
+        yield _unwrapped_name(name), parameter
 
 
 @torch.no_grad()
@@ -42,10 +42,10 @@ def initialise(model: Transformer, seed: int, drawn_on: torch.device | None = No
     rows, matrices = row_orders(model), block_of(model.config).matrices
     residual = tuple(f".{matrix.name}.weight" for matrix in matrices if matrix.split == "columns")
     for name, parameter in parameter_names(model):
-        device = drawn_on or _computing(parameter)
+        device = drawn_on or _compute_device(parameter)
         std = model.config.init_std / (math.sqrt(2 * model.config.n_layers) if name.endswith(residual) else 1.0)
         full = _initial_values(name, parameter, std, seed, device)
-        _keep_own_part(parameter, _in_memory_order(full, rows.get(name, ())))
+        _copy_own_shard(parameter, _in_memory_order(full, rows.get(name, ())))
 
 
 @torch.no_grad()
@@ -56,17 +56,17 @@ def load_full_weights(model: nn.Module, named_tensors: Iterator[tuple[str, Tenso
     """
     missing, rows = dict(parameter_names(model)), row_orders(model)
     for name, tensor in named_tensors:
-        parameter = missing.pop(_plain(name), None)
+        parameter = missing.pop(_unwrapped_name(name), None)
         if parameter is None:
             raise ConfigError(f"weights: tensor {name} is not a parameter of the model, or appears twice")
         if parameter.shape != tensor.shape:
             raise ConfigError(f"weights: {name} has shape {tuple(tensor.shape)}: must be {tuple(parameter.shape)}")
-        _keep_own_part(parameter, _in_memory_order(tensor, rows.get(_plain(name), ())))
+        _copy_own_shard(parameter, _in_memory_order(tensor, rows.get(_unwrapped_name(name), ())))
     if missing:
         raise ConfigError(f"weights: no tensor for {', '.join(sorted(missing)[:3])} ({len(missing)} missing)")
 
 
-def row_orders(model: nn.Module) -> dict[str, Rows]:
+def row_orders(model: nn.Module) -> dict[str, RowOrder]:
     """By name, the parameters whose rows lie in another order than theirs, because tensor-parallel ranks share them."""
     if not isinstance(model, Transformer) or model.tensor_ranks == 1:
         return {}
@@ -75,17 +75,17 @@ def row_orders(model: nn.Module) -> dict[str, Rows]:
     return {name: orders[matrix] for name, matrix in matrices.items() if matrix in orders}
 
 
-def _in_memory_order(full: Tensor, rows: Rows) -> Tensor:
+def _in_memory_order(full: Tensor, rows: RowOrder) -> Tensor:
     return torch.cat([full.narrow(0, first, count) for first, count in rows]) if rows else full
 
 
-def _plain(name: str) -> str:
+def _unwrapped_name(name: str) -> str:
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
     return name
 
 
-def _computing(parameter: Tensor) -> torch.device:
+def _compute_device(parameter: Tensor) -> torch.device:
     """Of a mesh, its devices: shards of parameters may be kept in host memory."""
     return torch.device(parameter.device_mesh.device_type) if isinstance(parameter, DTensor) else parameter.device
 
@@ -96,19 +96,19 @@ def _initial_values(name: str, parameter: Tensor, std: float, seed: int, device:
         return full.zero_()
     if name.endswith("norm.weight"):
         return full.fill_(1.0)
-    return full.normal_(0.0, std, generator=torch.Generator(device).manual_seed(_key(seed, name)))
+    return full.normal_(0.0, std, generator=torch.Generator(device).manual_seed(_parameter_seed(seed, name)))
 
 
-def _key(seed: int, name: str) -> int:
+def _parameter_seed(seed: int, name: str) -> int:
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _keep_own_part(parameter: Tensor, full: Tensor) -> None:
+def _copy_own_shard(parameter: Tensor, full: Tensor) -> None:
     if not isinstance(parameter, DTensor):
         parameter.copy_(full)
         return
     local = parameter.to_local()
-    full = full.to(device=_computing(parameter), dtype=local.dtype)
+    full = full.to(device=_compute_device(parameter), dtype=local.dtype)
     part = distribute_tensor(full, parameter.device_mesh, parameter.placements, src_data_rank=None)
     local.copy_(part.to_local())

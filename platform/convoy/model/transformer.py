@@ -108,7 +108,7 @@ class Head(nn.Module):
         self.weight: Tensor = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
 
     def forward(self, hidden_bsd: Tensor, targets_bs: Tensor | None, chunk_tokens: int) -> Tensor:
-        normed_bsd, weight_vd = _own(self.norm(hidden_bsd)), _own(self.weight)
+        normed_bsd, weight_vd = _own_shard(self.norm(hidden_bsd)), _own_shard(self.weight)
         if targets_bs is None:
             return F.linear(normed_bsd, weight_vd)
         return linear_cross_entropy_sum(normed_bsd.flatten(0, 1), weight_vd, targets_bs.flatten(), chunk_tokens)
@@ -121,7 +121,7 @@ def make_norm(config: TransformerConfig) -> nn.LayerNorm | nn.RMSNorm:
     return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
 
 
-def _own(tensor: Tensor) -> Tensor:
+def _own_shard(tensor: Tensor) -> Tensor:
     """What this rank has of it; of a weight that others have too, each computes a part of the gradient."""
     if not isinstance(tensor, DTensor):
         return tensor

@@ -9,7 +9,14 @@ import torch
 
 from convoy.config.run import RunConfig
 from convoy.data.local_cache import open_data, open_token_bytes, open_tokenizer
-from convoy.data.manifest import DataDamaged, PreparedData, check_lengths, check_vocabulary, fingerprint, read_manifest
+from convoy.data.manifest import (
+    DataDamaged,
+    PreparedData,
+    check_vocabulary,
+    fingerprint,
+    read_manifest,
+    refuse_short_splits,
+)
 from convoy.data.prefetch import Prefetcher
 from convoy.data.sampler import plan_step
 from convoy.data.sequences import IGNORED, TokenBatch, TokenSequences, validation_samples
@@ -20,7 +27,7 @@ from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch
 
 
-class Data:
+class RankData:
     """The prepared data of a job as one rank sees it."""
 
     def __init__(self, config: RunConfig, root: str, data_id: str, expected_fingerprint: str, ranks: Ranks) -> None:
@@ -33,7 +40,7 @@ class Data:
         if actual != expected_fingerprint:
             raise DataDamaged(f"{root}: prepared data {data_id} has fingerprint {actual}, not {expected_fingerprint}")
         check_vocabulary(manifest.vocab_size, config.model.vocab_size)
-        check_lengths(manifest, config.data.sequence_length)
+        refuse_short_splits(manifest, config.data.sequence_length)
         self.manifest: PreparedData = manifest
         self.folder: Path = open_data(manifest, store, config.data)
         self._config = config
@@ -44,7 +51,7 @@ class Data:
 
     def steps_from(self, first_step: int) -> Prefetcher[Sequence[Batch]]:
         """This rank's micro batches of every step from `first_step` on, made ahead as `train.prefetch_steps` says."""
-        return Prefetcher(self._step, first_step, self._config.train.steps, self._config.train.prefetch_steps)
+        return Prefetcher(self._step_batches, first_step, self._config.train.steps, self._config.train.prefetch_steps)
 
     def validation(self) -> list[Batch]:
         """This rank's part of the held-out sequences, the same each time; equally many batches on all ranks."""
@@ -68,7 +75,7 @@ class Data:
         layout = data.sequence_length, data.respect_documents, data.packing
         return TokenSequences(self.manifest, self.folder, split, *layout)
 
-    def _step(self, step: int) -> Sequence[Batch]:
+    def _step_batches(self, step: int) -> Sequence[Batch]:
         train, samples = self._config.train, self._train.n_samples
         plan = plan_step(step, *self._part, train.global_batch, train.micro_batch, samples, train.seed)
         return [self._batch(micro.index, self._train.batch(micro.samples)) for micro in plan]
@@ -77,14 +84,14 @@ class Data:
         device = self._ranks.device
         return Batch(
             index=index,
-            tokens_bs=_to(arrays.tokens_bs, device),
-            targets_bs=_to(arrays.targets_bs, device),
-            documents_bs=None if arrays.documents_bs is None else _to(arrays.documents_bs, device),
+            tokens_bs=_to_device(arrays.tokens_bs, device),
+            targets_bs=_to_device(arrays.targets_bs, device),
+            documents_bs=None if arrays.documents_bs is None else _to_device(arrays.documents_bs, device),
             weight=int((arrays.targets_bs != IGNORED).sum()),
         )
 
 
-def _to(array: np.ndarray, device: torch.device) -> torch.Tensor:
+def _to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """On a GPU through pinned memory, so that the copy does not wait for the stream."""
     tensor = torch.from_numpy(array)
     if device.type != "cuda":

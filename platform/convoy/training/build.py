@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from convoy.config.model import ModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.job.events.registry import ModelBuilt
-from convoy.model.block import Rows
+from convoy.model.block import RowOrder
 from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token, parameter_count
 from convoy.model.hf import read_hf_weights
@@ -31,7 +31,7 @@ class Trained:
 
     fsdp: FSDPModule
     optimizer: torch.optim.Optimizer
-    rows: Mapping[str, Rows] = field(default_factory=dict)
+    rows: Mapping[str, RowOrder] = field(default_factory=dict)
     """Order in memory of the rows of weights that are cut by heads, by name."""
     pipeline: Pipeline | None = None
     """How batches go through the stages; None: the whole model is here, or its shards."""

@@ -28,7 +28,7 @@ from convoy.model.hf_config import hf_format
 from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import DTYPES
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.build import Trained
 from convoy.training.checkpointing.restore import PREFIX, check_same_model
 from convoy.training.measure.machine import memory_peak
@@ -38,11 +38,11 @@ GATHERED_BYTES = 4 * 1024**3
 """Sample text is made with the whole model gathered on each rank if its weights take at most this."""
 
 
-def finish(
+def finish_rank(
     assignment: Assignment,
     ranks: Ranks,
     trained: Trained,
-    data: Data,
+    data: RankData,
     events: EventWriter,
     step: int,
     tiers: list[Store],
@@ -61,7 +61,7 @@ def finish(
 
 
 def write_samples(
-    assignment: Assignment, ranks: Ranks, trained: Trained, data: Data, events: EventWriter, step: int
+    assignment: Assignment, ranks: Ranks, trained: Trained, data: RankData, events: EventWriter, step: int
 ) -> None:
     """Continue each prompt of the configuration; all ranks run the same forward passes."""
     wanted, tokenizer = assignment.config.evaluation, data.tokenizer()
@@ -86,7 +86,7 @@ def gathered_bytes(trained: Trained, param_dtype: str) -> int:
     return sum(p.numel() for p in trained.module.parameters()) * DTYPES[param_dtype].itemsize
 
 
-def export_last(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: Data) -> str | None:
+def export_last(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: RankData) -> str | None:
     """Write the newest commit's weights as `model/<g>-<step>/…` of the job, unless they are there; why that failed, in
     one line. The job is committed all the same."""
     try:

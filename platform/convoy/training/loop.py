@@ -98,7 +98,7 @@ def train(t: Training) -> Progress:
             t.updated = True
             t.after_first_step()
         if result.stop == "preempted_unsaved":
-            stopping(t, result.stop)
+            log_stop(t, result.stop)
             break
         ends = t.progress.step == total or result.stop is not None
         if ends or save_is_due(t) or (result.save and not t.nonfinite):
@@ -106,7 +106,7 @@ def train(t: Training) -> Progress:
         if evaluation_is_due(t, result):
             evaluate(t)
         if result.stop is not None and t.progress.step < total:
-            stopping(t, result.stop)
+            log_stop(t, result.stop)
             break
     return t.progress
 
@@ -200,7 +200,7 @@ def save_is_due(t: Training) -> bool:
     # Weights with which a step was skipped may be broken already: the commit before them remains the newest.
     if every is None or t.nonfinite:
         return False
-    saved = max(t.begun_at, t.saver.newest)
+    saved = max(t.begun_at, t.saver.newest_step)
     failed_since = t.tried > saved
     return step // every > saved // every and (not failed_since or step - t.tried >= every / RETRY_SHARE)
 
@@ -234,7 +234,7 @@ def check_weights(t: Training) -> None:
     t.marker.enter("save")
     if not math.isfinite(loss := measured.loss):
         t.saver.finish(t.progress.step)
-        newest = t.saver.committed
+        newest = t.saver.committed_step
         remains = "there is no checkpoint" if newest is None else f"the newest checkpoint (step {newest}) remains valid"
         raise TrainingFailedError(
             f"step {t.progress.step}: the last step was not finite, nor is the held-out loss ({loss}); {remains}"
@@ -251,7 +251,7 @@ def evaluate(t: Training) -> None:
         t.events.append(measured)
 
 
-def stopping(t: Training, reason: StopReason) -> None:
+def log_stop(t: Training, reason: StopReason) -> None:
     t.stopped = reason
     if t.first:
         t.events.append(Stopping(step=t.progress.step, reason=reason))

@@ -31,7 +31,7 @@ class ModuleBuffers:
         if not buffers:
             return
         own = {name: _bytes(buffer) for name, buffer in buffers.items()}
-        changed = torch.stack([_differ(self._agreed.get(name), data) for name, data in own.items()])
+        changed = torch.stack([_differs(self._agreed.get(name), data) for name, data in own.items()])
         dist.all_reduce(changed, dist.ReduceOp.MAX, group=self._everyone)
         names = [name for name, some in zip(own, changed.tolist(), strict=True) if some]
         if not names:
@@ -40,14 +40,14 @@ class ModuleBuffers:
         dist.broadcast(message, group=self._everyone, group_src=0)
         for name, data in zip(names, message.split([len(own[name]) for name in names]), strict=True):
             self._agreed[name] = data.clone()  # a slice of the message might not be aligned for the buffer's type
-            _put(buffers[name], self._agreed[name])
+            _write_buffer(buffers[name], self._agreed[name])
 
     @torch.no_grad()
     def put_back(self) -> None:
         """Undo what was changed since the last `agree`: a skipped step and an evaluation leave no trace."""
         for name, buffer in self._persistent().items():
             if name in self._agreed:
-                _put(buffer, self._agreed[name])
+                _write_buffer(buffer, self._agreed[name])
 
     def _persistent(self) -> dict[str, Tensor]:
         """Collected each time, since a module may replace a buffer's tensor. Raises ConfigError for another size."""
@@ -67,7 +67,7 @@ class ModuleBuffers:
         return buffers
 
 
-def _differ(agreed: Tensor | None, data: Tensor) -> Tensor:
+def _differs(agreed: Tensor | None, data: Tensor) -> Tensor:
     """1 or 0, where the data is."""
     changed = torch.ones((), dtype=torch.bool, device=data.device) if agreed is None else (agreed != data).any()
     return changed.to(torch.uint8)
@@ -77,5 +77,5 @@ def _bytes(buffer: Tensor) -> Tensor:
     return buffer.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _put(buffer: Tensor, data: Tensor) -> None:
+def _write_buffer(buffer: Tensor, data: Tensor) -> None:
     buffer.copy_(data.view(buffer.dtype).view(buffer.shape))

@@ -95,11 +95,11 @@ def connect(assignment: Assignment) -> Ranks:
     return Ranks(place, device, mesh, control, dist.new_group(backend="gloo", timeout=SAVE_TIMEOUT))
 
 
-def lost_peer(error: BaseException) -> bool:
+def is_lost_peer(error: BaseException) -> bool:
     """Whether a collective failed because another rank went away: a consequence, not a cause. In a pipeline's stage,
     torch reports it by an error of its own."""
     if isinstance(error, dist.DistError):
         return True
     if not isinstance(error, RuntimeError):
         return False
-    return any(sign in str(error) for sign in _LOST) or (error.__cause__ is not None and lost_peer(error.__cause__))
+    return any(sign in str(error) for sign in _LOST) or (error.__cause__ is not None and is_lost_peer(error.__cause__))

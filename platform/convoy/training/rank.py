@@ -16,11 +16,11 @@ from convoy.job.events.registry import Evaluated, WorkerReady
 from convoy.model.build import CustomModel
 from convoy.parallel.gloo import exchange_shards
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.build import Trained, build_trained, model_built
 from convoy.training.checkpointing.restore import restore
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.export import finish
+from convoy.training.export import finish_rank
 from convoy.training.loop import Evaluator, Training, train
 from convoy.training.measure.clock import clock_for, own_time_for
 from convoy.training.measure.health_check import check_node
@@ -98,7 +98,7 @@ def _run(assignment: Assignment, tiers: list[Store], log: StartLog, marker: Mark
     trained = build_trained(config, ranks, filled=assignment.parent is None)
     if ranks.first:
         events.append(model_built(config, trained.module))
-    data = Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    data = RankData(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     log.ready("built")
     if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
         marker.enter("restore")
@@ -113,7 +113,7 @@ def _run(assignment: Assignment, tiers: list[Store], log: StartLog, marker: Mark
             ended = train(training)
         marker.enter("finish")
         if training.stopped not in URGENT_REASONS:
-            finish(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
+            finish_rank(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
             patience = config.checkpoint.deadline_seconds
     except BaseException:
         marker.enter("leave")
@@ -127,7 +127,7 @@ def _training(
     assignment: Assignment,
     ranks: Ranks,
     trained: Trained,
-    data: Data,
+    data: RankData,
     saver: Saver,
     log: StartLog,
     batches: Iterator[Sequence[Batch]],
@@ -149,7 +149,7 @@ def _training(
         clock=clock,
         elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.seconds(),
         vote=_voter(assignment, marker),
-        after_first_step=lambda: _first_step(log, ranks, trained, config, saver, new=assignment.parent is None),
+        after_first_step=lambda: _after_first_step(log, ranks, trained, config, saver, new=assignment.parent is None),
         memory=lambda step: memory_peak(ranks, step),
         progress=progress,
         marker=marker,
@@ -157,7 +157,9 @@ def _training(
     )
 
 
-def _evaluator(trained: Trained, data: Data, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None) -> Evaluator:
+def _evaluator(
+    trained: Trained, data: RankData, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
+) -> Evaluator:
     batches, token_bytes_v = data.validation(), data.token_bytes_v()
 
     def evaluated(step: int, is_urgent: Callable[[], bool]) -> Evaluated | None:
@@ -169,7 +171,9 @@ def _evaluator(trained: Trained, data: Data, ranks: Ranks, marker: Marker, buffe
     return evaluated
 
 
-def _first_step(log: StartLog, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver, *, new: bool) -> None:
+def _after_first_step(
+    log: StartLog, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver, *, new: bool
+) -> None:
     """What is made ready once the machine is warm, after the start-up that people wait for. new: the job goes on from
     nothing."""
     log.ready("first_step")

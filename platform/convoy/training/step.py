@@ -161,7 +161,7 @@ class Stepper:
     ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, save_status)
-        loss_sum, agreed = (self._one_by_one if self._trained.pipeline is None else self._along_pipeline)(batches, step)
+        loss_sum, agreed = (self._run_passes if self._trained.pipeline is None else self._run_pipeline)(batches, step)
         reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
         norm = self._grad_norm()
         reduction.wait()
@@ -176,11 +176,11 @@ class Stepper:
         self._clock.mark("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.save_status, agreed.save)
 
-    def _one_by_one(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
+    def _run_passes(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
         """Forward and backward of each: the sum of their losses, and what the ranks exchanged meanwhile."""
         loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
         for i, batch in enumerate(batches):
-            self._reduces(last=i == len(batches) - 1)
+            self._set_gradient_sync(last=i == len(batches) - 1)
             seed_randomness(self._train.seed, step, batch.index, batch.tokens_bs.device)
             batch_loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
             loss_sum += batch_loss.detach()
@@ -194,8 +194,8 @@ class Stepper:
         assert agreed is not None
         return loss_sum, agreed
 
-    def _along_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
-        """As `_one_by_one`, with all stages at work; forward and backward take turns, and count as backward."""
+    def _run_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
+        """As `_run_passes`, with all stages at work; forward and backward take turns, and count as backward."""
         pipeline, agreed = self._trained.pipeline, self._exchange.finish()
         assert pipeline is not None
         self._clock.mark("exchange")
@@ -210,7 +210,7 @@ class Stepper:
         self._clock.mark("backward")
         return loss_sum, agreed
 
-    def _reduces(self, *, last: bool) -> None:
+    def _set_gradient_sync(self, *, last: bool) -> None:
         """Between replicas (HSDP) gradients cross once per step; within a sharding group, as configured."""
         if self._reduce_every_pass:
             self._trained.fsdp.set_requires_all_reduce(last)
@@ -229,7 +229,7 @@ class Stepper:
         grads: dict[int, list[torch.Tensor]] = {}
         for parameter in self._parameters:
             if parameter.grad is not None:
-                grads.setdefault(_holders(parameter), []).append(_own(parameter.grad))
+                grads.setdefault(_ranks_per_element(parameter), []).append(_own_shard(parameter.grad))
         total = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
         for count, some in grads.items():
             total += get_total_norm(some, foreach=True).double() ** 2 / count
@@ -242,7 +242,7 @@ class Stepper:
         clip_norm = self._train.clip_norm
         if clip_norm is not None and norm > clip_norm:
             # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
-            own = [_own(p.grad) for p in self._parameters if p.grad is not None]
+            own = [_own_shard(p.grad) for p in self._parameters if p.grad is not None]
             scale = clip_norm / (torch.tensor(norm, device=self._parameters[0].device) + 1e-6)
             if own:
                 torch._foreach_mul_(own, scale.clamp(max=1.0))
@@ -250,11 +250,11 @@ class Stepper:
         self._trained.optimizer.step()
 
 
-def _own(tensor: torch.Tensor) -> torch.Tensor:
+def _own_shard(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _holders(parameter: torch.Tensor) -> int:
+def _ranks_per_element(parameter: torch.Tensor) -> int:
     """How many ranks hold each element."""
     if not isinstance(parameter, DTensor):
         return 1

@@ -12,7 +12,7 @@ from convoy.benchmark.suites.memory import all_savers
 from convoy.benchmark.variants.baseline import BaselineVariant
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.variant import Variant
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.process_groups import connect
 from tests.training.job import GPT, Job, tiny
 
@@ -31,8 +31,8 @@ def footprints(rank: int, assignments: list[Any]) -> dict[str, Footprint | None]
     assignment = assignments[rank]
     ranks = connect(assignment)
 
-    def data() -> Data:
-        return Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    def data() -> RankData:
+        return RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
 
     variants: list[Variant] = [
         ConvoyVariant(name, VariantSpec(name=name, changes=changes).config(assignment.config), ranks, data())

@@ -25,7 +25,7 @@ from convoy.benchmark.worker import check_same_cases
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.launch.benchmark.groups import run_groups
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.process_groups import connect
 from tests.benchmark.benches import a_group, cases_of_gang, one_of_two
 from tests.benchmark.cases import replaced
@@ -56,8 +56,8 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world))
     before = F.linear, torch.get_num_threads(), dict(os.environ)
 
-    def data() -> Data:
-        return Data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    def data() -> RankData:
+        return RankData(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
 
     variants: list[ConvoyVariant | PeerVariant] = [ConvoyVariant("ours", config, ranks, data())]
     built = {"ours": 0}

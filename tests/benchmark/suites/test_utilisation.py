@@ -23,7 +23,7 @@ from convoy.benchmark.results.values import SHARES
 from convoy.benchmark.rounds import measure
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.config.benchmark import BenchConfig, MeasureConfig
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.process_groups import Ranks as JoinedRanks
 from convoy.training.process_groups import connect
 from tests.benchmark.benches import groups_of
@@ -111,7 +111,7 @@ def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
     """Both variants on this rank: what is told, and what happened meanwhile."""
     assignment = assignments[rank]
     ranks = connect(assignment)
-    data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     cores = {"not pinned": CORES, "pinned": [CORES[rank % len(CORES)]]}
     variants = [Spied(name, assignment.config, ranks, data) for name in cores]
     observer = Observer(cores, None, "no GPU")

@@ -9,7 +9,7 @@ import torch
 from convoy.benchmark.variants.baseline import BaselineVariant, hf_model
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.model.hf import hf_tensors
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.build import build_trained
 from convoy.training.process_groups import connect
 from tests.training.job import GPT, LLAMA, Job, tiny
@@ -19,7 +19,7 @@ def trained(rank: int, assignments: list[Any], steps: int) -> dict[str, tuple[li
     """Losses and tokens of a step of each variant, one after the other in one process group."""
     assignment = assignments[rank]
     ranks = connect(assignment)
-    data = Data(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     found = {}
     for variant in (
         ConvoyVariant("ours", assignment.config, ranks, data),

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.training.measure.collectives import CALLS, RESOLVED, _largest, _together, time_line
+from convoy.training.measure.collectives import CALLS, RESOLVED, _added_seconds, _largest_bytes, time_line
 from convoy.training.measure.machine import TIMES
 from convoy.training.process_groups import Ranks
 
@@ -22,9 +22,9 @@ CPU, GPU = (cast("Ranks", SimpleNamespace(device=torch.device(kind), control=Non
 
 @pytest.fixture(autouse=True)
 def _one_rank_without_computation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convoy.training.measure.machine.slowest", lambda seconds, _: seconds)
-    monkeypatch.setattr("convoy.training.measure.collectives.slowest", lambda seconds, _: seconds)
-    monkeypatch.setattr("convoy.training.measure.collectives._work", lambda _: lambda: None)
+    monkeypatch.setattr("convoy.training.measure.machine.slowest_rank_seconds", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.measure.collectives.slowest_rank_seconds", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.measure.collectives._make_computation", lambda _: lambda: None)
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
 
 
@@ -37,7 +37,7 @@ def test_a_collective_that_disturbances_hide_takes_what_it_does_in_a_row(monkeyp
     """Computation that was faster with it than without: it is not infinitely fast for that."""
     took = cycle([2.0, 1.0, 0.5])  # computation, that beside the collective, the collective by itself
     _takes(monkeypatch, lambda _: next(took))
-    assert _together([lambda: None], CPU, SECONDS) == pytest.approx([0.5 / CALLS["cpu"]])
+    assert _added_seconds([lambda: None], CPU, SECONDS) == pytest.approx([0.5 / CALLS["cpu"]])
 
 
 def test_what_disturbs_the_machine_for_some_rounds_is_in_the_time_of_no_collective(
@@ -47,7 +47,7 @@ def test_what_disturbs_the_machine_for_some_rounds_is_in_the_time_of_no_collecti
     factors = [10.0 if 3 <= number < 5 else 1.0 for number in range(1 + TIMES)]  # the first one counts for none
     took = iter([factor * seconds for factor in factors for seconds in (2.0, 2.4, 3.0, 0.2, 0.5)])
     _takes(monkeypatch, lambda _: next(took))
-    assert _together([lambda: None, lambda: None], CPU, 0) == pytest.approx([0.4 / CALLS["cpu"], 1 / CALLS["cpu"]])
+    assert _added_seconds([lambda: None, lambda: None], CPU, 0) == pytest.approx([0.4 / CALLS["cpu"], 1 / CALLS["cpu"]])
     assert next(took, None) is None
 
 
@@ -62,14 +62,14 @@ def test_the_wait_for_a_gpu_is_no_part_of_its_collectives(monkeypatch: pytest.Mo
         return wait + sum(made)
 
     _takes(monkeypatch, took)
-    found = _together([lambda: made.append(2e-3), lambda: made.append(3e-3)], GPU, SECONDS)
+    found = _added_seconds([lambda: made.append(2e-3), lambda: made.append(3e-3)], GPU, SECONDS)
     assert found == pytest.approx([2e-3, 3e-3])
 
 
 def test_a_gpu_whose_wait_was_disturbed_sends_at_no_rate_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     took = cycle([3.0, 1.0])
     _takes(monkeypatch, lambda _: next(took))
-    assert _together([lambda: None], GPU, SECONDS) == pytest.approx([0.5 / CALLS["cuda"]])
+    assert _added_seconds([lambda: None], GPU, SECONDS) == pytest.approx([0.5 / CALLS["cuda"]])
 
 
 @pytest.mark.parametrize(("rate", "largest"), [(1e12, 1e6), (1e5, 1e3)])
@@ -84,7 +84,7 @@ def test_messages_are_as_large_as_a_block_where_there_is_time(
         return lambda: None
 
     monkeypatch.setattr("convoy.training.measure.collectives.slowest_seconds", lambda call, ranks: asked[-1] / rate)
-    found = _largest(100.0, 1e6, made, cast("Ranks", None), 0.01)
+    found = _largest_bytes(100.0, 1e6, made, cast("Ranks", None), 0.01)
     assert largest / 5 < found <= largest
 
 
@@ -92,7 +92,7 @@ def test_one_message_that_was_disturbed_leaves_no_larger_one_untried(monkeypatch
     """From 128 kB to a block's 2 MB the line would have what disturbs it sixteen times."""
     took = cycle([1.0, *[1e-4] * (TIMES - 1)])
     monkeypatch.setattr("convoy.training.measure.collectives.slowest_seconds", lambda call, ranks: next(took))
-    assert _largest(100.0, 1e6, lambda _: lambda: None, cast("Ranks", None), 0.01) == 1e6
+    assert _largest_bytes(100.0, 1e6, lambda _: lambda: None, cast("Ranks", None), 0.01) == 1e6
 
 
 ANY_SECONDS = st.floats(1e-6, 10.0)

@@ -14,8 +14,8 @@ from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import UNFIT, NodeChecked
 from convoy.training.measure import health_check
 from convoy.training.measure.health_check import NodeUnfitError, check_node
-from convoy.training.process_groups import Ranks, lost_peer
-from convoy.training.workers.train import _failure
+from convoy.training.process_groups import Ranks, is_lost_peer
+from convoy.training.workers.train import _report_failure
 from tests.campaign import times
 from tests.ranks import in_a_group
 from tests.training.job import Job, place, tiny
@@ -69,7 +69,7 @@ def _check(rank: int, world: int, nodes: int, bad: int | None, fault: str) -> tu
     except NodeUnfitError as error:
         how = f"unfit: {error}"
     except RuntimeError as error:
-        how = "lost a peer" if lost_peer(error) else repr(error)
+        how = "lost a peer" if is_lost_peer(error) else repr(error)
     assert torch.equal(before, torch.random.get_rng_state())
     return how, told.events[0] if told.events else None
 
@@ -130,7 +130,10 @@ def test_ranks_that_share_cores_with_others_are_never_named() -> None:
 
 def test_an_unfit_machine_has_an_exit_code_of_its_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     reason = tmp_path / "reason"
-    assert _failure(NodeUnfitError("a matrix product takes 8.1 times as long as on the other ranks"), reason) == UNFIT
+    assert (
+        _report_failure(NodeUnfitError("a matrix product takes 8.1 times as long as on the other ranks"), reason)
+        == UNFIT
+    )
     assert reason.read_text() == "a matrix product takes 8.1 times as long as on the other ranks"
     assert "Traceback" not in capfd.readouterr().err
 

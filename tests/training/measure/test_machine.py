@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 import convoy
 from convoy.training.measure.clock import HostClock, OwnTime, clock_for, own_time_for
-from convoy.training.measure.machine import device_name, environment, memory_peak, random
+from convoy.training.measure.machine import device_name, environment, memory_peak, random_tensor
 from convoy.training.process_groups import Ranks
 from tests.training.job import place
 from tests.training.sharded import alone
@@ -97,5 +97,5 @@ def test_numbers_are_made_in_the_type_in_which_they_are_used(monkeypatch: pytest
         return x
 
     monkeypatch.setattr(torch, "randn", seen)
-    assert random(torch.device("cpu"), torch.bfloat16, 4).dtype == made[0]
+    assert random_tensor(torch.device("cpu"), torch.bfloat16, 4).dtype == made[0]
     assert made == [torch.bfloat16]

@@ -11,7 +11,7 @@ import pytest
 from convoy.gang.task import RESERVED, Assignment, Node, Script
 from convoy.gang.workers.board import Board, Mark
 from convoy.job.events.registry import PEER_LOST
-from convoy.training.workers.script import script_environment, visible_devices, work
+from convoy.training.workers.script import run_assignment, script_environment, visible_devices
 from tests.gang.light import assignment
 
 
@@ -45,7 +45,7 @@ def _be(task: Assignment, log: Path) -> NoReturn:
     os.dup2(output, 1)
     os.dup2(output, 2)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1)  # pytest has its own
-    os._exit(work(task.model_dump_json().encode(), None))
+    os._exit(run_assignment(task.model_dump_json().encode(), None))
 
 
 @pytest.mark.sampled(3)

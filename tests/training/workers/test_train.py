@@ -16,7 +16,7 @@ from convoy.job.events.registry import OUTAGE, PEER_LOST
 from convoy.storage import StoreUnavailable
 from convoy.training.checkpointing.saver import SupersededError
 from convoy.training.loop import LastSaveFailedError, TrainingFailedError
-from convoy.training.workers.train import _failure, work
+from convoy.training.workers.train import _report_failure, run_assignment
 from tests.gang.light import assignment
 
 pytestmark = pytest.mark.campaign
@@ -50,7 +50,7 @@ LOST_TO_A_STAGE.__cause__ = RuntimeError("[gloo/transport/tcp/pair.cc:554] Conne
 def test_an_error_has_its_exit_code_and_line_and_only_a_bug_a_traceback(
     error: Exception, code: int, reason: str, is_bug: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert _failure(error, tmp_path / "reason") == code
+    assert _report_failure(error, tmp_path / "reason") == code
     assert (tmp_path / "reason").read_text() == reason
     printed = capfd.readouterr().err
     assert type(error).__name__ in printed if is_bug else printed == f"{reason}\n"
@@ -59,7 +59,7 @@ def test_an_error_has_its_exit_code_and_line_and_only_a_bug_a_traceback(
 def test_a_worker_that_cannot_import_training_tells_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     told = assignment("job", tmp_path).model_dump_json().encode()
 
-    assert work(told, None, broken=OSError("libtorch.so: cannot open shared object file")) == 1
+    assert run_assignment(told, None, broken=OSError("libtorch.so: cannot open shared object file")) == 1
 
     assert (tmp_path / "0.reason").read_text() == "OSError: libtorch.so: cannot open shared object file"
     assert "libtorch.so" in capfd.readouterr().err

@@ -14,7 +14,7 @@ from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
 from convoy.data.prepare import prepare
 from convoy.storage import open_store
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.process_groups import Ranks
 
 Prepared = tuple[str, dict[str, str]]
@@ -40,7 +40,7 @@ def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepa
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
         return Variant(spec.name)
     data_id, fingerprints = prepared
-    data = Data(config, str(config.root), data_id, fingerprints[spec.name], world)
+    data = RankData(config, str(config.root), data_id, fingerprints[spec.name], world)
     match spec.kind:
         case "ours":
             return ConvoyVariant(spec.name, config, world, data)

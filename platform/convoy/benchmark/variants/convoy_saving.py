@@ -34,9 +34,9 @@ from convoy.gang.task import Assignment
 from convoy.job.generations import form_generation
 from convoy.stats.interval import FEWEST
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.training.batches import Data
+from convoy.training.batches import RankData
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.measure.machine import slowest, slowest_seconds
+from convoy.training.measure.machine import slowest_rank_seconds, slowest_seconds
 from convoy.training.process_groups import Ranks
 
 ROW_BYTES = 2**14
@@ -49,7 +49,7 @@ class SavingVariant(ConvoyVariant):
     """Its second step begins a save, of the state after its first, and so does the first step after each
     `begin_block`."""
 
-    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: Data) -> None:
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: RankData) -> None:
         super().__init__(name, config, ranks, data)
         self.samples: dict[str, list[float]] = defaultdict(list)
         self.values: dict[str, float] = {}
@@ -86,10 +86,10 @@ class SavingVariant(ConvoyVariant):
         if save is None:
             return
         commit = self._finish_save(save, self._saver, len(self.losses))
-        stall = slowest(save.timing.call + save.timing.joined, self._ranks)
-        durable = slowest(commit.created - self._began_at if commit is not None else 0.0, self._ranks)
+        stall = slowest_rank_seconds(save.timing.call + save.timing.joined, self._ranks)
+        durable = slowest_rank_seconds(commit.created - self._began_at if commit is not None else 0.0, self._ranks)
         if values.FIRST_STALL_SECONDS not in self.values:
-            first = stall + slowest(self._start_seconds, self._ranks)
+            first = stall + slowest_rank_seconds(self._start_seconds, self._ranks)
             self.values |= {values.FIRST_STALL_SECONDS: first, values.SAVED_BYTES: self._commit_bytes(commit)}
         else:
             self.samples[values.STALL].append(stall)
@@ -161,7 +161,7 @@ class SavingVariant(ConvoyVariant):
 
     def _commit_bytes(self, commit: Commit | None) -> float:
         """On all ranks those of rank 0's commit."""
-        return slowest(float(commit.bytes) if commit is not None else 0.0, self._ranks)
+        return slowest_rank_seconds(float(commit.bytes) if commit is not None else 0.0, self._ranks)
 
     def _open_saver(self, name: str, state: Callable[[], Mapping[str, Any]], pace: float | None) -> tuple[Store, Saver]:
         """A job at a place below ours. pace: in 10^6 bytes per second and rank; None: as fast as the storage takes."""

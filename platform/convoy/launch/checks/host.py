@@ -106,13 +106,13 @@ def check_inputs(config: RunConfig) -> None:
 
 
 def _check_readable(config: RunConfig) -> None:
-    from convoy.data.sources import is_s3_path, iterate_files, unreadable
+    from convoy.data.sources import is_s3_path, iterate_files, unreadable_error
 
     if is_s3_path(getattr(config.data.corpus, "path", "")):
         return
     for file in itertools.islice(iterate_files(config.data.corpus), FILES_LOOKED_AT):
         if not os.access(file.location, os.R_OK):
-            raise unreadable(file.location, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+            raise unreadable_error(file.location, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
 def _check_space(config: RunConfig) -> None:

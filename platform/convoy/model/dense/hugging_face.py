@@ -5,52 +5,52 @@ from dataclasses import replace
 from typing import Any
 
 from convoy.config.model import TransformerConfig
-from convoy.model.hf_format import SAME_FOR_ALL, Fixed, HfFormat, Key
+from convoy.model.hf_format import SAME_FOR_ALL, FieldKey, FixedKey, HfFormat
 
 _GPT2_KEYS = {
-    "vocab_size": Key("vocab_size", int),
-    "n_layers": Key("n_layer", int),
-    "d_model": Key("n_embd", int),
-    "n_heads": Key("n_head", int),
-    "d_ff": Key("n_inner", int, None, nullable=True),
-    "max_sequence_length": Key("n_positions", int),
-    "norm_eps": Key("layer_norm_epsilon", float, 1e-5),
-    "tied_embeddings": Key("tie_word_embeddings", bool, True),
+    "vocab_size": FieldKey("vocab_size", int),
+    "n_layers": FieldKey("n_layer", int),
+    "d_model": FieldKey("n_embd", int),
+    "n_heads": FieldKey("n_head", int),
+    "d_ff": FieldKey("n_inner", int, None, nullable=True),
+    "max_sequence_length": FieldKey("n_positions", int),
+    "norm_eps": FieldKey("layer_norm_epsilon", float, 1e-5),
+    "tied_embeddings": FieldKey("tie_word_embeddings", bool, True),
 }
 
 _LLAMA_KEYS = {
-    "vocab_size": Key("vocab_size", int),
-    "n_layers": Key("num_hidden_layers", int),
-    "d_model": Key("hidden_size", int),
-    "n_heads": Key("num_attention_heads", int),
-    "n_kv_heads": Key("num_key_value_heads", int, None, nullable=True),
-    "d_ff": Key("intermediate_size", int),
-    "max_sequence_length": Key("max_position_embeddings", int),
-    "norm_eps": Key("rms_norm_eps", float, 1e-6),
-    "rope_theta": Key("rope_theta", float, 10000.0),
-    "tied_embeddings": Key("tie_word_embeddings", bool, False),
+    "vocab_size": FieldKey("vocab_size", int),
+    "n_layers": FieldKey("num_hidden_layers", int),
+    "d_model": FieldKey("hidden_size", int),
+    "n_heads": FieldKey("num_attention_heads", int),
+    "n_kv_heads": FieldKey("num_key_value_heads", int, None, nullable=True),
+    "d_ff": FieldKey("intermediate_size", int),
+    "max_sequence_length": FieldKey("max_position_embeddings", int),
+    "norm_eps": FieldKey("rms_norm_eps", float, 1e-6),
+    "rope_theta": FieldKey("rope_theta", float, 10000.0),
+    "tied_embeddings": FieldKey("tie_word_embeddings", bool, False),
 }
 
 # Not null: `transformers` 5 refuses that with a TypeError, where 4 took it for as many as there are query heads.
-_MISTRAL_KEYS = {**_LLAMA_KEYS, "n_kv_heads": Key("num_key_value_heads", int, 8)}
+_MISTRAL_KEYS = {**_LLAMA_KEYS, "n_kv_heads": FieldKey("num_key_value_heads", int, 8)}
 
 _GPT2_FIXED = {
     **SAME_FOR_ALL,
-    "activation_function": Fixed(("gelu_new", "gelu_pytorch_tanh"), "gelu_new"),
-    "scale_attn_weights": Fixed((True,), True),
-    "scale_attn_by_inverse_layer_idx": Fixed((False,), False),
+    "activation_function": FixedKey(("gelu_new", "gelu_pytorch_tanh"), "gelu_new"),
+    "scale_attn_weights": FixedKey((True,), True),
+    "scale_attn_by_inverse_layer_idx": FixedKey((False,), False),
 }
 
 _LLAMA_FIXED = {
     **SAME_FOR_ALL,
-    "hidden_act": Fixed(("silu", "swish"), "silu"),
-    "attention_bias": Fixed((False,), False),
-    "mlp_bias": Fixed((False,), False),
-    "rope_interleaved": Fixed((False,), False),
-    "sliding_window": Fixed((None,)),
+    "hidden_act": FixedKey(("silu", "swish"), "silu"),
+    "attention_bias": FixedKey((False,), False),
+    "mlp_bias": FixedKey((False,), False),
+    "rope_interleaved": FixedKey((False,), False),
+    "sliding_window": FixedKey((None,)),
 }
 
-_MISTRAL_FIXED = {**_LLAMA_FIXED, "sliding_window": Fixed((None,), 4096)}
+_MISTRAL_FIXED = {**_LLAMA_FIXED, "sliding_window": FixedKey((None,), 4096)}
 
 
 def _gpt2_others(config: TransformerConfig) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
         if restored is None:
             raise CheckpointError(f"{assignment.job_uri}: {bad or 'the job had checkpoints, and none is there now'}")
         put_tensors(trained.module, trained.optimizer, tensors)
-        bad = not_finite(trained, ranks)
+        bad = find_nonfinite(trained, ranks)
         if bad and commits is not None:  # not marked in the storage: there it is as it was written
             at = [ref for ref, _ in commits].index(restored.commit.ref)
             (ref, places), commits = commits[at], commits[at + 1 :]
@@ -93,13 +93,13 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     return Start(commit.progress, commit.ref)
 
 
-def not_finite(trained: Trained, ranks: Ranks) -> str | None:
+def find_nonfinite(trained: Trained, ranks: Ranks) -> str | None:
     """The first weight or optimizer state that is NaN or infinite, as a rank finds it; None: all are finite.
     All ranks call it and get the same."""
-    return next(filter(None, all_gather_objects(_own_not_finite(trained), ranks.saving)), None)
+    return next(filter(None, all_gather_objects(_find_own_nonfinite(trained), ranks.saving)), None)
 
 
-def _own_not_finite(trained: Trained) -> str | None:
+def _find_own_nonfinite(trained: Trained) -> str | None:
     weights = ((name, weight) for name, weight in trained.module.named_parameters() if weight.requires_grad)
     for name, weight in weights:  # a frozen one may hold infinity, such as a mask
         state = trained.optimizer.state.get(weight, {})

@@ -68,10 +68,10 @@ class Saver:
         self._config_hash = config_hash(assignment.config)
 
     @property
-    def newest(self) -> int:
+    def newest_step(self) -> int:
         """Newest step that is committed, under way, or was skipped because too much was under way; 0: none."""
         under_way = self._driver.queue.steps if self._driver is not None else []
-        return max([self.committed or 0, self._skipped, *under_way])
+        return max([self.committed_step or 0, self._skipped, *under_way])
 
     @property
     def newest_commit(self) -> CommitRef | None:
@@ -79,7 +79,7 @@ class Saver:
         return self._driver.newest if self._driver is not None else self._parent
 
     @property
-    def committed(self) -> int | None:
+    def committed_step(self) -> int | None:
         """Step of the newest commit; None: there is none."""
         return None if self.newest_commit is None else self.newest_commit.step
 
@@ -176,7 +176,7 @@ class Saver:
             self._observer.skipped(progress.step, self._driver.queue.steps)
             return None
         began = time.perf_counter()
-        return self._driver.begin(self._draft(progress), self._state(), began=began, now=now)
+        return self._driver.begin(self._draft_commit(progress), self._state(), began=began, now=now)
 
     def save_last(self, progress: Progress) -> str | None:
         """Save the state after `progress.step` steps, and wait until it is settled: why there is no commit, or None."""
@@ -218,7 +218,7 @@ class Saver:
                 "newer one; its checkpoints count, this gang's do not"
             )
 
-    def _draft(self, progress: Progress) -> Commit:
+    def _draft_commit(self, progress: Progress) -> Commit:
         config, mesh = self._assignment.config, self._ranks.mesh
         return Commit(
             job=self._assignment.job,

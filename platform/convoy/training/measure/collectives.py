@@ -16,9 +16,9 @@ from convoy.training.measure.machine import (
     MOST_TIMES,
     TIMES,
     median_seconds,
-    random,
+    random_tensor,
     seconds_here,
-    slowest,
+    slowest_rank_seconds,
     slowest_seconds,
 )
 from convoy.training.process_groups import Ranks
@@ -39,7 +39,7 @@ each time: for the slowest of a short row is waited longer than in a step, which
 _WORK_ELEMENTS = 2**18
 
 
-def lines(
+def measure_lines(
     block: int, dtype: torch.dtype, reduced: torch.dtype, ranks: Ranks, seconds: float
 ) -> tuple[CollectiveTiming | None, CollectiveTiming | None, CollectiveTiming | None]:
     """Of all-gathers, reduce-scatters and all-reduces; None: of what the job has no group. All ranks call it alike.
@@ -49,16 +49,19 @@ def lines(
     mesh = data_submesh(ranks.mesh)
     shards = _group(mesh, mesh.ndim - 1)
     copies = _group(mesh, 0) if mesh.ndim > 1 else None
-    kinds: dict[str, tuple[Made, int, torch.dtype, dist.ProcessGroup]] = {}
+    kinds: dict[str, tuple[MakeCollective, int, torch.dtype, dist.ProcessGroup]] = {}
     if shards is not None:
-        kinds = {"gather": (_gathering, block, dtype, shards), "reduce": (_reducing, block, reduced, shards)}
+        kinds = {
+            "gather": (_make_all_gather, block, dtype, shards),
+            "reduce": (_make_reduce_scatter, block, reduced, shards),
+        }
     if copies is not None:
-        kinds["all_reduce"] = (_summing, block // mesh.size(mesh.ndim - 1), reduced, copies)
+        kinds["all_reduce"] = (_make_all_reduce, block // mesh.size(mesh.ndim - 1), reduced, copies)
     if not kinds:
         return None, None, None
     most = seconds / (4 * TIMES * len(kinds))
     sent = [one for kind in kinds.values() for one in _two_sizes(*kind, ranks, most)]
-    took = _together([call for _, call in sent], ranks, seconds)
+    took = _added_seconds([call for _, call in sent], ranks, seconds)
     points = iter([(size, seconds) for (size, _), seconds in zip(sent, took, strict=True)])
     measured = {name: _line(next(points), next(points), kind[-1].size()) for name, kind in kinds.items()}
     return measured.get("gather"), measured.get("reduce"), measured.get("all_reduce")
@@ -74,11 +77,11 @@ def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
     return mesh.get_group(dimension) if mesh.size(dimension) > 1 else None
 
 
-Made = Callable[[int, torch.dtype, dist.ProcessGroup, Ranks], Callable[[], object]]
+MakeCollective = Callable[[int, torch.dtype, dist.ProcessGroup, Ranks], Callable[[], object]]
 
 
 def _two_sizes(
-    made: Made, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, most: float
+    made: MakeCollective, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, most: float
 ) -> tuple[tuple[float, Callable[[], object]], tuple[float, Callable[[], object]]]:
     """Bytes and call of a small collective and of one that is as large as wanted, unless it takes over `most` seconds.
 
@@ -91,10 +94,10 @@ def _two_sizes(
 
     wanted = min(float(elements * dtype.itemsize), MOST_BYTES)
     small = sized(min(SMALL_BYTES, wanted / 4))
-    return small, sized(_largest(small[0], wanted, lambda size: sized(size)[1], ranks, most))
+    return small, sized(_largest_bytes(small[0], wanted, lambda size: sized(size)[1], ranks, most))
 
 
-def _largest(
+def _largest_bytes(
     size: float, wanted: float, made: Callable[[float], Callable[[], object]], ranks: Ranks, most: float
 ) -> float:
     """Bytes of a collective, as many as wanted unless the network would take longer than `most` seconds for them; at
@@ -109,7 +112,7 @@ def _largest(
     return max(wanted, 2 * size)
 
 
-def _gathering(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+def _make_all_gather(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
     """As `parallel/fsdp.py` has it: on a CPU nothing runs next to the copy from where it was gathered to where weights
     are used, which one rank alone does not make."""
     whole = torch.zeros(count, dtype=dtype, device=ranks.device)
@@ -126,7 +129,9 @@ def _gathering(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: 
     return gathered
 
 
-def _reducing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+def _make_reduce_scatter(
+    count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks
+) -> Callable[[], object]:
     """As `parallel/fsdp.py` has it."""
     whole = torch.zeros(count, dtype=dtype, device=ranks.device)
     part = torch.zeros(count // group.size(), dtype=dtype, device=ranks.device)
@@ -136,12 +141,12 @@ def _reducing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: R
     return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
 
 
-def _summing(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
+def _make_all_reduce(count: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks) -> Callable[[], object]:
     whole = torch.zeros(count, dtype=dtype, device=ranks.device)
     return lambda: dist.all_reduce(whole, group=group)
 
 
-def _together(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds: float) -> list[float]:
+def _added_seconds(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds: float) -> list[float]:
     """Seconds that each collective adds to the computation around it, agreed by all ranks: the median over rounds of
     what a row with it takes longer than one without, each of the slowest rank.
 
@@ -154,14 +159,14 @@ def _together(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds
     All collectives take turns in each round, for a time and not so many times: what disturbs the machine for a while is
     in few rounds of each, and not in all of one.
     """
-    rows = _rows(collectives, ranks)
+    rows = _timed_rows(collectives, ranks)
 
     def timed() -> list[float]:
         return [seconds_here(row, ranks) for row in rows]
 
     timed()  # the first of anything takes longer
     began, rounds = time.perf_counter(), [timed() for _ in range(TIMES)]
-    while slowest(time.perf_counter() - began, ranks) < seconds and len(rounds) < MOST_TIMES:
+    while slowest_rank_seconds(time.perf_counter() - began, ranks) < seconds and len(rounds) < MOST_TIMES:
         rounds.append(timed())
     times = torch.tensor(rounds, dtype=torch.float64)
     dist.all_reduce(times, op=dist.ReduceOp.MAX, group=ranks.control)
@@ -171,9 +176,9 @@ def _together(collectives: Sequence[Callable[[], object]], ranks: Ranks, seconds
     return (torch.maximum(longer, least) / CALLS[ranks.device.type]).tolist()
 
 
-def _rows(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Callable[[], object]]:
+def _timed_rows(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Callable[[], object]]:
     """One of computation, each collective between computations, and on a CPU each by itself."""
-    work, calls = _work(ranks), CALLS[ranks.device.type]
+    work, calls = _make_computation(ranks), CALLS[ranks.device.type]
 
     def alone() -> None:
         for _ in range(calls + 1):
@@ -193,11 +198,11 @@ def _rows(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Cal
     return rows if ranks.device.type == "cuda" else rows + [partial(in_a_row, call) for call in collectives]
 
 
-def _work(ranks: Ranks) -> Callable[[], object]:
+def _make_computation(ranks: Ranks) -> Callable[[], object]:
     """Computation for a while, as between the collectives of a step, whose results fill the caches; none on a GPU."""
     if ranks.device.type == "cuda":
         return lambda: None
-    x = random(ranks.device, torch.float32, _WORK_ELEMENTS)
+    x = random_tensor(ranks.device, torch.float32, _WORK_ELEMENTS)
     count = max(1, round(WORK_SECONDS / median_seconds(lambda: F.gelu(x), ranks, WORK_SECONDS)))
     return lambda: [F.gelu(x) for _ in range(count)]
 

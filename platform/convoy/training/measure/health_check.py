@@ -14,7 +14,7 @@ from convoy.gang.diagnosis.node_health import ROUNDS, RankMeasurement, partner, 
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import NodeChecked
 from convoy.parallel.fsdp import DTYPES
-from convoy.training.measure.machine import device_name, random, synchronize
+from convoy.training.measure.machine import device_name, random_tensor, synchronize
 from convoy.training.process_groups import Ranks
 
 AGAIN = 5
@@ -66,7 +66,11 @@ def check_node(ranks: Ranks, param_dtype: str, seconds: float, events: EventWrit
 def _measure(ranks: Ranks, param_dtype: str, seconds: float, exchanges: int) -> list[RankMeasurement]:
     """The measurements of every rank, the same on all."""
     name = device_name(ranks.device)
-    own = [float(zlib.crc32(name.encode())), _product_seconds(ranks, param_dtype, seconds), _link(ranks, exchanges)]
+    own = [
+        float(zlib.crc32(name.encode())),
+        _product_seconds(ranks, param_dtype, seconds),
+        _exchange_seconds(ranks, exchanges),
+    ]
     gathered = [torch.zeros(len(own), dtype=torch.float64) for _ in range(ranks.place.world_size)]
     dist.all_gather(gathered, torch.tensor(own, dtype=torch.float64), group=ranks.control)
     rows = [row.tolist() for row in gathered]
@@ -80,7 +84,7 @@ def _product_seconds(ranks: Ranks, param_dtype: str, seconds: float) -> float:
     """
     kind, side = ranks.device.type, _SIDE[ranks.device.type]
     dtype = DTYPES[param_dtype] if kind == "cuda" else torch.float32
-    a = random(ranks.device, dtype, side, side)
+    a = random_tensor(ranks.device, dtype, side, side)
     out = torch.mm(a, a)
     dist.barrier(group=ranks.control)
     best, deadline, done = float("inf"), time.perf_counter() + seconds, 0
@@ -96,7 +100,7 @@ def _core_seconds(device: torch.device) -> float:
     return time.perf_counter() if device.type == "cuda" else time.thread_time()
 
 
-def _link(ranks: Ranks, exchanges: int) -> float:
+def _exchange_seconds(ranks: Ranks, exchanges: int) -> float:
     """Best time of an exchange with a neighbour, the better of both neighbours; 0: not measured.
 
     With fewer than three ranks it would not be known whose fault a slow link is. Neighbours are on other nodes where

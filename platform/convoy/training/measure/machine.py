@@ -94,23 +94,23 @@ def median_seconds(call: Callable[[], object], ranks: Ranks, seconds: float) -> 
     times: list[float] = []
     ends = time.perf_counter() + seconds
     while len(times) < TIMES or (time.perf_counter() < ends and len(times) < MOST_TIMES):
-        times.append(_seconds(call, ranks))
+        times.append(_time_call(call, ranks))
     return statistics.median(times)
 
 
 def slowest_seconds(call: Callable[[], object], ranks: Ranks) -> float:
     """Seconds of a call, of the slowest rank, on all ranks."""
-    return slowest(seconds_here(call, ranks), ranks)
+    return slowest_rank_seconds(seconds_here(call, ranks), ranks)
 
 
 def seconds_here(call: Callable[[], object], ranks: Ranks) -> float:
     """Seconds of a call that all ranks begin together, on this one."""
     synchronize(ranks.device)
     dist.barrier(group=ranks.control)
-    return _seconds(call, ranks)
+    return _time_call(call, ranks)
 
 
-def _seconds(call: Callable[[], object], ranks: Ranks) -> float:
+def _time_call(call: Callable[[], object], ranks: Ranks) -> float:
     synchronize(ranks.device)
     began = time.perf_counter()
     call()
@@ -118,14 +118,14 @@ def _seconds(call: Callable[[], object], ranks: Ranks) -> float:
     return time.perf_counter() - began
 
 
-def slowest(seconds: float, ranks: Ranks) -> float:
+def slowest_rank_seconds(seconds: float, ranks: Ranks) -> float:
     """Seconds of the slowest rank, on all ranks."""
     most = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(most, op=dist.ReduceOp.MAX, group=ranks.control)
     return float(most)
 
 
-def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+def random_tensor(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
     noise = torch.Generator(device).manual_seed(0)  # of its own: the model's is not touched
     return torch.randn(shape, device=device, generator=noise, dtype=dtype)  # in fp32 it would take memory twice
 

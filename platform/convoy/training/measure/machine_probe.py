@@ -25,8 +25,8 @@ from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
 from convoy.parallel.mesh import data_rank_and_size
 from convoy.planner.workload import rented_type
-from convoy.training.measure.collectives import lines
-from convoy.training.measure.machine import device_name, median_seconds, random
+from convoy.training.measure.collectives import measure_lines
+from convoy.training.measure.machine import device_name, median_seconds, random_tensor
 from convoy.training.process_groups import Ranks
 
 MOST_TOKENS = 4096
@@ -45,27 +45,29 @@ def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | 
     None where nobody needs it, for the catalog has the GPUs that were rented, and where no sizes are known, of a custom
     model. All ranks call it alike.
     """
-    if not isinstance(config.model, TransformerConfig) or _catalogued(config):
+    if not isinstance(config.model, TransformerConfig) or _is_in_catalog(config):
         return None
-    sizes, each = _Sizes(config, config.model, ranks), seconds / 4
-    gather, reduce, all_reduce = lines(sizes.block, sizes.dtype, sizes.reduced, ranks, max(2 * each, LINES_SECONDS))
+    sizes, each = _RankSizes(config, config.model, ranks), seconds / 4
+    gather, reduce, all_reduce = measure_lines(
+        sizes.block, sizes.dtype, sizes.reduced, ranks, max(2 * each, LINES_SECONDS)
+    )
     return MeasuredMachine(
         device=device_name(ranks.device),
         kind="cuda" if ranks.device.type == "cuda" else "cpu",
         dtype=config.train.param_dtype,
         threads=torch.get_num_threads(),
         ranks=ranks.place.world_size,
-        matmul_flops=_matmul(sizes, ranks, each),
-        attention_flops=_attention(sizes, ranks, each),
-        memory_bytes_per_second=_memory(sizes, ranks, each),
-        operation_seconds=_operation(ranks, each),
+        matmul_flops=_matmul_flops(sizes, ranks, each),
+        attention_flops=_attention_flops(sizes, ranks, each),
+        memory_bytes_per_second=_memory_bytes_per_second(sizes, ranks, each),
+        operation_seconds=_operation_seconds(ranks, each),
         gather=gather,
         reduce=reduce,
         all_reduce=all_reduce,
     )
 
 
-def _catalogued(config: RunConfig) -> bool:
+def _is_in_catalog(config: RunConfig) -> bool:
     instance_type = rented_type(config)
     if instance_type is None or instance_type not in instance_names():
         return False
@@ -102,7 +104,7 @@ def mlp_flops(tokens: int, width: int, inner: int) -> int:
     return 3 * 2 * tokens * width * inner
 
 
-class _Sizes:
+class _RankSizes:
     """Of the job's tensors on one rank."""
 
     def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
@@ -116,20 +118,20 @@ class _Sizes:
         self.block = block.parameters // tensor
 
 
-def _matmul(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
+def _matmul_flops(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float:
     """Operations/s of the MLP's products, forward and backward."""
     shapes = ((sizes.tokens, sizes.width), (sizes.tokens, sizes.inner), (sizes.inner, sizes.width))
-    products = mlp_products(*(random(ranks.device, sizes.dtype, *shape) for shape in shapes))
+    products = mlp_products(*(random_tensor(ranks.device, sizes.dtype, *shape) for shape in shapes))
     return mlp_flops(sizes.tokens, sizes.width, sizes.inner) / median_seconds(products, ranks, seconds)
 
 
-def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
+def _attention_flops(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float | None:
     """Of fused attention, forward and backward: 2 and 5 t S d operations under a causal mask."""
     if not sizes.fused:
         return None
     shape = (sizes.sequences, sizes.heads, sizes.length, sizes.head_width)
-    q, k, v = (random(ranks.device, sizes.dtype, *shape).requires_grad_() for _ in range(3))
-    gradient = random(ranks.device, sizes.dtype, *shape)
+    q, k, v = (random_tensor(ranks.device, sizes.dtype, *shape).requires_grad_() for _ in range(3))
+    gradient = random_tensor(ranks.device, sizes.dtype, *shape)
 
     def attend() -> None:
         torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), gradient)
@@ -138,13 +140,13 @@ def _attention(sizes: _Sizes, ranks: Ranks, seconds: float) -> float | None:
     return done / median_seconds(attend, ranks, seconds)
 
 
-def _memory(sizes: _Sizes, ranks: Ranks, seconds: float) -> float:
+def _memory_bytes_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float:
     """Bytes/s of a GELU, which reads and writes each activation once."""
-    x = random(ranks.device, sizes.dtype, sizes.tokens, sizes.inner)
+    x = random_tensor(ranks.device, sizes.dtype, sizes.tokens, sizes.inner)
     return 2 * x.nbytes / median_seconds(lambda: F.gelu(x), ranks, seconds)
 
 
-def _operation(ranks: Ranks, seconds: float) -> float:
+def _operation_seconds(ranks: Ranks, seconds: float) -> float:
     """Of one forward operation; its backward counts as two of them, as in the planner's count of kernels."""
     x = torch.ones(16, device=ranks.device, requires_grad=True)
 
@@ -166,23 +168,25 @@ SECONDS = 0.4
 """and as many as fill so much time."""
 
 
-def choose(config: RunConfig, world_size: int) -> ParamDtypeChoice:
+def choose_param_dtype(config: RunConfig, world_size: int) -> ParamDtypeChoice:
     """bf16 on a GPU; on a CPU the type whose products of the job's MLP have the smaller median time."""
     if torch.cuda.device_count():
         return ParamDtypeChoice(param_dtype="bf16", device=device_name(torch.device("cuda", 0)))
     cpu = torch.device("cpu")
-    tokens, (width, inner) = pass_size(config, world_size // config.parallel.shared_by)[1], _layer(config)
+    tokens, (width, inner) = pass_size(config, world_size // config.parallel.shared_by)[1], _mlp_shape(config)
     shapes = ((tokens, width), (tokens, inner), (inner, width))
     dtypes: tuple[ParamDtype, ...] = ("fp32", "bf16")
-    products = {dtype: mlp_products(*(random(cpu, DTYPES[dtype], *shape) for shape in shapes)) for dtype in dtypes}
-    seconds = _interleaved(products)
+    products = {
+        dtype: mlp_products(*(random_tensor(cpu, DTYPES[dtype], *shape) for shape in shapes)) for dtype in dtypes
+    }
+    seconds = _median_seconds_in_turns(products)
     flops = {dtype: mlp_flops(tokens, width, inner) / seconds[dtype] for dtype in dtypes}
     return ParamDtypeChoice(
         param_dtype=max(dtypes, key=lambda dtype: flops[dtype]), device=device_name(cpu), flops=flops
     )
 
 
-def _layer(config: RunConfig) -> tuple[int, int]:
+def _mlp_shape(config: RunConfig) -> tuple[int, int]:
     """Inputs and outputs of the MLP's first product on one rank; of a model of the user's own, about which nothing is
     known, CUSTOM_WIDTH for both."""
     if not isinstance(config.model, TransformerConfig):
@@ -190,7 +194,7 @@ def _layer(config: RunConfig) -> tuple[int, int]:
     return config.model.d_model, block_of(config.model).inner_width // config.parallel.tensor
 
 
-def _interleaved(calls: dict[ParamDtype, Callable[[], None]]) -> dict[ParamDtype, float]:
+def _median_seconds_in_turns(calls: dict[ParamDtype, Callable[[], None]]) -> dict[ParamDtype, float]:
     """Median seconds of each call, taking turns, after one call of each that is not counted."""
     for call in calls.values():
         call()
@@ -206,4 +210,4 @@ def _interleaved(calls: dict[ParamDtype, Callable[[], None]]) -> dict[ParamDtype
 
 if __name__ == "__main__":
     request = json.load(sys.stdin)
-    print(choose(RunConfig.model_validate(request["config"]), request["world_size"]).model_dump_json())
+    print(choose_param_dtype(RunConfig.model_validate(request["config"]), request["world_size"]).model_dump_json())

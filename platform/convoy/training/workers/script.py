@@ -60,7 +60,7 @@ class ScriptBody:
 
     def run(self, assignment: bytes, listener: int | None) -> int:
         seed_numpy()
-        return work(assignment, listener)
+        return run_assignment(assignment, listener)
 
 
 def _keep_process_groups() -> None:
@@ -86,7 +86,7 @@ _last_errors: list[BaseException] = []
 STORE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
-def work(text: bytes, listener: int | None) -> int:
+def run_assignment(text: bytes, listener: int | None) -> int:
     """Run the script; the exit code says how it ended. text: the Assignment as JSON. listener: the socket that
     is bound to MASTER_PORT, on rank 0.
 
@@ -137,15 +137,15 @@ def _run(script: Script, reason: Path) -> int:
             runpy._run_module_as_main(script.entrypoint)  # type: ignore[attr-defined]  # as the interpreter does
     except SystemExit as error:
         _last_errors.append(error)
-        return _exit(error, reason)
+        return _exit_code(error, reason)
     except BaseException as error:
         # As the interpreter does: `Checkpoints` asks for it.
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-        return _fault(error, reason)
+        return _report_error(error, reason)
     return 0
 
 
-def _exit(error: SystemExit, reason: Path) -> int:
+def _exit_code(error: SystemExit, reason: Path) -> int:
     """As the interpreter takes it, but for the codes that are ours."""
     if error.code is None:
         return 0
@@ -161,14 +161,14 @@ def _exit(error: SystemExit, reason: Path) -> int:
     return 1
 
 
-def _fault(error: BaseException, reason: Path) -> int:
+def _report_error(error: BaseException, reason: Path) -> int:
     write_reason(reason, error_line(error))
-    text = "".join(traceback.format_exception(type(error), error, _of_script(error.__traceback__)))
+    text = "".join(traceback.format_exception(type(error), error, _script_frames(error.__traceback__)))
     sys.stderr.write(text.encode(errors="backslashreplace").decode())
     return PEER_LOST if _lost_peer(error) else 1
 
 
-def _of_script(frames: TracebackType | None) -> TracebackType | None:
+def _script_frames(frames: TracebackType | None) -> TracebackType | None:
     """Without what ran it."""
     while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
         frames = frames.tb_next
@@ -179,9 +179,9 @@ def _lost_peer(error: BaseException) -> bool:
     """Whether another rank was gone. A script that never imported torch has no ranks."""
     if "torch.distributed" not in sys.modules:
         return False
-    from convoy.training.process_groups import lost_peer
+    from convoy.training.process_groups import is_lost_peer
 
-    return lost_peer(error)
+    return is_lost_peer(error)
 
 
 def _finish() -> None:
@@ -211,13 +211,13 @@ def _host_store(assignment: Assignment, listener: int) -> None:
     if child == 0:
         parent = os.getpid()
         if os.fork() == 0:
-            _be_the_store(assignment, listener, parent)
+            _serve_store(assignment, listener, parent)
         os._exit(0)
     os.waitpid(child, 0)
     os.close(listener)
 
 
-def _be_the_store(assignment: Assignment, listener: int, parent: int) -> NoReturn:
+def _serve_store(assignment: Assignment, listener: int, parent: int) -> NoReturn:
     try:
         set_name("convoy store")
         while os.getppid() == parent:  # until the process that forks workers has adopted this one
@@ -263,7 +263,7 @@ def script_environment(assignment: Assignment, devices: Sequence[str]) -> dict[s
         # Rank 0 would bind the port itself otherwise, which any other process may have taken by then.
         "TORCHELASTIC_USE_AGENT_STORE": True,
     }
-    share = _share(place, devices)
+    share = _own_devices(place, devices)
     if share:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return {name: str(value) for name, value in variables.items()}
@@ -278,7 +278,7 @@ def visible_devices(environment: Mapping[str, str], folder: Path = Path("/dev"))
     return sorted((number for number in numbers if number.isdigit()), key=int)
 
 
-def _share(place: Place, devices: Sequence[str]) -> Sequence[str]:
+def _own_devices(place: Place, devices: Sequence[str]) -> Sequence[str]:
     """Of a host that several nodes share, those that are this node's own: scripts take the LOCAL_RANK-th of them."""
     if place.host_ranks == place.nproc_per_node:
         return ()

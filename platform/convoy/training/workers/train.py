@@ -55,7 +55,7 @@ class TrainingBody:
 
     def run(self, assignment: bytes, listener: int | None) -> int:
         seed_numpy()
-        return work(assignment, listener, self._failed)
+        return run_assignment(assignment, listener, self._failed)
 
 
 def configure_imports() -> None:
@@ -78,7 +78,7 @@ def seed_numpy() -> None:
         generator.seed()
 
 
-def work(text: bytes, listen_fd: int | None, broken: Exception | None = None) -> int:
+def run_assignment(text: bytes, listen_fd: int | None, broken: Exception | None = None) -> int:
     """Train; the exit code says how it ended.
 
     text: the Assignment as JSON. listen_fd: the descriptor of its listening socket here. broken: why training cannot be
@@ -88,26 +88,26 @@ def work(text: bytes, listen_fd: int | None, broken: Exception | None = None) ->
     assignment = Assignment.model_validate_json(text).model_copy(update={"listen_fd": listen_fd})
     reason = Path(assignment.reason_path)
     if broken is not None:
-        return _fault(broken, reason)
+        return _report_error(broken, reason)
     from convoy.training.rank import run_rank
 
     try:
         stopped = run_rank(assignment, began)
     except ImportError as error:  # before all others, since distinguishing those may need the same import
-        return _fault(error, reason)
+        return _report_error(error, reason)
     except Exception as error:
-        return _failure(error, reason)
+        return _report_failure(error, reason)
     return STOPPED if stopped else 0
 
 
-def _failure(error: Exception, reason: Path) -> int:
+def _report_failure(error: Exception, reason: Path) -> int:
     """Leave one line for the agent; a traceback is for bugs only."""
     from convoy.checkpoint.errors import CheckpointError
     from convoy.data.manifest import DataDamaged
     from convoy.training.checkpointing.saver import SupersededError
     from convoy.training.loop import LastSaveFailedError, TrainingFailedError
     from convoy.training.measure.health_check import NodeUnfitError
-    from convoy.training.process_groups import lost_peer
+    from convoy.training.process_groups import is_lost_peer
 
     if isinstance(error, NodeUnfitError):
         write_reason(reason, str(error))
@@ -115,7 +115,7 @@ def _failure(error: Exception, reason: Path) -> int:
         return UNFIT
     plain = ConfigError | TrainingFailedError | SupersededError | DataDamaged | CheckpointError
     if not isinstance(error, plain | StoreUnavailable):
-        return _fault(error, reason, PEER_LOST if lost_peer(error) else 1)
+        return _report_error(error, reason, PEER_LOST if is_lost_peer(error) else 1)
     outage = isinstance(error, StoreUnavailable)
     line = f"the store is out of reach: {first_line(error)}" if outage else first_line(error)
     write_reason(reason, line)
@@ -123,7 +123,7 @@ def _failure(error: Exception, reason: Path) -> int:
     return OUTAGE if outage or isinstance(error, LastSaveFailedError) else EXPECTED
 
 
-def _fault(error: Exception, reason: Path, code: int = 1) -> int:
+def _report_error(error: Exception, reason: Path, code: int = 1) -> int:
     write_reason(reason, error_line(error))
     traceback.print_exception(error)
     return code
