@@ -124,4 +124,4 @@ def _interval(estimate: float, low: float, high: float) -> Interval:
     ],
 )
 def test_a_row_of_work_tells_how_far_it_is_and_what_is_left(done: int, text: str) -> None:
-    assert formatting.course(done, 9, 120.0) == text
+    assert formatting.work_progress(done, 9, 120.0) == text

@@ -20,7 +20,7 @@ from convoy.job.generations import (
     remove_tokens,
     rewind,
 )
-from convoy.job.leases import leased
+from convoy.job.leases import leased_commits
 from convoy.job.lineage import CommitRef, Generation, damaged_name, newest_commit, read_history
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Hooked
@@ -278,14 +278,14 @@ def test_the_parent_is_held_on_every_tier_while_its_generation_is_made(store: St
 
     def before(operation: str, name: str) -> None:
         if operation == "create" and name.startswith("generations/"):
-            held.append(leased(store) == leased(tier) == {CommitRef(generation=1, step=10)})
+            held.append(leased_commits(store) == leased_commits(tier) == {CommitRef(generation=1, step=10)})
 
     hooked = Hooked(store, before)
     if what == "rewind":
         rewind(hooked, 10, (tier,))
     else:
         form(hooked, others=(tier,))
-    assert (held, leased(store), read_history(tier).newest) == ([True], frozenset(), 2)
+    assert (held, leased_commits(store), read_history(tier).newest) == ([True], frozenset(), 2)
 
 
 def pruned_meanwhile(store: Store) -> Hooked:

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from convoy.launch.parse import around_run, command_line, job_words, parse_overrides, parse_run, values_of_options
+from convoy.launch.parse import command_line, job_words, parse_overrides, parse_run, values_of_options, words_around_run
 
 
 def refused(parse: object, text: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -81,7 +81,7 @@ VALUES = {"--config": 2, "--config-value": 2, "--with": 1, "--metadata": 1, "--q
     ],
 )
 def test_the_words_before_run_are_metaflow_s_own(words: str, before: str, after: str) -> None:
-    assert around_run(words.split(), VALUES) == (before.split(), after.split())
+    assert words_around_run(words.split(), VALUES) == (before.split(), after.split())
 
 
 def test_metaflow_says_how_many_words_follow_its_options() -> None:

@@ -208,7 +208,7 @@ def test_a_local_run_is_planned_for_this_host_whatever_its_ledger_calls_it(insta
     config = RunConfig.model_validate({"root": "/nowhere", "cluster": {"nodes": 2, "instance_type": instance}})
     given = plans._measurements(config, None, SHIPPED)
     assert given.host_bytes > 0
-    assert plans._prices(config) == (SHIPPED, "")
+    assert plans._prices_or_reason(config) == (SHIPPED, "")
 
 
 def test_of_a_host_that_is_measured_later_a_person_is_told_so() -> None:

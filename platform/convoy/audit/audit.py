@@ -7,7 +7,7 @@ from convoy.audit.comparisons import differing_outcomes, gpu_mismatches, scaling
 from convoy.audit.facts import PAGE, Section, parts_of, runs_of, stated_quantities
 from convoy.audit.findings import WRONG, Audit, Finding, Implied, claim_line
 from convoy.audit.laws import run_bounds, run_laws
-from convoy.audit.parts import limits, part_bounds, part_laws
+from convoy.audit.parts import machine_limits, part_bounds, part_laws
 from convoy.audit.quantities.format import written, written_range
 from convoy.audit.solver import (
     CATALOG,
@@ -75,7 +75,7 @@ def _solved(runs: Sequence[Section], parts: Sequence[Section]) -> tuple[Quantiti
         laws += run_laws(run)
         bounds += run_bounds(run)
     for part in parts:
-        values |= stated_quantities(part) | limits(part)
+        values |= stated_quantities(part) | machine_limits(part)
         laws += part_laws(part)
         bounds += part_bounds(part)
     return values, find_clashes(derive_values(values, laws, written), bounds)

@@ -53,7 +53,7 @@ def part_laws(part: Section) -> list[Law]:
     return _collective(part) if part.claims.section == "collectives" else _link(part)
 
 
-def limits(part: Section) -> Quantities:
+def machine_limits(part: Section) -> Quantities:
     """What the machine's links and disks do at most."""
     machine = part.machine
     if machine is None:

@@ -6,7 +6,7 @@ from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.format import Commit, DamagedCommitError
 from convoy.checkpoint.verify.marks import read_damage, suspicions, verified_parts
 from convoy.config.errors import ConfigError
-from convoy.job.leases import leased
+from convoy.job.leases import leased_commits
 from convoy.job.lineage import CommitRef, History, counted_commits, read_history
 from convoy.storage import Store
 
@@ -55,7 +55,7 @@ def existing_history(store: Store) -> History:
 def listed(store: Store) -> list[Listed]:
     """All commits of the tier, in the order of their names; those that do not count, too."""
     history = existing_history(store)
-    counted, held = set(counted_commits(history)), leased(store)
+    counted, held = set(counted_commits(history)), leased_commits(store)
     doubts = [(suspicion.ref, suspicion.host) for suspicion in suspicions(store)]
     rows = (
         _listed(store, ref, ref in counted, ref in held, sorted({host for about, host in doubts if about == ref}))

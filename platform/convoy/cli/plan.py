@@ -153,21 +153,21 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
         node_bytes_per_second=options["write_gb_per_second"] and options["write_gb_per_second"] * 1e9,
         prices=plan_inputs.price_book(root, config.root, endpoint_url),
     )
-    types = [_type(word) for word in options["instances"].split(",")] if options["instances"] else INSTANCES
-    counts = _counts(options["nodes"]) if options["nodes"] else NODES
+    types = [_instance_type(word) for word in options["instances"].split(",")] if options["instances"] else INSTANCES
+    counts = _node_counts(options["nodes"]) if options["nodes"] else NODES
     add_results, markets = plan_inputs.measurements_of(options["results"]), _markets(options["market"])
     limits = options["max_usd"], options["max_hours"]
     result = search_machines(config, types, counts, *limits, own, add_results, markets=markets, base=base)
     print_result(result, search_page(result), as_json)
 
 
-def _type(word: str) -> str:
+def _instance_type(word: str) -> str:
     """`p5` is p5.48xlarge: of a family the one with most GPUs. What is no family is judged by the search."""
     family = [instance(name) for name in instance_names() if name.split(".")[0] == word.strip().lower()]
     return max(family, key=lambda each: (each.gpus, each.vcpus)).name if family else word.strip()
 
 
-def _counts(text: str) -> list[int]:
+def _node_counts(text: str) -> list[int]:
     try:
         counts = [int(word) for word in text.split(",")]
     except ValueError:

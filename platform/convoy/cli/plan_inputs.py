@@ -30,7 +30,7 @@ def read_config(name: str, words: Sequence[str] = ()) -> RunConfig:
 
     Raises ConfigError.
     """
-    path = _file(name)
+    path = _config_path(name)
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -65,7 +65,7 @@ def refusals_of(config: RunConfig, prices: PriceBook) -> tuple[str, ...]:
     return refusals(settle_price(config, prices) if rented_type(planned) else config, gpus, host_memory_mib())
 
 
-def _file(name: str) -> Path:
+def _config_path(name: str) -> Path:
     try:
         return config_file(name, "train")
     except ConfigError:

@@ -123,15 +123,15 @@ def _fit_table(path: Path) -> tuple[Calibration, list[str]]:
 
 def _errors_in_words(own: PlannerFit) -> Iterator[str]:
     yield f"{plural(len(own.rows), 'case')} of {plural(own.trainings, 'training')} not configured alike, off by"
-    yield f"  {_errors(own.before)} as it was shipped"
-    yield f"  {_errors(own.after)} as fitted to them, which is no claim about others"
+    yield f"  {_error_summary(own.before)} as it was shipped"
+    yield f"  {_error_summary(own.after)} as fitted to them, which is no claim about others"
     if own.others:
-        yield f"  {_errors(own.others)} each training by a fit to the others"
+        yield f"  {_error_summary(own.others)} each training by a fit to the others"
     if own.left_out:
         yield f"left out, {plural(len(own.left_out), 'case')}:"
     for why in dict.fromkeys(each.why for each in own.left_out):
         yield f"  {why}: {', '.join(each.case for each in own.left_out if each.why == why)}"
 
 
-def _errors(wrong: Sequence[float]) -> str:
+def _error_summary(wrong: Sequence[float]) -> str:
     return f"a median of {median_abs(wrong):.1f} %, {max(map(abs, wrong)):.1f} % at worst,"

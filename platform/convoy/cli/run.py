@@ -16,7 +16,7 @@ from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.job.heartbeat import is_live, read_mark
 from convoy.job.record import check_name
 from convoy.launch.checks.host import name_user, use_this_interpreter
-from convoy.launch.parse import around_run, job_words, values_of_options
+from convoy.launch.parse import job_words, values_of_options, words_around_run
 from convoy.launch.reruns.driver import RunRequest, run_until_done
 from convoy.launch.reruns.policy import RerunLimits
 
@@ -65,7 +65,7 @@ def run(
         raise ConfigError(f"{named[0]}: the job is named by convoy run --job {job}, before the --")
     name_user()
     use_this_interpreter()
-    before, after = around_run(words, values_of_options())
+    before, after = words_around_run(words, values_of_options())
     limits = RerunLimits(pause, max(pause, longest_pause), most_runs)
     sys.exit(run_until_done(RunRequest(flow, job, before, after, root, start_minutes * 60, limits)))
 

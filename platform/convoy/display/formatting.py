@@ -86,7 +86,7 @@ def long_duration(seconds: float) -> str:
     return f"{significant(seconds / YEAR) if seconds < 1e4 * YEAR else count(seconds / YEAR)} years"
 
 
-def course(done: int, of: int, seconds: float) -> str:
+def work_progress(done: int, of: int, seconds: float) -> str:
     """How much of a row of equal pieces of work is done, for example `3 of 9 done in 2 m 05 s, about 4 m 10 s left`."""
     if done == 0:
         return f"0 of {of} done"

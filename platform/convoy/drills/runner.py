@@ -10,7 +10,7 @@ from random import Random
 
 from convoy.config.json_text import canonical_json
 from convoy.config.run import RunConfig
-from convoy.display.formatting import course
+from convoy.display.formatting import work_progress
 from convoy.drills.fault import DrillPlan, Fault, GangSize
 from convoy.drills.faults.worker import Undisturbed
 from convoy.drills.result import DrillResult, TrialResult, result_of
@@ -50,7 +50,7 @@ class DrillRunner:
 
     def _run_trial(self, kind: type[Fault], number: int) -> TrialResult:
         job = f"{kind.name}-{number}"
-        so_far = course(self._done, self._trials, time.monotonic() - self._began)
+        so_far = work_progress(self._done, self._trials, time.monotonic() - self._began)
         self._tell(f"{kind.name} {number + 1}/{self._plan.trials} begins (trials: {so_far})")
         seconds = self._plan.seconds if self._plan.seconds is not None else kind.default_seconds
         fault = self._new_fault(kind, job, seconds if kind.lasting else None)

@@ -61,7 +61,7 @@ def lease(store: Store, ref: CommitRef, term_seconds: float = TERM_SECONDS) -> I
             store.delete(name)
 
 
-def leased(store: Store) -> frozenset[CommitRef]:
+def leased_commits(store: Store) -> frozenset[CommitRef]:
     """The commits that a reader holds on this tier now. Removes leases that expired long ago."""
     held = set[CommitRef]()
     if not store.sizes("leases/"):

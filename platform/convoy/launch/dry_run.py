@@ -45,12 +45,17 @@ def described_decorators(config: RunConfig) -> str:
     kinds = {"the gang's step": wanted.gang, "the other steps, but start and end": wanted.ordinary}
     lines = [
         "",
-        *(line for which, kind in kinds.items() if kind for line in (f"Decorators of {which}:", *_written(kind))),
+        *(
+            line
+            for which, kind in kinds.items()
+            if kind
+            for line in (f"Decorators of {which}:", *_decorator_lines(kind))
+        ),
     ]
     return "\n".join(lines if any(kinds.values()) else ["", "Decorators: none"])
 
 
-def _written(decorators: Sequence[Decorator]) -> Iterator[str]:
+def _decorator_lines(decorators: Sequence[Decorator]) -> Iterator[str]:
     for name, arguments in decorators:
         text = f"@{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
         yield from textwrap.wrap(

@@ -104,7 +104,7 @@ CONFIG_VARIABLES = ("METAFLOW_FLOW_CONFIG", "METAFLOW_FLOW_CONFIG_VALUE")
 """What Metaflow takes instead of these options."""
 
 
-def around_run(words: Sequence[str], values: Mapping[str, int]) -> tuple[list[str], list[str]]:
+def words_around_run(words: Sequence[str], values: Mapping[str, int]) -> tuple[list[str], list[str]]:
     """The words before the command `run` and those after it; without a `run`, all stand before it.
 
     values: of each of Metaflow's options, how many words follow it: of `--config run FILE` it takes two.
@@ -125,7 +125,7 @@ def with_files(words: Sequence[str], config: str, file_of: Callable[[str], Path]
 def command_line(words: Sequence[str], values: Mapping[str, int], environ: Mapping[str, str]) -> str:
     """A line for a shell that starts the same with the same configuration.
 
-    words: from the flow's file on. values: as in `around_run`. No other words are passed: options such as
+    words: from the flow's file on. values: as in `words_around_run`. No other words are passed: options such as
     `--metadata` and `--tag` change nothing of what a flow does, and may name what is nobody else's business.
     """
     variables = [f"{name}={environ[name]}" for name in CONFIG_VARIABLES if name in environ]

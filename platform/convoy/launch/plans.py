@@ -32,7 +32,7 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, roo
     from convoy.planner.plan import nothing_planned, plan
 
     try:
-        prices, why = _prices(config) if root_answers else (SHIPPED, "the root cannot be read yet")
+        prices, why = _prices_or_reason(config) if root_answers else (SHIPPED, "the root cannot be read yet")
         result = plan(without_settled_price(config, prices), _measurements(config, measured, prices))
         return result.model_copy(update={"assumed": (*result.assumed, f"{WITHOUT}{why}")}) if why else result
     except ValueError as error:
@@ -130,7 +130,7 @@ def this_host(config: RunConfig) -> dict[str, Any]:
     return {"host_bytes": host_memory_mib() * 2.0**20, "host_gpus": host.local_gpus()}
 
 
-def _prices(config: RunConfig) -> tuple["PriceBook", str]:
+def _prices_or_reason(config: RunConfig) -> tuple["PriceBook", str]:
     """With those of the run's own root, or why they cannot be read."""
     from convoy.catalog.prices import SHIPPED, PriceBook
     from convoy.launch.pricing import read_prices

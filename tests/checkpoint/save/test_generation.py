@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.job.generations import CommitsLostError, Origin, form_generation
-from convoy.job.leases import leased
+from convoy.job.leases import leased_commits
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.storage import StoreUnavailable, open_store
 from tests.checkpoint.test_api import gang, sharded
@@ -99,7 +99,7 @@ def test_what_was_restored_is_not_pruned_before_the_first_save(uri: str) -> None
         old.prune()
         assert RESTORED in parse_commits(store.sizes("commits/"))
         assert new.save(6, state()).wait().parent == RESTORED
-        assert not leased(store)
+        assert not leased_commits(store)
 
 
 def test_a_store_that_is_closed_without_a_save_holds_nothing(uri: str) -> None:
@@ -107,8 +107,8 @@ def test_a_store_that_is_closed_without_a_save_holds_nothing(uri: str) -> None:
         ckpt.save(5, state()).wait()
     with Checkpoints(uri) as ckpt:
         ckpt.restore(state())
-        assert leased(open_store(uri)) == {RESTORED}
-    assert not leased(open_store(uri))
+        assert leased_commits(open_store(uri)) == {RESTORED}
+    assert not leased_commits(open_store(uri))
 
 
 def test_who_rewinds_after_a_restore_goes_on_from_there(uri: str) -> None:
@@ -118,7 +118,7 @@ def test_who_rewinds_after_a_restore_goes_on_from_there(uri: str) -> None:
     with Checkpoints(uri) as ckpt:
         ckpt.restore(state())
         ckpt.rewind(4)
-        assert not leased(open_store(uri))
+        assert not leased_commits(open_store(uri))
         assert ckpt.save(5, state()).wait().parent == CommitRef(generation=1, step=4)
 
 
@@ -126,7 +126,7 @@ def test_who_restores_after_a_save_of_its_own_goes_on_in_its_generation(uri: str
     with Checkpoints(uri) as ckpt:
         ckpt.save(5, state()).wait()
         ckpt.restore(state())
-        assert not leased(open_store(uri))
+        assert not leased_commits(open_store(uri))
         commit = ckpt.save(6, state()).wait()
         assert (commit.generation, commit.parent) == (1, None)
 

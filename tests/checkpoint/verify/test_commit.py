@@ -15,7 +15,7 @@ from convoy.checkpoint.verify.commit import (
     verify_part,
 )
 from convoy.checkpoint.verify.marks import damaged, read_damage, suspect, suspicions, verified, verified_parts
-from convoy.job.leases import leased
+from convoy.job.leases import leased_commits
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.torchless import TinyState, form
@@ -60,13 +60,13 @@ def test_a_whole_commit_is_read_back_under_a_lease(store: Store) -> None:
     held = []
 
     def stop() -> bool:
-        held.append(leased(store))
+        held.append(leased_commits(store))
         return False
 
     assert verify_commit(store, commit.ref, stop=stop) == 8000
     assert verified(store) == {commit.ref}
     assert held == [{commit.ref}] * 8  # asked before each chunk
-    assert leased(store) == frozenset()
+    assert leased_commits(store) == frozenset()
 
 
 def test_a_flipped_bit_in_any_part_is_damage_that_is_marked_and_told(store: Store) -> None:

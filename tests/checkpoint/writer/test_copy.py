@@ -22,7 +22,7 @@ from convoy.checkpoint.writer.copy import (
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
-from convoy.job.leases import leased
+from convoy.job.leases import leased_commits
 from convoy.job.lineage import parse_commits, read_history
 from convoy.job.record import RECORD
 from convoy.storage import Store, StoreUnavailable, open_store
@@ -125,7 +125,7 @@ def test_source_and_target_are_held_while_a_part_is_copied(folders: tuple[Store,
     commit, held = STATE.save(source, 10), set[bool]()
 
     def stop() -> bool:
-        held.add(leased(source) == leased(target) == {commit.ref})
+        held.add(leased_commits(source) == leased_commits(target) == {commit.ref})
         return False
 
     copy_part(source, target, commit.ref, 0, stop=stop)

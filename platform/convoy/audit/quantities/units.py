@@ -187,7 +187,7 @@ def _spread(name: str, kind: Kind, number: Number, unit: _Unit) -> Span:
     digits = significant_digits(number.digits)
     if digits == 1 and unit.multiplier and "." not in number.digits and not number.approximate:
         low, high = max(low, value * (1 - kind.chosen)), min(high, max(value * (1 + kind.chosen), value))
-    binary = 1.024 ** _thousands(unit.multiplier)
+    binary = 1.024 ** _powers_of_1000(unit.multiplier)
     if name == "exact" and unit.multiplier:  # 16k GPUs are 16,000 or 16,384
         value, high = value * binary, high * binary
     elif kind.above == ("byte",) and not unit.multiplier.endswith("i"):  # many write GB for 2**30 bytes
@@ -201,6 +201,6 @@ def _spread(name: str, kind: Kind, number: Number, unit: _Unit) -> Span:
     return Span(low, value, high)
 
 
-def _thousands(multiplier: str) -> int:
+def _powers_of_1000(multiplier: str) -> int:
     """2 of a million."""
     return round(math.log(_MULTIPLIERS[multiplier], 1000))

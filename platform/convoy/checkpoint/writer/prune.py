@@ -25,7 +25,7 @@ from convoy.checkpoint.writer.retention import (
     spent_commits,
 )
 from convoy.config.checkpoint import RetentionConfig
-from convoy.job.leases import leased, named_by_leases
+from convoy.job.leases import leased_commits, named_by_leases
 from convoy.job.lineage import CommitRef, History, generation_numbers, parse_commits, read_history
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
@@ -89,7 +89,7 @@ def inventory(store: Store) -> Inventory:
         now=store.now(),
         damaged=damaged(store),
         verified=verified(store),
-        leased=leased(store),
+        leased=leased_commits(store),
         attempts=list(_attempts(store)),
     )
 
@@ -169,7 +169,7 @@ class _Pruning:
                 return
             self._store.delete(ref.name)
             try:
-                held = ref in leased(self._store)
+                held = ref in leased_commits(self._store)
                 self._check_newest()  # after the leases: one that was given back may have left a generation
                 if damaged(self._store) != self._damaged:
                     raise _Stopped("a commit was found damaged meanwhile: what was to stay instead is decided anew")
@@ -234,7 +234,7 @@ class _Pruning:
 
     def _remove_attempt(self, attempt: AttemptFiles) -> None:
         with self._hold_removal_mark(attempt.ref, b"") as alone:
-            if not alone or attempt.ref in leased(self._store):  # a copy that has begun meanwhile
+            if not alone or attempt.ref in leased_commits(self._store):  # a copy that has begun meanwhile
                 return
             named = self._attempts_named_by([attempt.ref]).get(attempt.ref)
             if attempt.ref.name in self._store.sizes(attempt.ref.name) and named in (None, attempt.name):

@@ -21,7 +21,7 @@ from convoy.benchmark.suites.peers import without_missing_packages
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
-from convoy.display.formatting import course
+from convoy.display.formatting import work_progress
 from convoy.gang import local_node
 from convoy.gang.task import Script, Task
 from convoy.launch.benchmark.split import Share, shares_of
@@ -68,7 +68,7 @@ def run_groups(
     for number, group in enumerate(groups, 1):
         here = without_missing_packages(group)
         names = ", ".join(spec.name for spec in here.case_specs)
-        progress = course(done, total, time.monotonic() - start)
+        progress = work_progress(done, total, time.monotonic() - start)
         say(f"{group.name} (group {number} of {len(groups)}; cases: {progress}): {names}")
         done += len(group.case_specs)
         for each in here.refused:

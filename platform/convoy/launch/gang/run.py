@@ -59,7 +59,7 @@ def train(
             if data is None:
                 data = prepared_by_first(store, node, lambda: prepare_data(config.model_dump(mode="json"), job))
             _fetch_data(config, data)
-        _run(_training(config, job, data), node, current, plan)
+        _run(_training_task(config, job, data), node, current, plan)
 
 
 def run_script(
@@ -102,7 +102,7 @@ def _run(task: Task, node: Node, current: Any, plan: Json | None = None) -> None
     if node.index == 0:
         tag_run(task.job, current)  # here too: a resumed run does not run its first step again
         _print_card_command(live_task(current).partition("/")[2])
-    run_gang_step(task, node, _drawing(current), live_task(current), plan)
+    run_gang_step(task, node, _card_drawer(current), live_task(current), plan)
 
 
 @cache  # a step may run several gangs, which have one card
@@ -148,7 +148,7 @@ def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call:
         raise
 
 
-def _drawing(current: Any) -> Draw:
+def _card_drawer(current: Any) -> Draw:
     """Draws on the task's card, where it has one."""
     card = getattr(current, "card", None)
     if card is None:
@@ -170,7 +170,7 @@ def _fetch_data(config: RunConfig, data: Json) -> None:
             open_data(manifest, store, config.data)
 
 
-def _training(config: RunConfig, job: str, data: Json) -> Task:
+def _training_task(config: RunConfig, job: str, data: Json) -> Task:
     from convoy.launch.checks.preflight import spent_seconds
     from convoy.launch.pricing import gang_price, rent
 

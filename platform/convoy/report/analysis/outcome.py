@@ -46,7 +46,7 @@ def outcome_of(events: Sequence[Event], heartbeat: Heartbeat | None = HERE) -> O
     if outcome.state == "failed" and failures and failures[-1].action == "restart":
         outcome = Outcome(state="running", cause=outcome.cause)
     if outcome.state == "running" and not (heartbeat is not None and heartbeat.live):
-        return Outcome(state="lost", reason=_silence(heartbeat, bool(events)), cause=outcome.cause)
+        return Outcome(state="lost", reason=_why_lost(heartbeat, bool(events)), cause=outcome.cause)
     return outcome
 
 
@@ -62,7 +62,7 @@ def state_word(report: TrainReport) -> str:
     return _WORDS.get(outcome.notice, outcome.state)
 
 
-def _silence(heartbeat: Heartbeat | None, began: bool) -> str:
+def _why_lost(heartbeat: Heartbeat | None, began: bool) -> str:
     if heartbeat is not None:
         return f"{heartbeat.by} ended without a word: its last heartbeat was {duration(heartbeat.seconds)} ago"
     how = "its log does not say how the last run ended" if began else "it has not begun"

@@ -126,7 +126,7 @@ def _measured_machine(events: Sequence[Event]) -> MeasuredMachine | None:
     return min(machines, key=lambda machine: machine.matmul_flops, default=None)
 
 
-def _by_steps(intervals: Sequence[RankThroughput]) -> list[float]:
+def _rates_by_steps(intervals: Sequence[RankThroughput]) -> list[float]:
     """Tokens per second of all but the first one; later ones are of more steps, and count as often."""
     if len(intervals) < 2:
         return []
@@ -144,7 +144,7 @@ def _rank_row(rank: int, node: int, newest: Sequence[Event]) -> RankRow:
     return RankRow(
         rank=rank,
         node=node,
-        tokens_per_second=spread(_by_steps(intervals) or [e.tokens / e.seconds for e in intervals]),
+        tokens_per_second=spread(_rates_by_steps(intervals) or [e.tokens / e.seconds for e in intervals]),
         memory_peak_bytes=highest.bytes if highest else None,
         memory_device=highest.device if highest else None,
         matmul_tflops=next(
