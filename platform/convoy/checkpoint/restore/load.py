@@ -7,7 +7,7 @@ an outage, of that host.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -97,25 +97,17 @@ def retry_on_outage(work: Callable[[], T], sleep: Callable[[float], None] = time
     return work()
 
 
+@dataclass(eq=False)
 class _Restore:
-    def __init__(
-        self,
-        tiers: Sequence[Store],
-        state: Mapping[str, Any],
-        elsewhere: Mapping[str, TensorInfo],
-        readers: Readers,
-        check: Callable[[Commit], None],
-        threads: int,
-    ) -> None:
-        self._tiers = tiers
-        self._state = state
-        self._elsewhere = elsewhere
-        self._readers = readers
-        self._check = check
-        self._threads = threads
-        self._began = time.perf_counter()
-        self._damaged: list[Damage] = []
-        self.last_error = ""
+    tiers: Sequence[Store]
+    state: Mapping[str, Any]
+    elsewhere: Mapping[str, TensorInfo]
+    readers: Readers
+    check: Callable[[Commit], None]
+    threads: int
+    began: float = field(default_factory=time.perf_counter)
+    damaged: list[Damage] = field(default_factory=list)
+    last_error: str = ""
 
     def try_commit(self, ref: CommitRef, places: Sequence[int], sleep: Callable[[float], None]) -> Restored | None:
         """Load the commit from one of its places; None: it is on none of them whole."""
@@ -139,39 +131,37 @@ class _Restore:
 
     def _try_place(self, ref: CommitRef, tier: int) -> tuple[Verdict, Restored | None]:
         """Raises ConfigError, CheckpointError for what no other place would mend."""
-        store = self._tiers[tier]
-        with self._readers.reading(store, ref):
+        store = self.tiers[tier]
+        with self.readers.reading(store, ref):
             verdict, described = self._described(store, ref)
             if described is None:
                 return self._judged(ref, tier, [verdict], data=False), None
             commit, parts = described
-            verdict, fit = self._readers.run_to_verdict(lambda: self._fit(commit, parts))
-            checked = self._judged(ref, tier, self._readers.all_gather(verdict), data=False)
+            verdict, fit = self.readers.run_to_verdict(lambda: self._fit(commit, parts))
+            checked = self._judged(ref, tier, self.readers.all_gather(verdict), data=False)
             if checked.outcome is not Outcome.DONE:
                 return checked, None
             assert fit is not None
             tree, values = fit
-            verdict, count = self._readers.run_to_verdict(
-                lambda: fill(store, commit, parts, tree.tensors, self._threads)
-            )
-            filled = self._judged(ref, tier, self._readers.all_gather(verdict), data=True)
+            verdict, count = self.readers.run_to_verdict(lambda: fill(store, commit, parts, tree.tensors, self.threads))
+            filled = self._judged(ref, tier, self.readers.all_gather(verdict), data=True)
             if filled.outcome is not Outcome.DONE:
                 return filled, None
         put_values(tree, values)
         load_state_dicts(tree)
-        seconds = time.perf_counter() - self._began
-        return filled, Restored(commit, tier, count or 0, seconds, tuple(self._damaged))
+        seconds = time.perf_counter() - self.began
+        return filled, Restored(commit, tier, count or 0, seconds, tuple(self.damaged))
 
     def _fit(self, commit: Commit, parts: Sequence[PartRecord]) -> Any:
-        self._check(commit)
-        return match_state(self._state, commit, parts, self._elsewhere)
+        self.check(commit)
+        return match_state(self.state, commit, parts, self.elsewhere)
 
     def _described(self, store: Store, ref: CommitRef) -> tuple[Verdict, tuple[Commit, list[PartRecord]] | None]:
         """The commit and its part records, which rank 0 reads for all."""
         answer: Any = None
-        if self._readers.rank == 0:
-            answer = self._readers.run_to_verdict(lambda: read_commit_and_parts(store, ref))
-        verdict, described = self._readers.broadcast(answer)
+        if self.readers.rank == 0:
+            answer = self.readers.run_to_verdict(lambda: read_commit_and_parts(store, ref))
+        verdict, described = self.readers.broadcast(answer)
         return verdict, described
 
     def _judged(self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, data: bool) -> Verdict:
@@ -179,9 +169,9 @@ class _Restore:
 
         verdicts: of each rank, or of rank 0 alone. data: they read more than the commit and its part records.
         """
-        verdict, damage = self._readers.judge(ref, tier, verdicts, data=data)
+        verdict, damage = self.readers.judge(ref, tier, verdicts, data=data)
         if damage is not None:
-            self._damaged.append(damage)
+            self.damaged.append(damage)
         if verdict.outcome is Outcome.REFUSED:
             raise ConfigError(verdict.error)
         if verdict.outcome is Outcome.BROKEN:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
@@ -17,26 +17,19 @@ LONGEST_PAUSE_SECONDS = 0.1
 """Between two exchanges while the gang does nothing but wait for its saves."""
 
 
+@dataclass(eq=False)
 class StepSettlement:
     """The sum over all ranks of a save's status decides what follows: no rank acts on what it alone knows."""
 
-    def __init__(
-        self,
-        group: dist.ProcessGroup,
-        tiers: int,
-        *,
-        away: Callable[[], Collection[int]] = tuple,
-        passed: Callable[[], None] = lambda: None,
-    ) -> None:
-        """group: on the CPU. tiers: how many there are. away: those that this rank finds full or out of reach.
-
-        passed: called before each exchange of a wait.
-        """
-        self._group = group
-        self._tiers = tiers
-        self._away = away
-        self._passed = passed
-        self._driver: SaveDriver
+    group: dist.ProcessGroup
+    """On the CPU."""
+    tiers: int
+    """How many there are."""
+    away: Callable[[], Collection[int]] = tuple
+    """Those that this rank finds full or out of reach."""
+    passed: Callable[[], None] = lambda: None
+    """Called before each exchange of a wait."""
+    _driver: SaveDriver = field(init=False)
 
     def attach(self, driver: SaveDriver) -> None:
         self._driver = driver
@@ -44,7 +37,7 @@ class StepSettlement:
     def status(self) -> StatusCounts:
         """This rank's status of the save under way, with its other work. Never blocks."""
         driver = self._driver
-        own, busy, away = driver.engine.status(driver.queue.under_way), driver.engine.writer.busy(), self._away()
+        own, busy, away = driver.engine.status(driver.queue.under_way), driver.engine.writer.busy(), self.away()
         own = replace(own, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
         return replace(own, away=self._each(away)) if away else own
 
@@ -60,7 +53,7 @@ class StepSettlement:
 
     def error(self, attempt: WriteAttempt, own: str | None) -> str:
         """The lowest rank's that knows one. A collective, but only when a save has failed."""
-        errors = all_gather_objects(own, self._group)
+        errors = all_gather_objects(own, self.group)
         first = next((f"rank {rank}: {error}" for rank, error in enumerate(errors) if error), "")
         away = self._driver.queue.away(attempt.tier)
         return first or ("the tier is full or out of reach" if away else "no rank knows why")
@@ -69,9 +62,9 @@ class StepSettlement:
         """All ranks call it at once, without a time-out."""
         driver, pauses = self._driver, _pauses()
         while len(driver.queue.steps) > under_way:
-            self._passed()
+            self.passed()
             sums = torch.tensor(self.status().values())
-            dist.all_reduce(sums, group=self._group)
+            dist.all_reduce(sums, group=self.group)
             before = driver.queue.under_way
             self.settle(StatusCounts.of(sums.tolist()))
             if driver.queue.under_way == before:
@@ -82,7 +75,7 @@ class StepSettlement:
 
     def _each(self, tiers: Collection[int]) -> tuple[int, ...]:
         """1 for each tier that is among them."""
-        return tuple(int(tier in tiers) for tier in range(self._tiers))
+        return tuple(int(tier in tiers) for tier in range(self.tiers))
 
 
 def _pauses() -> Iterator[float]:

@@ -6,6 +6,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
@@ -57,39 +58,31 @@ class Pending:
         return self._result(timeout_seconds)
 
 
+@dataclass(eq=False)
 class StoreSaves:
     """The saves of one opened store. All that goes wrong is a CheckpointError."""
 
-    def __init__(
-        self,
-        driver: SaveDriver,
-        agreement: NextSaveAgreement,
-        generation: OwnGeneration,
-        ranks: Ranks,
-        stores: Sequence[Store],
-    ) -> None:
-        self._driver = driver
-        self._engine = driver.engine
-        self._agreement = agreement
-        self._generation = generation
-        self._ranks = ranks
-        self._stores = stores
-        self._emergencies = Counter[tuple[int, ...]]()
-        self.skipped = 0
-        """Saves that were not begun because two were under way."""
+    driver: SaveDriver
+    agreement: NextSaveAgreement
+    generation: OwnGeneration
+    ranks: Ranks
+    stores: Sequence[Store]
+    _emergencies: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    skipped: int = 0
+    """Saves that were not begun because two were under way."""
 
     def begin(self, step: int, state: Mapping[str, Any], may_skip: bool) -> Pending:
         """Begin a save as `Checkpoints.save` describes it. All ranks call it."""
         if not may_skip:
-            self._driver.settle_until(1)
+            self.driver.settle_until(1)
         checked, fits, error = self._checked(state)
         values = {} if checked is None else checked.digests
-        own = _for_others(error), step, fits, crc32c(canonical_json(values).encode()), self._agreement.view()
-        reports = self._ranks.all_gather(own)
+        own = _for_others(error), step, fits, crc32c(canonical_json(values).encode()), self.agreement.view()
+        reports = self.ranks.all_gather(own)
         agreed = self._agree(reports, error)
         if len({digest for *_, digest, _ in reports}) > 1:
             raise CheckpointError(self._difference(values))
-        self._generation.begin()
+        self.generation.begin()
         self._check_step(step, agreed)
         if not agreed.may_add:
             self.skipped += 1
@@ -97,46 +90,46 @@ class StoreSaves:
             return _skipped(step)
         assert checked is not None
         if not all(fits for _, _, fits, *_ in reports):
-            with self._driver.lock:
-                self._engine.plan(checked)
-        draft = self._generation.draft(step)
-        save = self._driver.begin(draft, checked, tier=agreed.first_tier, busy=agreed.busy)
-        return pending_save(save, self._driver, self._stores)
+            with self.driver.lock:
+                self.driver.engine.plan(checked)
+        draft = self.generation.draft(step)
+        save = self.driver.begin(draft, checked, tier=agreed.first_tier, busy=agreed.busy)
+        return pending_save(save, self.driver, self.stores)
 
     def now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
         """Save in an emergency, on the reachable ranks, which are in order. It is committed on return."""
         # The ranks cannot agree on a name: it follows from what they all know, whatever became of it on each before.
         self._emergencies[tuple(reachable)] += 1
         count, ranks = self._emergencies[tuple(reachable)], zlib.crc32(repr(reachable).encode())
-        if self._ranks.rank not in reachable:
-            raise CheckpointError(f"rank {self._ranks.rank} is not among the reachable ranks {reachable}")
-        with self._driver.lock:
-            if self._ranks.group is None:
-                self._generation.begin()
-            if self._generation.formed is None:
+        if self.ranks.rank not in reachable:
+            raise CheckpointError(f"rank {self.ranks.rank} is not among the reachable ranks {reachable}")
+        with self.driver.lock:
+            if self.ranks.group is None:
+                self.generation.begin()
+            if self.generation.formed is None:
                 raise CheckpointError("an emergency save needs a state that was saved before")
             self._check_newer(step)
-            staged = self._engine.stage_for_survivors(EMERGENCY_SLOT, state, reachable)
+            staged = self.driver.engine.stage_for_survivors(EMERGENCY_SLOT, state, reachable)
         commit = save_now(
-            self._engine.setup,
-            self._stores,
+            self.driver.engine.setup,
+            self.stores,
             staged,
-            self._generation.draft(step),
-            attempt=f"{self._driver.session}-emergency-{count}-{ranks:08x}",
-            writer=reachable.index(self._ranks.rank),
+            self.generation.draft(step),
+            attempt=f"{self.driver.session}-emergency-{count}-{ranks:08x}",
+            writer=reachable.index(self.ranks.rank),
             writers=len(reachable),
-            deadline_seconds=self._driver.deadline_seconds,
+            deadline_seconds=self.driver.deadline_seconds,
         )
-        with self._driver.lock:
-            self._engine.discard(EMERGENCY_SLOT)
-            self._driver.note_commit(commit.ref)
+        with self.driver.lock:
+            self.driver.engine.discard(EMERGENCY_SLOT)
+            self.driver.note_commit(commit.ref)
         return Pending(step, lambda _: commit)
 
     def _checked(self, state: Mapping[str, Any]) -> tuple[CheckedState | None, bool, Exception | None]:
         """The state, and whether the plan is one for it; or why it cannot be saved, which the other ranks must hear."""
         try:
-            checked = self._engine.check(state, values=True)
-            return checked, self._engine.fits(checked), None
+            checked = self.driver.engine.check(state, values=True)
+            return checked, self.driver.engine.fits(checked), None
         except Exception as error:  # of a `state_dict()`, whatever it may be
             return None, False, error
 
@@ -147,14 +140,14 @@ class StoreSaves:
         steps = sorted({step for _, step, *_ in reports})
         if len(steps) > 1:
             raise CheckpointError(f"the ranks save different steps: {steps}")
-        agreed = self._agreement.align([view for *_, view in reports])
+        agreed = self.agreement.align([view for *_, view in reports])
         if agreed.superseded:
             raise CheckpointError(agreed.superseded)
         return agreed
 
     def _difference(self, values: Mapping[str, int]) -> str | None:
         """How the ranks' plain values differ. All of them call it at once."""
-        digests = dict(enumerate(self._ranks.all_gather(dict(values))))
+        digests = dict(enumerate(self.ranks.all_gather(dict(values))))
         names = sorted({name for own in digests.values() for name in own})
         return difference({rank: {name: own.get(name) for name in names} for rank, own in digests.items()})
 
@@ -163,15 +156,15 @@ class StoreSaves:
 
         A rank may not know yet that this very step was just committed. To save it once more gives that commit.
         """
-        parent = self._generation.parent
-        newest = self._driver.newest.step if self._driver.newest else 0
+        parent = self.generation.parent
+        newest = self.driver.newest.step if self.driver.newest else 0
         if parent is not None and step <= parent.step:
             raise _not_newer(step, max(parent.step, newest))
         if step < newest:
             raise _not_newer(step, newest)
 
     def _check_step(self, step: int, agreed: AgreedSaves) -> None:
-        parent = self._generation.parent
+        parent = self.generation.parent
         newest = max(agreed.newest, parent.step if parent else -1)
         if step <= newest:
             raise _not_newer(step, newest)

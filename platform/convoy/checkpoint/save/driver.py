@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 from convoy.checkpoint.format import Commit
@@ -104,30 +104,30 @@ class Agreement(Protocol):
         """Wait until at most so many saves are under way; whether that came in time."""
 
 
+@dataclass(eq=False)
 class SaveDriver:
     """Thread-safe, but for the engine's plan and its hook, which are the caller's."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        agreement: Agreement,
-        observer: SaveObserver,
-        *,
-        tiers: Sequence[str],
-        session: str,
-        rank: int,
-        hosts: Sequence[str],
-        deadline_seconds: float,
-        verify: bool,
-    ) -> None:
-        """tiers: URIs of the job on each. session: random, and the same on every rank. hosts: of each rank.
+    engine: Engine
+    agreement: Agreement
+    observer: SaveObserver
+    _: KW_ONLY
+    tiers: Sequence[str]
+    """URIs of the job on each."""
+    session: str
+    """Random, and the same on every rank."""
+    rank: int
+    hosts: Sequence[str]
+    """Of each rank."""
+    deadline_seconds: float
+    """Of a save, on each tier."""
+    verify: bool
+    """Have commits read back between saves."""
 
-        deadline_seconds: of a save, on each tier. verify: have commits read back between saves.
-        """
-        self.engine = engine
+    def __post_init__(self) -> None:
         self.lock = threading.Condition(threading.RLock())
         """Held while the engine is used; notified when a save is settled."""
-        self.queue = SaveQueue(len(tiers), session)
+        self.queue = SaveQueue(len(self.tiers), self.session)
         self.saves: dict[int, Save] = {}
         """Those under way, by their number."""
         self.recent: deque[tuple[int, str | None]] = deque(maxlen=REMEMBERED)
@@ -141,14 +141,6 @@ class SaveDriver:
         self.superseded: str | None = None
         """Why no save of this session counts any more."""
         self.pending = PendingWork()
-        self._agreement = agreement
-        self._observer = observer
-        self._tiers = tiers
-        self.session = session
-        self._rank = rank
-        self._hosts = hosts
-        self.deadline_seconds = deadline_seconds
-        self._verify = verify
         self._left_out: tuple[WriteAttempt, CommitRef, Busy] | None = None
         """The newest commit, and the work that was left out for it because some rank was busy with an earlier one."""
         self._waiting = 0
@@ -206,7 +198,7 @@ class SaveDriver:
                 self._committed(settled.committed, status)
             elif settled.moved is not None and settled.start is not None:
                 error = self._failed(settled.moved)
-                self._observer.moved(settled.moved, error, settled.start)
+                self.observer.moved(settled.moved, error, settled.start)
             elif settled.abandoned is not None:
                 self.give_up(settled.abandoned, self._failed(settled.abandoned))
             if settled.start is not None:
@@ -218,7 +210,7 @@ class SaveDriver:
     def give_up(self, attempt: WriteAttempt, error: str) -> None:
         """The save of an attempt that is no more in the queue has failed."""
         outcome = self._conclude(attempt, error=error)
-        self._observer.failed(outcome, self.queue.failures, self.newest)
+        self.observer.failed(outcome, self.queue.failures, self.newest)
 
     def note_commit(self, ref: CommitRef) -> None:
         if self.newest is None or ref.step > self.newest.step:
@@ -235,12 +227,12 @@ class SaveDriver:
                 case PostCommitTaskDone():
                     self.pending.done(report)
                 case _:
-                    self._observer.report(report)
+                    self.observer.report(report)
 
     def settle_until(self, under_way: int, timeout_seconds: float | None = None) -> bool:
         """Wait until at most so many saves are under way, each of which has its deadline; whether that came in time."""
         with self.awaited():
-            return self._agreement.settle_until(under_way, timeout_seconds)
+            return self.agreement.settle_until(under_way, timeout_seconds)
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
@@ -266,7 +258,7 @@ class SaveDriver:
         attempt, ref, left = self._left_out
         free = left - busy
         if free != IDLE:
-            self._request_post_commit(attempt, ref, free.complement(len(self._tiers)))
+            self._request_post_commit(attempt, ref, free.complement(len(self.tiers)))
             self._left_out = (attempt, ref, left - free) if left != free else None
 
     def close(self, deadline_seconds: float) -> None:
@@ -276,7 +268,7 @@ class SaveDriver:
             self.take_reports()
 
     def _submit(self, attempt: WriteAttempt) -> None:
-        self._agreement.submitted()
+        self.agreement.submitted()
         self.engine.submit(attempt, self.saves[attempt.number].draft, self.deadline_seconds)
         if self._waiting or len(self.queue.steps) > 1:
             self.engine.writer.hurry(attempt.name)
@@ -291,7 +283,7 @@ class SaveDriver:
         ref = save.draft.ref
         self.engine.forget(attempt)
         self._conclude(attempt, commit=commit)
-        self._observer.committed(attempt, save, commit)
+        self.observer.committed(attempt, save, commit)
         self.note_commit(ref)
         busy = (Busy.of_sums(status) if save.busy is None else save.busy).left_out_for(attempt.tier)
         self._request_post_commit(attempt, ref, busy)
@@ -300,7 +292,7 @@ class SaveDriver:
     def _failed(self, attempt: WriteAttempt) -> str:
         """Why."""
         self.engine.forget(attempt)
-        error = self._agreement.error(attempt, self.errors.pop(attempt.name, None))
+        error = self.agreement.error(attempt, self.errors.pop(attempt.name, None))
         self.commits.pop(attempt.name, None)
         return error
 
@@ -310,7 +302,7 @@ class SaveDriver:
         for attempt in self.queue.attempts:
             self.engine.forget(attempt)
             self._conclude(attempt, error=error)
-        self.queue = SaveQueue(len(self._tiers), self.session)
+        self.queue = SaveQueue(len(self.tiers), self.session)
 
     def _conclude(self, attempt: WriteAttempt, *, error: str | None = None, commit: Commit | None = None) -> Outcome:
         """The save of the attempt is over."""
@@ -325,7 +317,7 @@ class SaveDriver:
     def _request_post_commit(self, attempt: WriteAttempt, ref: CommitRef, busy: Busy) -> None:
         """Have this rank's part of the work after a commit done, but for what the gang is too busy for."""
         request = post_commit_request(
-            ref, attempt.tier, self._tiers, self._rank, self._hosts, attempt.number, self._verify, busy
+            ref, attempt.tier, self.tiers, self.rank, self.hosts, attempt.number, self.verify, busy
         )
         self.pending.add(request)
         self.engine.writer.after_commit(request)

@@ -1,6 +1,7 @@
 """Events of saves: from what the writer processes report, and what the gang settled."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from convoy.checkpoint.format import Commit
@@ -22,29 +23,23 @@ from convoy.job.events.registry import (
 from convoy.job.lineage import CommitRef
 
 
+@dataclass(eq=False)
 class SaveEvents:
     """Appends one rank's events. Rank 0 alone reports what concerns the whole gang."""
 
-    def __init__(
-        self,
-        events: EventWriter,
-        tiers: Sequence[str],
-        *,
-        parts: int,
-        first: bool,
-        alert_after: int,
-        on_commit: Callable[[float], None] = lambda _: None,
-    ) -> None:
-        """tiers: URIs of the job. parts: how many a commit has. alert_after: failures in a row. on_commit: called with
-        the seconds from a save to its commit."""
-        self._events = events
-        self._tiers = tiers
-        self._parts = parts
-        self._first = first
-        self._alert_after = alert_after
-        self._on_commit = on_commit
-        self.step = 0
-        """Steps done."""
+    events: EventWriter
+    tiers: Sequence[str]
+    """URIs of the job."""
+    parts: int
+    """How many a commit has."""
+    first: bool
+    """This is rank 0."""
+    alert_after: int
+    """Failures in a row."""
+    on_commit: Callable[[float], None] = lambda _: None
+    """Called with the seconds from a save to its commit."""
+    step: int = 0
+    """Steps done."""
 
     def report(self, report: Report) -> None:
         match report:
@@ -56,56 +51,56 @@ class SaveEvents:
                 self._pruned(report)
 
     def skipped(self, step: int, under_way: Sequence[int]) -> None:
-        if self._first:
-            self._events.append(CheckpointSkipped(step=step, under_way=list(under_way)))
+        if self.first:
+            self.events.append(CheckpointSkipped(step=step, under_way=list(under_way)))
 
     def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
         timing = save.timing
         seconds = timing.since()
-        if self._first and commit is not None:  # rank 0 made it
+        if self.first and commit is not None:  # rank 0 made it
             saved = CheckpointSaved(
                 step=attempt.step,
                 attempt=attempt.name,
-                tier=self._tiers[attempt.tier],
+                tier=self.tiers[attempt.tier],
                 bytes=commit.bytes,
                 seconds=timing.call + timing.joined,
                 staged_seconds=seconds if timing.staged is None else timing.staged,
                 committed_seconds=seconds,
             )
-            self._events.append(saved)
-        self._on_commit(seconds)
+            self.events.append(saved)
+        self.on_commit(seconds)
 
     def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
-        self._failed(attempt, error, self._tiers[retried.tier])
+        self._failed(attempt, error, self.tiers[retried.tier])
 
     def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
         """An alert each time that the saves that failed in a row are the configured number more."""
         error = str(outcome.error)
         self._failed(outcome.attempt, error, None)
-        if self._first and failures % self._alert_after == 0:
+        if self.first and failures % self.alert_after == 0:
             step = newest.step if newest is not None else None
-            self._events.append(CheckpointAlert(step=self.step, failures=failures, newest=step, error=error))
+            self.events.append(CheckpointAlert(step=self.step, failures=failures, newest=step, error=error))
 
     def _failed(self, attempt: WriteAttempt, error: str, retried_on: str | None) -> None:
-        if self._first:
-            tier = self._tiers[attempt.tier]
-            self._events.append(CheckpointFailed(step=attempt.step, error=error, tier=tier, retried_on=retried_on))
+        if self.first:
+            tier = self.tiers[attempt.tier]
+            self.events.append(CheckpointFailed(step=attempt.step, error=error, tier=tier, retried_on=retried_on))
 
     def _verified(self, report: PartVerified) -> None:
         at: dict[str, Any] = {"from_generation": report.ref.generation, "step": report.ref.step, "tier": report.tier}
         part, error = report.part, report.error
         if report.damaged:
-            self._events.append(CheckpointDamaged(**at, error=error or "not as written"))
+            self.events.append(CheckpointDamaged(**at, error=error or "not as written"))
         elif report.misread_by:
-            self._events.append(CheckpointMisread(**at, part=part, host=report.misread_by, error=error or ""))
+            self.events.append(CheckpointMisread(**at, part=part, host=report.misread_by, error=error or ""))
         else:
-            verified = CheckpointVerified(**at, part=part, parts=self._parts, seconds=report.seconds, error=error)
-            self._events.append(verified)
+            verified = CheckpointVerified(**at, part=part, parts=self.parts, seconds=report.seconds, error=error)
+            self.events.append(verified)
 
     def _copied(self, report: Copied) -> None:
         # Every writer reports when its own part did not come through; rank 0's report is that of the whole commit.
-        if self._first:
-            self._events.append(
+        if self.first:
+            self.events.append(
                 CheckpointCopied(
                     from_generation=report.ref.generation, step=report.ref.step, tier=report.to, bytes=report.bytes,
                     seconds=report.seconds, error=report.error,
@@ -115,7 +110,7 @@ class SaveEvents:
     def _pruned(self, report: Pruned) -> None:
         commits = [(ref.generation, ref.step) for ref in report.commits]
         if commits or report.attempts or report.error is not None:
-            self._events.append(
+            self.events.append(
                 CheckpointsPruned(
                     tier=report.tier, commits=commits, attempts=report.attempts, bytes=report.bytes, error=report.error
                 )
