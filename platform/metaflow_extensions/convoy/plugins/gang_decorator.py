@@ -68,34 +68,9 @@ class ConvoyGangDecorator(ParallelDecorator):
             # After all that Metaflow and its command line have to say, such as `Aborted!`.
             atexit.register(print_run_summary, LaunchedRun(**self._launched, cards=cards))
 
-    def task_pre_step(  # type: ignore[no-untyped-def]
-        self,
-        step_name,
-        task_datastore,
-        metadata,
-        run_id,
-        task_id,
-        flow,
-        graph,
-        retry_count,
-        max_user_code_retries,
-        ubf_context,
-        inputs,
-    ):
+    def task_pre_step(self, step_name, task_datastore, metadata, run_id, task_id, flow, *rest):  # type: ignore[no-untyped-def]
         if not self._metaflow_starts_nodes:
-            super().task_pre_step(
-                step_name,
-                task_datastore,
-                metadata,
-                run_id,
-                task_id,
-                flow,
-                graph,
-                retry_count,
-                max_user_code_retries,
-                ubf_context,
-                inputs,
-            )
+            super().task_pre_step(step_name, task_datastore, metadata, run_id, task_id, flow, *rest)
         from metaflow import current
 
         from convoy.launch.gang.current import CurrentConvoy
