@@ -126,18 +126,16 @@ class _Planning:
             why = "the step's time is not planned"
             self._missing += [Missing(part="saves", why=why), Missing(part="budget", why=why)]
             return {}
-        cost_model = CostModel(self._config, job, time.total, self._measurements)
-        saves = self._part("saves", lambda: planned_saves(cost_model))
-        budget = self._part("budget", lambda: plan_markets(cost_model))
+        costs = CostModel(self._config, job, time.total, self._measurements)
+        saves = self._part("saves", lambda: planned_saves(costs))
+        budget = self._part("budget", lambda: plan_markets(costs))
+        assumed = cost_assumptions(costs) if saves or budget else ()
         return {
             "step": StepPlan.of(job, time, saves.stall_seconds_per_step if saves else None),
             "saves": saves,
             "budget": budget,
-            "stop": first_budget_stop(cost_model) if saves else None,
-            "assumed": (
-                *step_assumptions(job, self._calibration),
-                *(cost_assumptions(cost_model) if saves or budget else ()),
-            ),
+            "stop": first_budget_stop(costs) if saves else None,
+            "assumed": (*step_assumptions(job, self._calibration), *assumed),
             "measured": job.machine.measured,
         }
 

@@ -80,11 +80,8 @@ class Workload:
     nodes: int
 
     def __post_init__(self) -> None:
-        keys = {
-            "parallel.tensor * parallel.pipeline": self.parallel.shared_by,
-            "parallel.shard_size": self.ranks_per_replica,
-        }
-        for key, ranks in keys.items():
+        shared, replica = self.parallel.shared_by, self.ranks_per_replica
+        for key, ranks in (("parallel.tensor * parallel.pipeline", shared), ("parallel.shard_size", replica)):
             if self.ranks % ranks:
                 raise ValueError(f"{key} = {ranks}: must divide the number of ranks, {self.ranks}")
 

@@ -51,14 +51,14 @@ def step_assumptions(job: Workload, calibration: Calibration) -> Iterator[str]:
         yield "parallel.pipeline takes the time and the memory that its formulas have: nobody compared them with a run"
 
 
-def cost_assumptions(cost_model: CostModel) -> Iterator[str]:
+def cost_assumptions(costs: CostModel) -> Iterator[str]:
     """Saves, interruptions, and what follows them; the sources of measurements come first."""
-    measurements = cost_model.measurements
+    measurements = costs.measurements
     yield from measurements.sources
     if measurements.saving is None:
         stall = SAVED_BYTES_PER_STALL_SECOND
         yield f"a save stops a rank for its bytes at {formatting.size(stall.value)}/s{_day_and_source(stall)}"
-    if cost_model.config.cluster.instance_type is None:
+    if costs.config.cluster.instance_type is None:
         yield "nothing interrupts a gang on machines of one's own"
         return
     if measurements.restart is None:
@@ -70,11 +70,10 @@ def cost_assumptions(cost_model: CostModel) -> Iterator[str]:
     if measurements.node_bytes_per_second is None and (measurements.saving is None or measurements.restart is None):
         yield "storage is not a bottleneck: how fast a machine writes to the root is unknown (--write-gb-per-second)"
     wait = REPLACEMENT_SECONDS
-    if measurements.replacement_seconds is None and cost_model.restart.wait_seconds == wait.value:
+    if measurements.replacement_seconds is None and costs.restart.wait_seconds == wait.value:
         yield f"another machine is there {formatting.duration(wait.value)} after one is gone{_day_and_source(wait)}"
-    yield from _failure_assumptions(
-        cost_model.instance, cost_model.hardware_failures.faults_seconds != float("inf"), measurements
-    )
+    breaks = costs.hardware_failures.faults_seconds != float("inf")
+    yield from _failure_assumptions(costs.instance, breaks, measurements)
 
 
 def _failure_assumptions(instance: str, breaks: bool, measurements: Measurements) -> Iterator[str]:

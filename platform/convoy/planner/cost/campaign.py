@@ -57,19 +57,17 @@ class CostModel:
     @property
     def save_timing(self) -> SaveTiming:
         paced = self.config.checkpoint.write_mb_per_second
-        assumed = assumed_save_timing(
-            self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage_bytes_per_second
-        )
+        assumed = assumed_save_timing(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage_rate)
         return self.measurements.saving or assumed
 
     @property
     def restart(self) -> Restart:
-        assumed = assumed_restart(self.state_bytes, self.job.ranks, self._storage_bytes_per_second)
+        assumed = assumed_restart(self.state_bytes, self.job.ranks, self._storage_rate)
         restart, wait = self.measurements.restart or assumed, self.measurements.replacement_seconds
         return restart if wait is None else replace(restart, wait_seconds=wait)
 
     @property
-    def _storage_bytes_per_second(self) -> float | None:
+    def _storage_rate(self) -> float | None:
         """Bytes per second of all machines together."""
         each = self.measurements.node_bytes_per_second
         return each and each * self.job.nodes
@@ -184,54 +182,52 @@ class BudgetStop:
     """Trained by then, roughly."""
 
 
-def planned_saves(cost_model: CostModel) -> SavePlan:
+def planned_saves(costs: CostModel) -> SavePlan:
     """Raises ValueError where the training would hardly ever end, and as `CostModel.market_failures`."""
-    best, mtbf = (
-        best_save_interval(cost_model.market_failures, cost_model.save_timing),
-        cost_model.market_failures.highest_rate.mtbf_seconds,
-    )
-    steps = interval_in_steps(best, cost_model.step_seconds) if math.isfinite(best) else None
-    whole = best if steps is None else min(cost_model.work_seconds, steps * cost_model.step_seconds)
-    now, then = cost_model.expected_campaign(cost_model.save_interval_seconds), cost_model.expected_campaign(whole)
-    costs = [cost_model.cost(each, cost_model.price()) for each in (now, then)]
+    best = best_save_interval(costs.market_failures, costs.save_timing)
+    mtbf = costs.market_failures.highest_rate.mtbf_seconds
+    steps = interval_in_steps(best, costs.step_seconds) if math.isfinite(best) else None
+    whole = best if steps is None else min(costs.work_seconds, steps * costs.step_seconds)
+    now, then = costs.expected_campaign(costs.save_interval_seconds), costs.expected_campaign(whole)
+    now_cost, then_cost = (costs.cost(each, costs.price()) for each in (now, then))
     return SavePlan(
-        state_bytes=cost_model.state_bytes,
-        stall_seconds=cost_model.save_timing.stall_seconds,
-        durable_seconds=cost_model.save_timing.durable_seconds,
-        restart_seconds=cost_model.restart.seconds,
+        state_bytes=costs.state_bytes,
+        stall_seconds=costs.save_timing.stall_seconds,
+        durable_seconds=costs.save_timing.durable_seconds,
+        restart_seconds=costs.restart.seconds,
         mtbf_seconds=_finite(mtbf),
         best_interval_seconds=_finite(best),
         best_every_steps=steps,
-        every_steps=cost_model.config.checkpoint.every_steps,
+        every_steps=costs.config.checkpoint.every_steps,
         overhead=now.overhead,
         best_overhead=then.overhead,
         seconds_over_best=now.seconds - then.seconds,
-        usd_over_best=round(costs[0].usd - costs[1].usd, 2) if costs[0] and costs[1] else None,
+        usd_over_best=round(now_cost.usd - then_cost.usd, 2) if now_cost and then_cost else None,
     )
 
 
-def first_budget_stop(cost_model: CostModel) -> BudgetStop | None:
+def first_budget_stop(costs: CostModel) -> BudgetStop | None:
     """The limit of `budget:` that ends the run first; None: it gets to its last step. Raises as `expected_campaign`.
 
     As a job counts them (`config/train.py`): hours in which there is a gang, and what its machines cost in them.
     """
-    campaign = cost_model.expected_campaign(cost_model.save_interval_seconds)
+    campaign = costs.expected_campaign(costs.save_interval_seconds)
     hours = (campaign.seconds - campaign.waiting) / 3600
     stops = [
-        BudgetStop(key, limit, needed, tokens=cost_model.tokens * limit / needed)
-        for key, limit, needed in _budget_limits(cost_model, hours)
+        BudgetStop(key, limit, needed, tokens=costs.tokens * limit / needed)
+        for key, limit, needed in _budget_limits(costs, hours)
         if limit < needed
     ]
     return min(stops, key=lambda stop: stop.tokens, default=None)
 
 
-def _budget_limits(cost_model: CostModel, hours: float) -> Iterator[tuple[str, float, float]]:
+def _budget_limits(costs: CostModel, hours: float) -> Iterator[tuple[str, float, float]]:
     """Key, limit, and what the whole training needs."""
-    limits, price = cost_model.config.budget, cost_model.price()
+    limits, price = costs.config.budget, costs.price()
     if limits.max_hours is not None:
         yield "budget.max_hours", limits.max_hours, hours
     if limits.max_cost_usd is not None and price is not None:
-        yield "budget.max_cost_usd", limits.max_cost_usd, hours * price.usd_per_hour * cost_model.job.nodes
+        yield "budget.max_cost_usd", limits.max_cost_usd, hours * price.usd_per_hour * costs.job.nodes
 
 
 def _finite(value: float) -> float | None:

@@ -204,13 +204,11 @@ def interval_in_steps(interval: float, step_seconds: float) -> int:
     return max(1, round(interval / step_seconds))
 
 
-def assumed_save_timing(
-    state_bytes: float, ranks: int, paced: float | None, storage: float | None = None
-) -> SaveTiming:
-    """paced: bytes per second that a rank may write while it trains, as `checkpoint.write_mb_per_second` has it.
+def assumed_save_timing(state_bytes: float, ranks: int, cap: float | None, storage: float | None = None) -> SaveTiming:
+    """cap: bytes per second that a rank may write while it trains, as `checkpoint.write_mb_per_second` has it.
     storage: bytes per second that the root takes of all machines together. None: no limit."""
     part = state_bytes / ranks
-    rate = pace(paced, math.ceil(part))
+    rate = pace(cap, math.ceil(part))
     durable = max(part / rate if rate else 0.0, state_bytes / storage if storage else 0.0)
     stall = part / SAVED_BYTES_PER_STALL_SECOND.value
     return SaveTiming(stall, stall + durable)

@@ -57,37 +57,31 @@ class MarketPlans:
         return (*self.steady, *([self.spot] if self.spot else []))
 
 
-def plan_markets(cost_model: CostModel) -> MarketPlans:
+def plan_markets(costs: CostModel) -> MarketPlans:
     """Raises ValueError where the training would hardly ever end even on machines that nobody takes away; where it
     would hardly ever end on spot alone, that is why there is no plan on spot."""
-    instance, failures = cost_model.instance, cost_model.spot_failures
-    undisturbed = cost_model.expected_campaign(cost_model.save_interval_seconds, cost_model.hardware_failures)
-    steady = tuple(_market_plan(cost_model, market, undisturbed) for market in STEADY)
+    instance, failures = costs.instance, costs.spot_failures
+    undisturbed = costs.expected_campaign(costs.save_interval_seconds, costs.hardware_failures)
+    steady = tuple(_market_plan(costs, market, undisturbed) for market in STEADY)
     if failures is None:
-        return MarketPlans(cost_model.tokens, steady, None, f"how often {instance} is reclaimed is not known")
+        return MarketPlans(costs.tokens, steady, None, f"how often {instance} is reclaimed is not known")
     try:
-        return MarketPlans(cost_model.tokens, steady, spot_plan(cost_model, failures, steady[0].cost))
+        return MarketPlans(costs.tokens, steady, spot_plan(costs, failures, steady[0].cost))
     except ValueError as error:
-        return MarketPlans(cost_model.tokens, steady, None, str(error))
+        return MarketPlans(costs.tokens, steady, None, str(error))
 
 
-def spot_plan(cost_model: CostModel, failures: FailureModel, on_demand: Cost | None) -> SpotPlan:
+def spot_plan(costs: CostModel, failures: FailureModel, on_demand: Cost | None) -> SpotPlan:
     """on_demand: cost of the same there. Raises ValueError as `expected_campaign`."""
-    price = cost_model.price("spot")
-    rare, often = (
-        cost_model.expected_campaign(cost_model.save_interval_seconds, failures, rate)
-        for rate in (failures.lowest_rate, failures.highest_rate)
-    )
-    expected = _market_plan(cost_model, "spot", often)
-    cheapest = cost_model.cost(rare, price, price.low_usd_per_hour if price else None)
-    dearest = cost_model.cost(often, price, price.high_usd_per_hour if price else None)
+    price = costs.price("spot")
+    rare = costs.expected_campaign(costs.save_interval_seconds, failures, failures.lowest_rate)
+    often = costs.expected_campaign(costs.save_interval_seconds, failures, failures.highest_rate)
+    expected = _market_plan(costs, "spot", often)
+    cheapest = costs.cost(rare, price, price.low_usd_per_hour if price else None)
+    dearest = costs.cost(often, price, price.high_usd_per_hour if price else None)
     savings = None
     if on_demand and expected.cost and cheapest and dearest:
-        savings = (
-            _savings_share(dearest, on_demand),
-            _savings_share(expected.cost, on_demand),
-            _savings_share(cheapest, on_demand),
-        )
+        savings = _savings(dearest, on_demand), _savings(expected.cost, on_demand), _savings(cheapest, on_demand)
     return SpotPlan(
         **vars(expected),
         shortest_seconds=rare.seconds,
@@ -97,21 +91,19 @@ def spot_plan(cost_model: CostModel, failures: FailureModel, on_demand: Cost | N
     )
 
 
-def _market_plan(cost_model: CostModel, market: Market, campaign: Campaign) -> MarketPlan:
-    price = cost_model.price(market)
-    unknown = (
-        f"no {market.replace('_', ' ')} price of {cost_model.instance} in {cost_model.config.cluster.region} is known"
-    )
+def _market_plan(costs: CostModel, market: Market, campaign: Campaign) -> MarketPlan:
+    price = costs.price(market)
+    unknown = f"no {market.replace('_', ' ')} price of {costs.instance} in {costs.config.cluster.region} is known"
     return MarketPlan(
         market=market,
         seconds=campaign.seconds,
         parts=campaign.parts,
         interruptions=campaign.interruptions,
-        cost=cost_model.cost(campaign, price),
+        cost=costs.cost(campaign, price),
         why="" if price else unknown,
     )
 
 
-def _savings_share(spent: Cost, instead: Cost) -> float:
+def _savings(spent: Cost, instead: Cost) -> float:
     """Share of what it would have cost instead; negative: more is spent."""
     return 1 - float(Decimal(str(spent.usd)) / Decimal(str(instead.usd))) if instead.usd else 0.0

@@ -37,18 +37,11 @@ class FsdpBuffers:
     """Buffers of what FSDP2 gathers and reduces on one rank, counted in an accumulator."""
 
     def __init__(
-        self,
-        accumulator: MemoryAccumulator,
-        *,
-        width: int,
-        reduced: int,
-        replicated: bool,
-        offloaded: bool,
-        exchanged: bool,
+        self, memory: MemoryAccumulator, *, width: int, reduced: int, replicated: bool, offloaded: bool, exchanged: bool
     ) -> None:
         """width, reduced: bytes of a weight that computes, and of a gradient that is reduced. replicated: a mesh of two
         dimensions, sharded and replicated. exchanged: ranks on CPUs reduce by `parallel/gloo.py`."""
-        self._accumulator = accumulator
+        self._memory = memory
         self._width, self._reduced = width, reduced
         self._replicated, self._offloaded, self._exchanged = replicated, offloaded, exchanged
         self._on_the_way = 0  # of the unit before, in forward
@@ -61,14 +54,14 @@ class FsdpBuffers:
         if (unit.name, at) in self._there:
             return
         self._gather(unit, at)
-        self._accumulator.free("gathered", self._on_the_way)
-        self._accumulator.allocate("gathered", self._width * unit.whole)
+        self._memory.free("gathered", self._on_the_way)
+        self._memory.allocate("gathered", self._width * unit.whole)
         self._on_the_way = self._width * unit.whole if unit.shards > 1 else 0
         self._there.add((unit.name, at))
 
     def end_forward(self) -> None:
         """At the end of the model's forward."""
-        self._accumulator.free("gathered", self._on_the_way)
+        self._memory.free("gathered", self._on_the_way)
         self._on_the_way = 0
 
     def gather_for_backward(self, unit: Unit, at: int) -> None:
@@ -76,9 +69,9 @@ class FsdpBuffers:
         if (unit.name, at) in self._there:
             return
         self._gather(unit, at)
-        self._accumulator.allocate("gathered", self._width * unit.whole)
+        self._memory.allocate("gathered", self._width * unit.whole)
         if unit.shards > 1:
-            self._accumulator.free("gathered", self._width * unit.whole)
+            self._memory.free("gathered", self._width * unit.whole)
         self._there.add((unit.name, at))
 
     def prefetch(self, unit: Unit, at: int) -> None:
@@ -89,7 +82,7 @@ class FsdpBuffers:
 
     def free(self, unit: Unit, at: int) -> None:
         self._there.discard((unit.name, at))
-        self._accumulator.free("gathered", self._width * unit.whole)
+        self._memory.free("gathered", self._width * unit.whole)
 
     def _gather(self, unit: Unit, at: int) -> None:
         if (unit.name, at) in self._ahead:
@@ -99,57 +92,57 @@ class FsdpBuffers:
             return
         own = self._width * unit.shard if self._width < 4 else 0
         copied = own + (4 * unit.shard if self._offloaded else 0)
-        self._accumulator.allocate("gathered", copied)
-        self._accumulator.allocate("gathered", self._width * unit.whole)
-        self._accumulator.free("gathered", copied)
+        self._memory.allocate("gathered", copied)
+        self._memory.allocate("gathered", self._width * unit.whole)
+        self._memory.free("gathered", copied)
 
     def reduce(self, unit: Unit, at: int, one: PassTraits, size: int) -> None:
         """After its backward: free it, and reduce its gradients. size: bytes of them, in this pass."""
         added_up = self._reduced * unit.elements
         if not one.reduces:
             if one.whole_before:
-                self._accumulator.free("gradients", size)
+                self._memory.free("gradients", size)
             elif self._reduced != self._width:
-                self._accumulator.allocate("gradients", added_up)
-                self._accumulator.free("gradients", size)
+                self._memory.allocate("gradients", added_up)
+                self._memory.free("gradients", size)
             if not one.keeps:
                 self.free(unit, at)
             return
         if one.whole_before:
-            self._accumulator.free("gradients", size)
+            self._memory.free("gradients", size)
             size = added_up
         self.free(unit, at)
-        self._accumulator.free("reduced", self._reducing)
+        self._memory.free("reduced", self._reducing)
         self._reducing = self._reduced * unit.whole
-        self._accumulator.allocate("reduced", self._reducing)
-        self._accumulator.free("gradients", size)
-        self._accumulator.allocate("reduced", self._reduced * unit.shard)
+        self._memory.allocate("reduced", self._reducing)
+        self._memory.free("gradients", size)
+        self._memory.allocate("reduced", self._reduced * unit.shard)
         if self._exchanged and unit.shards > 1:  # what the others send
-            self._accumulator.allocate("reduced", self._reducing)
-            self._accumulator.free("reduced", self._reducing)
+            self._memory.allocate("reduced", self._reducing)
+            self._memory.free("reduced", self._reducing)
         self._own_shard(unit, one)
 
     def _own_shard(self, unit: Unit, one: PassTraits) -> None:
         """What a reduction gives becomes the gradient of the rank's weights, or is added to it."""
-        result, accumulator = self._reduced * unit.shard, self._accumulator
+        result, memory = self._reduced * unit.shard, self._memory
         if self._replicated and not one.last:
-            accumulator.free("reduced", result)
+            memory.free("reduced", result)
             if not one.shards_before:
-                accumulator.allocate("gradients", result)
+                memory.allocate("gradients", result)
             return
         if self._replicated and one.shards_before:
-            accumulator.free("gradients", result)
+            memory.free("gradients", result)
         if self._reduced < GRADIENT:
-            accumulator.allocate("gradients", GRADIENT * unit.shard)
+            memory.allocate("gradients", GRADIENT * unit.shard)
             if not self._replicated:  # what replicas exchange stays until backward is over
-                accumulator.free("reduced", result)
+                memory.free("reduced", result)
         else:
-            accumulator.free("reduced", result)
-            accumulator.allocate("gradients", result)
+            memory.free("reduced", result)
+            memory.allocate("gradients", result)
         if (one.shards_before and not self._replicated) or self._offloaded:
-            accumulator.free("gradients", GRADIENT * unit.shard)
+            memory.free("gradients", GRADIENT * unit.shard)
 
     def end_backward(self) -> None:
         """At the end of the last pass; in earlier ones the last buffer stays until the next reduction."""
-        self._accumulator.free("reduced", self._accumulator.now["reduced"])
+        self._memory.free("reduced", self._memory.now["reduced"])
         self._reducing = 0

@@ -19,13 +19,12 @@ from convoy.planner.workload import Workload
 
 def replay_step(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True) -> MemoryAccumulator:
     """in_flight: micro batches whose activations a pipeline stage holds. fused: the update is one kernel."""
-    accumulator = MemoryAccumulator()
-    on_cpu = workload.machine.gpu == "cpu"
-    offloaded = workload.parallel.cpu_offload and not on_cpu
+    memory = MemoryAccumulator()
+    offloaded = workload.parallel.cpu_offload and workload.machine.gpu != "cpu"
     if not offloaded:
-        accumulator.allocate("parameters", 4 * stage.shard)
-        accumulator.allocate("optimizer", 8 * stage.shard)
-    step = _StepReplay(workload, stage, accumulator, offloaded=offloaded, on_cpu=on_cpu)
+        memory.allocate("parameters", 4 * stage.shard)
+        memory.allocate("optimizer", 8 * stage.shard)
+    step = _StepReplay(workload, stage, memory, offloaded=offloaded)
     if workload.parallel.pipeline > 1:
         step.hand_on(workload.passes, in_flight)
     for one in _distinct_passes(workload):
@@ -33,9 +32,9 @@ def replay_step(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: 
     if workload.parallel.pipeline > 1:
         step.reduce_all()
     if not fused and not offloaded:
-        accumulator.allocate("optimizer", 4 * stage.shard)  # a copy of the second moments, to divide by
-        accumulator.free("optimizer", 4 * stage.shard)
-    return accumulator
+        memory.allocate("optimizer", 4 * stage.shard)  # a copy of the second moments, to divide by
+        memory.free("optimizer", 4 * stage.shard)
+    return memory
 
 
 def _distinct_passes(workload: Workload) -> list[PassTraits]:
@@ -52,19 +51,17 @@ def _distinct_passes(workload: Workload) -> list[PassTraits]:
 class _StepReplay:
     """Forward and backward of the blocks of a rank, and of embedding and head if it has them."""
 
-    def __init__(
-        self, workload: Workload, stage: Stage, accumulator: MemoryAccumulator, *, offloaded: bool, on_cpu: bool
-    ) -> None:
+    def __init__(self, workload: Workload, stage: Stage, memory: MemoryAccumulator, *, offloaded: bool) -> None:
         model, train, parallel = workload.model, workload.train, workload.parallel
-        self._stage, self._accumulator = stage, accumulator
+        self._stage, self._memory = stage, memory
         self._width = WIDTH[train.param_dtype]
         self._buffers = FsdpBuffers(
-            accumulator,
+            memory,
             width=self._width,
             reduced=WIDTH[train.reduce_dtype],
             replicated=parallel.strategy != "fsdp",
             offloaded=offloaded,
-            exchanged=on_cpu,
+            exchanged=workload.machine.gpu == "cpu",
         )
         self._sizes = BlockActivationBytes.of(workload)
         self._loss = LossBytes.of(workload)
@@ -91,14 +88,14 @@ class _StepReplay:
                 self._buffers.gather_for_forward(end, 0)
         if stage.embed is not None and self._reshards:
             self._buffers.free(stage.embed, 0)
-        self._accumulator.repeat(stage.blocks, self._block_forward)
+        self._memory.repeat(stage.blocks, self._block_forward)
         others = (in_flight - 1) * (stage.blocks * (hidden + sum(self._saved.values())) + hidden)
-        self._accumulator.allocate("activations", others + hidden)  # and the last block's output
+        self._memory.allocate("activations", others + hidden)  # and the last block's output
         self._ends()
         self._backward = True
-        self._accumulator.repeat(stage.blocks, self._block_backward)
+        self._memory.repeat(stage.blocks, self._block_backward)
         self._embed_backward()
-        self._accumulator.free("activations", others)
+        self._memory.free("activations", others)
         if one.last and not one.keeps:
             self._buffers.end_backward()
 
@@ -106,13 +103,13 @@ class _StepReplay:
         """Buffers that a stage has for each micro batch of a step: its inputs, and gradients of its outputs."""
         stage = self._stage
         inputs = 0 if stage.first else passes - in_flight  # the others are counted as activations
-        self._accumulator.allocate("activations", (inputs + (0 if stage.last else passes)) * self._sizes.hidden)
+        self._memory.allocate("activations", (inputs + (0 if stage.last else passes)) * self._sizes.hidden)
 
     def reduce_all(self) -> None:
         """After the last micro batch of a pipeline, unit by unit."""
         one = replace(self._one, reduces=True, whole_before=True)
         for unit, count in self._stage.unit_counts():
-            self._accumulator.repeat(count, partial(self._buffers.reduce, unit, 0, one, 0))
+            self._memory.repeat(count, partial(self._buffers.reduce, unit, 0, one, 0))
         self._buffers.end_backward()
 
     def forward(self, name: str) -> None:
@@ -130,7 +127,7 @@ class _StepReplay:
         if self._alone:
             self._buffers.gather_for_backward(self._unit(name), self._at)
             self._prefetch(self._stage.block.index(self._unit(name)))
-        self._accumulator.allocate("gradients", self._matrices[name])
+        self._memory.allocate("gradients", self._matrices[name])
 
     def done(self, name: str) -> None:
         if self._alone:
@@ -156,9 +153,9 @@ class _StepReplay:
 
     def _block_forward(self) -> None:
         outer = self._stage.block[0]
-        self._accumulator.allocate("activations", self._sizes.hidden)  # its input
+        self._memory.allocate("activations", self._sizes.hidden)  # its input
         self._buffers.gather_for_forward(outer, self._at)
-        live = LiveTensors(self._accumulator, {})
+        live = LiveTensors(self._memory, {})
         replay_forward(live, self._sizes, self._keep, self)
         self._close()
         if "fifth" in self._keep:
@@ -173,7 +170,7 @@ class _StepReplay:
         outer = self._stage.block[0]
         self._buffers.gather_for_backward(outer, self._at)
         self._prefetch(0)
-        live = LiveTensors(self._accumulator, self._saved)
+        live = LiveTensors(self._memory, self._saved)
         if self._recomputes:
             if self._alone:  # the gradient of its output is there before anything is computed again
                 self._buffers.gather_for_backward(self._stage.block[-1], self._at)
@@ -183,8 +180,8 @@ class _StepReplay:
         self._open = None
         replay_backward(live, self._sizes, self)
         norms = self._width * outer.elements - (0 if self._alone else sum(self._matrices.values()))
-        self._accumulator.allocate("gradients", norms)
-        self._accumulator.free("activations", self._sizes.hidden)
+        self._memory.allocate("gradients", norms)
+        self._memory.free("activations", self._sizes.hidden)
         self._buffers.reduce(outer, self._at, self._one, self._width * outer.elements)
 
     def _ends(self) -> None:
@@ -195,15 +192,15 @@ class _StepReplay:
             return  # the gradient comes in the place of the output
         if stage.head is not None:
             self._buffers.gather_for_forward(stage.head, 0)
-        loss.forward(self._accumulator)
+        loss.forward(self._memory)
         self._buffers.end_forward()
         self._buffers.prefetch(stage.block[0], self._at - 1)
-        loss.backward(self._accumulator)
-        self._accumulator.allocate("activations", hidden)  # the gradient of what the norm was given
-        self._accumulator.free("activations", hidden)
+        loss.backward(self._memory)
+        self._memory.allocate("activations", hidden)  # the gradient of what the norm was given
+        self._memory.free("activations", hidden)
         if stage.head is not None:
             size = self._width * stage.head.elements
-            self._accumulator.allocate("gradients", size - loss.weight_gradient)
+            self._memory.allocate("gradients", size - loss.weight_gradient)
             self._buffers.reduce(stage.head, 0, self._one, size)
 
     def _embed_backward(self) -> None:
@@ -214,8 +211,8 @@ class _StepReplay:
             self._buffers.gather_for_backward(unit, 0)
             size = self._width * unit.elements
             shared = self._loss.weight_gradient if stage.root is not None else 0
-            self._accumulator.allocate("gradients", size)
-            self._accumulator.allocate("gradients", shared)  # the sum of the embedding's own and the head's
-            self._accumulator.free("gradients", 2 * shared)
+            self._memory.allocate("gradients", size)
+            self._memory.allocate("gradients", shared)  # the sum of the embedding's own and the head's
+            self._memory.free("gradients", 2 * shared)
             self._buffers.reduce(unit, 0, self._one, size)
-        self._accumulator.free("activations", self._sizes.hidden)
+        self._memory.free("activations", self._sizes.hidden)

@@ -64,9 +64,8 @@ def bottlenecks(judged: Judged, even: BreakEven | None) -> tuple[Bottleneck, ...
                 f": a pass has {job.tokens_per_pass:,} tokens of a rank, and from {even.tokens_per_pass:,.0f} on"
                 " computation takes longer than what is sent"
             )
-        limiting.append(
-            Bottleneck(what="network", text=f"{shares['network']:.0%} of a step waits for the network{below}")
-        )
+        text = f"{shares['network']:.0%} of a step waits for the network{below}"
+        limiting.append(Bottleneck(what="network", text=text))
     if shares["memory bandwidth"] >= 0.2 or most == "memory bandwidth":
         largest = max(BANDWIDTH, key=lambda part: getattr(time, part))
         whose = "the machine's" if job.machine.gpu == "cpu" else "the GPU's own"
@@ -148,11 +147,11 @@ def _change(judged: Judged, keys: Keys) -> Change | None:
     )
 
 
-def _run_seconds_and_usd(cost_model: CostModel) -> tuple[float | None, float | None]:
+def _run_seconds_and_usd(costs: CostModel) -> tuple[float | None, float | None]:
     """Seconds and US dollars, in the market of the configuration."""
     try:
-        campaign = cost_model.expected_campaign(cost_model.save_interval_seconds)
-        cost = cost_model.cost(campaign, cost_model.price())
+        campaign = costs.expected_campaign(costs.save_interval_seconds)
+        cost = costs.cost(campaign, costs.price())
     except ValueError:
         return None, None
     return campaign.seconds, cost.usd if cost else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple, get_args
 
 from convoy.catalog.instances import instance
@@ -80,11 +81,7 @@ def search(
     for name in instances:
         for count in nodes:
             survey.add([_Offer(name, count, market) for market in markets])
-    assumed = (
-        line
-        for cost_model in survey.cost_models
-        for line in (*step_assumptions(cost_model.job, calibration), *cost_assumptions(cost_model))
-    )
+    assumed = [(*step_assumptions(costs.job, calibration), *cost_assumptions(costs)) for costs in survey.cost_models]
     return PlanSearch(
         model=model.name,
         parameters=parameter_count(model),
@@ -99,7 +96,7 @@ def search(
         unfit=tuple(survey.unfit),
         refused=tuple(dict.fromkeys(survey.refused)),
         no_spot=tuple(dict.fromkeys(survey.no_spot)),
-        assumed=tuple(dict.fromkeys(assumed)),
+        assumed=tuple(dict.fromkeys(chain.from_iterable(assumed))),
         calibration=f"{calibration.date}: {calibration.data}",
     )
 
@@ -155,13 +152,13 @@ class _Survey:
         config, measurements = _with_candidate(_with_offer(self._config, place), way), self._measurements
         if self._measurements_for is not None:
             measurements = self._measurements_for(measurements, config, way.job.machine)
-        cost_model = CostModel(config, way.job, way.time.total, measurements)
-        if place.market == "spot" and cost_model.spot_failures is None:
+        costs = CostModel(config, way.job, way.time.total, measurements)
+        if place.market == "spot" and costs.spot_failures is None:
             self.no_spot.append(place.instance_type)
             return
-        cost_model = _with_best_interval(cost_model)
-        self.cost_models.append(cost_model)
-        self.rows.append(search_row(way, cost_model, differing_keys(self._base, cost_model.config)))
+        costs = _with_best_interval(costs)
+        self.cost_models.append(costs)
+        self.rows.append(search_row(way, costs, differing_keys(self._base, costs.config)))
 
 
 def in_bf16(config: RunConfig) -> RunConfig:
@@ -213,8 +210,8 @@ def _with_candidate(config: RunConfig, way: FittingPlan) -> RunConfig:
     return config.model_copy(update=update)
 
 
-def _with_best_interval(cost_model: CostModel) -> CostModel:
-    best = best_save_interval(cost_model.market_failures, cost_model.save_timing)
-    every = interval_in_steps(min(best, cost_model.work_seconds), cost_model.step_seconds)
-    checkpoint = cost_model.config.checkpoint.model_copy(update={"every_steps": every})
-    return replace(cost_model, config=cost_model.config.model_copy(update={"checkpoint": checkpoint}))
+def _with_best_interval(costs: CostModel) -> CostModel:
+    best = best_save_interval(costs.market_failures, costs.save_timing)
+    every = interval_in_steps(min(best, costs.work_seconds), costs.step_seconds)
+    checkpoint = costs.config.checkpoint.model_copy(update={"every_steps": every})
+    return replace(costs, config=costs.config.model_copy(update={"checkpoint": checkpoint}))

@@ -91,19 +91,19 @@ class PlanSearch(PlanModel):
     """Day and data of the constants of the step's time."""
 
 
-def search_row(way: FittingPlan, cost_model: CostModel, keys: Keys) -> SearchRow:
+def search_row(way: FittingPlan, costs: CostModel, keys: Keys) -> SearchRow:
     """The row of the configuration's market. Raises ValueError where the training would hardly ever end."""
     speed = way.job.tokens_per_step / way.time.total
     flops = flops_per_token(way.job.model, way.job.sequence_length)
     peak = peak_rates(way.job.machine, way.job.train.param_dtype).flops
-    bought = _configured_market(cost_model)
+    bought = _configured_market(costs)
     cost, spot = bought.cost, bought if isinstance(bought, SpotPlan) else None
     return SearchRow(
-        instance_type=cost_model.instance,
+        instance_type=costs.instance,
         nodes=way.job.nodes,
         market=bought.market,
         keys=keys,
-        trained=_training_keys(way, cost_model.config),
+        trained=_training_keys(way, costs.config),
         step_seconds=way.time.total,
         tokens_per_second=speed,
         mfu=mfu(speed / way.job.ranks, flops, peak),
@@ -121,9 +121,9 @@ def search_row(way: FittingPlan, cost_model: CostModel, keys: Keys) -> SearchRow
     )
 
 
-def _configured_market(cost_model: CostModel) -> MarketPlan:
-    budget = plan_markets(cost_model)
-    bought = next((each for each in budget.markets if each.market == cost_model.config.cluster.market), None)
+def _configured_market(costs: CostModel) -> MarketPlan:
+    budget = plan_markets(costs)
+    bought = next((each for each in budget.markets if each.market == costs.config.cluster.market), None)
     if bought is None:
         raise ValueError(budget.why_no_spot)
     return bought

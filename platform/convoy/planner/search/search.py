@@ -126,14 +126,12 @@ def _workloads(task: TrainingSpec, machine: Machine, nodes: int) -> Iterator[lis
                 continue
             compiled = task.train.compile and _compiles(parallel)
             train = task.train.model_copy(update={"activation_checkpointing": recomputed, "compile": compiled})
-            sized = list(
-                _micro_batch_variants(Workload(task.model, task.sequence_length, train, parallel, machine, nodes))
-            )
+            sized = list(_micro_batches(Workload(task.model, task.sequence_length, train, parallel, machine, nodes)))
             if sized:
                 yield sized
 
 
-def _micro_batch_variants(whole: Workload) -> Iterator[Workload]:
+def _micro_batches(whole: Workload) -> Iterator[Workload]:
     """Micro batches that cut a step into equal passes; where ranks cannot have equally many sequences, all that make
     another number of passes, as training evens them out. Where gradients are kept whole between passes there must be
     several, and in a pipeline one for each stage."""

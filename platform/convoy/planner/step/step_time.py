@@ -174,7 +174,7 @@ def parts(counted: StepCounts, k: Constants, chip: str, kernels: Kernels) -> Ste
     one_pass = sum(whole.values()) + tensor + lines.tensor / passes
     # The CPU starts kernels and collectives ahead of the GPU, which does not stop for it while it has work of either.
     on_gpu = sum(running.values()) + gather + reduce + packing + tensor * passes + lines.tensor
-    waiting = _elementwise_max(0.0, _launch_seconds(done, k) * passes - on_gpu)
+    waiting = _maximum(0.0, _launch_seconds(done, k) * passes - on_gpu)
     seconds = {
         **running,
         "host": waiting,
@@ -195,14 +195,13 @@ def _reached_rates(machine: PeakRates, k: Constants, chip: str, kernels: Kernels
     return ReachedRates(
         matmul=head * (k.fp8_speedup if kernels.matmul == "fp8" else 1.0),
         head=head,
-        attention=_elementwise_max(machine.attention_flops, machine.flops * (machine.attention_flops == 0))
-        * efficiency[chip],
+        attention=_maximum(machine.attention_flops, machine.flops * (machine.attention_flops == 0)) * efficiency[chip],
         memory=machine.memory_bytes_per_second * k.memory_efficiency,
         gap=k.kernel_seconds + k.operations * machine.operation_seconds,
     )
 
 
-def _elementwise_max(a: float, b: float) -> float:
+def _maximum(a: float, b: float) -> float:
     """Elementwise where they are arrays."""
     return (a + b + abs(a - b)) / 2
 
@@ -251,9 +250,8 @@ def _exposed(counted: StepCounts, k: Constants, ahead: Seconds, back: Seconds) -
     gather, reduce = _message_seconds(sent.gather, machine, k), _message_seconds(sent.reduce, machine, k)
     copies = _message_seconds(sent.replicate, machine, k)
     again = sent.again * gather
-    forward = (
-        _message_seconds(sent.gather_root, machine, k) + gather + hidden * _exposed_seconds(gather, forward_seconds, k)
-    )
+    root = _message_seconds(sent.gather_root, machine, k)
+    forward = root + gather + hidden * _exposed_seconds(gather, forward_seconds, k)
     gathering = hidden * _exposed_seconds(again, backward_seconds, k)
     ends = _exposed_seconds(_message_seconds(sent.gather_again, machine, k), backward_seconds, k)
     reducing = hidden * _exposed_seconds(again + reduce, backward_seconds, k)
@@ -265,7 +263,7 @@ def _exposed(counted: StepCounts, k: Constants, ahead: Seconds, back: Seconds) -
 
 def _exposed_seconds(message: float, above: float, k: Constants) -> float:
     """Time that a collective adds to the computation that it overlaps: its excess, and the slowdown meanwhile."""
-    longer = _elementwise_max(0.0, message - above)
+    longer = _maximum(0.0, message - above)
     return longer + k.contention * (message - longer)
 
 
@@ -273,7 +271,7 @@ def _message_seconds(message: LinkLoad, machine: PeakRates, k: Constants) -> flo
     """Time of a collective alone: its slowest link, and its hops."""
     inside = message.inside / (machine.inside_bytes_per_second * k.inside_efficiency)
     between = message.between / (machine.between_bytes_per_second * k.between_efficiency)
-    return _elementwise_max(inside, between) + k.hop_factor * message.hops
+    return _maximum(inside, between) + k.hop_factor * message.hops
 
 
 def _message_bytes(counted: StepCounts) -> float:
