@@ -43,10 +43,8 @@ class DatasetWriter:
         self._attempt = uuid.uuid4().hex[:12]
         self._vocabulary = vocabulary
         self._files: list[DataFile] = []
-        itemsize = np.dtype(vocabulary.dtype).itemsize
-        self._streams = {
-            split: _SplitBuffer(vocabulary.dtype, shard_bytes // itemsize) for split in ("train", "validation")
-        }
+        tokens = shard_bytes // np.dtype(vocabulary.dtype).itemsize
+        self._streams = {split: _SplitBuffer(vocabulary.dtype, tokens) for split in ("train", "validation")}
         self._published = False
 
     def __enter__(self) -> "DatasetWriter":

@@ -177,7 +177,7 @@ def _build_text(
     data_id: str,
 ) -> PreparedData:
     documents = Documents(corpus, files, config.validation_fraction)
-    tokenizer = _load_or_train_tokenizer(config, tokenizer_json, documents)
+    tokenizer = _make_tokenizer(config, tokenizer_json, documents)
     eos_token = tokenizer_json.eos_token if tokenizer_json else END_OF_DOCUMENT
     vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.eos_id, eos_token, id_dtype(tokenizer.vocab_size))
     with DatasetWriter(store, data_id, vocabulary) as writer:
@@ -200,9 +200,7 @@ def _build_text(
         return writer.publish(documents.skipped_files)
 
 
-def _load_or_train_tokenizer(
-    config: DataConfig, tokenizer_json: TokenizerJson | None, documents: Documents
-) -> TextTokenizer:
+def _make_tokenizer(config: DataConfig, tokenizer_json: TokenizerJson | None, documents: Documents) -> TextTokenizer:
     if tokenizer_json is not None and isinstance(config.tokenizer, FileTokenizer):
         return load_tokenizer(tokenizer_json.text, tokenizer_json.eos_token, config.tokenizer.path)
     if not isinstance(config.tokenizer, BpeTokenizer):

@@ -76,10 +76,9 @@ class TokenSequences:
         self._respect_documents = respect_documents
         if manifest.eos_id is None and (respect_documents or not packing):
             raise ValueError("respect_documents, or no packing: the data has no end of documents")
-        self._pieces = (
-            None if packing else document_pieces(self._document_ends(), manifest.tokens(split), sequence_length)
-        )
-        if self._pieces is not None:
+        self._pieces = None
+        if not packing:
+            self._pieces = document_pieces(self._document_ends(), manifest.tokens(split), sequence_length)
             self.n_samples = len(self._pieces)
 
     def window(self, sample: int) -> npt.NDArray[np.integer]:

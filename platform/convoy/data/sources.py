@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +63,7 @@ def iterate_files(corpus: Corpus) -> Iterator[SourceFile]:
         yield from _files_below(sysconfig.get_path("stdlib"), (".py",), skip=_NOT_STDLIB)
     elif isinstance(corpus, FilesCorpus):
         suffixes = corpus.suffixes or DEFAULT_SUFFIXES[corpus.format]
-        yield from (
-            _remote_files(corpus.path, suffixes) if is_s3_path(corpus.path) else _local_files(corpus.path, suffixes)
-        )
+        yield from _s3_files(corpus.path, suffixes) if is_s3_path(corpus.path) else _local_files(corpus.path, suffixes)
     elif isinstance(corpus, ShardsCorpus):
         _refuse_remote(corpus.path)
         yield from _local_files(corpus.path, (".bin",))
@@ -183,9 +181,7 @@ def _matching_entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
     return [entry for entry in matching if pattern.startswith(".") or not entry.name.startswith(".")]
 
 
-def _files_below(
-    top: str, suffixes: tuple[str, ...], skip: set[str] | frozenset[str] = frozenset()
-) -> Iterator[SourceFile]:
+def _files_below(top: str, suffixes: tuple[str, ...], skip: Collection[str] = ()) -> Iterator[SourceFile]:
     for folder, folders, names in os.walk(Path(top).expanduser(), onerror=_raise_unreadable):
         folders[:] = sorted(name for name in folders if name not in skip)
         for name in names:
@@ -210,7 +206,7 @@ def _source_file(name: str, location: str) -> SourceFile:
     return SourceFile(name.replace(os.sep, "/"), os.path.abspath(location), status.st_size, stamp)  # noqa: PTH100
 
 
-def _remote_files(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
+def _s3_files(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
     filesystem = remote_filesystem()
     bare = path.removeprefix("s3://").rstrip("/")
     magic = glob.has_magic(bare)

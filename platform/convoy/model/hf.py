@@ -14,7 +14,7 @@ from torch import Tensor
 
 from convoy.config.json_text import parse_json
 from convoy.config.model import TransformerConfig
-from convoy.model.hf_config import check_same_shape, hf_config, init_from_error
+from convoy.model.hf_config import check_same_shape, hf_config, init_error
 from convoy.model.hf_files import HEAD, INDEX, SINGLE, Correspondence, StoredTensor, check_tensors, correspondences
 
 
@@ -74,21 +74,19 @@ def _open_file(folder: Path, file: str, stack: ExitStack) -> Any:
     try:
         return stack.enter_context(safe_open(folder / file, framework="pt"))
     except (OSError, SafetensorError) as error:
-        raise init_from_error(folder, f"cannot read {file}: {error}") from None
+        raise init_error(folder, f"cannot read {file}: {error}") from None
 
 
 def _refuse_nonfinite(folder: Path, stored: StoredTensor, tensor: Tensor) -> Tensor:
     """The extremes take one pass and no memory; each is NaN where any value is."""
     if not all(torch.isfinite(extreme) for extreme in tensor.aminmax()):
-        raise init_from_error(folder, f"tensor {stored.name} in {stored.file} holds values that are NaN or infinite")
+        raise init_error(folder, f"tensor {stored.name} in {stored.file} holds values that are NaN or infinite")
     return tensor
 
 
 def _refuse_other_head(folder: Path, embedding: Tensor, head: Tensor) -> None:
     if not torch.equal(embedding, head.to(embedding.dtype)):
-        raise init_from_error(
-            folder, f"{HEAD} differs from the embedding: tie_word_embeddings in config.json must be false"
-        )
+        raise init_error(folder, f"{HEAD} differs from the embedding: tie_word_embeddings in config.json must be false")
 
 
 def _split_parameter(pair: Correspondence, full: Tensor) -> Iterator[tuple[str, Tensor]]:

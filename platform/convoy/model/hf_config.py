@@ -45,7 +45,7 @@ def read_hf_config(folder: Path) -> TransformerConfig:
     kind = tree.get("model_type")
     if not isinstance(kind, str) or kind not in formats:
         *others, last = formats
-        raise init_from_error(folder, f"model_type {yaml_value(kind)}: must be {', '.join(others)} or {last}")
+        raise init_error(folder, f"model_type {yaml_value(kind)}: must be {', '.join(others)} or {last}")
     family, chosen = formats[kind]
     rotary = "rope_theta" in chosen.keys
     handled = {key.name for key in chosen.keys.values()} | ({HEAD_WIDTH.name, *ROPE_DICTS} if rotary else set())
@@ -57,9 +57,9 @@ def read_hf_config(folder: Path) -> TransformerConfig:
     try:
         config = family.config.model_validate({"name": folder.name, **chosen.form, **values})
     except ValidationError as error:
-        raise init_from_error(folder, f"config.json gives model.{one_line(error, family.config)}") from None
+        raise init_error(folder, f"config.json gives model.{one_line(error, family.config)}") from None
     if rotary and _key_value(folder, tree, HEAD_WIDTH) not in (None, config.head_width):
-        raise init_from_error(folder, f"head_dim = {tree['head_dim']} in config.json: must be {config.head_width}")
+        raise init_error(folder, f"head_dim = {tree['head_dim']} in config.json: must be {config.head_width}")
     return config
 
 
@@ -70,13 +70,13 @@ def read_json_object(folder: Path, name: str) -> Json:
             raise ValueError("it is not a regular file")
         tree = parse_json((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not JSON
-        raise init_from_error(folder, f"cannot read {name}: {error}") from None
+        raise init_error(folder, f"cannot read {name}: {error}") from None
     if not isinstance(tree, dict):
-        raise init_from_error(folder, f"{name} holds {yaml_value(tree)}: must be a JSON object")
+        raise init_error(folder, f"{name} holds {yaml_value(tree)}: must be a JSON object")
     return tree
 
 
-def init_from_error(folder: Path, text: str) -> ConfigError:
+def init_error(folder: Path, text: str) -> ConfigError:
     """That `folder` cannot be started from, and why."""
     return ConfigError(f"model.init_from = {folder}: {text}")
 
@@ -119,9 +119,7 @@ def _check_fixed(folder: Path, tree: Json, fixed: Mapping[str, FixedKey], within
         if value not in key.allowed:
             absent = "" if name in tree else ", where the key is absent"
             needed = yaml_value(key.allowed[0])
-            raise init_from_error(
-                folder, f"{within}{name} = {yaml_value(value)} in config.json{absent}: must be {needed}"
-            )
+            raise init_error(folder, f"{within}{name} = {yaml_value(value)} in config.json{absent}: must be {needed}")
 
 
 def _check_unknown_keys(folder: Path, tree: Json, understood: AbstractSet[str]) -> None:
@@ -130,7 +128,7 @@ def _check_unknown_keys(folder: Path, tree: Json, understood: AbstractSet[str]) 
     if unknown:
         first = f"{yaml_value(unknown[0])} = {yaml_value(tree[unknown[0]])} in config.json"
         more = "" if len(unknown) == 1 else f" (and {len(unknown) - 1} more such keys)"
-        raise init_from_error(
+        raise init_error(
             folder, f"{first}: unknown key, which may change what the model computes; remove it if it does not{more}"
         )
 
@@ -138,13 +136,11 @@ def _check_unknown_keys(folder: Path, tree: Json, understood: AbstractSet[str]) 
 def _key_value(folder: Path, tree: Json, key: FieldKey) -> Any:
     value = tree.get(key.name, key.default)
     if value is REQUIRED:
-        raise init_from_error(folder, f"no key '{key.name}' in config.json")
+        raise init_error(folder, f"no key '{key.name}' in config.json")
     if (value is None and key.nullable) or type(value) is key.kind or (key.kind is float and type(value) is int):
         return value
     kinds = {int: "an integer", float: "a number", bool: "true or false"}
-    raise init_from_error(
-        folder, f"{key.name} = {yaml_value(json.dumps(value))} in config.json: must be {kinds[key.kind]}"
-    )
+    raise init_error(folder, f"{key.name} = {yaml_value(json.dumps(value))} in config.json: must be {kinds[key.kind]}")
 
 
 def _rope_theta(folder: Path, tree: Json, top_level: float) -> float:
@@ -155,17 +151,17 @@ def _rope_theta(folder: Path, tree: Json, top_level: float) -> float:
     objects = {name: tree[name] for name in ROPE_DICTS if tree.get(name)}
     for name, rope in objects.items():
         if not isinstance(rope, dict):
-            raise init_from_error(folder, f"{name} = {yaml_value(rope)} in config.json: must be an object")
+            raise init_error(folder, f"{name} = {yaml_value(rope)} in config.json: must be an object")
         _check_plain_rope(folder, name, rope)
     if len(objects) == 2 and tree["rope_parameters"] != tree["rope_scaling"]:
-        raise init_from_error(folder, "rope_parameters and rope_scaling differ in config.json: remove one of them")
+        raise init_error(folder, "rope_parameters and rope_scaling differ in config.json: remove one of them")
     theta = FieldKey("rope_theta", float, top_level)
     thetas = {_key_value(folder, rope, theta) for rope in objects.values()} or {top_level}
     if "rope_theta" in tree:
         thetas.add(top_level)
     if len(thetas) > 1:
         values = " and ".join(f"{value:g}" if value < 1e300 else yaml_value(value) for value in sorted(thetas))
-        raise init_from_error(folder, f"rope_theta is {values} in config.json: must be one value")
+        raise init_error(folder, f"rope_theta is {values} in config.json: must be one value")
     return thetas.pop()
 
 
@@ -177,6 +173,6 @@ def _check_plain_rope(folder: Path, name: str, rope: Json) -> None:
     }
     _check_fixed(folder, rope, fixed, f"{name}.")
     for key in rope.keys() - fixed.keys() - {"rope_theta"}:
-        raise init_from_error(
+        raise init_error(
             folder, f"{name} has {yaml_value(key)} = {yaml_value(rope[key])} in config.json: must be absent"
         )

@@ -10,7 +10,7 @@ from convoy.config.errors import yaml_value
 from convoy.config.model import TransformerConfig
 from convoy.model.block import Matrix, Norm
 from convoy.model.families import block_of
-from convoy.model.hf_config import hf_format, init_from_error, read_json_object
+from convoy.model.hf_config import hf_format, init_error, read_json_object
 from convoy.model.hf_format import HfFormat
 from convoy.storage.base import is_component
 
@@ -60,14 +60,14 @@ def correspondences(config: TransformerConfig) -> list[Correspondence]:
     if config.positions == "learned":
         pairs.append(end("embed.position", (config.max_sequence_length, config.d_model)))
     for layer in range(config.n_layers):
-        pairs.extend(_block_correspondences(config, chosen, layer))
-    pairs.extend(_norm_correspondences(final, "head.norm", f"{chosen.prefix}{chosen.ends['head.norm']}"))
+        pairs.extend(_block_pairs(config, chosen, layer))
+    pairs.extend(_norm_pairs(final, "head.norm", f"{chosen.prefix}{chosen.ends['head.norm']}"))
     if not config.tied_embeddings:
         pairs.append(Correspondence("head.weight", {HEAD: table}))
     return pairs
 
 
-def _block_correspondences(config: TransformerConfig, chosen: HfFormat, layer: int) -> Iterator[Correspondence]:
+def _block_pairs(config: TransformerConfig, chosen: HfFormat, layer: int) -> Iterator[Correspondence]:
     block = block_of(config)
     modules: dict[str, Norm | Matrix] = {norm.name: norm for norm in block.norms}
     modules |= {matrix.name: matrix for matrix in block.matrices}
@@ -75,19 +75,17 @@ def _block_correspondences(config: TransformerConfig, chosen: HfFormat, layer: i
         module, ours = modules[name], f"blocks.{layer}.{name}"
         paths = [f"{chosen.prefix}{chosen.layers}.{layer}.{path}" for path in theirs]
         if isinstance(module, Norm):
-            yield from _norm_correspondences(module, ours, paths[0])
+            yield from _norm_pairs(module, ours, paths[0])
         else:
-            yield from _matrix_correspondences(module, ours, paths, transposed=chosen.transposed)
+            yield from _matrix_pairs(module, ours, paths, transposed=chosen.transposed)
 
 
-def _norm_correspondences(norm: Norm, ours: str, theirs: str) -> Iterator[Correspondence]:
+def _norm_pairs(norm: Norm, ours: str, theirs: str) -> Iterator[Correspondence]:
     for kind in ("weight", "bias")[: norm.vectors]:
         yield Correspondence(f"{ours}.{kind}", {f"{theirs}.{kind}": (norm.width,)})
 
 
-def _matrix_correspondences(
-    matrix: Matrix, ours: str, theirs: list[str], *, transposed: bool
-) -> Iterator[Correspondence]:
+def _matrix_pairs(matrix: Matrix, ours: str, theirs: list[str], *, transposed: bool) -> Iterator[Correspondence]:
     rows = dict(zip(theirs, matrix.parts if len(theirs) > 1 else (matrix.rows,), strict=True))
     shapes = {name: (matrix.columns, n) if transposed else (n, matrix.columns) for name, n in rows.items()}
     yield Correspondence(f"{ours}.weight", {f"{name}.weight": shape for name, shape in shapes.items()}, transposed)
@@ -108,7 +106,7 @@ def check_tensors(folder: Path, config: TransformerConfig) -> dict[str, StoredTe
     """
     stored, chosen = _stored_tensors(folder), hf_format(config)
     if config.n_layers > len(stored):  # before so many are listed
-        raise init_from_error(
+        raise init_error(
             folder, f"config.json gives {config.n_layers} layers, and there are {len(stored)} tensors in all"
         )
     needed = tensor_shapes(config)
@@ -121,44 +119,40 @@ def check_tensors(folder: Path, config: TransformerConfig) -> dict[str, StoredTe
         name = names.get(bare)
         if name is not None:
             if name in tensors:
-                raise init_from_error(
-                    folder, f"tensor {name} appears twice, as {tensors[name].name} and as {tensor.name}"
-                )
+                raise init_error(folder, f"tensor {name} appears twice, as {tensors[name].name} and as {tensor.name}")
             _check_tensor(folder, tensor, shapes[name])
             tensors[name] = tensor
         elif chosen.buffers.fullmatch(bare) is None:
             unused.append(tensor)
     missing = [name for name in needed if name not in tensors]
     if missing:
-        raise init_from_error(folder, f"no tensor {missing[0]} in its safetensors files{_and_more(missing)}")
+        raise init_error(folder, f"no tensor {missing[0]} in its safetensors files{_and_more(missing)}")
     if unused:
         place = f"{yaml_value(unused[0].name)} in {unused[0].file}"
-        raise init_from_error(folder, f"tensor {place} is not part of the model of config.json{_and_more(unused)}")
+        raise init_error(folder, f"tensor {place} is not part of the model of config.json{_and_more(unused)}")
     return tensors
 
 
 def _stored_tensors(folder: Path) -> list[StoredTensor]:
     """Every tensor of the model's files, which the index must describe as they are."""
     if (folder / _ADAPTER).exists():
-        raise init_from_error(
-            folder, f"it holds {_ADAPTER}: merge the adapter into the weights first, and remove the file"
-        )
+        raise init_error(folder, f"it holds {_ADAPTER}: merge the adapter into the weights first, and remove the file")
     if not (folder / INDEX).exists():
         return _read_header(folder, SINGLE)
     if (folder / SINGLE).exists():
-        raise init_from_error(folder, f"it holds both {SINGLE} and {INDEX}: remove the one that is not of this model")
+        raise init_error(folder, f"it holds both {SINGLE} and {INDEX}: remove the one that is not of this model")
     index = read_json_object(folder, INDEX).get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(file, str) and is_component(file) for file in index.values()):
-        raise init_from_error(
+        raise init_error(
             folder, f"weight_map in {INDEX}: must give the file of each tensor, which is in the same folder"
         )
     tensors = [stored for file in sorted(set(index.values())) for stored in _read_header(folder, file)]
     for stored in tensors:
         if index.get(stored.name) != stored.file:
-            raise init_from_error(folder, f"tensor {yaml_value(stored.name)} is in {stored.file}, against {INDEX}")
+            raise init_error(folder, f"tensor {yaml_value(stored.name)} is in {stored.file}, against {INDEX}")
     missing = sorted(index.keys() - {stored.name for stored in tensors})
     if missing:
-        raise init_from_error(
+        raise init_error(
             folder, f"no tensor {yaml_value(missing[0])} in {yaml_value(index[missing[0]])}{_and_more(missing)}"
         )
     return tensors
@@ -172,17 +166,17 @@ def _read_header(folder: Path, file: str) -> list[StoredTensor]:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
             return [StoredTensor(file, name, s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()]
     except (OSError, ValueError, SafetensorError) as error:  # ValueError: a file name that no file can have
-        raise init_from_error(folder, f"cannot read {yaml_value(file)}: {error}") from None
+        raise init_error(folder, f"cannot read {yaml_value(file)}: {error}") from None
 
 
 def _check_tensor(folder: Path, stored: StoredTensor, shape: Shape) -> None:
     place = f"tensor {yaml_value(stored.name)} in {stored.file}"
     if stored.dtype not in _FLOATS:
-        raise init_from_error(
+        raise init_error(
             folder, f"{place} is of type {stored.dtype}: must be one of {', '.join(_FLOATS)}, not quantized"
         )
     if stored.shape != shape:
-        raise init_from_error(folder, f"{place} has shape {stored.shape}: must be {shape}, as config.json says")
+        raise init_error(folder, f"{place} has shape {stored.shape}: must be {shape}, as config.json says")
 
 
 def _and_more(names: list[str] | list[StoredTensor]) -> str:
