@@ -56,12 +56,8 @@ def fit_planner_to(cases: Sequence[Case]) -> PlannerFit:
     base = own_prior(runs.rows)
     alike = _rows_by_training(runs.rows)
     calibration = fit(runs.rows, base)
-    own = calibration.model_copy(
-        update={
-            "data": f"{calibration.data} (results sha256 {_digest(cases)})",
-            "machines": typical_machines(runs.machines),
-        }
-    )
+    data = f"{calibration.data} (results sha256 {_digest(cases)})"
+    own = calibration.model_copy(update={"data": data, "machines": typical_machines(runs.machines)})
     return PlannerFit(
         calibration=own,
         rows=runs.rows,

@@ -33,11 +33,9 @@ def main(group: Group, folder: Path) -> None:
     ranks = join_ranks(group.run, place)
     group = without_unmeasurable(group, ranks.device)
     check_same_cases(group, ranks)
-    prepared = prepared_data(group, ranks)
+    data = prepared_data(group, ranks)
     with ExitStack() as stack:
-        variants = [
-            stack.enter_context(closing(build_variant(spec, group, ranks, prepared))) for spec in group.variants
-        ]
+        variants = [stack.enter_context(closing(build_variant(spec, group, ranks, data))) for spec in group.variants]
         for case in measure_cases(group, variants, ranks, cores, own):
             write_case(folder, case)
     dist.destroy_process_group()

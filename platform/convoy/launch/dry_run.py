@@ -43,16 +43,11 @@ def described_decorators(config: RunConfig) -> str:
     """The Metaflow decorators that its `cluster:` adds to the flow, as one would write them."""
     wanted = step_decorators(config)
     kinds = {"the gang's step": wanted.gang, "the other steps, but start and end": wanted.ordinary}
-    lines = [
-        "",
-        *(
-            line
-            for which, kind in kinds.items()
-            if kind
-            for line in (f"Decorators of {which}:", *_decorator_lines(kind))
-        ),
-    ]
-    return "\n".join(lines if any(kinds.values()) else ["", "Decorators: none"])
+    lines: list[str] = []
+    for which, kind in kinds.items():
+        if kind:
+            lines += [f"Decorators of {which}:", *_decorator_lines(kind)]
+    return "\n".join(["", *(lines or ["Decorators: none"])])
 
 
 def _decorator_lines(decorators: Sequence[Decorator]) -> Iterator[str]:
@@ -89,10 +84,8 @@ def machine_in_words(config: RunConfig) -> str:
     facts = instance(rented)
     gpu = facts.gpu
     gpus = f"{gpu.count} {TIMES} {gpu.name} of {gpu.memory_mib / 1024:.0f} GiB" if gpu else "no GPU"
-    network = f"{facts.network_gbps:g} Gbit/s, {facts.efa_interfaces or 'no'} EFA"
-    return (
-        f"{machine_count(config)} {TIMES} {facts.name}: {gpus}, {facts.vcpus} vCPU, {facts.memory_gib} GiB, {network}"
-    )
+    links = f"{facts.network_gbps:g} Gbit/s, {facts.efa_interfaces or 'no'} EFA"
+    return f"{machine_count(config)} {TIMES} {facts.name}: {gpus}, {facts.vcpus} vCPU, {facts.memory_gib} GiB, {links}"
 
 
 def price_in_words(config: RunConfig, whose: str = "in all") -> str:

@@ -22,9 +22,8 @@ def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> It
     """
     reader, ended, restarts = EventReader(store), False, False
     while True:
-        running = follow and _job_is_live(
-            store
-        )  # checked first, so that the last events of a run that ends now are printed
+        # Checked first, so that the last events of a run that ends now are printed.
+        running = follow and _job_is_live(store)
         events = reader.poll()
         yield from lines(events)
         for event in events:

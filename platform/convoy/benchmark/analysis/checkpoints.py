@@ -106,9 +106,8 @@ def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFig
     measured, state = case.values, case.values[values.SAVED_BYTES]
     size = measured.get(values.REST_BYTES, state)
     ranks = case.hardware.ranks
-    rates = {
-        name: sample_median([size / ranks / s for s in case.samples.get(name, ()) if s > 0]) for name in (SAVE, RESTORE)
-    }
+    share = size / ranks
+    rates = {name: sample_median([share / s for s in case.samples.get(name, ()) if s > 0]) for name in (SAVE, RESTORE)}
     writers = int(measured.get(values.PREDICTED_WRITERS, ranks))
     bought, network = measured.get(values.STORAGE_BYTES_PER_SECOND), _catalog_network_bytes_per_second(case, writers)
     return CheckpointFigures(

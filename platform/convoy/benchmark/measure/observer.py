@@ -70,7 +70,7 @@ class _Sum:
 
     seconds: float = 0.0
     steps: int = 0
-    counts: list[float] = field(default_factory=lambda: [0.0] * len(_resource_usage()))
+    counts: list[float] = field(default_factory=lambda: [0.0] * len(_usage()))
     gpu_utilisation: list[float] = field(default_factory=list)
 
 
@@ -89,11 +89,9 @@ class Observer:
         """Add what a block of this variant uses to its totals."""
         own = self._sums[name]
         with nullcontext() if self._gpu is None else sampling(self._gpu, own.gpu_utilisation):
-            began, before = time.perf_counter(), _resource_usage()
+            began, before = time.perf_counter(), _usage()
             yield
-            own.counts = [
-                total + now - then for total, now, then in zip(own.counts, _resource_usage(), before, strict=True)
-            ]
+            own.counts = [total + now - then for total, now, then in zip(own.counts, _usage(), before, strict=True)]
             own.seconds += time.perf_counter() - began
             own.steps += steps
 
@@ -154,7 +152,7 @@ def add_observations(
 
 
 def host_values(counts: Sequence[float], steps: int, seconds: float, ranks: int, cores: int) -> dict[str, float]:
-    """A rank's part of a step, and the share of the cores' time. counts: as `_resource_usage`, of all ranks. seconds:
+    """A rank's part of a step, and the share of the cores' time. counts: as `_usage`, of all ranks. seconds:
     of wall time, in which the steps were made. cores: of all hosts."""
     user, system, voluntary, involuntary = counts
     each = steps * ranks
@@ -213,7 +211,7 @@ def nvml_utilisation(uuid: str | None) -> tuple[GpuUtilisation | None, str]:
     return utilisation, ""
 
 
-def _resource_usage() -> list[float]:
+def _usage() -> list[float]:
     """User and system CPU seconds, voluntary and involuntary context switches of all threads of this process so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return [used.ru_utime, used.ru_stime, float(used.ru_nvcsw), float(used.ru_nivcsw)]

@@ -39,12 +39,12 @@ def measure_machines(group: Group, ranks: Ranks, progress: Callable[[], None]) -
     machines: dict[str, MeasuredMachine] = {}
     configs = [spec.config(group.run) for spec in group.variants if spec.kind == "ours"]
     for dtype in sorted({config.train.param_dtype for config in configs}):
-        machine = _measure_machine(group, dtype, "fsdp", ranks)
+        machine = _probe_machine(group, dtype, "fsdp", ranks)
         progress()
         if machine is None:  # of a custom model
             return {}
         if any(config.parallel.strategy != "fsdp" for config in configs if config.train.param_dtype == dtype):
-            copies = _measure_machine(group, dtype, "ddp", ranks)
+            copies = _probe_machine(group, dtype, "ddp", ranks)
             machine = machine.model_copy(update={"all_reduce": copies and copies.all_reduce})
             progress()
         machines[str(dtype)] = machine
@@ -60,9 +60,7 @@ def _in_catalog(run: RunConfig, ranks: Ranks) -> bool:
     return ranks.device.type == "cuda" and rented_gpu(machine.gpu) is not None
 
 
-def _measure_machine(
-    group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], ranks: Ranks
-) -> MeasuredMachine | None:
+def _probe_machine(group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], ranks: Ranks) -> MeasuredMachine | None:
     parallel = ParallelConfig(strategy=strategy)
     train = group.run.train.model_copy(update={"param_dtype": dtype})
     config = group.run.model_copy(update={"parallel": parallel, "train": train})

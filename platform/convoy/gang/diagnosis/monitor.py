@@ -100,11 +100,9 @@ class Monitor:
             return
         found = find_hang(running, now, self._detector)
         if found is not None and found[0] not in hung:
-            rank, text = found
+            rank, why = found
             mark = running[rank]
-            self.add_own(
-                [self._rank_evidence("hung", rank, mark, at=mark.at, progress=progress_key(mark), reason=text)]
-            )
+            self.add_own([self._rank_evidence("hung", rank, mark, at=mark.at, progress=progress_key(mark), reason=why)])
 
     def _report_idle_scripts(self, left: Mapping[int, Mark], now: float) -> None:
         """Every script has run its last line. Where no rank that is left makes progress, they do not wait for each

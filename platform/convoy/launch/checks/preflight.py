@@ -31,42 +31,34 @@ def account_demands(config: RunConfig) -> Iterator[Demand]:
         return
     yield _has_credentials
     yield partial(
-        _check_metaflow_setting,
-        "DATASTORE_SYSROOT_S3",
-        "a folder for Metaflow's artifacts, such as s3://BUCKET/metaflow",
+        _has_setting, "DATASTORE_SYSROOT_S3", "a folder for Metaflow's artifacts, such as s3://BUCKET/metaflow"
     )
     yield from (_batch_demands if config.cluster.backend == "batch" else _kubernetes_demands)(config)
 
 
 def _batch_demands(config: RunConfig) -> Iterator[Demand]:
-    yield partial(
-        _check_metaflow_setting, "BATCH_JOB_QUEUE", "a job queue of CPU machines, for the steps that do not train"
-    )
+    yield partial(_has_setting, "BATCH_JOB_QUEUE", "a job queue of CPU machines, for the steps that do not train")
     if config.cluster.iam_role is None:
         yield partial(
-            _check_metaflow_setting,
-            "ECS_S3_ACCESS_IAM_ROLE",
-            "a job role that may use the buckets; or set cluster.iam_role",
+            _has_setting, "ECS_S3_ACCESS_IAM_ROLE", "a job role that may use the buckets; or set cluster.iam_role"
         )
     yield partial(
-        _check_metaflow_setting,
-        "SERVICE_URL",
-        "the metadata service, through which Metaflow learns that all nodes ended",
+        _has_setting, "SERVICE_URL", "the metadata service, through which Metaflow learns that all nodes ended"
     )
     if config.cluster.image is None:
-        yield partial(_check_metaflow_setting, "BATCH_CONTAINER_IMAGE", _IMAGE)
+        yield partial(_has_setting, "BATCH_CONTAINER_IMAGE", _IMAGE)
 
 
 def _kubernetes_demands(config: RunConfig) -> Iterator[Demand]:
     yield _has_kubeconfig
     if config.cluster.image is None:
-        yield partial(_check_metaflow_setting, "KUBERNETES_CONTAINER_IMAGE", _IMAGE)
+        yield partial(_has_setting, "KUBERNETES_CONTAINER_IMAGE", _IMAGE)
 
 
 _IMAGE = "an image with torch, NCCL and the EFA plugin; or set cluster.image"
 
 
-def _check_metaflow_setting(name: str, meaning: str) -> None:
+def _has_setting(name: str, meaning: str) -> None:
     """As Metaflow reads its settings: from the environment, or from the profile that `metaflow configure` wrote."""
     from metaflow import metaflow_config
 
@@ -149,9 +141,7 @@ class Survey:
 def preflight(config: RunConfig, job: str | None, datastore: str | None) -> FinishedJob | None:
     """Raise ConfigError for a run that cannot work; return the job's end if it is finished already."""
     missing = missing_settings(config, datastore)  # if anything is, no bucket is contacted
-    result = (
-        Survey(config, None, tuple(missing)) if missing else _survey_reachable(config, job, _visible_from_here(config))
-    )
+    result = Survey(config, None, tuple(missing)) if missing else _survey_reachable(config, job, _visible_here(config))
     if result.missing:
         raise in_one_line(result.missing)
     return result.finished
@@ -166,18 +156,15 @@ def survey(config: RunConfig, job: str | None, datastore: str | None) -> Survey:
     """The same for a dry run, which needs nothing that the user has still to provide. Raises ConfigError for a
     configuration that is wrong."""
     missing = [*missing_settings(config, datastore), *prerequisites(account_demands(config))]
-    result = _survey_reachable(config, job, _reachable_from_here(config, missing))
+    result = _survey_reachable(config, job, _reachable_here(config, missing))
     return replace(result, missing=(*missing, *result.missing))
 
 
 def survey_root(config: RunConfig, missing: Sequence[ConfigError]) -> Survey:
     """The part of it that account and root alone decide. missing: of the settings."""
     missing = [*missing, *prerequisites(account_demands(config))]
-    result = (
-        _survey_at_root(config, None)
-        if _reachable_from_here(config, missing)(str(config.root))
-        else _unread_root(config)
-    )
+    reachable = _reachable_here(config, missing)(str(config.root))
+    result = _survey_at_root(config, None) if reachable else _unread_root(config)
     return replace(result, missing=(*missing, *result.missing))
 
 
@@ -234,7 +221,7 @@ def check_extra(config: RunConfig) -> None:
 def priced(config: RunConfig) -> RunConfig:
     """With the price that the run will have, by which its budget is checked; as it was where the root, which may hold a
     newer one, cannot be seen from here. Raises ConfigError."""
-    if config.cluster.backend == "local" or not _visible_from_here(config)(str(config.root)):
+    if config.cluster.backend == "local" or not _visible_here(config)(str(config.root)):
         return config
     with _outage(f"root = {config.root}"):
         return with_price(config)
@@ -252,7 +239,7 @@ def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
 
 def check_job_is_free(config: RunConfig, job: str) -> None:
     """Raise ConfigError if another run is running the job."""
-    if _visible_from_here(config)(str(config.root)):
+    if _visible_here(config)(str(config.root)):
         with _outage(f"root = {config.root}"):
             check_not_live(job_store(str(config.root), job, config), job)
 
@@ -265,14 +252,14 @@ def _outage(where: str) -> Iterator[None]:
         raise PrerequisiteMissing(f"{where}: {error}") from None
 
 
-def _visible_from_here(config: RunConfig) -> Callable[[str], bool]:
+def _visible_here(config: RunConfig) -> Callable[[str], bool]:
     """Whether a place can be looked at from here: not a file system that only the cluster's machines see."""
     return lambda place: config.cluster.backend == "local" or is_shared(place)
 
 
-def _reachable_from_here(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str], bool]:
+def _reachable_here(config: RunConfig, missing: Sequence[ConfigError]) -> Callable[[str], bool]:
     """The same, but for buckets that have no name yet, and all buckets where there are no credentials."""
-    visible, no_buckets = _visible_from_here(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
+    visible, no_buckets = _visible_here(config), any(str(each).startswith(NO_CREDENTIALS) for each in missing)
     return lambda place: visible(place) and not (is_shared(place) and (no_buckets or is_placeholder(place)))
 
 
@@ -292,7 +279,7 @@ def _check_job(config: RunConfig, job: str) -> FinishedJob | None:
     others = [
         open_store(job_uri(tier, job), config.checkpoint.store)
         for tier in config.checkpoint.tiers
-        if _visible_from_here(config)(tier)
+        if _visible_here(config)(tier)
     ]
     record, history = read_record(store), read_history(store, others)
     if record is None:

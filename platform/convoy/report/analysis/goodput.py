@@ -181,7 +181,7 @@ def _shares(own: Sequence[Event], generation: Generation, end: float, last_step:
                 shares.measuring += stretch.take(math.inf)
             shares.other += stretch.take(math.inf)
     shares.starting = stretches[0].take(math.inf)
-    _take_end(shares, stretches[-1], generation, own, last_step)
+    _take_end(shares, stretches[-1], generation.outcome, own, last_step)
     return shares
 
 
@@ -220,18 +220,16 @@ def _take_steps(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done,
     shares.lost += seconds * (1 - part)
 
 
-def _take_end(
-    shares: _Shares, stretch: _Stretch, generation: Generation, own: Sequence[Event], last_step: float
-) -> None:
+def _take_end(shares: _Shares, stretch: _Stretch, outcome: str, own: Sequence[Event], last_step: float) -> None:
     """Account for what follows the last logged step."""
-    if generation.outcome == "running":
+    if outcome == "running":
         shares.productive += stretch.take(math.inf)  # the next step
-    elif generation.outcome in ("failed", "ended without a word"):
+    elif outcome in ("failed", "ended without a word"):
         settled = failure_of(own)
         silent = 0.0 if settled is None else stretch.end - (settled.t - settled.silent_seconds)
         shares.lost += stretch.take(stretch.left - silent)
         shares.stopping = shares.ended = stretch.take(math.inf)
-    elif generation.outcome == "preempted":
+    elif outcome == "preempted":
         shares.stopping = stretch.take(math.inf)
         saved = sum(save.seconds for save in stretch.saves if save.step <= last_step)
         shares.ended = shares.stopping + min(saved, stretch.end - stretch.begin)

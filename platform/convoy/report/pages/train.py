@@ -80,11 +80,8 @@ def final_page(
 
 def script_page(report: TrainReport, name: str) -> Page:
     """The page while the script runs, and when it has ended. name: of the script."""
-    facts = [
-        state_word(report).capitalize(),
-        *sections.gang_facts(report),
-        incident_sections.nodes_without_notices(report),
-    ]
+    state = state_word(report).capitalize()
+    facts = [state, *sections.gang_facts(report), incident_sections.nodes_without_notices(report)]
     return Page(
         name,
         (
