@@ -33,7 +33,7 @@ from convoy.benchmark.measure.observer import cores_of_rank, pin_threads
 from convoy.benchmark.measure.predictions import gather_slowest_machine
 from convoy.benchmark.rounds import measure
 from convoy.benchmark.variants.convoy import ConvoyVariant
-from convoy.benchmark.variants.ranks import world_of
+from convoy.benchmark.variants.ranks import join_world
 from convoy.config.benchmark import MeasureConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
@@ -159,7 +159,7 @@ def rows_of_rank(
 ) -> list[dict[str, Any]]:
     """Two of each configuration: of a rank next to another one, and of both together."""
     pin_threads(cores_of_rank(sorted(os.sched_getaffinity(0)), ranks.place.rank, gang.RANKS))
-    own, rows = world_of(ranks, 1, assignment.config.parallel), []
+    own, rows = join_world(ranks, 1, assignment.config.parallel), []
     for number, each in enumerate(chosen, 1):
         if ranks.first:
             print(f"{number} of {len(chosen)}: {each.name}", file=sys.stderr, flush=True)

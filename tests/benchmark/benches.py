@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import memories
-from convoy.benchmark.plan import plan, run_of
+from convoy.benchmark.memory_estimate import estimate_memory
+from convoy.benchmark.plan import plan_groups, run_of
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.suites.registry import SUITES
 from convoy.config.benchmark import BenchConfig, MeasureConfig, read_bench, resolve_bench
@@ -52,7 +52,7 @@ def one_of_two(rank: int) -> JoinedRanks:
 
 
 def groups_of(config: BenchConfig, ranks: Ranks) -> list[Group]:
-    return plan(config, {model: run_of(config, model) for model in config.models}, ranks)
+    return plan_groups(config, {model: run_of(config, model) for model in config.models}, ranks)
 
 
 def ready(name: str) -> BenchConfig:
@@ -62,4 +62,4 @@ def ready(name: str) -> BenchConfig:
 
 def state_bytes(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> int:
     """That a case takes on the device that computes while it trains."""
-    return memories(spec, run, ranks).device.states
+    return estimate_memory(spec, run, ranks).device.states

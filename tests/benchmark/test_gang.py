@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from convoy.benchmark.groups import Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import with_largest_model
+from convoy.benchmark.memory_estimate import with_largest_size
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup, tokens_per_second
 from convoy.benchmark.results.values import LARGEST_MODEL_PARAMETERS, RANK_MEMORY_BYTES
 from convoy.benchmark.suites.scaling import variants_of
-from convoy.benchmark.suites.strategies import SUITE, model_parallel
+from convoy.benchmark.suites.strategies import SUITE, model_parallel_group
 from convoy.benchmark.suites.strategies import variants_of as strategies
 from convoy.benchmark.suites.throughput import PLAIN
 from convoy.launch.benchmark.groups import GroupResult, local_gang_runner, run_groups, unmeasured_case
@@ -159,7 +159,7 @@ def test_only_ranks_that_train_together_talk(scaling: dict[str, Case]) -> None:
 def test_strategies_compute_the_same(tmp_path: Path) -> None:
     ranks = Ranks(2, 2, 2**30)
     run = a_group(str(tmp_path / "root"), VariantSpec(name="any")).run
-    variants = [with_largest_model(spec, run, ranks) for spec in strategies(2)]
+    variants = [with_largest_size(spec, run, ranks) for spec in strategies(2)]
     group = a_group(str(tmp_path / "root"), *variants, suite="strategies")
     cases = cases_of_gang(group)
     assert set(cases) == {"ddp", "fsdp", "fsdp, gathered once", "fsdp by linear"}
@@ -188,7 +188,7 @@ def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
-    found = model_parallel("tiny", run, Ranks(2, 1), QUICK)
+    found = model_parallel_group("tiny", run, Ranks(2, 1), QUICK)
     found = replaced(found, measures=SUITE.measures)
     cases = cases_of_gang(found, nodes=2)
     assert set(cases) == {"fsdp 2", "tensor 2", "pipeline 2"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import Memory, bytes_in_turns, largest_model, memories
+from convoy.benchmark.memory_estimate import MemoryUse, bytes_in_turns, estimate_memory, largest_model
 from convoy.benchmark.placement import gangs_that_fit
 from convoy.benchmark.plan import run_of
 from convoy.benchmark.results import values
@@ -27,8 +27,8 @@ def weights(run: RunConfig) -> int:
     return 4 * parameter_count(run.model)
 
 
-def taken(run: RunConfig, ranks: Ranks, **spec: object) -> Memory:
-    case = memories(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
+def taken(run: RunConfig, ranks: Ranks, **spec: object) -> MemoryUse:
+    case = estimate_memory(VariantSpec.model_validate({"name": "case", **spec}), run, ranks)
     return case.device
 
 
@@ -63,15 +63,15 @@ def test_on_gpus_deepspeed_has_buckets_and_flattens_weights_where_there_is_room(
     run, small, large = a_run(train={"param_dtype": "fp32"}), Ranks(8, 8, 10**6, 10**9), Ranks(8, 8, 10**11, 10**9)
     kinds = {stage: VariantSpec(name="zero", kind=f"DeepSpeed ZeRO-{stage}") for stage in (1, 2, 3)}
     for stage, bucket_bytes in ((1, 4 * 10**9), (2, 4 * 10**9), (3, 2 * 10**9)):
-        on_cpus, on_gpus = memories(kinds[stage], run, Ranks(8, 8)), memories(kinds[stage], run, large)
+        on_cpus, on_gpus = estimate_memory(kinds[stage], run, Ranks(8, 8)), estimate_memory(kinds[stage], run, large)
         assert on_gpus.device.states == on_cpus.device.states + bucket_bytes
-        assert on_gpus.host == Memory()
+        assert on_gpus.host == MemoryUse()
     assert taken(run, large, kind="DeepSpeed ZeRO-3").weights == weights(run) // 8 + 2 * 10**9
     for stage in (1, 2):
         assert taken(run, large, kind=f"DeepSpeed ZeRO-{stage}").built == 2 * weights(run)
-        without_room = memories(kinds[stage], run, small)
+        without_room = estimate_memory(kinds[stage], run, small)
         assert without_room.device.built == weights(run)
-        assert without_room.host == Memory(built=2 * weights(run))
+        assert without_room.host == MemoryUse(built=2 * weights(run))
 
 
 DEEP = {"n_layers": 200, "n_heads": 4, "tied_embeddings": False}
@@ -104,13 +104,13 @@ def test_ours_takes_what_its_strategy_keeps_of_each_parameter(
 def test_offloaded_states_are_in_host_memory_and_only_ours_are_offloaded() -> None:
     run = a_run(model=DEEP, parallel={"cpu_offload": True}, train={"param_dtype": "fp32"})
     ranks = Ranks(8, 8, 80 * GIB, 100 * GIB)
-    offloaded = memories(FSDP, run, ranks)
+    offloaded = estimate_memory(FSDP, run, ranks)
     assert offloaded.device.states < 0.2 * weights(run), "blocks that are gathered, one after the other"
     assert offloaded.device.rest == 0
     assert offloaded.host.states == pytest.approx(4 * weights(run) / 8, rel=0.01)
     for kind, copies in (("baseline", 5), ("torch DDP", 4)):
         assert taken(run, ranks, kind=kind).states == copies * weights(run)
-    on_cpu = memories(FSDP, run, Ranks(8, 8, 80 * GIB))
+    on_cpu = estimate_memory(FSDP, run, Ranks(8, 8, 80 * GIB))
     assert on_cpu.device.states >= 4 * weights(run) // 8, "there the host's memory is what computes"
 
 
@@ -138,8 +138,8 @@ def test_accelerate_has_whole_gradients_between_passes() -> None:
 def test_buckets_are_there_from_the_start_and_where_gradients_are_no_views_of_them_beside_these() -> None:
     run = a_run()
     w = weights(run) // 4
-    assert taken(run, Ranks(1, 1), kind="baseline") == Memory(states=16 * w, rest=12 * w, weights=4 * w, built=4 * w)
-    assert taken(run, Ranks(2, 2), kind="baseline") == Memory(states=20 * w, rest=16 * w, weights=8 * w, built=8 * w)
+    assert taken(run, Ranks(1, 1), kind="baseline") == MemoryUse(states=16 * w, rest=12 * w, weights=4 * w, built=4 * w)
+    assert taken(run, Ranks(2, 2), kind="baseline") == MemoryUse(states=20 * w, rest=16 * w, weights=8 * w, built=8 * w)
 
 
 def test_ddps_gradients_of_all_passes_but_the_last_and_the_copies_of_autocast_are_beside_its_buckets() -> None:
@@ -147,10 +147,10 @@ def test_ddps_gradients_of_all_passes_but_the_last_and_the_copies_of_autocast_ar
     w = weights(run) // 4
     copies = 2 * (w - embedding_parameter_count(run.model))
 
-    def found(**train: object) -> Memory:
+    def found(**train: object) -> MemoryUse:
         return taken(run, ranks, kind="torch DDP", changes={"train": train})
 
-    assert found(param_dtype="fp32") == Memory(states=16 * w, rest=16 * w, weights=8 * w, built=8 * w)
+    assert found(param_dtype="fp32") == MemoryUse(states=16 * w, rest=16 * w, weights=8 * w, built=8 * w)
     assert found(param_dtype="fp32", micro_batch=2) == found(param_dtype="fp32")._replace(states=20 * w)
     assert found() == found(param_dtype="fp32")._replace(states=16 * w + copies)
     assert found(micro_batch=2).states == 20 * w + copies

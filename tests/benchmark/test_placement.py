@@ -3,10 +3,10 @@
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import Memories, bytes_in_turns, memories
+from convoy.benchmark.memory_estimate import CaseMemory, bytes_in_turns, estimate_memory
 from convoy.benchmark.placement import SHARE_OF_STATES, gangs_that_fit
 from convoy.benchmark.plan import run_of
-from convoy.benchmark.suites.scaling import fewest_ranks
+from convoy.benchmark.suites.scaling import fewest_ranks_with_room
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
@@ -27,8 +27,8 @@ def turns(cases: int) -> float:
     return 0.75 * cases + 0.25
 
 
-def of_its_cases(gang: Group, ranks: Ranks) -> list[Memories]:
-    return [found for spec in gang.variants if (found := memories(spec, gang.run, ranks))]
+def of_its_cases(gang: Group, ranks: Ranks) -> list[CaseMemory]:
+    return [found for spec in gang.variants if (found := estimate_memory(spec, gang.run, ranks))]
 
 
 def gangs(suite: str, ranks: Ranks, model: str = "tiny", **run: object) -> list[Group]:
@@ -105,14 +105,14 @@ def test_the_ready_benchmark_of_one_gpu_has_room_on_it() -> None:
 def test_scaling_begins_with_as_few_ranks_as_have_room(memory_gib: int | None, fewest: int) -> None:
     config = BenchConfig(models=("gpt-7b",))
     memory = None if memory_gib is None else memory_gib * GIB
-    assert fewest_ranks(run_of(config, "gpt-7b"), Ranks(32, 8, memory)) == fewest
+    assert fewest_ranks_with_room(run_of(config, "gpt-7b"), Ranks(32, 8, memory)) == fewest
 
 
 def test_what_is_offloaded_has_its_share_of_host_memory() -> None:
     offloaded = {"parallel": {"cpu_offload": True}}
     run = run_of(BenchConfig(models=("gpt-7b",), run=offloaded), "gpt-7b")
-    assert fewest_ranks(run, Ranks(32, 8, 800 * GIB, 800 * GIB)) == 1
-    assert fewest_ranks(run, Ranks(32, 8, 800 * GIB, 80 * GIB)) == 8
+    assert fewest_ranks_with_room(run, Ranks(32, 8, 800 * GIB, 800 * GIB)) == 1
+    assert fewest_ranks_with_room(run, Ranks(32, 8, 800 * GIB, 80 * GIB)) == 8
     (small,) = gangs("strategies", Ranks(4, 4), **offloaded)
     cut = gangs_that_fit(small, Ranks(4, 4, 10**15, 3 * once(small.run)))
     assert [len(gang.variants) for gang in cut] != [len(small.variants)]

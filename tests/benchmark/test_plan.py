@@ -6,7 +6,7 @@ import pytest
 
 from convoy.benchmark.cases import communication_values
 from convoy.benchmark.groups import Ranks, VariantSpec
-from convoy.benchmark.memory_estimate import memories
+from convoy.benchmark.memory_estimate import estimate_memory
 from convoy.benchmark.plan import ENDLESS, run_of
 from convoy.benchmark.results.case import Block
 from convoy.benchmark.results.figures import sync_share
@@ -246,7 +246,7 @@ def test_the_memory_suite_takes_half_as_many_rounds(rounds: int, taken: int) -> 
 def test_what_is_kept_in_host_memory_takes_none_of_the_devices() -> None:
     run = RunConfig.model_validate({"train": {"param_dtype": "bf16"}})
     specs = {spec.name: spec for spec in savers(run)}
-    offloaded = memories(specs["CPU offload"], run, Ranks(2, 1, 10**10, 10**10))
+    offloaded = estimate_memory(specs["CPU offload"], run, Ranks(2, 1, 10**10, 10**10))
     assert (offloaded.device.rest, offloaded.device.weights) == (0, 0)
     assert offloaded.host.rest > 0
 

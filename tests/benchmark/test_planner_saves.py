@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from convoy.benchmark.planner_saves import PlannedState, Sourced, measured_costs, results_of
+from convoy.benchmark.planner_saves import PlannedState, Sourced, measured_costs, save_restart_figures
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.config.loader import read_overrides, read_run, resolve
@@ -21,7 +21,7 @@ def planned(words: str = "", state: float = 32 * 1.2e9) -> PlannedState:
 
 
 def costs(cases: Sequence[Case], name: str, where: PlannedState) -> dict[str, Sourced]:
-    return measured_costs(results_of(cases, name), where)
+    return measured_costs(save_restart_figures(cases, name), where)
 
 
 def test_a_save_takes_what_its_bytes_and_its_pace_take() -> None:

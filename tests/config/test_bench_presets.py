@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from convoy.benchmark.groups import Group, Ranks
-from convoy.benchmark.memory_estimate import bytes_in_turns, memories
+from convoy.benchmark.memory_estimate import bytes_in_turns, estimate_memory
 from convoy.benchmark.plan import run_of
 from convoy.catalog.instances import instance
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench, with_presets
@@ -98,7 +98,7 @@ def test_its_cases_have_room_or_are_refused_with_what_they_need(path: Path) -> N
     for group in groups:
         ranks = world(group.run)
         gang = Ranks(ranks.size, ranks.nproc_per_node, room, host_bytes=room)
-        cases = [memories(spec, group.run, gang) for spec in group.variants]
+        cases = [estimate_memory(spec, group.run, gang) for spec in group.variants]
         assert bytes_in_turns(case.device for case in cases if case) <= room - FOR_A_STEP, group.name
 
 

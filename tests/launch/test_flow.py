@@ -14,7 +14,7 @@ import pytest
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.loader import configs_folder, read_run, resolve
-from convoy.launch.benchmark.flow import _check_bench
+from convoy.launch.benchmark.flow import _prepare_launch
 from convoy.launch.benchmark.split import shares_of
 from convoy.launch.benchmark.steps import COMMAND, settle
 from convoy.launch.checks import preflight
@@ -30,7 +30,7 @@ def on_spot(root: str) -> BenchConfig:
 
 def check(config: BenchConfig, name: str = "run", **params: Any) -> None:
     root = SimpleNamespace(params={"datastore": "s3"})
-    _check_bench(SimpleNamespace(info_name=name, params=params, find_root=lambda: root), config, shares_of(config))
+    _prepare_launch(SimpleNamespace(info_name=name, params=params, find_root=lambda: root), config, shares_of(config))
 
 
 def test_a_dry_run_has_the_price_that_a_refresh_brought(s3_uri: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from convoy.benchmark.planner_runs import workload_of
-from convoy.benchmark.results.case import Case, Predicted
+from convoy.benchmark.results.case import Case, CasePrediction
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
 from convoy.planner.step.calibration import Calibration
@@ -36,7 +36,7 @@ def a_run(
     config = RunConfig.model_validate(tree)
     on_gpus = machine is not None and machine.kind == "cuda"
     seconds = step_time(workload_of(config, nodes, ranks_per_node, machine, on_gpus=on_gpus), truth).total
-    told = Predicted(
+    told = CasePrediction(
         calibration="a test", machine=machine, nodes=nodes, ranks_per_node=ranks_per_node, step_seconds=seconds
     )
     device = machine.device if machine else A100

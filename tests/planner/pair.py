@@ -15,7 +15,7 @@ from convoy.benchmark.measure.observer import cores_of_rank, pin_threads
 from convoy.benchmark.planner_runs import workload_of
 from convoy.benchmark.rounds import VariantResult, measure
 from convoy.benchmark.variants.convoy import ConvoyVariant
-from convoy.benchmark.variants.ranks import world_of
+from convoy.benchmark.variants.ranks import join_world
 from convoy.benchmark.variants.variant import Variant
 from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.config.benchmark import MeasureConfig
@@ -97,7 +97,7 @@ def run(
         config.model_dump(mode="json")
         | {"train": config.train.model_dump() | {"global_batch": config.train.global_batch // 2}}
     )
-    own = world_of(ranks, 1, each.parallel)
+    own = join_world(ranks, 1, each.parallel)
     with ExitStack() as stack:
 
         def made(name: str, run: RunConfig, world: Ranks) -> ConvoyVariant:

@@ -11,9 +11,9 @@ import torch
 from convoy import script
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.measure import collectives
-from convoy.benchmark.measure.memory_footprint import footprint
+from convoy.benchmark.measure.memory_footprint import measure_footprint
 from convoy.benchmark.measure.observer import Observer, add_observations, observer_of, pin_threads
-from convoy.benchmark.measure.predictions import measure_machines, predictions
+from convoy.benchmark.measure.predictions import measure_machine_by_dtype, predict_cases
 from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
 from convoy.benchmark.results.case import Block, Case, Hardware
 from convoy.benchmark.results.figures import exposed_seconds
@@ -31,24 +31,24 @@ MATMUL_SECONDS = 0.5
 
 
 def measure_cases(
-    group: Group, variants: Sequence[Variant], ranks: Ranks, cores: Sequence[int], own: Sequence[int]
+    group: Group, variants: Sequence[Variant], ranks: Ranks, cores: Sequence[int], own_cores: Sequence[int]
 ) -> list[Case]:
     """The group's cases on rank 0, whose losses they have; on others none. All ranks call it alike.
 
-    cores: of this host. own: of these, this rank's.
+    cores: of this host. own_cores: of these, this rank's.
     """
-    observer, steps = observer_of(group, cores, own, ranks), iter(range(1, 10**9))
+    observer, steps = observer_of(group, cores, own_cores, ranks), iter(range(1, 10**9))
     began, on_gpus = datetime.now(UTC), ranks.device.type == "cuda"
 
     def progress() -> None:
         script.progress(next(steps))
 
-    machines = measure_machines(group, ranks, progress)
-    predicted = predictions(group, ranks.place, machines, on_gpus=on_gpus)
+    machines = measure_machine_by_dtype(group, ranks, progress)
+    predicted = predict_cases(group, ranks.place, machines, on_gpus=on_gpus)
     measured = _measure_in_turns(group, variants, ranks, observer, progress)
     if observer is not None:
         add_observations(observer, variants, measured, ranks, len(cores))
-        pin_threads(own if group.measure.pin else cores)
+        pin_threads(own_cores if group.measure.pin else cores)
     least_bytes = 1e6 * group.predict.least_mb_per_writer if group.predict is not None else 0.0
     for variant in variants:
         if isinstance(variant, SavingVariant):
@@ -56,9 +56,9 @@ def measure_cases(
             measured[variant.name].samples = variant.samples
             measured[variant.name].values |= variant.values
     for variant in variants if on_gpus or "memory" in group.measures else []:
-        if taken := footprint(variant, ranks, progress):
-            measured[variant.name].memory_peak_bytes = taken.peak
-            measured[variant.name].values |= taken.values()
+        if taken := measure_footprint(variant, ranks, progress):
+            measured[variant.name].memory_peak_bytes = taken.peak_bytes
+            measured[variant.name].values |= taken.case_values()
     types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
     rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted({*types.values()})}
     for name, values in collectives.measure_collectives(group, ranks).items():

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures
-from convoy.benchmark.pages.cases import about, charts, largest_model_note, table, utilisation, value_column
+from convoy.benchmark.pages.cases import charts, describe_group, largest_model_note, table, utilisation, value_column
 from convoy.benchmark.pages.charts import stacked_bars
 from convoy.benchmark.pages.headline import FROZEN, frozen_baseline_text
 from convoy.benchmark.results.case import CHANGED
@@ -28,7 +28,7 @@ def group_tables(report: BenchReport) -> tuple[Block, ...]:
         blocks.append(Heading(group_title(group, measured)))
         frozen = any(case.name == FROZEN for case in group.cases)
         what = [f"{FROZEN}: {frozen_baseline_text(group)}, eager, a model of the same shape."] if frozen else []
-        blocks.append(Text(" ".join([about(group), *what, *([_HOW] if i == 0 else [])]), quiet=True))
+        blocks.append(Text(" ".join([describe_group(group), *what, *([_HOW] if i == 0 else [])]), quiet=True))
         blocks += [*charts(group), table(group), *largest_model_note(group), *utilisation(group)]
     return tuple(blocks)
 
@@ -60,7 +60,7 @@ def _preset(group: GroupFigures) -> str:
     return group.model.removesuffix(CHANGED)
 
 
-def step_parts(report: BenchReport) -> tuple[Block, ...]:
+def step_parts_section(report: BenchReport) -> tuple[Block, ...]:
     """A bar and a row for each case whose parts are known."""
     blocks: list[Block] = []
     for group in report.groups:
@@ -94,9 +94,9 @@ def memory_section(report: BenchReport) -> tuple[Block, ...]:
     for group in report.groups:
         peaks = [(case, case.memory_peak_bytes) for case in group.cases if case.rate and case.memory_peak_bytes]
         if len(peaks) > 1:
-            blocks.append(_peaks(_chart_title("Memory peak", group, report), peaks))
+            blocks.append(_peaks_chart(_chart_title("Memory peak", group, report), peaks))
             if group.suite in compared:
-                blocks.append(_savings([case for case, _ in peaks]))
+                blocks.append(_memory_savings_table([case for case, _ in peaks]))
     note = (
         "Tensors at the peak of a step, on the rank with the highest peak: on the GPU if there is one, else on the "
         "host. Parameters, optimizer state and the buckets of gradients are held between steps; the step adds "
@@ -106,7 +106,7 @@ def memory_section(report: BenchReport) -> tuple[Block, ...]:
     return (Heading("Memory"), Text(note, quiet=True), *blocks) if blocks else ()
 
 
-def _peaks(heading: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
+def _peaks_chart(heading: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
     """A chart of the peaks by part; older results have no parts."""
     parts = {
         case.name: {part: case.values[name] for part, name in MEMORY_PARTS.items() if case.values.get(name)}
@@ -116,30 +116,30 @@ def _peaks(heading: str, peaks: Sequence[tuple[CaseFigures, int]]) -> Chart:
     return stacked_bars(heading, parts, "MB", 1e-6)
 
 
-def _savings(cases: Sequence[CaseFigures]) -> Table:
+def _memory_savings_table(cases: Sequence[CaseFigures]) -> Table:
     """What each case takes and saves, and what that costs."""
     return columns(
         cases,
         Column("Case", lambda c: c.name),
         Column("Memory peak", lambda c: c.memory_peak_bytes, formatting.size),
-        Column("Saved", lambda c: c.memory_ratio, _saved),
+        Column("Saved", lambda c: c.memory_ratio, _saved_text),
         Column("Throughput", lambda c: c.speedup, formatting.ratio, missing="reference"),
-        *(Column(part.capitalize(), _nonzero(name), formatting.size) for part, name in MEMORY_PARTS.items()),
-        Column("In host memory", _nonzero(MEMORY_HOST_BYTES), formatting.size),
+        *(Column(part.capitalize(), _nonzero_value(name), formatting.size) for part, name in MEMORY_PARTS.items()),
+        Column("In host memory", _nonzero_value(MEMORY_HOST_BYTES), formatting.size),
         value_column("Fragmentation", MEMORY_FRAGMENTATION, formatting.percent),
         drop_empty=True,
     )
 
 
-def _nonzero(name: str) -> Callable[[CaseFigures], float | None]:
+def _nonzero_value(name: str) -> Callable[[CaseFigures], float | None]:
     return lambda case: case.values.get(name) or None
 
 
-def _saved(ratio: float) -> str:
+def _saved_text(ratio: float) -> str:
     """ratio: of the peak, to the baseline's."""
     return formatting.percent(1 - ratio) if ratio <= 1 else f"{formatting.percent(ratio - 1)} more"
 
 
-def _chart_title(what: str, group: GroupFigures, report: BenchReport) -> str:
+def _chart_title(quantity: str, group: GroupFigures, report: BenchReport) -> str:
     name = group_title(group, report.groups)
-    return f"{what}, {name[0].lower()}{name[1:]}"
+    return f"{quantity}, {name[0].lower()}{name[1:]}"

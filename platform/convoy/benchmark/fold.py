@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from convoy.benchmark.analysis.cost import costs
-from convoy.benchmark.analysis.history import history
+from convoy.benchmark.analysis.cost import cost_figures
+from convoy.benchmark.analysis.history import PastRates, history_figures
 from convoy.benchmark.analysis.predictions import prediction_figures
 from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.results.case import Case, Provenance
@@ -35,14 +35,10 @@ _SAMPLES = (("train", "global_batch"), ("data", "packing"), ("data", "respect_do
 """Keys that decide which tokens a step consists of."""
 
 
-def fold_cases(
-    cases: Sequence[Case],
-    earlier: Mapping[str, Sequence[tuple[datetime, float]]] | None = None,
-    prices: PriceBook = SHIPPED,
-) -> BenchReport:
+def fold_cases(cases: Sequence[Case], past_rates: PastRates | None = None, prices: PriceBook = SHIPPED) -> BenchReport:
     """All that is known of a benchmark, whatever the order of its cases.
 
-    earlier: when earlier runs were measured and their tokens per second, by fingerprint; None: no history is shown.
+    past_rates: of earlier runs, by fingerprint; None: no history is shown.
     """
     ordered = sorted(cases, key=lambda case: case.key)
     groups = _groups(ordered)
@@ -51,9 +47,9 @@ def fold_cases(
         figures |= suite.figures(ordered, prices)
     return BenchReport(
         groups=groups,
-        costs=costs(groups, prices),
+        costs=cost_figures(groups, prices),
         predicted=prediction_figures(ordered),
-        history=None if earlier is None else history(ordered, earlier),
+        history=None if past_rates is None else history_figures(ordered, past_rates),
         provenance=_distinct_origins(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),
         **figures,
@@ -81,8 +77,8 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
         matmul_tflops=_matmul_tflops(cases),
-        region=first.cluster("region"),
-        market=first.cluster("market"),
+        region=first.cluster_value("region"),
+        market=first.cluster_value("market"),
         prices=first.own_prices,
         cases=tuple(sorted(figures, key=_sort_key)),
     )
@@ -109,7 +105,7 @@ def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
     comparison: dict[str, Any] = {}
     if measured and case.baseline is not None:
         missing = {"not_compared": f"{case.baseline} is not among the results"}
-        comparison = missing if base is None else _compared_with(case, base)
+        comparison = missing if base is None else _comparison_fields(case, base)
     return CaseFigures(
         name=case.name,
         baseline=case.baseline,
@@ -130,7 +126,7 @@ def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
     )
 
 
-def _compared_with(case: Case, base: Case) -> dict[str, Any]:
+def _comparison_fields(case: Case, base: Case) -> dict[str, Any]:
     faster, why = figure_or_reason(speedup, case, base)
     losses, difference = _compare_losses(case, base)
     peak, other = case.memory_peak_bytes, base.memory_peak_bytes
@@ -155,7 +151,7 @@ def figure_or_reason(of: Callable[[Case, Case], Interval], case: Case, base: Cas
 def _compare_losses(case: Case, base: Case) -> tuple[Losses, float | None]:
     if any(_config_value(case, *keys) != _config_value(base, *keys) for keys in _SAMPLES):
         return "not compared", None  # each saw other data
-    tolerance = max(_tolerance(case), _tolerance(base))
+    tolerance = max(_loss_tolerance(case), _loss_tolerance(base))
     try:
         agree = losses_agree(case, base, tolerance)
     except NotComparableError:
@@ -165,7 +161,7 @@ def _compare_losses(case: Case, base: Case) -> tuple[Losses, float | None]:
     return ("agree" if agree else "differ"), max(apart) if all(map(math.isfinite, apart)) else None
 
 
-def _tolerance(case: Case) -> float:
+def _loss_tolerance(case: Case) -> float:
     return LOSS_TOLERANCE.get(str(_config_value(case, "train", "param_dtype")), min(LOSS_TOLERANCE.values()))
 
 

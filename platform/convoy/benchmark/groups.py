@@ -93,7 +93,7 @@ class VariantSpec(Frozen):
         return measure.pin if self.pin is None else self.pin
 
 
-class Refused(Frozen):
+class RefusedCase(Frozen):
     """A case that is refused before anything starts."""
 
     spec: VariantSpec
@@ -110,7 +110,7 @@ class Group(Frozen):
     baseline: str | None
     """Name of the variant that the others are compared with; None: nothing is compared."""
     variants: tuple[VariantSpec, ...] = Field(min_length=1)
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedCase, ...] = ()
     """Further cases."""
     whole: bool = False
     """Its cases are compared in more than pairs with the baseline, so they stay in one gang."""
@@ -178,10 +178,10 @@ class Suite:
     compares_memory: bool = False
     """Below the memory peaks, the page has a table of what each case saves."""
 
-    def group(
-        self, model: str, run: RunConfig, measure: MeasureConfig, variants: Iterable[VariantSpec], **others: Any
+    def make_group(
+        self, model: str, run: RunConfig, measure: MeasureConfig, variants: Iterable[VariantSpec], **more_fields: Any
     ) -> Group:
-        """The group of a model, whose baseline is the first variant. others: further fields, or other values."""
+        """The group of a model, whose baseline is the first variant. more_fields: further fields, or other values."""
         variants = tuple(variants)
-        fields = {"name": f"{self.name}-{model}", "baseline": variants[0].name, **others}
+        fields = {"name": f"{self.name}-{model}", "baseline": variants[0].name, **more_fields}
         return Group(suite=self.name, run=run, measure=measure, variants=variants, **fields)

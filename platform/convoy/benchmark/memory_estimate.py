@@ -33,7 +33,7 @@ LARGEST_MODEL = "largest model"
 """Its name in `not_measured`."""
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """Bytes of one memory that a case takes on the rank that has most of it, at least."""
 
     states: int = 0
@@ -47,26 +47,26 @@ class Memory(NamedTuple):
     """While it is built: no less than the weights that it keeps then."""
 
 
-class Memories(NamedTuple):
+class CaseMemory(NamedTuple):
     """Memory that a case takes in each place."""
 
-    device: Memory
+    device: MemoryUse
     """Where it computes: a GPU's memory; the host's where there is none."""
-    host: Memory
+    host: MemoryUse
     """The host's, of a case on a GPU."""
 
 
-NOTHING = Memories(Memory(), Memory())
+NOTHING = CaseMemory(MemoryUse(), MemoryUse())
 
 
-def memories(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Memories:
+def estimate_memory(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> CaseMemory:
     """Of a case; nothing of a custom model, whose size is not known. Raises ValueError for ranks that cannot be divided
     as configured."""
     config = spec.config(run)
-    return NOTHING if isinstance(config.model, CustomModelConfig) else _memories(spec, config, config.model, ranks)
+    return NOTHING if isinstance(config.model, CustomModelConfig) else _model_memory(spec, config, config.model, ranks)
 
 
-def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> Memories:
+def _model_memory(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> CaseMemory:
     """config: the case's own. model: that it trains."""
     if spec.needs_gpu and not ranks.on_gpus:
         return NOTHING  # it is left out there
@@ -76,24 +76,24 @@ def _memories(spec: VariantSpec, config: RunConfig, model: TransformerConfig, ra
     job = Workload(model, config.data.sequence_length, config.train, config.parallel, machine, n // on_node)
     match spec.kind:
         case "ours" | "saving":
-            return _ours(job, fused=config.optimizer.fused)
+            return _convoy_memory(job, fused=config.optimizer.fused)
         case "baseline":
             weights = WEIGHT_BYTES * parameter_count(model)
             # It draws the weights that ours begins with in a model of ours on the host, and copies them.
-            on_host = Memory(built=weights) if ranks.on_gpus else Memory()
-            return Memories(_baseline(parameter_count(model), ranks=n), on_host)
+            on_host = MemoryUse(built=weights) if ranks.on_gpus else MemoryUse()
+            return CaseMemory(_baseline_memory(parameter_count(model), ranks=n), on_host)
         case kind:
-            return _peer(kind, job, ranks)
+            return _peer_memory(kind, job, ranks)
 
 
-def bytes_in_turns(cases: Iterable[Memory]) -> int:
+def bytes_in_turns(cases: Iterable[MemoryUse]) -> int:
     """What cases take while one of them makes its step, the one that takes most for that, and all others are between
     theirs."""
     each = list(cases)
     return sum(case.rest for case in each) + max((case.states - case.rest for case in each), default=0)
 
 
-def gang_bytes(cases: Iterable[Memory]) -> int:
+def gang_bytes(cases: Iterable[MemoryUse]) -> int:
     """What cases take that are built one after the other, and then take turns: when they do, or already when the one is
     built that takes most for that."""
     each = list(cases)
@@ -116,7 +116,7 @@ def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Transforme
         return shape.model_copy(update={"n_layers": n})
 
     def lacks_room(n: int) -> bool:
-        needed = _memories(spec, config, layered(n), ranks)
+        needed = _model_memory(spec, config, layered(n), ranks)
         return needed.device.states > device or (host is not None and needed.host.states > host)
 
     counts = range(config.parallel.pipeline, MOST_LAYERS)  # a stage has a layer at least
@@ -124,7 +124,7 @@ def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Transforme
     return layered(counts[fitting - 1]) if fitting else f"a model of {counts[0]} of its layers has no room"
 
 
-def with_largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> VariantSpec:
+def with_largest_size(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> VariantSpec:
     """The case with its largest model and the memory that it was computed for, or why there is none."""
     model = largest_model(spec, run, ranks)
     if isinstance(model, str):
@@ -139,42 +139,42 @@ def with_largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Varia
     return spec.model_copy(update={"values": {**spec.values, **present}})
 
 
-def _ours(job: Workload, *, fused: bool) -> Memories:
+def _convoy_memory(job: Workload, *, fused: bool) -> CaseMemory:
     """By the planner: the peak of a step whose sequences have one token, which leaves next to no activations."""
     states = sum(peak(replace(job, sequence_length=1), fused=fused).values())
     shard = max(stage.shard for stage in stages(job))
     trained, rest, weights = TRAINED_BYTES * shard, SAVED_BYTES * shard, WEIGHT_BYTES * shard
     if job.parallel.cpu_offload and job.machine.gpu != "cpu":
-        return Memories(Memory(states=states), Memory(trained, rest, weights, weights))
-    return Memories(Memory(states, rest, weights, weights), Memory())
+        return CaseMemory(MemoryUse(states=states), MemoryUse(trained, rest, weights, weights))
+    return CaseMemory(MemoryUse(states, rest, weights, weights), MemoryUse())
 
 
-def _baseline(whole: int, *, ranks: int) -> Memory:
+def _baseline_memory(n_params: int, *, ranks: int) -> MemoryUse:
     """Several ranks have the buckets of DistributedDataParallel from the start, as copies next to the gradients."""
-    buckets = WEIGHT_BYTES * whole if ranks > 1 else 0
-    built = WEIGHT_BYTES * whole + buckets
-    return Memory(TRAINED_BYTES * whole + buckets, SAVED_BYTES * whole + buckets, built, built)
+    buckets = WEIGHT_BYTES * n_params if ranks > 1 else 0
+    built = WEIGHT_BYTES * n_params + buckets
+    return MemoryUse(TRAINED_BYTES * n_params + buckets, SAVED_BYTES * n_params + buckets, built, built)
 
 
-def _peer(kind: PeerKind, job: Workload, ranks: Ranks) -> Memories:
+def _peer_memory(kind: PeerKind, job: Workload, ranks: Ranks) -> CaseMemory:
     """What another library keeps, whose ranks each build the whole model in fp32 before it is spread. Of several passes
     torch's DDP and accelerate reduce gradients after the last (`no_sync`)."""
     whole, train, several = parameter_count(job.model), job.train, job.passes > 1
     shard, building = -(-whole // job.ranks_per_replica), WEIGHT_BYTES * whole
     match kind:
         case "torch DDP":
-            return Memories(_torch_ddp(job.model, train, several=several), Memory())
+            return CaseMemory(_torch_ddp_memory(job.model, train, several_passes=several), MemoryUse())
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
             rest, gradients = SAVED_BYTES * shard, WIDTH[train.reduce_dtype] * whole if several else 0
-            states = max(TRAINED_BYTES * shard, rest + gradients)
-            return Memories(Memory(states, rest, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), Memory())
+            most = max(TRAINED_BYTES * shard, rest + gradients)
+            return CaseMemory(MemoryUse(most, rest, WEIGHT_BYTES * shard, building + WEIGHT_BYTES * shard), MemoryUse())
         case "DeepSpeed ZeRO-3":
-            return Memories(_deepspeed_zero_3(whole, shard, train, ranks), Memory())
+            return CaseMemory(_zero_3_memory(whole, shard, train, ranks), MemoryUse())
         case kind:
-            return _deepspeed_zero_1_2(kind, whole, shard, train, ranks)
+            return _zero_1_2_memory(kind, whole, shard, train, ranks)
 
 
-def _torch_ddp(model: TransformerConfig, train: TrainConfig, *, several: bool) -> Memory:
+def _torch_ddp_memory(model: TransformerConfig, train: TrainConfig, *, several_passes: bool) -> MemoryUse:
     """It has the buckets of gradients from the start. Gradients become views of them as the last pass reduces them;
     those of the passes before it are separate.
 
@@ -184,34 +184,34 @@ def _torch_ddp(model: TransformerConfig, train: TrainConfig, *, several: bool) -
     """
     whole = parameter_count(model)
     copied = whole - embedding_parameter_count(model) if train.param_dtype == "bf16" and not train.compile else 0
-    earlier = whole if several else 0
+    earlier = whole if several_passes else 0
     states = TRAINED_BYTES * whole + WEIGHT_BYTES * earlier + WIDTH["bf16"] * copied
     built = 2 * WEIGHT_BYTES * whole
-    return Memory(states, TRAINED_BYTES * whole, built, built)
+    return MemoryUse(states, TRAINED_BYTES * whole, built, built)
 
 
-def _deepspeed_zero_1_2(
-    kind: Literal["DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2"], whole: int, shard: int, train: TrainConfig, ranks: Ranks
-) -> Memories:
+def _zero_1_2_memory(
+    kind: Literal["DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2"], n_params: int, n_shard: int, train: TrainConfig, ranks: Ranks
+) -> CaseMemory:
     """Of DeepSpeed's `stage_1_and_2.py`: weights and gradients in the type that computes, and each rank's part of fp32
     masters. It copies all weights into one buffer: on a GPU that has room for that, else on its host. Each backward
     makes two buckets and frees them; the update frees the gradients."""
     width = WIDTH[train.param_dtype]
-    copy, building, both = width * whole, WEIGHT_BYTES * whole, 2 * width * whole
-    gradients = copy if kind == "DeepSpeed ZeRO-1" else width * shard
-    rest = copy + SAVED_BYTES * shard
+    copy, building, both = width * n_params, WEIGHT_BYTES * n_params, 2 * width * n_params
+    gradients = copy if kind == "DeepSpeed ZeRO-1" else width * n_shard
+    rest = copy + SAVED_BYTES * n_shard
     if not ranks.on_gpus:
-        return Memories(Memory(rest + gradients, rest, copy, max(building, both)), Memory())
+        return CaseMemory(MemoryUse(rest + gradients, rest, copy, max(building, both)), MemoryUse())
     on_gpu = ranks.memory_bytes is None or both <= ranks.memory_bytes
     states = rest + gradients + 2 * width * BUCKET_ELEMENTS
-    device = Memory(states, rest, copy, max(building, both if on_gpu else 0))
-    return Memories(device, Memory() if on_gpu else Memory(built=both))
+    device = MemoryUse(states, rest, copy, max(building, both if on_gpu else 0))
+    return CaseMemory(device, MemoryUse() if on_gpu else MemoryUse(built=both))
 
 
-def _deepspeed_zero_3(whole: int, shard: int, train: TrainConfig, ranks: Ranks) -> Memory:
+def _zero_3_memory(n_params: int, n_shard: int, train: TrainConfig, ranks: Ranks) -> MemoryUse:
     """Of DeepSpeed's `stage3.py`: fp32 weights are their own masters. Between steps it keeps a bucket, and the buffer
     that its part of the gradients is in."""
     bucket = WIDTH[train.reduce_dtype] * BUCKET_ELEMENTS if ranks.on_gpus else 0
-    weights = WIDTH[train.param_dtype] * shard + bucket
-    states = TRAINED_BYTES * shard + bucket
-    return Memory(states, states, weights, max(WEIGHT_BYTES * whole, weights))
+    weights = WIDTH[train.param_dtype] * n_shard + bucket
+    states = TRAINED_BYTES * n_shard + bucket
+    return MemoryUse(states, states, weights, max(WEIGHT_BYTES * n_params, weights))

@@ -5,24 +5,24 @@ from dataclasses import replace
 
 from convoy.benchmark import common_sections
 from convoy.benchmark.analysis import audit
-from convoy.benchmark.analysis.history import Earlier
+from convoy.benchmark.analysis.history import PastRates
 from convoy.benchmark.analysis.report import FORMAT, BenchReport
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.pages import conclusions, cost, facts, headline, history, predictions
-from convoy.benchmark.results.case import Case, Fact
+from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.display.page import Block, Callout, Heading, Page, Text, folded
 
 
 def benchmark_page(
-    cases: Sequence[Case], earlier: Earlier | None = None, prices: PriceBook = SHIPPED, title: str = "Benchmark"
+    cases: Sequence[Case], past_rates: PastRates | None = None, prices: PriceBook = SHIPPED, title: str = "Benchmark"
 ) -> Page:
     """The page of these cases, whatever their order.
 
-    earlier: runs of earlier benchmarks, as `rates_by_fingerprint` returns them; None: the page has no history.
+    past_rates: runs of earlier benchmarks, as `rates_by_fingerprint` returns them; None: the page has no history.
     """
-    return page_of(fold_cases(cases, earlier, prices), title)
+    return page_of(fold_cases(cases, past_rates, prices), title)
 
 
 def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
@@ -37,7 +37,7 @@ def page_of(report: BenchReport, title: str = "Benchmark") -> Page:
             *headline.warnings(report),
             *conclusions.conclusions(report),
             headline.values(report),
-            *sections(report, cost.costs(report)),
+            *sections(report, cost.cost_section(report)),
         ),
     )
 
@@ -51,10 +51,10 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
         *common_sections.group_tables(report),
         *(block for suite in registry.SUITES if suite.comparison for block in suite.comparison(report)),
         *costs,
-        *history.history(report),
+        *history.history_section(report),
         *folded(
             (
-                *common_sections.step_parts(report),
+                *common_sections.step_parts_section(report),
                 *common_sections.memory_section(report),
                 *predictions.predictions_section(report),
                 *(block for suite in registry.SUITES for block in suite.sections(report)),
@@ -62,7 +62,7 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
                 *facts.not_measured(report),
                 *facts.further_figures(report),
                 *audit.audit_section(report),
-                *facts.provenance(report),
+                *facts.provenance_section(report),
             )
         ),
     )
@@ -75,7 +75,7 @@ _APART = (
 )
 
 
-class BenchReports(Fact):
+class BenchReports(FrozenResult):
     """Benchmarks of several folders, by the folders' names."""
 
     format: int = FORMAT
@@ -89,7 +89,7 @@ def page_of_several(reports: BenchReports, title: str = "Benchmark") -> Page:
     for folder, report in reports.folders.items():
         blocks.append(Text(f"{folder}: {headline.summary_line(report)}", quiet=True))
         blocks += (_prefix_title(folder, warning) for warning in headline.warnings(report))
-    blocks += [*cost.costs(combined_cost_report(reports)), Text(_APART, quiet=True)]
+    blocks += [*cost.cost_section(combined_cost_report(reports)), Text(_APART, quiet=True)]
     for folder, report in reports.folders.items():
         blocks += [Heading(folder), *conclusions.conclusions(report), headline.values(report)]
         blocks += (_prefix_title(folder, block) for block in sections(report, costs=()))

@@ -7,8 +7,8 @@ need; what has none next to the others gets a gang of its own with the case that
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from convoy.benchmark.groups import Group, Ranks, Refused
-from convoy.benchmark.memory_estimate import NOTHING, Memories, bytes_in_turns, gang_bytes, memories
+from convoy.benchmark.groups import Group, Ranks, RefusedCase
+from convoy.benchmark.memory_estimate import NOTHING, CaseMemory, bytes_in_turns, estimate_memory, gang_bytes
 from convoy.config.errors import ConfigError
 
 SHARE_OF_STATES = 0.6
@@ -16,7 +16,7 @@ SHARE_OF_STATES = 0.6
 
 GIB = 2**30
 
-Sizes = Mapping[str, Memories]
+Sizes = Mapping[str, CaseMemory]
 """Memory of the cases of a group, by name."""
 
 
@@ -33,7 +33,7 @@ def gangs_that_fit(group: Group, ranks: Ranks) -> list[Group]:
     """The group as gangs that have room on their ranks. Raises ConfigError where none of its cases has."""
     if ranks.memory_bytes is None or group.recovery is not None:  # drills train a small model of their own
         return [group]
-    sizes = {spec.name: memories(spec, group.run, ranks) for spec in group.variants}
+    sizes = {spec.name: estimate_memory(spec, group.run, ranks) for spec in group.variants}
     alone = {name: _memory_shortage([name], sizes, ranks) for name in sizes}
     large = {name: lack.reason for name, lack in alone.items() if lack}
     left = [spec for spec in group.variants if spec.name not in large]
@@ -54,7 +54,7 @@ def gangs_that_fit(group: Group, ranks: Ranks) -> list[Group]:
                 for spec in left
                 if spec.name not in large
             ),
-            "refused": tuple(Refused(spec=s, reason=large[s.name]) for s in group.variants if s.name in large),
+            "refused": tuple(RefusedCase(spec=s, reason=large[s.name]) for s in group.variants if s.name in large),
         }
     )
     return [smaller] if group.whole else list(_split_into_gangs(smaller, sizes, ranks))
@@ -91,7 +91,7 @@ def _have_room(names: Iterable[str], sizes: Sizes, ranks: Ranks) -> bool:
     return states_fit(states, ranks) and _memory_shortage(cases, sizes, ranks) is None
 
 
-def states_fit(cases: Iterable[Memories], ranks: Ranks) -> bool:
+def states_fit(cases: Iterable[CaseMemory], ranks: Ranks) -> bool:
     """Whether those of cases that take turns keep to their share of the device's memory, and of the host's, where they
     are offloaded."""
     each = list(cases)

@@ -44,7 +44,7 @@ def error_under_run(error: ConfigError) -> ConfigError:
     return type(error)(f"run.{error}") if of_run else error
 
 
-def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:
+def plan_groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[Group]:
     """All gangs, one after the other. runs: of each model, as `run_of` returns them. ranks: of each gang.
 
     Drills come last: they need one host, and the other nodes of a flow have no gang to wait for in the meantime.
@@ -56,27 +56,27 @@ def plan(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> list[
         group.model_copy(update={"measures": suite.measures})
         for suite in suites_of(config.suites)
         if ranks.all >= suite.fewest_ranks
-        for group in selected(suite.name, list(suite.groups(config, runs, ranks)), chosen.get(suite.name))
+        for group in select_cases(suite.name, list(suite.groups(config, runs, ranks)), chosen.get(suite.name))
     ]
     groups.sort(key=lambda group: group.recovery is not None)
     return [gang for group in groups for gang in gangs_that_fit(group, ranks)]
 
 
-def selected(suite: str, groups: list[Group], names: tuple[str, ...] | None) -> list[Group]:
+def select_cases(suite: str, groups: list[Group], names: tuple[str, ...] | None) -> list[Group]:
     """The groups with the cases of these names alone, and those that they are compared with. names: None: all.
 
     What cases there are depends on the run: a name that is not among them is passed over, unless all are.
     """
     if names is None:
         return groups
-    left = [_only(group, names) for group in groups if {spec.name for spec in group.case_specs} & set(names)]
+    left = [_keep_cases(group, names) for group in groups if {spec.name for spec in group.case_specs} & set(names)]
     if groups and not left:
         cases = dict.fromkeys(spec.name for group in groups for spec in group.case_specs)
         raise ConfigError(f"cases.{suite} = {yaml_value(list(names))}: must be among {'; '.join(cases)}")
     return left
 
 
-def _only(group: Group, names: tuple[str, ...]) -> Group:
+def _keep_cases(group: Group, names: tuple[str, ...]) -> Group:
     if group.compared is not None:  # gangs in several environments have one variant
         return group
     wanted = {group.baseline, *names, *(spec.baseline for spec in group.variants if spec.name in names)}

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from convoy.benchmark.planner_runs import LeftOut, own_runs, typical_machines
+from convoy.benchmark.planner_runs import LeftOutCase, own_runs, typical_machines
 from convoy.benchmark.results.case import Case
 from convoy.config.json_text import canonical_json
 from convoy.config.run import MODEL_UNTIMED, TRAIN
@@ -32,7 +32,7 @@ class PlannerFit:
 
     calibration: Calibration
     rows: tuple[MeasuredRun, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutCase, ...]
     before: tuple[float, ...]
     """Errors by the shipped constants."""
     after: tuple[float, ...]
@@ -53,7 +53,7 @@ def fit_planner_to(cases: Sequence[Case]) -> PlannerFit:
     devices = sorted({each.device for each in runs.machines})
     if len(devices) > 1:  # a plan is made from one
         raise ValueError(f"cases of several devices need a calibration each: {', '.join(devices)}")
-    base = own_prior(runs.rows)
+    base = shipped_prior_for(runs.rows)
     alike = _rows_by_training(runs.rows)
     calibration = fit(runs.rows, base)
     data = f"{calibration.data} (results sha256 {_digest(cases)})"
@@ -69,7 +69,7 @@ def fit_planner_to(cases: Sequence[Case]) -> PlannerFit:
     )
 
 
-def own_prior(rows: Sequence[MeasuredRun]) -> Prior:
+def shipped_prior_for(rows: Sequence[MeasuredRun]) -> Prior:
     """The constants that are shipped for their machines, each as sure as the physics of it. Raises ValueError for
     machines of several kinds."""
     kinds = {row.workload.machine.measured and row.workload.machine.measured.kind for row in rows}
@@ -81,12 +81,12 @@ def own_prior(rows: Sequence[MeasuredRun]) -> Prior:
     changes = {
         "constants": shipped.constants,
         "stands_for": shipped.stands_for,
-        "spread": {name: width for name, width in sure.items() if _has(shipped.constants, name)},
+        "spread": {name: width for name, width in sure.items() if _has_constant(shipped.constants, name)},
     }
     return physics.model_copy(update=changes)
 
 
-def _has(constants: Constants, name: str) -> bool:
+def _has_constant(constants: Constants, name: str) -> bool:
     """name: as `Prior.spread` has it, with the chip after a point."""
     field, _, chip = name.partition(".")
     return not chip or chip in getattr(constants, field)
@@ -106,13 +106,13 @@ def _timing_key(job: Workload) -> str:
     return repr((model, train, job.sequence_length, job.parallel, replace(job.machine, measured=None), job.nodes))
 
 
-def leave_one_out_errors(rows: Sequence[MeasuredRun], alike: Sequence[Sequence[int]], base: Prior) -> list[float]:
+def leave_one_out_errors(rows: Sequence[MeasuredRun], by_training: Sequence[Sequence[int]], base: Prior) -> list[float]:
     """Errors, in percent, of each training as a fit to the others predicts it, in the order of the rows; none of a
-    single one. alike: numbers of the rows of each."""
-    if len(alike) < 2:
+    single one. by_training: numbers of the rows of each."""
+    if len(by_training) < 2:
         return []
     errors = [0.0] * len(rows)
-    for numbers in alike:
+    for numbers in by_training:
         others = [row for number, row in enumerate(rows) if number not in numbers]
         wrong = percent_errors([rows[number] for number in numbers], fit(others, base))
         for number, error in zip(numbers, wrong, strict=True):
@@ -125,7 +125,7 @@ def _digest(cases: Sequence[Case]) -> str:
     return hashlib.sha256(canonical_json([list(each) for each in texts]).encode()).hexdigest()[:12]
 
 
-def _most_common_reason(left_out: Sequence[LeftOut]) -> str:
+def _most_common_reason(left_out: Sequence[LeftOutCase]) -> str:
     """The reason of most."""
     reasons = [each.why for each in left_out]
     return f": {reasons.count(most)} of {len(reasons)}: {most}" if (most := statistics.mode(reasons or [""])) else ""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from convoy.benchmark.results.case import Case, Predicted
+from convoy.benchmark.results.case import Case, CasePrediction
 from convoy.benchmark.results.figures import step_seconds
 from convoy.catalog.gpus import gpu_peak, rented_gpu
 from convoy.catalog.measured_machine import MeasuredMachine
@@ -24,7 +24,7 @@ from convoy.planner.workload import Machine, Workload, as_measured, as_rented, m
 from convoy.stats.interval import FEWEST
 
 
-class LeftOut(NamedTuple):
+class LeftOutCase(NamedTuple):
     """A case that no constants can be fitted to."""
 
     case: str
@@ -36,7 +36,7 @@ class OwnRuns(NamedTuple):
     """Times of steps in a benchmark's cases."""
 
     rows: tuple[MeasuredRun, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutCase, ...]
     machines: tuple[MeasuredMachine, ...]
     """Machines of the rows that the catalog does not have."""
 
@@ -52,7 +52,7 @@ def own_runs(cases: Sequence[Case]) -> OwnRuns:
         try:
             rows.append(_measured_run(case))
         except UnfittableCaseError as error:
-            left_out.append(LeftOut(case.key, str(error)))
+            left_out.append(LeftOutCase(case.key, str(error)))
     machines = [row.workload.machine.measured for row in rows]
     return OwnRuns(tuple(rows), tuple(left_out), tuple(each for each in machines if each is not None))
 
@@ -100,7 +100,7 @@ def _measured_run(case: Case) -> MeasuredRun:
     )
 
 
-def _planned_workload(config: RunConfig, plan: Predicted) -> Workload:
+def _planned_workload(config: RunConfig, plan: CasePrediction) -> Workload:
     """As it was planned; or on the machine that a local run names, where its ranks found that machine's chip. All nodes
     of such a run are on it, and a plan for machines of that type is made from the same figures."""
     measured = plan.machine

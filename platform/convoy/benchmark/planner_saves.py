@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from convoy.benchmark.analysis.checkpoints import CheckpointFigures, checkpoints, predict
-from convoy.benchmark.analysis.recovery import drills
+from convoy.benchmark.analysis.checkpoints import CheckpointFigures, checkpoint_figures, predict
+from convoy.benchmark.analysis.recovery import drill_figures
 from convoy.benchmark.results.case import Case, Hardware
 from convoy.benchmark.results.values import SampleMedian
 from convoy.checkpoint.writer.parts import bytes_per_second as pace
@@ -65,7 +65,7 @@ class PlannedState:
 
 
 @dataclass(frozen=True)
-class Results:
+class SaveRestartFigures:
     """The figures of a benchmark on saves and on restarts."""
 
     name: str
@@ -78,31 +78,31 @@ class Results:
     """The machines that saved."""
 
 
-def results_of(cases: Sequence[Case], name: str) -> Results:
+def save_restart_figures(cases: Sequence[Case], name: str) -> SaveRestartFigures:
     """name: of the cases. Raises ValueError where none saved, and no drill was run."""
-    saved = max(checkpoints(cases), key=lambda each: each.rest_bytes, default=None)
-    lost = next((drill.recovered for drill in drills(cases) if drill.drill == DRILL), None)
+    saved = max(checkpoint_figures(cases), key=lambda each: each.rest_bytes, default=None)
+    lost = next((drill.recovered for drill in drill_figures(cases) if drill.drill == DRILL), None)
     if saved is None and lost is None:
         raise ValueError(f"no case that saves, and no drill {DRILL}")
     case = next((each for each in cases if saved and (each.group, each.name) == (saved.group, saved.case)), None)
     named = f"{name}, {max(each.provenance.measured for each in cases).date()}"
-    return Results(named, saved, lost, case.hardware if case else None)
+    return SaveRestartFigures(named, saved, lost, case.hardware if case else None)
 
 
-def measured_costs(results: Results, planned: PlannedState) -> dict[str, Sourced]:
+def measured_costs(results: SaveRestartFigures, planned: PlannedState) -> dict[str, Sourced]:
     """The costs of what is planned, by their names in `Measurements`, as far as the results include them. The source of
     each is the same for all numbers of machines of a type."""
     saved, where = results.saved, f"{results.name}{_machines_text(results.hardware, planned)}"
     costs = {
-        "saving": _saving(saved, planned, where) if saved else None,
-        "restart": _restart(saved, results.lost, planned, results.name),
-        "node_bytes_per_second": _node_rate(saved, planned, where) if saved else None,
+        "saving": _save_cost(saved, planned, where) if saved else None,
+        "restart": _restart_cost(saved, results.lost, planned, results.name),
+        "node_bytes_per_second": _node_write_rate(saved, planned, where) if saved else None,
     }
     return {name: cost for name, cost in costs.items() if cost is not None}
 
 
 def with_measured_saves(
-    measurements: Measurements, results: Results, config: RunConfig, machine: Machine
+    measurements: Measurements, results: SaveRestartFigures, config: RunConfig, machine: Machine
 ) -> Measurements:
     """The measurements, with what they lack from the results; unchanged for a model of which nothing is known."""
     if not isinstance(config.model, TransformerConfig):
@@ -113,7 +113,7 @@ def with_measured_saves(
     return replace(measurements, sources=sources, **{name: cost for name, (cost, _) in new.items()})
 
 
-def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> Sourced | None:
+def _save_cost(figures: CheckpointFigures, planned: PlannedState, where: str) -> Sourced | None:
     """Stall: of what training waited for and what a save cost it in all, where that is surely more, the larger."""
     if figures.stall is None or figures.save_rate is None:
         return None
@@ -128,15 +128,15 @@ def _saving(figures: CheckpointFigures, planned: PlannedState, where: str) -> So
     return SaveTiming(stall, stall + durable), source
 
 
-def _restart(
-    figures: CheckpointFigures | None, lost: SampleMedian | None, planned: PlannedState, name: str
+def _restart_cost(
+    figures: CheckpointFigures | None, recovery: SampleMedian | None, planned: PlannedState, name: str
 ) -> Sourced | None:
     """The loss of a node, and the state that is read; either may be assumed, but not both."""
     rate = figures.restore_rate if figures else None
-    if lost is None and rate is None:
+    if recovery is None and rate is None:
         return None
-    if lost is not None:
-        before, first = lost.median, f"the loss of a node as measured: {name}, {DRILL}, n = {lost.n}"
+    if recovery is not None:
+        before, first = recovery.median, f"the loss of a node as measured: {name}, {DRILL}, n = {recovery.n}"
     else:
         before, date, source = RESTART_SECONDS
         first = f"the loss of a node assumed: {date}, {source}"
@@ -149,7 +149,7 @@ def _restart(
     return Restart(before + reading), f"a restart: {first}; {second}"
 
 
-def _node_rate(figures: CheckpointFigures, planned: PlannedState, where: str) -> Sourced | None:
+def _node_write_rate(figures: CheckpointFigures, planned: PlannedState, where: str) -> Sourced | None:
     """Of all its ranks, as far as the storage and the network take it."""
     if figures.save_rate is None:
         return None

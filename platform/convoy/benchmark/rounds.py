@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from convoy.benchmark.results.case import Block, Predicted
+from convoy.benchmark.results.case import Block, CasePrediction
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
 from convoy.stats.changepoint import WINDOW, is_steady
@@ -41,7 +41,7 @@ class VariantResult:
     """What could not be measured, and why."""
     matmul_tflops: float | None = None
     """Rate of a plain matmul in its type of number, on this rank."""
-    predicted: Predicted | None = None
+    predicted: CasePrediction | None = None
     """Made before the first block."""
 
 

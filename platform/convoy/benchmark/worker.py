@@ -16,7 +16,7 @@ from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.observer import cores_of_rank
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.suites import environments
-from convoy.benchmark.variants.build import build_variant, prepared_data
+from convoy.benchmark.variants.build import build_variant, prepare_group_data
 from convoy.benchmark.variants.ranks import join_ranks, place_of_environment
 from convoy.config.errors import ConfigError
 from convoy.training.process_groups import Ranks
@@ -33,7 +33,7 @@ def main(group: Group, folder: Path) -> None:
     ranks = join_ranks(group.run, place)
     group = without_unmeasurable(group, ranks.device)
     check_same_cases(group, ranks)
-    data = prepared_data(group, ranks)
+    data = prepare_group_data(group, ranks)
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(build_variant(spec, group, ranks, data))) for spec in group.variants]
         for case in measure_cases(group, variants, ranks, cores, own):

@@ -145,12 +145,12 @@ def measurements_of(path: str | None) -> MeasurementsFor | None:
     are named. Raises ConfigError."""
     if path is None:
         return None
-    from convoy.benchmark.planner_saves import results_of, with_measured_saves  # bring numpy, which a plan does without
+    from convoy.benchmark.planner_saves import save_restart_figures, with_measured_saves  # bring numpy, unlike a plan
     from convoy.cli.results import read_results
 
     cases = read_results(Path(path))
     try:
-        results = results_of(cases, path)
+        results = save_restart_figures(cases, path)
     except ValueError as error:
         raise ConfigError(f"--results {path}: {error}") from None
     return lambda own, config, machine: with_measured_saves(own, results, config, machine)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.benchmark.analysis.audit import audit_section, audited
+from convoy.benchmark.analysis.audit import audit_report, audit_section
 from convoy.benchmark.fold import fold_cases
 from convoy.display.page import Table, Text
 from convoy.stats.interval import Interval
@@ -17,7 +17,7 @@ def _times(figure: Interval, factor: float) -> Interval:
 
 def test_figures_of_a_benchmark_agree() -> None:
     report = fold_cases(whole())
-    found = audited(report)
+    found = audit_report(report)
     assert found.findings == ()
     assert found.claims >= 50
     (text,) = [block for block in audit_section(report) if isinstance(block, Text)]
@@ -30,7 +30,7 @@ def test_a_wrong_step_time_is_told() -> None:
     case, *rest = group.cases
     wrong = replaced(case, step_seconds=_times(case.step_seconds, 1.2))
     told = replaced(report, groups=(replaced(group, cases=(wrong, *rest)), *others))
-    assert not audited(told).consistent
+    assert not audit_report(told).consistent
     (table,) = [block for block in audit_section(told) if isinstance(block, Table)]
     assert table.rows[0][0] == "Contradiction"
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from convoy.benchmark.analysis.history import history, rates_by_fingerprint
+from convoy.benchmark.analysis.history import history_figures, rates_by_fingerprint
 from convoy.benchmark.analysis.report import HistoryFigures
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.results.fingerprint import fingerprint
@@ -60,5 +60,5 @@ def test_what_has_no_rate_is_no_run() -> None:
 def test_a_reference_of_several_gangs_is_one_run_in_the_history_of_each() -> None:
     later = replaced(CASE.provenance, measured=CASE.provenance.measured + timedelta(minutes=3))
     elsewhere = replaced(CASE, group="another", provenance=later)
-    found = history([CASE], rates_by_fingerprint([CASE, elsewhere]))
+    found = history_figures([CASE], rates_by_fingerprint([CASE, elsewhere]))
     assert [len(each.runs) for each in found] == [1]

@@ -4,14 +4,14 @@ import pytest
 
 from convoy.benchmark.analysis.predictions import prediction_figures
 from convoy.benchmark.page import benchmark_page
-from convoy.benchmark.results.case import Case, Predicted
+from convoy.benchmark.results.case import Case, CasePrediction
 from convoy.display.markdown import to_markdown
 from tests.benchmark.cases import MEASURED, a_case, replaced, saves
 
 
 def said(case: Case, **told: object) -> Case:
     """The case with a prediction."""
-    return replaced(case, predicted=Predicted(calibration="2026-11-23: 127 runs", machine=MEASURED, **told))
+    return replaced(case, predicted=CasePrediction(calibration="2026-11-23: 127 runs", machine=MEASURED, **told))
 
 
 def cases() -> list[Case]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from convoy.benchmark.analysis.report import ScalingPoint
-from convoy.benchmark.analysis.scaling import scaling
+from convoy.benchmark.analysis.scaling import scaling_points
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from tests.benchmark.cases import HARDWARE, a_case, replaced
@@ -15,7 +15,7 @@ ONE = replaced(HARDWARE, ranks=1)
 
 
 def _at(cases: list[Case], kind: str, ranks: int) -> ScalingPoint:
-    (found,) = [point for point in scaling(cases) if (point.kind, point.ranks) == (kind, ranks)]
+    (found,) = [point for point in scaling_points(cases) if (point.kind, point.ranks) == (kind, ranks)]
     return found
 
 
@@ -77,6 +77,6 @@ def test_where_one_rank_has_no_room_the_fewest_that_have_are_the_reference() -> 
 
 def test_what_was_not_measured_or_has_few_blocks_is_on_no_curve() -> None:
     shared: dict[str, Any] = {"suite": "scaling", "hardware": ONE}
-    assert scaling([a_case("few", n=5, **shared), a_case("no", status="failed", blocks=(), **shared)]) == ()
-    assert scaling([a_case("none", tokens_per_step=0, **shared)]) == ()
-    assert scaling([a_case("another suite")]) == ()
+    assert scaling_points([a_case("few", n=5, **shared), a_case("no", status="failed", blocks=(), **shared)]) == ()
+    assert scaling_points([a_case("none", tokens_per_step=0, **shared)]) == ()
+    assert scaling_points([a_case("another suite")]) == ()

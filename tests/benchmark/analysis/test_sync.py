@@ -5,10 +5,16 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.analysis.sync import environments, is_significant, levels, split_step_parts, sync
+from convoy.benchmark.analysis.sync import (
+    environment_figures,
+    split_step_parts,
+    supports_rdma_claim,
+    sync_figures,
+    sync_levels,
+)
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.collectives import as_values
+from convoy.benchmark.results.collectives import timing_values
 from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
 from convoy.display.page import Callout, Table, Text
 from convoy.stats.interval import Interval
@@ -30,7 +36,7 @@ def two(seconds: float, alone: float = 0.5, update: float = 0.02, n: int = 20) -
     shared: dict[str, Any] = {"suite": "sync", "group": "sync-tiny", "n": n}
     jobs = replaced(HARDWARE, jobs=2)
     reference = a_case("apart", alone, seed=1, baseline=None, hardware=jobs, values={INDEPENDENT: 1.0}, **shared)
-    values = as_values(a_collective("all_reduce", 2**20, 2, 0.01))
+    values = timing_values(a_collective("all_reduce", 2**20, 2, 0.01))
     together = a_case("together", seconds, seed=2, baseline="apart", values=values, **shared)
     return [
         with_parts(reference, forward=0.2, exchange=0.01, backward=alone - 0.21 - update, optimizer=update),
@@ -57,19 +63,19 @@ def pair(faster: float, **changed: Any) -> list[Case]:
     ],
 )
 def test_an_interval_reaches_into_levels(share: Interval, found: tuple[str, ...]) -> None:
-    assert levels(share) == found
+    assert sync_levels(share) == found
 
 
 def test_the_share_is_of_the_step_with_the_same_update_in_both() -> None:
     """Alone 0.5 s, 0.02 s of them the update; together 0.8 s with an update of 0.01 s: (0.8 - 0.49) / 0.8."""
-    (found,) = sync(two(0.8))
+    (found,) = sync_figures(two(0.8))
     assert found.share.low < 0.31 / 0.8 < found.share.high
     assert found.share.high - found.share.low < 0.03
     assert (found.ranks, found.group, found.share.n) == (2, "sync-tiny", 20)
 
 
 def test_parts_make_up_the_step_together() -> None:
-    (found,) = sync(two(0.8))
+    (found,) = sync_figures(two(0.8))
     assert found.parts == pytest.approx(
         {
             "data": 0,
@@ -87,7 +93,7 @@ def test_parts_make_up_the_step_together() -> None:
 
 
 def test_too_few_blocks_tell_why_there_is_no_share() -> None:
-    (found,) = sync(two(0.8, n=5))
+    (found,) = sync_figures(two(0.8, n=5))
     assert (found.share, found.levels) == (None, ())
     assert "5 pairs of blocks" in found.why
 
@@ -107,7 +113,7 @@ def test_without_the_ranks_alone_the_collectives_are_told_and_why_there_is_no_sh
 
 
 def test_results_without_the_ranks_alone_say_so() -> None:
-    (found,) = sync(two(0.8)[1:])
+    (found,) = sync_figures(two(0.8)[1:])
     assert (found.share, found.parts, found.why) == (None, {}, "the ranks alone are not among the results")
     assert len(found.collectives) == 1
 
@@ -160,15 +166,15 @@ def test_a_pair_of_environments_has_a_verdict(faster: float, claimed: bool, told
 
 
 def test_the_lower_bound_decides() -> None:
-    assert not is_significant(Interval(estimate=1.6, low=1.49, high=1.7, n=6))
-    assert is_significant(Interval(estimate=1.6, low=1.5, high=1.7, n=6))
+    assert not supports_rdma_claim(Interval(estimate=1.6, low=1.49, high=1.7, n=6))
+    assert supports_rdma_claim(Interval(estimate=1.6, low=1.5, high=1.7, n=6))
 
 
 def test_gangs_that_differ_in_more_than_was_declared_have_no_speedup() -> None:
     first, second = pair(2.0)
-    (found,) = environments([first, replaced(second, varied=())]) or (None,)
+    (found,) = environment_figures([first, replaced(second, varied=())]) or (None,)
     assert found is None
     other = replaced(PROVENANCE, environment={"OMP_NUM_THREADS": "8"})
-    (found,) = environments([first, replaced(second, provenance=other)])
+    (found,) = environment_figures([first, replaced(second, provenance=other)])
     assert found.speedup is None
     assert "OMP_NUM_THREADS: 8 and None, which was not to differ" in found.why

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from convoy.benchmark.measure import collectives
-from convoy.benchmark.measure.collectives import MIB, block_parameters, make_collective, sizes_of, sweep
+from convoy.benchmark.measure.collectives import MIB, block_parameters, make_collective, sweep, swept_sizes
 from convoy.benchmark.results.collectives import OPERATIONS
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -88,4 +88,4 @@ def test_a_block_is_gathered_and_reduced_in_the_types_of_training(shape: dict[st
     with torch.device("meta"):
         block = sum(p.numel() for p in Transformer(model).blocks[0].parameters())
     assert block_parameters(model) == block
-    assert {2 * block, 4 * block, MIB, 256 * MIB} <= set(sizes_of(run))
+    assert {2 * block, 4 * block, MIB, 256 * MIB} <= set(swept_sizes(run))

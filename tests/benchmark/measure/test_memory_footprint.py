@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from convoy.benchmark.groups import VariantSpec
-from convoy.benchmark.measure.memory_footprint import Footprint, footprint
-from convoy.benchmark.suites.memory import all_savers
+from convoy.benchmark.measure.memory_footprint import Footprint, measure_footprint
+from convoy.benchmark.suites.memory import changes_of_all_savers
 from convoy.benchmark.variants.baseline import BaselineVariant
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.variant import Variant
@@ -36,12 +36,12 @@ def footprints(rank: int, assignments: list[Any]) -> dict[str, Footprint | None]
 
     variants: list[Variant] = [
         ConvoyVariant(name, VariantSpec(name=name, changes=changes).config(assignment.config), ranks, data())
-        for name, changes in {**VARIANTS, "all savers": all_savers(assignment.config)}.items()
+        for name, changes in {**VARIANTS, "all savers": changes_of_all_savers(assignment.config)}.items()
     ]
     variants += [BaselineVariant("baseline", assignment.config, ranks, data()), Variant("waiting")]
     for variant in variants:
         variant.step()
-    found = {variant.name: footprint(variant, ranks) for variant in variants}
+    found = {variant.name: measure_footprint(variant, ranks) for variant in variants}
     for variant in variants:
         variant.close()
     return found
@@ -63,7 +63,7 @@ def test_what_is_held_is_a_share_of_weights_and_moments(found: dict[str, Footpri
     assert baseline.optimizer == pytest.approx(2 * whole, rel=0.01)
     assert baseline.gradients == whole
     assert ours.gradients == 0
-    assert ours.peak == ours.parameters + ours.optimizer + ours.step
+    assert ours.peak_bytes == ours.parameters + ours.optimizer + ours.step
     assert found["waiting"] is None
 
 
@@ -76,11 +76,11 @@ def test_each_saver_saves_by_itself_though_all_are_held_side_by_side(found: dict
 
 def test_parts_make_up_the_peak_and_what_no_tensor_used_is_fragmentation() -> None:
     on_gpu = Footprint(parameters=10, optimizer=20, gradients=0, step=60, host=5, reserved=80)
-    told = on_gpu.values()
+    told = on_gpu.case_values()
     assert told.pop("memory_host_bytes") == 5
     assert told.pop("memory_fragmentation") == pytest.approx(0.25)
-    assert sum(told.values()) == on_gpu.peak == 90
-    assert "memory_fragmentation" not in on_gpu._replace(reserved=0).values()
+    assert sum(told.values()) == on_gpu.peak_bytes == 90
+    assert "memory_fragmentation" not in on_gpu._replace(reserved=0).case_values()
 
 
 def test_the_profiler_sees_what_a_step_takes(tmp_path: Path) -> None:
@@ -101,4 +101,4 @@ class _Megabytes(Variant):
 
 def _megabytes(rank: int, assignments: list[Any]) -> Footprint | None:
     ranks = connect(assignments[rank])
-    return footprint(_Megabytes("megabytes"), ranks)
+    return measure_footprint(_Megabytes("megabytes"), ranks)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.measure.observer import nvml_utilisation, sampling
+from convoy.benchmark.measure.observer import gpu_sampling, nvml_utilisation_reader
 
 
 def test_every_block_is_sampled_however_short_it_is() -> None:
     samples: list[float] = []
     for _ in range(5):
-        with sampling(lambda: 0.8, samples):
+        with gpu_sampling(lambda: 0.8, samples):
             pass
     assert len(samples) >= 5
     assert set(samples) == {0.8}
@@ -20,7 +20,7 @@ def test_every_block_is_sampled_however_short_it_is() -> None:
 
 def test_a_gpu_that_reports_nothing_has_no_samples() -> None:
     samples: list[float] = []
-    with sampling(lambda: None, samples):
+    with gpu_sampling(lambda: None, samples):
         pass
     assert samples == []
 
@@ -49,13 +49,13 @@ def a_nvml(**functions: Any) -> SimpleNamespace:
 @pytest.mark.parametrize("uuid", ["e2b5c2ea", "GPU-e2b5c2ea"])
 def test_nvml_reports_the_gpu_of_this_rank_in_percent(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", a_nvml())
-    utilisation, why = nvml_utilisation(uuid)
+    utilisation, why = nvml_utilisation_reader(uuid)
     assert (utilisation(), why) == (0.97, "")
 
 
 def test_what_a_gpu_does_not_support_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", a_nvml(nvmlDeviceGetUtilizationRates=refused))
-    utilisation, _ = nvml_utilisation("e2b5c2ea")
+    utilisation, _ = nvml_utilisation_reader("e2b5c2ea")
     assert utilisation() is None
 
 
@@ -71,4 +71,4 @@ def test_why_utilisation_cannot_be_measured(
     monkeypatch: pytest.MonkeyPatch, uuid: str | None, nvml: Any, why: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert nvml_utilisation(uuid) == (None, why)
+    assert nvml_utilisation_reader(uuid) == (None, why)

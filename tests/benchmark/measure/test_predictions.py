@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from convoy.benchmark.groups import Group, Kind, VariantSpec
-from convoy.benchmark.measure.predictions import _in_catalog, predictions
-from convoy.benchmark.results.case import Predicted
+from convoy.benchmark.measure.predictions import _in_catalog, predict_cases
+from convoy.benchmark.results.case import CasePrediction
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.gang.task import Place
@@ -26,11 +26,11 @@ PLACE = Place(rank=0, local_rank=0, node=0, nodes=2, nproc_per_node=1, host_rank
 
 def one(
     spec: VariantSpec, machine: MeasuredMachine | None = MEASURED, group: dict[str, Any] | None = None, **sections: Any
-) -> Predicted:
+) -> CasePrediction:
     """Of a case by itself. group: what is other of its group."""
     found: Group = a_group("/nowhere", spec, nodes=2, **sections).model_copy(update=group or {})
     machines = {} if machine is None else {"fp32": machine, "bf16": machine}
-    return predictions(found, PLACE, machines, on_gpus=False)[spec.name]
+    return predict_cases(found, PLACE, machines, on_gpus=False)[spec.name]
 
 
 def with_cluster(changes: dict[str, Any]) -> Group:
@@ -94,7 +94,7 @@ def test_nothing_is_predicted_of_others_code(kind: Kind) -> None:
 def test_machines_that_are_not_what_is_configured_end_nothing(cluster: dict[str, Any], why: str) -> None:
     group = with_cluster(cluster)
     assert not _in_catalog(group.run, ON_CPUS)
-    found = predictions(group, PLACE, {}, on_gpus=False)["ours"]
+    found = predict_cases(group, PLACE, {}, on_gpus=False)["ours"]
     assert found.step_seconds is None
     assert why in found.why_no_step
 
@@ -102,7 +102,7 @@ def test_machines_that_are_not_what_is_configured_end_nothing(cluster: dict[str,
 def test_a_local_case_is_one_of_this_host_whatever_type_it_names() -> None:
     group = with_cluster({"instance_type": "p4d.24xlarge"})
     assert not _in_catalog(group.run, ON_CPUS)
-    found = predictions(group, PLACE, {"fp32": MEASURED, "bf16": MEASURED}, on_gpus=False)["ours"]
+    found = predict_cases(group, PLACE, {"fp32": MEASURED, "bf16": MEASURED}, on_gpus=False)["ours"]
     assert found.step_seconds == one(VariantSpec(name="ours")).step_seconds
 
 
@@ -132,4 +132,4 @@ def test_a_case_that_saves_tells_how_much(tmp_path: Path) -> None:
     group = a_group(str(tmp_path), VariantSpec(name="saves", kind="saving"), nodes=2)
     model = group.run.model
     assert isinstance(model, TransformerConfig)
-    assert predictions(group, PLACE, {}, on_gpus=False)["saves"].saved_bytes == saved_bytes(model)
+    assert predict_cases(group, PLACE, {}, on_gpus=False)["saves"].saved_bytes == saved_bytes(model)

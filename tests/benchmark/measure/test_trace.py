@@ -11,8 +11,8 @@ from convoy.benchmark.measure.trace import (
     Span,
     Timeline,
     UnreadableTraceError,
-    shares,
-    timeline,
+    build_timeline,
+    step_shares,
 )
 from convoy.benchmark.results.values import SHARES, SharedPart
 
@@ -59,7 +59,7 @@ GPU = [
 
 
 def test_kernels_count_for_what_launched_them() -> None:
-    found = shares(timeline(GPU, on_gpu=True))
+    found = step_shares(build_timeline(GPU, on_gpu=True))
     assert found.parts == pytest.approx(
         {"forward": 0.30, "backward": 0.30, "optimizer": 0.12, "communication": 0.10, "data": 0.05, "idle": 0.13}
     )
@@ -68,11 +68,11 @@ def test_kernels_count_for_what_launched_them() -> None:
 
 def test_the_order_of_the_events_does_not_matter() -> None:
     shuffled = random.Random(5).sample(GPU, len(GPU))
-    assert shares(timeline(shuffled, on_gpu=True)) == shares(timeline(GPU, on_gpu=True))
+    assert step_shares(build_timeline(shuffled, on_gpu=True)) == step_shares(build_timeline(GPU, on_gpu=True))
 
 
 def test_on_a_cpu_operators_work_and_what_starts_or_waits_does_not() -> None:
-    told = timeline(
+    told = build_timeline(
         [
             *MARKS,
             _event("cpu_op", "aten::linear", 6, 10),
@@ -100,20 +100,20 @@ def test_on_a_cpu_operators_work_and_what_starts_or_waits_does_not() -> None:
 
 
 def test_a_kernel_whose_launch_is_not_told_counts_for_its_own_time() -> None:
-    told = timeline([*MARKS, _event("kernel", "late", 20, 28, 77)], on_gpu=True)
+    told = build_timeline([*MARKS, _event("kernel", "late", 20, 28, 77)], on_gpu=True)
     assert told.work == {"backward": [Span(20, 28)]}
 
 
 @pytest.mark.parametrize("events", [[], MARKS[:-1], MARKS[1:], [_mark("end", 0), _mark("begin", 1)]])
 def test_a_trace_without_its_ends_is_refused(events: list[dict[str, Any]]) -> None:
     with pytest.raises(UnreadableTraceError, match="convoy:begin"):
-        timeline(events, on_gpu=False)
+        build_timeline(events, on_gpu=False)
 
 
 def test_a_gpu_of_which_nothing_is_told_is_not_taken_for_its_host() -> None:
     host = [*MARKS, _event("cpu_op", "aten::mm", 6, 14), _event("gpu_user_annotation", "FSDP::all_gather", 0, 100)]
     with pytest.raises(UnreadableTraceError, match="no GPU kernel"):
-        timeline(host, on_gpu=True)
+        build_timeline(host, on_gpu=True)
 
 
 PARTS: list[SharedPart] = ["forward", "backward", "optimizer", "data"]
@@ -145,11 +145,11 @@ def test_each_moment_is_counted_for_the_first_that_claims_it(timeline: Timeline)
         part = part or ("communication" if _at(list(timeline.collectives), time) else None)
         counted[part or ("data" if _at(list(timeline.waits), time) else "idle")] += 1
         quarters += 1
-    found = shares(timeline)
+    found = step_shares(timeline)
     assert found.parts == pytest.approx({part: n / quarters for part, n in counted.items()})
     assert found.hidden == pytest.approx(hidden / quarters, abs=1e-9)
 
 
 def test_no_time_has_no_shares() -> None:
     with pytest.raises(ValueError, match="no shares"):
-        shares(Timeline(1.0, 1.0))
+        step_shares(Timeline(1.0, 1.0))

@@ -7,7 +7,7 @@ import pytest
 
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.page import BenchReports, benchmark_page, combined_cost_report, page_of_several
-from convoy.benchmark.pages.cost import costs
+from convoy.benchmark.pages.cost import cost_section
 from convoy.benchmark.results.case import Case
 from convoy.display.page import Callout, Chart, Table, Text, Values
 from tests.benchmark.cases import GPU_CONFIG, GPUS, a_case, replaced, strategies, whole
@@ -92,7 +92,7 @@ def test_the_same_folders_give_the_same_page_whatever_the_order_of_their_files(o
 def test_a_folder_without_a_rate_has_its_place_and_no_cost() -> None:
     failed = [a_case(status="failed", reason="no room", blocks=())]
     both = reports({"p4d": strategies(), "p5": failed})
-    assert costs(combined_cost_report(both)) != ()
+    assert cost_section(combined_cost_report(both)) != ()
     page = page_of_several(both)
     (table,) = below(page, "p5: Refused and failed", Table)
     assert table.rows[0][-1] == "no room"

@@ -6,9 +6,9 @@ from convoy.benchmark.results.collectives import (
     OPERATIONS,
     CollectiveTiming,
     Operation,
-    as_values,
     bus_factor,
-    from_values,
+    timing_values,
+    timings_from_values,
 )
 from convoy.stats.interval import Interval
 
@@ -38,13 +38,13 @@ def test_bus_bandwidth_is_what_a_link_carries(operation: Operation, ranks: int, 
 
 def test_a_case_keeps_them_as_values() -> None:
     kept = [a_collective(operation, n_bytes) for operation in OPERATIONS for n_bytes in (2**20, 2**24)]
-    values = {name: value for each in reversed(kept) for name, value in as_values(each).items()}
+    values = {name: value for each in reversed(kept) for name, value in timing_values(each).items()}
     assert values["collective.all_gather.1048576.seconds"] == 0.05
-    assert list(from_values(values | {"weak": 1.0}, 8)) == kept
+    assert list(timings_from_values(values | {"weak": 1.0}, 8)) == kept
 
 
 def test_what_is_not_whole_is_passed_over() -> None:
-    values = as_values(a_collective("all_gather"))
+    values = timing_values(a_collective("all_gather"))
     del values["collective.all_gather.1000000000.low"]
-    assert from_values(values, 8) == ()
-    assert from_values({"collective.all_gather.x.seconds": 1.0, "collective.all_gather.seconds": 1.0}, 8) == ()
+    assert timings_from_values(values, 8) == ()
+    assert timings_from_values({"collective.all_gather.x.seconds": 1.0, "collective.all_gather.seconds": 1.0}, 8) == ()

@@ -10,11 +10,11 @@ import pytest
 from convoy.benchmark.results.case import SCHEMA, Case, key_of
 from convoy.benchmark.results.files import (
     ResultUnreadableError,
-    earlier_cases,
     read_case,
     read_cases,
+    read_earlier_cases,
+    read_saved_cases,
     save_case,
-    saved_cases,
     write_case,
 )
 from convoy.storage import Store, open_store
@@ -142,14 +142,14 @@ def test_a_run_s_cases_come_back(store: Store) -> None:
     for case in cases:
         save_case(store, "Flow-7", case)
     save_case(store, "Flow-8", on(1))
-    assert saved_cases(store, "Flow-7") == sorted(cases, key=lambda case: case.key)
-    assert saved_cases(store, "Flow-9") == []
+    assert read_saved_cases(store, "Flow-7") == sorted(cases, key=lambda case: case.key)
+    assert read_saved_cases(store, "Flow-9") == []
 
 
 def test_a_case_that_was_measured_again_replaces_the_first(store: Store) -> None:
     save_case(store, "run", on(0))
     save_case(store, "run", on(1))
-    assert saved_cases(store, "run") == [on(1)]
+    assert read_saved_cases(store, "run") == [on(1)]
 
 
 def test_history_is_of_the_same_fingerprint_and_before(store: Store) -> None:
@@ -157,7 +157,7 @@ def test_history_is_of_the_same_fingerprint_and_before(store: Store) -> None:
     hardware = replaced(newest.hardware, cores=96)
     for number, case in enumerate([on(3), on(1), on(2, hardware=hardware), on(4, status="failed"), on(6), newest]):
         save_case(store, f"run-{number}", case)
-    assert earlier_cases(store, newest) == [on(1), on(3)]
+    assert read_earlier_cases(store, newest) == [on(1), on(3)]
 
 
 def test_history_reaches_back_to_files_that_were_called_otherwise(store: Store) -> None:
@@ -166,7 +166,7 @@ def test_history_reaches_back_to_files_that_were_called_otherwise(store: Store) 
     store.write(name.replace("throughput-a1", "throughput-throughput-a1"), store.read(name))
     store.delete(name)
     save_case(store, "run-0", on(0, name="another"))
-    assert earlier_cases(store, on(1)) == [on(0)]
+    assert read_earlier_cases(store, on(1)) == [on(0)]
 
 
 def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     save_case(store, "run-1", on(1))
     (name,) = store.sizes("benchmarks/run-0/")
     store.write(name, b"{")
-    assert earlier_cases(store, on(2)) == [on(1)]
-    assert saved_cases(store, "run-0") == []
+    assert read_earlier_cases(store, on(2)) == [on(1)]
+    assert read_saved_cases(store, "run-0") == []
 
 
 def test_of_a_case_that_failed_and_was_tried_again_what_was_measured_counts(store: Store) -> None:
     broken = replaced(on(2), status="failed", hardware=replaced(on(0).hardware, cores=1))
     for case in (on(0), on(1), broken):
         save_case(store, "run", case)
-    assert saved_cases(store, "run") == [on(1)]
+    assert read_saved_cases(store, "run") == [on(1)]

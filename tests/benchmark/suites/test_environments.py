@@ -14,7 +14,7 @@ from convoy.benchmark.suites.environments import Turn, captured_variables, merge
 from convoy.config.benchmark import BenchConfig, EnvironmentConfig
 from convoy.gang.task import Script
 from convoy.launch.benchmark.groups import run_groups
-from convoy.launch.benchmark.split import Share, descriptions
+from convoy.launch.benchmark.split import Share, describe_share
 from convoy.launch.gang.step import GangFailedError
 from tests.benchmark.benches import groups_of
 from tests.benchmark.cases import PROVENANCE, a_case, replaced
@@ -115,7 +115,7 @@ def test_on_other_nodes_gangs_run_alike_and_there_are_no_cases() -> None:
 
 
 def test_a_dry_run_tells_how_many_gangs_there_would_be() -> None:
-    (line,) = descriptions(Share(nodes=1, groups=(a_group(),)))
+    (line,) = describe_share(Share(nodes=1, groups=(a_group(),)))
     assert line.startswith("network-tiny: ")
     assert line.endswith("ranks, 6 gangs of each: TCP, EFA")
 

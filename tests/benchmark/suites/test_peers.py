@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from convoy.benchmark.groups import Group, PeerKind, Ranks, VariantSpec
-from convoy.benchmark.measure.memory_footprint import Footprint, footprint, peak_allocated_bytes
-from convoy.benchmark.memory_estimate import memories
+from convoy.benchmark.measure.memory_footprint import Footprint, measure_footprint, peak_allocated_bytes
+from convoy.benchmark.memory_estimate import estimate_memory
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
 from convoy.benchmark.results.values import MEMORY_PARTS, STATE_BYTES
@@ -74,7 +74,7 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
     losses = {variant.name: variant.losses[:] for variant in variants}
     found = {}
     for variant in variants:
-        taken = footprint(variant, ranks)
+        taken = measure_footprint(variant, ranks)
         found[variant.name] = Trained(losses[variant.name], variant.held_bytes, taken, built[variant.name])
     assert before == (F.linear, torch.get_num_threads(), dict(os.environ))
     for variant in variants:
@@ -114,8 +114,8 @@ def test_every_library_learns_as_we_do(shape: dict[str, Any], dtype: str, micro_
 def _as_reckoned(config: RunConfig, found: dict[str, Trained]) -> None:
     """What was told to be taken at least, is."""
     for kind in PEERS:
-        reckoned = memories(VariantSpec(name=kind, kind=kind), config, Ranks(2, 2))
-        assert found[kind].taken.peak >= reckoned.device.states, kind
+        reckoned = estimate_memory(VariantSpec(name=kind, kind=kind), config, Ranks(2, 2))
+        assert found[kind].taken.peak_bytes >= reckoned.device.states, kind
         assert found[kind].built >= reckoned.device.built, kind
         if kind == "accelerate FSDP2":
             assert found[kind].built == pytest.approx(reckoned.device.built, rel=0.01)

@@ -15,7 +15,7 @@ from convoy.config.errors import ConfigError
 from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.launch.benchmark import split
 from convoy.launch.benchmark.groups import drill_environment, run_groups
-from convoy.launch.benchmark.split import descriptions, shares_of
+from convoy.launch.benchmark.split import describe_share, shares_of
 from tests.benchmark.benches import a_group, groups_of
 from tests.benchmark.cases import replaced
 
@@ -51,7 +51,7 @@ def test_memory_for_a_large_model_is_not_asked_of_drills(monkeypatch: pytest.Mon
     run = {"cluster": {"nodes": 1}}
     config = BenchConfig(suites=("recovery",), models=("gpt-175b",), run=run, recovery=RecoveryConfig(nodes=2))
     (share,) = shares_of(config)
-    assert list(descriptions(share)) == ["recovery: gangs of 2 nodes on one host: node-kill, spot-notice"]
+    assert list(describe_share(share)) == ["recovery: gangs of 2 nodes on one host: node-kill, spot-notice"]
 
 
 @pytest.mark.processes

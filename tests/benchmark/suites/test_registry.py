@@ -30,7 +30,7 @@ from tests.benchmark.cases import a_case
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     for model, run in runs.items():
         variants = (VariantSpec(name="in a rack"), VariantSpec(name="under water"))
-        yield COOLING.group(model, run, config.measure, variants)
+        yield COOLING.make_group(model, run, config.measure, variants)
 
 
 def figures(cases: Sequence[Case], prices: PriceBook) -> dict[str, object]:

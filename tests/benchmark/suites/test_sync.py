@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.results.collectives import OPERATIONS, from_values
+from convoy.benchmark.results.collectives import OPERATIONS, timings_from_values
 from convoy.benchmark.results.figures import sync_share
 from convoy.benchmark.suites.sync import WITH, WITHOUT, variants_of
 from convoy.config.benchmark import BenchConfig, resolve_bench
@@ -39,7 +39,7 @@ def test_a_gang_tells_the_share_and_the_collectives(tmp_path: Path) -> None:
     share = sync_share(cases[WITH], cases[WITHOUT])
     assert share.n == 6
     assert share.low <= share.estimate <= share.high < 1
-    found = from_values(cases[WITH].values, 2)
+    found = timings_from_values(cases[WITH].values, 2)
     assert {each.operation for each in found} == set(OPERATIONS)
     assert {each.bytes for each in found} >= {2**20}
     assert all(0 < each.seconds.low <= each.seconds.high for each in found)

@@ -167,7 +167,7 @@ def with_gpu(ranks: JoinedRanks, gpu: GpuUtilisation | None) -> Any:
     observer = Observer({"x": CORES}, gpu, "" if gpu else "NVML: gone")
     with observer.watch("x", 4):
         pass
-    return observer.values("x", len(CORES), ranks)
+    return observer.block_values("x", len(CORES), ranks)
 
 
 @pytest.fixture(scope="module")

@@ -19,13 +19,13 @@ from tests.benchmark.benches import a_group
 def planned_for(monkeypatch: pytest.MonkeyPatch) -> list[Ranks]:
     """For which ranks benchmarks were planned."""
     found: list[Ranks] = []
-    plan = split.plan
+    plan = split.plan_groups
 
     def noted(config: BenchConfig, runs: Any, ranks: Ranks) -> list[Group]:
         found.append(ranks)
         return plan(config, runs, ranks)
 
-    monkeypatch.setattr(split, "plan", noted)
+    monkeypatch.setattr(split, "plan_groups", noted)
     monkeypatch.setattr(split, "host_memory_mib", lambda: 64 * 1024)
     return found
 

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 from convoy.benchmark.analysis import checkpoints
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.recovery import SUITE, DrillFigures
-from convoy.benchmark.results.case import Case, Fact, Hardware
+from convoy.benchmark.results.case import Case, FrozenResult, Hardware
 from convoy.catalog.instances import instance_names, interruption_band
 from convoy.catalog.prices import Price, PriceBook
 from convoy.config.benchmark import CampaignConfig
@@ -36,7 +36,7 @@ EXAMPLE, EXAMPLE_NODES, EXAMPLE_REGION = "p4d.24xlarge", 4, "us-east-1"
 _RATES = "the share reclaimed, for all machines, and faults of their GPUs, as a plan assumes them"
 
 
-class Setting(CampaignConfig):
+class CampaignSetting(CampaignConfig):
     """The configuration with its machines filled in."""
 
     instance_type: str
@@ -48,7 +48,7 @@ class Setting(CampaignConfig):
         return f"{self.nodes} × {self.instance_type}"
 
 
-class Savings(Fact):
+class SpotSavings(FrozenResult):
     """Share of the price of the same work on demand, without an interruption."""
 
     median: float
@@ -59,7 +59,7 @@ class Savings(Fact):
     """In the cheapest zone."""
 
 
-class CampaignCourse(Fact):
+class CampaignCourse(FrozenResult):
     """A campaign as it is expected. Shares are of all of its time."""
 
     announced_share: float
@@ -76,11 +76,11 @@ class CampaignCourse(Fact):
     recomputed: float
     restarting: float
     """Last saves after a notice, waiting for another machine, and restarts."""
-    savings: Savings | None
+    savings: SpotSavings | None
     """None: a price is not known."""
 
 
-class CampaignInput(Fact):
+class CampaignInput(FrozenResult):
     """A duration that the campaign is computed from."""
 
     what: str
@@ -88,10 +88,10 @@ class CampaignInput(Fact):
     source: str
 
 
-class CampaignFigures(Fact):
+class CampaignFigures(FrozenResult):
     """A campaign's assumptions, their sources, and its results."""
 
-    setting: Setting
+    setting: CampaignSetting
     example: str = ""
     """Why it is no forecast: saves were measured on other machines, or on another number of them."""
     taken_per_month: float | None = None
@@ -106,17 +106,17 @@ class CampaignFigures(Fact):
     why: str = ""
 
 
-def campaign(
+def campaign_figures(
     cases: Sequence[Case], saves: Sequence[CheckpointFigures], drills: Sequence[DrillFigures], prices: PriceBook
 ) -> CampaignFigures | None:
     """None where no recovery suite was run."""
-    config = _config(cases)
+    config = _campaign_config(cases)
     if config is None:
         return None
     saving = max((c for c in saves if c.stall and c.save), key=lambda c: c.state_bytes, default=None)
     of = (checkpoints.SUITE, saving.group, saving.case) if saving is not None else None
     saved = next((case for case in cases if (case.suite, case.group, case.name) == of), None)
-    setting = _setting(config, saved)
+    setting = _filled_setting(config, saved)
     share, source = _reclaimed_share(setting)
     lost = next((d for d in drills if d.drill == UNANNOUNCED), None)
     facts: dict[str, Any] = {"setting": setting, "taken_per_month": share, "taken_source": source}
@@ -131,12 +131,12 @@ def campaign(
     noticed = next((d.detected for d in drills if d.drill == ANNOUNCED and d.detected is not None), None)
     # The last save after a notice is written with nothing else going on.
     drain = Drain(noticed.median, saving.save.median) if noticed else None
-    failures = _failures(setting, share, drain)
-    own_prices = _prices(setting, saved, prices)
+    failures = _failure_model(setting, share, drain)
+    own_prices = _spot_on_demand_prices(setting, saved, prices)
     costs = SaveTiming(saving.stall.median, durable.median), Restart(lost.recovered.median, setting.replacement_seconds)
 
     def course_at(rate: InterruptionRate) -> CampaignCourse:
-        return _course(rate, setting.days * DAY, failures, *costs, own_prices)
+        return _expected_course(rate, setting.days * DAY, failures, *costs, own_prices)
 
     hours = setting.bad_day_hours
     try:
@@ -166,14 +166,14 @@ def campaign(
     return CampaignFigures(
         **facts,
         inputs=tuple(CampaignInput(what=what, seconds=s, source=source) for what, s, source in inputs if s is not None),
-        example=_example(setting, saved.hardware, saving, lost.nodes),
-        prices=tuple(_source(price) for price in own_prices or ()),
+        example=_why_no_forecast(setting, saved.hardware, saving, lost.nodes),
+        prices=tuple(_price_text(price) for price in own_prices or ()),
         course=course,
         bad_day=bad_day,
     )
 
 
-def _example(setting: Setting, saved: Hardware, saving: CheckpointFigures, drilled_nodes: int) -> str:
+def _why_no_forecast(setting: CampaignSetting, saved: Hardware, saving: CheckpointFigures, drilled_nodes: int) -> str:
     """saved: on which saves were measured. drilled_nodes: processes of one host."""
     if (saved.instance_type, saved.nodes) == (setting.instance_type, setting.nodes):
         return ""
@@ -184,7 +184,7 @@ def _example(setting: Setting, saved: Hardware, saving: CheckpointFigures, drill
     )
 
 
-def _course(
+def _expected_course(
     rate: InterruptionRate,
     seconds: float,
     failures: FailureModel,
@@ -192,7 +192,7 @@ def _course(
     restart: Restart,
     prices: tuple[Price, Price] | None,
 ) -> CampaignCourse:
-    """rate: how often the gang is interrupted. seconds: of the campaign. prices: as `_prices` returns them."""
+    """rate: how often the gang is interrupted. seconds: of the campaign. prices: on spot and on demand."""
     interval = best_save_interval(failures, saving)
     expected = expected_campaign(seconds, rate, interval, failures, saving, restart)
     return CampaignCourse(
@@ -205,11 +205,11 @@ def _course(
         stalled=expected.stalled / expected.seconds,
         recomputed=expected.recomputed / expected.seconds,
         restarting=expected.down_seconds / expected.seconds,
-        savings=_savings(*prices, expected.overhead) if prices else None,
+        savings=_spot_savings(*prices, expected.overhead) if prices else None,
     )
 
 
-def _config(cases: Sequence[Case]) -> CampaignConfig | None:
+def _campaign_config(cases: Sequence[Case]) -> CampaignConfig | None:
     """The setting of the first case of the recovery suite that this version can read."""
     for case in cases:
         if case.suite == SUITE and isinstance(config := case.config.get("campaign"), dict):
@@ -220,20 +220,20 @@ def _config(cases: Sequence[Case]) -> CampaignConfig | None:
     return None
 
 
-def _setting(config: CampaignConfig, saved: Case | None) -> Setting:
+def _filled_setting(config: CampaignConfig, saved: Case | None) -> CampaignSetting:
     """What is left open is as in the case whose saves were measured, or as in the example."""
     machine = saved.hardware.instance_type if saved is not None else None
     name = config.instance_type or machine or EXAMPLE
     nodes = saved.hardware.nodes if saved is not None and name == machine else EXAMPLE_NODES
     filled = {
         "instance_type": name,
-        "region": config.region or (saved and saved.cluster("region")) or EXAMPLE_REGION,
+        "region": config.region or (saved and saved.cluster_value("region")) or EXAMPLE_REGION,
         "nodes": config.nodes or nodes,
     }
-    return Setting.model_validate(config.model_dump() | filled)
+    return CampaignSetting.model_validate(config.model_dump() | filled)
 
 
-def _reclaimed_share(setting: Setting) -> tuple[float | None, str]:
+def _reclaimed_share(setting: CampaignSetting) -> tuple[float | None, str]:
     """Share of machines that are reclaimed within a month, and where that is from."""
     if setting.taken_per_month is not None:
         return setting.taken_per_month, "recovery.campaign.taken_per_month"
@@ -244,7 +244,7 @@ def _reclaimed_share(setting: Setting) -> tuple[float | None, str]:
     return band.high, f"upper end of {share} a month, {band.date}, {band.source}"
 
 
-def _failures(setting: Setting, share: float, drain: Drain | None) -> FailureModel:
+def _failure_model(setting: CampaignSetting, share: float, drain: Drain | None) -> FailureModel:
     """Machines that nobody takes away break as in a plan; of a type that the catalog does not have, that is unknown."""
     name, nodes = setting.instance_type, setting.nodes
     steady = hardware_failures(name, nodes) if name in instance_names() else FailureModel(nodes)
@@ -252,7 +252,7 @@ def _failures(setting: Setting, share: float, drain: Drain | None) -> FailureMod
     return replace(steady, low=share, high=share, notice_seconds=notice, announced=announced, drain=drain)
 
 
-def _prices(setting: Setting, saved: Case, prices: PriceBook) -> tuple[Price, Price] | None:
+def _spot_on_demand_prices(setting: CampaignSetting, saved: Case, prices: PriceBook) -> tuple[Price, Price] | None:
     """On spot and on demand; None: one of them is not known. saved: whose saves were measured; a price of its own
     counts, where it is of these machines."""
     book = replace(prices, own=saved.own_prices)
@@ -261,7 +261,7 @@ def _prices(setting: Setting, saved: Case, prices: PriceBook) -> tuple[Price, Pr
     return (spot, on_demand) if spot and on_demand else None
 
 
-def _source(price: Price) -> str:
+def _price_text(price: Price) -> str:
     zones = ""
     if price.low_usd_per_hour < price.high_usd_per_hour:
         zones = f"{price.low_usd_per_hour:,.2f} to {price.high_usd_per_hour:,.2f} by zone, "
@@ -269,10 +269,10 @@ def _source(price: Price) -> str:
     return f"{market} {price.usd_per_hour:,.2f} USD an hour, {zones}{price.date}, {price.source}"
 
 
-def _savings(spot: Price, on_demand: Price, overhead: float) -> Savings:
+def _spot_savings(spot: Price, on_demand: Price, overhead: float) -> SpotSavings:
     """overhead: that is paid for on spot."""
     dearer = (1 + overhead) / on_demand.usd_per_hour
-    return Savings(
+    return SpotSavings(
         median=1 - spot.usd_per_hour * dearer,
         low=1 - spot.high_usd_per_hour * dearer,
         high=1 - spot.low_usd_per_hour * dearer,

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Literal
 
 from convoy.benchmark.results import values
-from convoy.benchmark.results.case import Case, Fact
+from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.results.values import DURABLE, RESTORE, SAVE, STALL, SampleMedian, sample_median, sample_median_of
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
@@ -20,7 +20,7 @@ PREDICTED_BYTES = (28e9, 52e9, 120e9)
 Limit = Literal["the writers", "the storage that was bought", "the network of the machines"]
 
 
-class Prediction(Fact):
+class Prediction(FrozenResult):
     """How long a save or a load takes for all ranks together. Never measured."""
 
     what: Literal["save", "load"]
@@ -37,7 +37,7 @@ class Prediction(Fact):
     """Rate of that limit, for all writers together."""
 
 
-class CheckpointFigures(Fact):
+class CheckpointFigures(FrozenResult):
     """A training that saves, compared with the same one that does not."""
 
     group: str
@@ -65,14 +65,14 @@ class CheckpointFigures(Fact):
     predictions: tuple[Prediction, ...]
 
 
-def checkpoints(cases: Sequence[Case]) -> tuple[CheckpointFigures, ...]:
+def checkpoint_figures(cases: Sequence[Case]) -> tuple[CheckpointFigures, ...]:
     """One for each case of the suite that saved."""
     own = {(case.group, case.name): case for case in cases if case.suite == SUITE}
     return tuple(_figures(case, own) for case in own.values() if values.SAVED_BYTES in case.values)
 
 
 def predict(
-    what: Literal["save", "load"],
+    operation: Literal["save", "load"],
     state_bytes: float,
     writers: int,
     rate: SampleMedian,
@@ -91,7 +91,7 @@ def predict(
     limit = min(limits, key=lambda name: limits[name])
     most = min((each for name, each in limits.items() if name != "the writers"), default=math.inf)
     return Prediction(
-        what=what,
+        what=operation,
         state_bytes=state_bytes,
         writers=writers,
         seconds=state_bytes / limits[limit],
@@ -119,7 +119,7 @@ def _figures(case: Case, group: Mapping[tuple[str, str], Case]) -> CheckpointFig
         writers=ranks,
         stall=sample_median_of(case, STALL),
         first_stall_seconds=measured.get(values.FIRST_STALL_SECONDS),
-        extra=_extra(case, group.get((case.group, case.baseline or ""))),
+        extra=_save_overhead(case, group.get((case.group, case.baseline or ""))),
         durable=sample_median_of(case, DURABLE),
         save=sample_median_of(case, SAVE),
         first_save_seconds=measured.get(values.FIRST_SAVE_SECONDS),
@@ -141,7 +141,7 @@ def _predictions(
             yield predict(what, size, writers, rate, bought, network)
 
 
-def _extra(case: Case, base: Case | None) -> Interval | None:
+def _save_overhead(case: Case, base: Case | None) -> Interval | None:
     """A block has one save: by how much it is longer than the block of its pair, over all of its steps."""
     if base is None or case.status != "measured" or base.status != "measured":
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.benchmark.analysis.report import CaseFigures, CostFigures, GroupFigures, TokenPrice, trains_one_model
+from convoy.benchmark.analysis.report import CaseFigures, CostFigures, GroupFigures, TokenPrice, is_valid_training
 from convoy.benchmark.results.case import CHANGED, key_of
 from convoy.catalog.prices import MARKETS, Market, Price, PriceBook
 from convoy.stats.interval import Interval
@@ -14,7 +14,7 @@ TRAINED_TOKENS = (100e9, 500e9, 1e12)
 """Sizes of trainings whose time and cost the page has."""
 
 
-def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigures, ...]:
+def cost_figures(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigures, ...]:
     """One for each model on each kind and number of machines: its fastest case that computes what it should. None for
     a model that was changed so that it can be cut, which nobody trains."""
     fastest: dict[tuple[object, ...], tuple[GroupFigures, CaseFigures]] = {}
@@ -23,9 +23,9 @@ def costs(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[CostFigure
             continue
         key = (group.model, group.hardware.device, group.hardware.instance_type, group.hardware.nodes, group.region)
         for case in group.cases:
-            if trains_one_model(case) and (key not in fastest or case.rate > fastest[key][1].rate):
+            if is_valid_training(case) and (key not in fastest or case.rate > fastest[key][1].rate):
                 fastest[key] = (group, case)
-    return tuple(_costs(group, case, prices) for group, case in fastest.values())
+    return tuple(_case_cost(group, case, prices) for group, case in fastest.values())
 
 
 def preferred_offer(cost: CostFigures) -> TokenPrice:
@@ -34,7 +34,7 @@ def preferred_offer(cost: CostFigures) -> TokenPrice:
     return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
 
 
-def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFigures:
+def _case_cost(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFigures:
     hardware, rate, offers = group.hardware, case.tokens_per_second, []
     assert rate is not None
     if hardware.instance_type is None:
@@ -42,7 +42,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFig
     elif group.region is None:
         why = "the results do not name the region of a price (cluster.region)"
     else:
-        offers = [_token_price(price, hardware.nodes, rate) for price in _prices(group, prices)]
+        offers = [_token_price(price, hardware.nodes, rate) for price in _offered_prices(group, prices)]
         why = "" if offers else f"no price of {hardware.instance_type} in {group.region} is known"
     return CostFigures(
         case=key_of(group.suite, group.name, case.name),
@@ -57,7 +57,7 @@ def _costs(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFig
     )
 
 
-def _prices(group: GroupFigures, prices: PriceBook) -> list[Price]:
+def _offered_prices(group: GroupFigures, prices: PriceBook) -> list[Price]:
     """Prices in each offered market, and in the one that the machines were bought in."""
     name, region = str(group.hardware.instance_type), str(group.region)
     book = replace(prices, own=group.prices)

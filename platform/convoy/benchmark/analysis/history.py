@@ -9,12 +9,12 @@ from convoy.benchmark.results.figures import tokens_per_second
 from convoy.benchmark.results.fingerprint import fingerprint
 from convoy.stats.changepoint import change_points, detectable_change
 
-Earlier = Mapping[str, Sequence[tuple[datetime, float]]]
+PastRates = Mapping[str, Sequence[tuple[datetime, float]]]
 """When runs were measured and their tokens per second, by fingerprint and group: a reference that several gangs
 of a run have is one run in the history of each."""
 
 
-def rates_by_fingerprint(cases: Iterable[Case]) -> Earlier:
+def rates_by_fingerprint(cases: Iterable[Case]) -> PastRates:
     """The cases of earlier benchmarks that have a rate."""
     runs: dict[str, list[tuple[datetime, float]]] = {}
     for case in cases:
@@ -24,12 +24,12 @@ def rates_by_fingerprint(cases: Iterable[Case]) -> Earlier:
     return runs
 
 
-def history(cases: Sequence[Case], earlier: Earlier) -> tuple[HistoryFigures, ...]:
+def history_figures(cases: Sequence[Case], past_rates: PastRates) -> tuple[HistoryFigures, ...]:
     """One for each case that was measured, whose own run lies where its date puts it."""
     histories = []
     for case in cases:
         for key, own in rates_by_fingerprint([case]).items():
-            runs = sorted({*earlier.get(key, ()), *own})
+            runs = sorted({*past_rates.get(key, ()), *own})
             rates = [rate for _, rate in runs]
             histories.append(
                 HistoryFigures(

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from convoy.benchmark.results import values
-from convoy.benchmark.results.case import Case, Fact
+from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.results.figures import step_seconds
 from convoy.catalog.measured_machine import MeasuredMachine
 
 Quantity = Literal["step time", "memory peak", "checkpoint"]
 
 
-class PredictionPair(Fact):
+class PredictionPair(FrozenResult):
     """A figure of a case, predicted and measured: seconds of a step, or bytes."""
 
     suite: str
@@ -26,7 +26,7 @@ class PredictionPair(Fact):
     """Prediction over measurement, minus 1: positive where more was predicted."""
 
 
-class ErrorSummary(Fact):
+class ErrorSummary(FrozenResult):
     """Over all figures of a kind."""
 
     what: Quantity
@@ -37,7 +37,7 @@ class ErrorSummary(Fact):
     """The error that is largest, with its sign."""
 
 
-class NotPredicted(Fact):
+class NotPredicted(FrozenResult):
     """Measured, but not predicted."""
 
     what: Quantity
@@ -46,7 +46,7 @@ class NotPredicted(Fact):
     """Names, each with its suite."""
 
 
-class PredictedFigures(Fact):
+class PredictedFigures(FrozenResult):
     """All cases of which something was predicted."""
 
     pairs: tuple[PredictionPair, ...]

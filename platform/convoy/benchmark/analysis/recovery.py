@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from convoy.benchmark.results import values
-from convoy.benchmark.results.case import Case, Fact
+from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.results.values import BEYOND, DETECTED, RECOVERED, SampleMedian, sample_median_of
 from convoy.stats.interval import Interval, proportion
 
 SUITE = "recovery"
 
 
-class DrillFigures(Fact):
+class DrillFigures(FrozenResult):
     """All trials of one drill. Seconds count from the fault; counts and targets have the names of `Case.values`."""
 
     drill: str
@@ -37,7 +37,7 @@ class DrillFigures(Fact):
     """Failure of a trial, if one failed."""
 
 
-def drills(cases: Sequence[Case]) -> tuple[DrillFigures, ...]:
+def drill_figures(cases: Sequence[Case]) -> tuple[DrillFigures, ...]:
     """Those that were run."""
     own = [case for case in cases if case.suite == SUITE and case.status == "measured"]
     return tuple(_figures(case) for case in own if case.values.get(values.TRIALS))

@@ -13,7 +13,7 @@ from convoy.benchmark.analysis.campaign import CampaignFigures
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.predictions import PredictedFigures
 from convoy.benchmark.analysis.recovery import DrillFigures
-from convoy.benchmark.results.case import Fact, Hardware, Provenance, Status
+from convoy.benchmark.results.case import FrozenResult, Hardware, Provenance, Status
 from convoy.benchmark.results.collectives import CollectiveTiming
 from convoy.benchmark.results.values import INDEPENDENT
 from convoy.catalog.prices import Price
@@ -36,7 +36,7 @@ def verdict(ratio: Interval) -> Verdict:
     return "more" if ratio.estimate > 1 else "less"
 
 
-class CaseFigures(Fact):
+class CaseFigures(FrozenResult):
     """A case by itself, and versus the one that it is compared with."""
 
     name: str
@@ -74,7 +74,7 @@ class CaseFigures(Fact):
         return self.tokens_per_second.estimate if self.tokens_per_second else 0.0
 
 
-class GroupFigures(Fact):
+class GroupFigures(FrozenResult):
     """Cases that took turns in one gang: the baseline first, then from the fastest to the slowest."""
 
     suite: str
@@ -96,7 +96,7 @@ class GroupFigures(Fact):
     cases: tuple[CaseFigures, ...]
 
 
-class ScalingPoint(Fact):
+class ScalingPoint(FrozenResult):
     """A case of the scaling suite versus one rank, or as few as have room for the model."""
 
     case: str
@@ -121,7 +121,7 @@ class ScalingPoint(Fact):
     why: str = ""
 
 
-class SyncFigures(Fact):
+class SyncFigures(FrozenResult):
     """Synchronisation in a step, from as many trainings of one rank at once."""
 
     group: str
@@ -137,7 +137,7 @@ class SyncFigures(Fact):
     why: str = ""
 
 
-class EnvironmentFigures(Fact):
+class EnvironmentFigures(FrozenResult):
     """An environment versus the first one of its group, over pairs of gangs."""
 
     group: str
@@ -153,7 +153,7 @@ class EnvironmentFigures(Fact):
     why: str = ""
 
 
-class TokenPrice(Fact):
+class TokenPrice(FrozenResult):
     """Price of a million tokens in one market; its interval is that of the rate."""
 
     market: str
@@ -167,7 +167,7 @@ class TokenPrice(Fact):
     usd_per_million_tokens: Interval
 
 
-class CostFigures(Fact):
+class CostFigures(FrozenResult):
     """The fastest case of a model on some machines."""
 
     case: str
@@ -184,14 +184,14 @@ class CostFigures(Fact):
     """Why there is no cost."""
 
 
-class HistoryRun(Fact):
+class HistoryRun(FrozenResult):
     """One of a history."""
 
     measured: datetime
     tokens_per_second: float
 
 
-class HistoryFigures(Fact):
+class HistoryFigures(FrozenResult):
     """A case and the earlier runs of its fingerprint, oldest first."""
 
     case: str
@@ -201,7 +201,7 @@ class HistoryFigures(Fact):
     """The smallest relative change that the last runs would have shown; None: too few runs to detect any."""
 
 
-class BenchReport(Fact):
+class BenchReport(FrozenResult):
     """Of all cases of a folder. Suites may add further fields (`Suite.figures`)."""
 
     model_config = ConfigDict(extra="allow")
@@ -230,6 +230,6 @@ class BenchReport(Fact):
         return [(group, case) for group in self.groups for case in group.cases]
 
 
-def trains_one_model(case: CaseFigures) -> bool:
+def is_valid_training(case: CaseFigures) -> bool:
     """Whether it was measured, and trains one model, and the one that it should."""
     return case.rate > 0 and case.losses != "differ" and not case.values.get(INDEPENDENT)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from convoy.benchmark.analysis.report import ScalingKind, ScalingPoint
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.figures import NotComparableError, rates, speedup, step_seconds, tokens_per_second
+from convoy.benchmark.results.figures import NotComparableError, block_rates, speedup, step_seconds, tokens_per_second
 from convoy.benchmark.results.fingerprint import differences
 from convoy.stats.interval import Interval, ratio_of_samples
 
@@ -15,7 +15,7 @@ _MAY_DIFFER = ("case:", "hardware.ranks:", "hardware.jobs:", "hardware.nodes:", 
 """Differences that are allowed between cases of one curve."""
 
 
-def scaling(cases: Sequence[Case]) -> tuple[ScalingPoint, ...]:
+def scaling_points(cases: Sequence[Case]) -> tuple[ScalingPoint, ...]:
     """Each measured case of the suite: weak before strong before independent jobs, from few ranks to many."""
     measured = [c for c in cases if c.suite == SUITE and c.status == "measured" and c.tokens_per_step]
     points = [point for case in measured for kind in curves_of(case) if (point := _point(case, kind, measured))]
@@ -55,7 +55,7 @@ def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPo
         tokens_per_second=rate,
         efficiency=efficiency,
         paired=paired,
-        of_independent=None if kind == "independent" else _of_independent(case, measured),
+        of_independent=None if kind == "independent" else _ratio_to_independent(case, measured),
         communication_share=None if waited is None else waited / step.estimate,
         communication_ratio=waited / computed if waited is not None and computed and computed > 0 else None,
         network_bytes=sent,
@@ -70,23 +70,23 @@ def _efficiency(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> tupl
     reference, why = _comparable_case(case, fewest, "the fewest ranks were not measured")
     if reference is None:
         return None, False, why
-    ratio, paired = _ratio(case, reference)
+    ratio, paired = _rate_ratio(case, reference)
     times = case.hardware.ranks / reference.hardware.ranks
     scaled = {name: getattr(ratio, name) / times for name in ("estimate", "low", "high")}
     return ratio.model_copy(update=scaled), paired, ""
 
 
-def _of_independent(case: Case, measured: Sequence[Case]) -> Interval | None:
+def _ratio_to_independent(case: Case, measured: Sequence[Case]) -> Interval | None:
     ranks = case.hardware.ranks
     jobs = [c for c in measured if c.values.get(values.INDEPENDENT) and c.hardware.ranks == ranks]
     reference, _ = _comparable_case(case, jobs, "")
-    return None if reference is None else _ratio(case, reference)[0]
+    return None if reference is None else _rate_ratio(case, reference)[0]
 
 
-def _comparable_case(case: Case, others: Sequence[Case], none: str) -> tuple[Case | None, str]:
+def _comparable_case(case: Case, others: Sequence[Case], why_none: str) -> tuple[Case | None, str]:
     """The case to compare with, one of the same gang before others; or why there is none."""
     same_model = [other for other in others if other.model == case.model and tokens_per_second(other) is not None]
-    why = none
+    why = why_none
     for other in sorted(same_model, key=lambda other: (other.group != case.group, other.key)):
         lines = [line for line in differences(case, other) if not line.startswith(_MAY_DIFFER)]
         if not lines:
@@ -95,9 +95,9 @@ def _comparable_case(case: Case, others: Sequence[Case], none: str) -> tuple[Cas
     return None, why
 
 
-def _ratio(case: Case, other: Case) -> tuple[Interval, bool]:
+def _rate_ratio(case: Case, other: Case) -> tuple[Interval, bool]:
     """Ratio of their rates, and whether it is one of pairs."""
     try:
         return speedup(case, other), True
     except NotComparableError:  # another gang
-        return ratio_of_samples(rates(case), rates(other)), False
+        return ratio_of_samples(block_rates(case), block_rates(other)), False

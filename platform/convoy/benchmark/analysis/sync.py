@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from convoy.benchmark.analysis.report import EnvironmentFigures, SyncFigures, SyncLevel
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.collectives import from_values
+from convoy.benchmark.results.collectives import timings_from_values
 from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP, NotComparableError, median_parts, speedup, sync_share
 from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
 from convoy.stats.interval import Interval
@@ -17,22 +17,22 @@ LIMITS = (0.2, 0.4)
 LEVELS: tuple[SyncLevel, ...] = ("low", "middle", "high")
 
 
-def levels(share: Interval) -> tuple[SyncLevel, ...]:
+def sync_levels(share: Interval) -> tuple[SyncLevel, ...]:
     """Levels that the interval reaches into; several where it straddles a limit."""
     low, high = (sum(limit <= end for limit in LIMITS) for end in (share.low, share.high))
     return LEVELS[low : high + 1]
 
 
-def sync(cases: Sequence[Case]) -> tuple[SyncFigures, ...]:
+def sync_figures(cases: Sequence[Case]) -> tuple[SyncFigures, ...]:
     """Each training of all ranks together, other than those of environments, with the independent trainings of its
     group, where these were measured."""
     own = [case for case in cases if case.suite == SUITE and not case.varied]
     references = {case.group: case for case in own if case.status != "measured" or case.values.get(INDEPENDENT)}
     together = [case for case in own if case.status == "measured" and not case.values.get(INDEPENDENT)]
-    return tuple(_sync(case, references.get(case.group)) for case in together)
+    return tuple(_compare_with_alone(case, references.get(case.group)) for case in together)
 
 
-def _sync(together: Case, alone: Case | None) -> SyncFigures:
+def _compare_with_alone(together: Case, alone: Case | None) -> SyncFigures:
     share, why = None, "" if alone else "the ranks alone are not among the results"
     if alone is not None:
         try:
@@ -45,9 +45,9 @@ def _sync(together: Case, alone: Case | None) -> SyncFigures:
         model=together.model,
         ranks=ranks,
         share=share,
-        levels=() if share is None else levels(share),
+        levels=() if share is None else sync_levels(share),
         parts=split_step_parts(median_parts(together), median_parts(alone) if alone else {}),
-        collectives=from_values(together.values, ranks),
+        collectives=timings_from_values(together.values, ranks),
         why=why,
     )
 
@@ -68,14 +68,14 @@ def split_step_parts(together: Mapping[str, float], alone: Mapping[str, float]) 
     return {**seconds, "update": together["optimizer"]}
 
 
-def environments(cases: Sequence[Case]) -> tuple[EnvironmentFigures, ...]:
+def environment_figures(cases: Sequence[Case]) -> tuple[EnvironmentFigures, ...]:
     """Each case of a group that has gangs in several environments, other than the one that they are compared with."""
     named = {(case.group, case.name): case for case in cases if case.suite == SUITE}
     compared = [c for c in named.values() if c.varied and c.baseline is not None and c.status == "measured"]
-    return tuple(_environment(case, named.get((case.group, case.baseline or ""))) for case in compared)
+    return tuple(_compare_with_base(case, named.get((case.group, case.baseline or ""))) for case in compared)
 
 
-def _environment(case: Case, base: Case | None) -> EnvironmentFigures:
+def _compare_with_base(case: Case, base: Case | None) -> EnvironmentFigures:
     claimed = bool(case.values.get(RDMA_CLAIMED))
     faster, why = None, "" if base else f"{case.baseline} is not among the results"
     if base is not None:
@@ -89,12 +89,12 @@ def _environment(case: Case, base: Case | None) -> EnvironmentFigures:
         base=case.baseline or "",
         speedup=faster,
         rdma_claimed=claimed,
-        significant=is_significant(faster) if faster and claimed else None,
+        significant=supports_rdma_claim(faster) if faster and claimed else None,
         varied=case.varied,
         why=why,
     )
 
 
-def is_significant(faster: Interval) -> bool:
+def supports_rdma_claim(speedup: Interval) -> bool:
     """Whether a speedup is what is claimed of RDMA, at the lower end of its interval."""
-    return faster.low >= SIGNIFICANT_SPEEDUP
+    return speedup.low >= SIGNIFICANT_SPEEDUP

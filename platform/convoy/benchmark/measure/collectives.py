@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
-from convoy.benchmark.results.collectives import OPERATIONS, CollectiveTiming, Operation, as_values
+from convoy.benchmark.results.collectives import OPERATIONS, CollectiveTiming, Operation, timing_values
 from convoy.benchmark.results.values import LINK_BYTES_PER_SECOND
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -56,14 +56,14 @@ def measure_collectives(group: Group, ranks: Ranks) -> dict[str, dict[str, float
     if not whole or group.environment is not None:
         return {}
     if "collectives" in group.measures:
-        for each in sweep(ranks, sizes_of(group.run), group.run):
-            values |= as_values(each)
+        for each in sweep(ranks, swept_sizes(group.run), group.run):
+            values |= timing_values(each)
     elif "communication" in group.measures and (gathers := sweep(ranks, SIZES[:3], group.run, ("all_gather",))):
         values[LINK_BYTES_PER_SECOND] = max(each.busbw for each in gathers)
     return dict.fromkeys(whole, values) if values else {}
 
 
-def sizes_of(run: RunConfig) -> list[int]:
+def swept_sizes(run: RunConfig) -> list[int]:
     """Powers of four MiB, and one block of the model: as it is gathered, and as its gradient is reduced."""
     if not isinstance(run.model, TransformerConfig):
         return list(SIZES)

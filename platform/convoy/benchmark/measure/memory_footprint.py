@@ -36,10 +36,10 @@ class Footprint(NamedTuple):
     """What the allocator took from the GPU for the step; 0: not known."""
 
     @property
-    def peak(self) -> int:
+    def peak_bytes(self) -> int:
         return self.parameters + self.optimizer + self.gradients + self.step
 
-    def values(self) -> dict[str, float]:
+    def case_values(self) -> dict[str, float]:
         """The figures by the names of `Case.values`."""
         values = {value: float(getattr(self, part)) for part, value in MEMORY_PARTS.items()}
         if self.host:
@@ -49,36 +49,36 @@ class Footprint(NamedTuple):
         return values
 
 
-def footprint(variant: Variant, ranks: Ranks, progress: Callable[[], None] = lambda: None) -> Footprint | None:
+def measure_footprint(variant: Variant, ranks: Ranks, progress: Callable[[], None] = lambda: None) -> Footprint | None:
     """The footprint of the rank that takes most; None: the variant holds nothing.
 
     All ranks call it alike, those without a part in the variant too; the variant makes steps. progress: called after.
     """
-    own = _own_footprint(variant, ranks.device)
+    own = _measure_own_footprint(variant, ranks.device)
     progress()
     every = [torch.zeros(len(own), dtype=torch.int64) for _ in range(dist.get_world_size(ranks.control))]
     dist.all_gather(every, torch.tensor(own, dtype=torch.int64), group=ranks.control)
-    most = max((Footprint(*each.tolist()) for each in every), key=lambda each: each.peak)
-    return most if most.peak else None
+    most = max((Footprint(*each.tolist()) for each in every), key=lambda each: each.peak_bytes)
+    return most if most.peak_bytes else None
 
 
-def _own_footprint(variant: Variant, device: torch.device) -> Footprint:
+def _measure_own_footprint(variant: Variant, device: torch.device) -> Footprint:
     held = variant.held()
     if not held:
         return Footprint(0, 0, 0, 0, 0, 0)
-    host = sum(_bytes(tensors, "cpu") for tensors in held.values()) if device.type != "cpu" else 0
-    step, reserved = _of_step_on_gpu(variant, device) if device.type == "cuda" else (_of_step_on_cpu(variant), 0)
-    parts = {part: _bytes(held.get(part, ()), device.type) for part in ("parameters", "optimizer", "gradients")}
+    host = sum(_local_bytes(tensors, "cpu") for tensors in held.values()) if device.type != "cpu" else 0
+    step, reserved = _step_bytes_on_gpu(variant, device) if device.type == "cuda" else (_step_bytes_on_cpu(variant), 0)
+    parts = {part: _local_bytes(held.get(part, ()), device.type) for part in ("parameters", "optimizer", "gradients")}
     return Footprint(**parts, step=step, host=host, reserved=reserved)
 
 
-def _bytes(tensors: Iterable[torch.Tensor], device_type: str) -> int:
+def _local_bytes(tensors: Iterable[torch.Tensor], device_type: str) -> int:
     """Bytes of this rank's parts of the tensors that are on such a device."""
     local = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
     return sum(tensor.nbytes for tensor in local if tensor.device.type == device_type)
 
 
-def _of_step_on_gpu(variant: Variant, device: torch.device) -> tuple[int, int]:
+def _step_bytes_on_gpu(variant: Variant, device: torch.device) -> tuple[int, int]:
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
@@ -88,7 +88,7 @@ def _of_step_on_gpu(variant: Variant, device: torch.device) -> tuple[int, int]:
     return torch.cuda.max_memory_allocated(device) - allocated, torch.cuda.max_memory_reserved(device) - reserved
 
 
-def _of_step_on_cpu(variant: Variant) -> int:
+def _step_bytes_on_cpu(variant: Variant) -> int:
     peaks = []
     for _ in range(PROFILED_STEPS):
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:

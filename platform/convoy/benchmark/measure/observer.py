@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
-from convoy.benchmark.measure.trace import UnreadableTraceError, profile_steps, shares, timeline
+from convoy.benchmark.measure.trace import UnreadableTraceError, build_timeline, profile_steps, step_shares
 from convoy.benchmark.results import values
 from convoy.benchmark.rounds import VariantResult
 from convoy.benchmark.variants.convoy import ConvoyVariant
@@ -65,7 +65,7 @@ def cores_of_rank(cores: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
 
 
 @dataclass
-class _Sum:
+class _BlockTotals:
     """Totals over the blocks of a variant, on this rank."""
 
     seconds: float = 0.0
@@ -82,13 +82,13 @@ class Observer:
         self.cores = cores
         self._gpu = gpu
         self._why = why
-        self._sums: dict[str, _Sum] = defaultdict(_Sum)
+        self._sums: dict[str, _BlockTotals] = defaultdict(_BlockTotals)
 
     @contextmanager
     def watch(self, name: str, steps: int) -> Iterator[None]:
         """Add what a block of this variant uses to its totals."""
         own = self._sums[name]
-        with nullcontext() if self._gpu is None else sampling(self._gpu, own.gpu_utilisation):
+        with nullcontext() if self._gpu is None else gpu_sampling(self._gpu, own.gpu_utilisation):
             began, before = time.perf_counter(), _usage()
             yield
             own.counts = [total + now - then for total, now, then in zip(own.counts, _usage(), before, strict=True)]
@@ -101,16 +101,16 @@ class Observer:
         dist.barrier(group=ranks.control)
         events = profile_steps(variant.step, variant.clock, PROFILED_STEPS, ranks.device)
         try:
-            own = shares(timeline(events, on_gpu=ranks.device.type == "cuda"))
+            own = step_shares(build_timeline(events, on_gpu=ranks.device.type == "cuda"))
             figures, why = [*own.parts.values(), own.hidden], ""
         except UnreadableTraceError as error:
             figures, why = [math.nan] * (len(values.SHARES) + 1), str(error)
-        means = [each / ranks.place.world_size for each in _sums(figures, ranks)]
+        means = [each / ranks.place.world_size for each in _sum_over_ranks(figures, ranks)]
         if math.isnan(means[-1]):
             return {}, {"shares of the step": why or "the trace of another rank cannot be read"}
         return dict(zip((*values.SHARES.values(), values.COMMUNICATION_HIDDEN), means, strict=True)), {}
 
-    def values(self, name: str, cores: int, ranks: Ranks) -> Observation:
+    def block_values(self, name: str, cores: int, ranks: Ranks) -> Observation:
         """Values of a variant's blocks. All ranks call it alike, and get the same but for the reasons.
 
         cores: of all hosts of the gang together.
@@ -118,7 +118,7 @@ class Observer:
         own, n = self._sums[name], ranks.place.world_size
         samples = own.gpu_utilisation
         mean = sum(samples) / len(samples) if samples else math.nan
-        *host, seconds, gpu_utilisation = _sums([*own.counts, own.seconds, mean], ranks)
+        *host, seconds, gpu_utilisation = _sum_over_ranks([*own.counts, own.seconds, mean], ranks)
         used = host_values(host, own.steps, seconds / n, n, cores)
         if math.isnan(gpu_utilisation):
             not_reported = "another rank's GPU does not report it" if samples else "the GPU does not report it"
@@ -126,14 +126,14 @@ class Observer:
         return used | {values.GPU_UTILISATION: gpu_utilisation / n}, {}
 
 
-def observer_of(group: Group, cores: Sequence[int], own: Sequence[int], ranks: Ranks) -> Observer | None:
-    """The observer of a group whose utilisation is measured; None for other groups. own: of the host's cores, this
-    rank's."""
+def observer_of(group: Group, cores: Sequence[int], own_cores: Sequence[int], ranks: Ranks) -> Observer | None:
+    """The observer of a group whose utilisation is measured; None for other groups. own_cores: this rank's, of the
+    host's."""
     if "utilisation" not in group.measures:
         return None
     cuda = ranks.device.type == "cuda"
-    gpu, why = nvml_utilisation(str(torch.cuda.get_device_properties(ranks.device).uuid) if cuda else None)
-    return Observer({spec.name: own if spec.pins_ranks(group.measure) else cores for spec in group.variants}, gpu, why)
+    gpu, why = nvml_utilisation_reader(str(torch.cuda.get_device_properties(ranks.device).uuid) if cuda else None)
+    return Observer({s.name: own_cores if s.pins_ranks(group.measure) else cores for s in group.variants}, gpu, why)
 
 
 def add_observations(
@@ -144,7 +144,7 @@ def add_observations(
     hosts = ranks.place.world_size // ranks.place.host_ranks
     for variant in variants:
         for used, missing in (
-            observer.values(variant.name, cores * hosts, ranks),
+            observer.block_values(variant.name, cores * hosts, ranks),
             observer.profile(variant, ranks) if isinstance(variant, ConvoyVariant) else ({}, {}),
         ):
             measured[variant.name].values |= used
@@ -166,7 +166,7 @@ def host_values(counts: Sequence[float], steps: int, seconds: float, ranks: int,
 
 
 @contextmanager
-def sampling(gpu: GpuUtilisation, samples: list[float]) -> Iterator[None]:
+def gpu_sampling(gpu: GpuUtilisation, samples: list[float]) -> Iterator[None]:
     """Add to the samples in a thread: one at once, then one each `SAMPLE_SECONDS`."""
     stop = threading.Event()
 
@@ -187,7 +187,7 @@ def sampling(gpu: GpuUtilisation, samples: list[float]) -> Iterator[None]:
         thread.join()
 
 
-def nvml_utilisation(uuid: str | None) -> tuple[GpuUtilisation | None, str]:
+def nvml_utilisation_reader(uuid: str | None) -> tuple[GpuUtilisation | None, str]:
     """The utilisation of a GPU as NVML reports it, or why it cannot be measured. uuid: as CUDA reports it, with or
     without `GPU-`; None: this rank has no GPU."""
     if uuid is None:
@@ -217,7 +217,7 @@ def _usage() -> list[float]:
     return [used.ru_utime, used.ru_stime, float(used.ru_nvcsw), float(used.ru_nivcsw)]
 
 
-def _sums(figures: Sequence[float], ranks: Ranks) -> list[float]:
+def _sum_over_ranks(figures: Sequence[float], ranks: Ranks) -> list[float]:
     """Sums over all ranks; a figure that a rank does not have is not a number."""
     sums = torch.tensor(figures, dtype=torch.float64)
     dist.all_reduce(sums, group=ranks.control)

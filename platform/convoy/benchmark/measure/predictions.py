@@ -7,8 +7,8 @@ import torch.distributed as dist
 
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.planner_runs import workload_of
-from convoy.benchmark.results.case import Predicted
-from convoy.benchmark.variants.ranks import world_of
+from convoy.benchmark.results.case import CasePrediction
+from convoy.benchmark.variants.ranks import join_world
 from convoy.catalog.gpus import rented_gpu
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.errors import ConfigError
@@ -27,7 +27,7 @@ from convoy.training.process_groups import Ranks
 T = TypeVar("T")
 
 
-def measure_machines(group: Group, ranks: Ranks, progress: Callable[[], None]) -> dict[str, MeasuredMachine]:
+def measure_machine_by_dtype(group: Group, ranks: Ranks, progress: Callable[[], None]) -> dict[str, MeasuredMachine]:
     """What the slowest rank measures of the machine with all ranks at once, by the type of number that variants compute
     in; empty where the catalog has the machines, or no measurement is wanted.
 
@@ -64,7 +64,7 @@ def _probe_machine(group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], r
     parallel = ParallelConfig(strategy=strategy)
     train = group.run.train.model_copy(update={"param_dtype": dtype})
     config = group.run.model_copy(update={"parallel": parallel, "train": train})
-    own = probe(config, world_of(ranks, ranks.place.world_size, parallel), group.measure.machine_seconds)
+    own = probe(config, join_world(ranks, ranks.place.world_size, parallel), group.measure.machine_seconds)
     return gather_slowest_machine(own, ranks)
 
 
@@ -76,19 +76,19 @@ def gather_slowest_machine(own: MeasuredMachine | None, ranks: Ranks) -> Measure
     return min((each for each in machines if each is not None), key=lambda each: each.matmul_flops, default=None)
 
 
-def predictions(
+def predict_cases(
     group: Group, place: Place, machines: Mapping[str, MeasuredMachine], *, on_gpus: bool
-) -> dict[str, Predicted]:
+) -> dict[str, CasePrediction]:
     """Predictions for all cases of a gang by their names, with the constants that are shipped.
 
-    place: of any of its ranks. machines: as `measure_machines` returns them. on_gpus: whether it computes on GPUs.
+    place: of any rank. machines: of `measure_machine_by_dtype`. on_gpus: whether it computes on GPUs.
     """
-    return {spec.name: _predicted(spec, group, place, machines, on_gpus) for spec in group.variants}
+    return {spec.name: _predict_case(spec, group, place, machines, on_gpus) for spec in group.variants}
 
 
-def _predicted(
+def _predict_case(
     spec: VariantSpec, group: Group, place: Place, machines: Mapping[str, MeasuredMachine], on_gpus: bool
-) -> Predicted:
+) -> CasePrediction:
     config, ranks = spec.config(group.run), spec.ranks or place.world_size
     per_node = min(ranks, place.nproc_per_node)
     machine = machines.get(config.train.param_dtype) if spec.kind == "ours" else None
@@ -112,7 +112,7 @@ def _predicted(
     n_bytes, why_no_peak = _result_or_reason(peak_bytes)
     calibration = shipped() if machine is None else shipped_for_measured(machine.kind)
     model, saves = config.model, spec.kind == "saving"
-    return Predicted(
+    return CasePrediction(
         calibration=f"{calibration.date}: {calibration.data}",
         machine=machine,
         nodes=ranks // per_node,

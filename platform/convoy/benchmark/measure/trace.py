@@ -45,7 +45,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Shares:
+class StepShares:
     """Shares of the time between a timeline's ends."""
 
     parts: dict[SharedPart, float]
@@ -54,7 +54,7 @@ class Shares:
     """Share in which a collective was under way during computation; it is in other parts too."""
 
 
-def shares(timeline: Timeline) -> Shares:
+def step_shares(timeline: Timeline) -> StepShares:
     """Each moment counts once. Raises ValueError for a timeline of no length."""
     total = timeline.end - timeline.begin
     if total <= 0:
@@ -64,14 +64,14 @@ def shares(timeline: Timeline) -> Shares:
     rest = window
     computed = ((part, timeline.work.get(part, ())) for part in SHARES)
     for part, spans in (*computed, ("communication", timeline.collectives), ("data", timeline.waits)):
-        before, rest = rest, subtract_spans(rest, merged(spans))
-        parts[part] += max(0.0, length(before) - length(rest)) / total
-    parts["idle"] = length(rest) / total
-    under_way = length(window) - length(subtract_spans(window, merged(timeline.collectives)))
-    return Shares(parts, max(0.0, under_way / total - parts["communication"]))
+        before, rest = rest, subtract_spans(rest, merge_spans(spans))
+        parts[part] += max(0.0, total_length(before) - total_length(rest)) / total
+    parts["idle"] = total_length(rest) / total
+    under_way = total_length(window) - total_length(subtract_spans(window, merge_spans(timeline.collectives)))
+    return StepShares(parts, max(0.0, under_way / total - parts["communication"]))
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """The same moments as spans that do not touch, in order."""
     apart: list[Span] = []
     for span in sorted(spans):
@@ -83,7 +83,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def subtract_spans(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
-    """`spans` less `taken`; both as `merged` returns them."""
+    """`spans` less `taken`; both as `merge_spans` returns them."""
     rest: list[Span] = []
     at = 0
     for begin, end in spans:
@@ -100,7 +100,7 @@ def subtract_spans(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
     return rest
 
 
-def length(spans: Iterable[Span]) -> float:
+def total_length(spans: Iterable[Span]) -> float:
     """Total length of spans that do not overlap."""
     return sum(end - begin for begin, end in spans)
 
@@ -150,7 +150,7 @@ class UnreadableTraceError(Exception):
     """The trace has no marks, nothing between them, or nothing of the device; the text is one line."""
 
 
-def timeline(events: Iterable[Event], *, on_gpu: bool) -> Timeline:
+def build_timeline(events: Iterable[Event], *, on_gpu: bool) -> Timeline:
     """The timeline of events in any order. on_gpu: a GPU computes, and not the host. Raises UnreadableTraceError."""
     complete = [event for event in events if event.get("ph") == "X" and "dur" in event]
     marks = sorted(
@@ -193,7 +193,7 @@ class _Phases:
         self.parts = [_PARTS.get(after.name) for _, after in ends]
         self._begins = [span.begin for span in self.spans]
 
-    def at(self, time: float) -> SharedPart | None:
+    def part_at(self, time: float) -> SharedPart | None:
         place = bisect_right(self._begins, time) - 1
         return self.parts[place] if place >= 0 and time < self.spans[place].end else None
 
@@ -202,8 +202,8 @@ def _host_work(events: Iterable[Event], thread: object, phases: _Phases) -> dict
     """Operators of the thread that trains. Other threads prefetch batches, or carry out collectives."""
     work: dict[SharedPart, list[Span]] = {}
     for event in events:
-        part = phases.at(event["ts"])
-        if part is not None and _thread(event) == thread and _is_work(event):
+        part = phases.part_at(event["ts"])
+        if part is not None and _thread(event) == thread and _is_operator(event):
             work.setdefault(part, []).append(_span(event))
     return work
 
@@ -215,13 +215,13 @@ def _device_work(kernels: Iterable[Event], events: Iterable[Event], phases: _Pha
     }
     work: dict[SharedPart, list[Span]] = {}
     for event in kernels:
-        part = phases.at(launched.get(_correlation(event), _span(event).begin))
+        part = phases.part_at(launched.get(_correlation(event), _span(event).begin))
         if part is not None and not _is_collective(event):
             work.setdefault(part, []).append(_span(event))
     return work
 
 
-def _is_work(event: Event) -> bool:
+def _is_operator(event: Event) -> bool:
     name = str(event["name"])
     space, colons, _ = name.partition("::")
     operator = event.get("cat") == "cpu_op" and bool(colons) and space not in _NO_WORK

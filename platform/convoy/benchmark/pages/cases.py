@@ -21,7 +21,7 @@ def sample_text(sample: SampleMedian, form: formatting.Form = formatting.duratio
     return f"{form(sample.median)} ({'' if sample.is_interval else 'from '}{bounds}, n = {sample.n})"
 
 
-def about(group: GroupFigures) -> str:
+def describe_group(group: GroupFigures) -> str:
     """The model that was trained, and the hardware."""
     hardware = group.hardware
     threads = formatting.plural(hardware.threads, "thread")
@@ -70,7 +70,7 @@ def table(group: GroupFigures) -> Table:
         Column("Share of matmul rate", lambda c: c.matmul_share if c.mfu is None else None, formatting.percent),
         Column("Memory peak", lambda c: c.memory_peak_bytes, formatting.size),
         value_column("State of a rank", values.STATE_BYTES, formatting.size),
-        Column("Largest model", _largest),
+        Column("Largest model", _largest_model_text),
         Column("Warm-up", _warm_up),
         Column("Losses", _losses),
         drop_empty=True,
@@ -87,17 +87,17 @@ def _rate(case: CaseFigures) -> str:
     return formatting.estimate(case.tokens_per_second, formatting.rate)
 
 
-def _speedup(case: CaseFigures, several: bool) -> str:
-    """several: the cases of the table have different baselines."""
+def _speedup(case: CaseFigures, name_baseline: bool) -> str:
+    """name_baseline: the cases of the table have different baselines."""
     if case.baseline is None:
         return "reference"
     if case.speedup is None:
         return case.not_compared
-    text = f"{formatting.ratio(case.speedup)}{f', over {case.baseline}' if several else ''}"
+    text = f"{formatting.ratio(case.speedup)}{f', over {case.baseline}' if name_baseline else ''}"
     return f"no difference detected: {text}" if verdict(case.speedup) == "no difference" else text
 
 
-def _largest(case: CaseFigures) -> str | None:
+def _largest_model_text(case: CaseFigures) -> str | None:
     parameters, layers = (
         case.values.get(name) for name in (values.LARGEST_MODEL_PARAMETERS, values.LARGEST_MODEL_LAYERS)
     )

@@ -40,7 +40,7 @@ def bars(title: str, rows: Sequence[Row], unit: str) -> Chart:
     """A bar from zero for each row, with its interval."""
     bar = {
         "mark": {"type": "bar", "height": {"band": 0.6}},
-        "encoding": {"x": _x(rows, unit, 0.0), "color": _COLOUR, "tooltip": _TOOLTIP},
+        "encoding": {"x": _x_axis(rows, unit, 0.0), "color": _COLOUR, "tooltip": _TOOLTIP},
     }
     return _row_chart(title, rows, [bar, _whiskers({"value": INK}), _TEXTS])
 
@@ -55,7 +55,7 @@ def ratios(title: str, rows: Sequence[Row], unit: str) -> Chart:
     least = 0.98 * min([1.0, *(row.figure.low for row in rows)])
     point = {
         "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-        "encoding": {"x": _x(rows, unit, least), "color": _COLOUR, "tooltip": _TOOLTIP},
+        "encoding": {"x": _x_axis(rows, unit, least), "color": _COLOUR, "tooltip": _TOOLTIP},
     }
     return _row_chart(title, rows, [line, _whiskers(_COLOUR), point, _TEXTS])
 
@@ -69,7 +69,7 @@ def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str
         for name, value in of_case.items()
     ]
     encoding = {
-        "y": _names(list(parts)),
+        "y": _name_axis(list(parts)),
         "x": {"field": "value", "type": "quantitative", "title": unit, "stack": "zero", "axis": _AXIS},
         "color": legend("part", names, columnPadding=16),
         "order": {"field": "order", "type": "quantitative"},
@@ -98,7 +98,7 @@ def over_ranks(title: str, curves: Mapping[str, Curve], y_title: str, ideal: Seq
         "axis": {"values": sorted({ranks for curve in curves.values() for ranks, _ in curve}), "format": "d"},
         "scale": {"zero": False, "nice": False, "padding": 16},
     }
-    y, colour = _y(y_title, from_zero=True), legend("curve", list(curves))
+    y, colour = _y_axis(y_title, from_zero=True), legend("curve", list(curves))
     layers = [
         {
             "data": {"values": [{"ranks": ranks, "value": value} for ranks, value in ideal]},
@@ -131,7 +131,7 @@ def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool]) -
     line = {
         "data": {"values": [{"run": i + 1, "value": rate} for i, rate in enumerate(rates)]},
         "mark": {"type": "line", "strokeWidth": 1, "color": BLUE, "point": {"size": 40, "filled": True, "color": BLUE}},
-        "encoding": {"x": x, "y": _y("tokens per second", from_zero=False)},
+        "encoding": {"x": x, "y": _y_axis("tokens per second", from_zero=False)},
     }
     marks: list[dict[str, Any]] = [
         {
@@ -158,7 +158,7 @@ def _row_chart(title: str, rows: Sequence[Row], layers: Sequence[dict[str, Any]]
     ]
     body = {
         "data": {"values": values},
-        "encoding": {"y": _names([row.name for row in rows])},
+        "encoding": {"y": _name_axis([row.name for row in rows])},
         "layer": list(layers),
         "height": {"step": _ROW},
     }
@@ -172,18 +172,18 @@ _TEXTS = {
 """The text of a row, to the right of its interval."""
 
 
-def _names(names: Sequence[str]) -> dict[str, Any]:
+def _name_axis(names: Sequence[str]) -> dict[str, Any]:
     return {"field": "name", "type": "nominal", "title": None, "sort": list(names), "axis": {"labelLimit": 180}}
 
 
-def _x(rows: Sequence[Row], unit: str, least: float) -> dict[str, Any]:
+def _x_axis(rows: Sequence[Row], unit: str, least: float) -> dict[str, Any]:
     most = 1.02 * max([1.0 if least else 0.0, *(row.figure.high for row in rows)])
     words = min(0.6, _LETTER * max((len(row.text) + 1 for row in rows), default=0))
     scale = {"domain": [least, least + (most - least) / (1 - words)], "nice": False, "zero": False}
     return {"field": "value", "type": "quantitative", "title": unit, "axis": _AXIS, "scale": scale}
 
 
-def _y(title: str, from_zero: bool) -> dict[str, Any]:
+def _y_axis(title: str, from_zero: bool) -> dict[str, Any]:
     axis, scale = {"labelExpr": LABEL, "tickCount": 6}, {"zero": from_zero, "nice": True}
     return {"field": "value", "type": "quantitative", "title": title, "axis": axis, "scale": scale}
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, Verdict, trains_one_model, verdict
+from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, Verdict, is_valid_training, verdict
 from convoy.benchmark.pages.headline import hardware_of, main_case
 from convoy.display import formatting
 from convoy.display.page import Text
@@ -42,30 +42,30 @@ def rounds_to_decide(ratio: Interval) -> int | None:
     return math.ceil(ratio.n * (reach / difference) ** 2)
 
 
-def _faster_sentence(group: GroupFigures, of: str) -> Sequence[str]:
-    base, compared = _compared(group)
+def _faster_sentence(group: GroupFigures, opening: str) -> Sequence[str]:
+    base, compared = _compared_cases(group)
     faster = _names_with_ratio(compared, "more")
     if not compared:
         return ()
-    names = f"{_listed(faster)} {'is' if len(faster) == 1 else 'are'}" if faster else "no other case is"
-    return [f"{of}, {names} faster than {base} beyond doubt."]
+    names = f"{_join_names(faster)} {'is' if len(faster) == 1 else 'are'}" if faster else "no other case is"
+    return [f"{opening}, {names} faster than {base} beyond doubt."]
 
 
 def _slower_sentence(group: GroupFigures) -> Sequence[str]:
-    slower = _names_with_ratio(_compared(group)[1], "less")
-    return [f"Slower beyond doubt: {_listed(slower)}."] if slower else ()
+    slower = _names_with_ratio(_compared_cases(group)[1], "less")
+    return [f"Slower beyond doubt: {_join_names(slower)}."] if slower else ()
 
 
 def _undecided_sentence(group: GroupFigures) -> Sequence[str]:
-    _, compared = _compared(group)
+    _, compared = _compared_cases(group)
     undecided = {case.name: ratio for case, ratio in compared if verdict(ratio) == "no difference"}
     if not undecided:
         return ()
     needed = {name: n for name, ratio in undecided.items() if (n := rounds_to_decide(ratio)) is not None}
     blocks = formatting.plural(max(ratio.n for ratio in undecided.values()), "block")
-    sentence = f"Undecided after {blocks}: {_listed(list(undecided))}"
+    sentence = f"Undecided after {blocks}: {_join_names(list(undecided))}"
     if not needed:
-        return [f"{sentence}, all within {100 * _NEGLIGIBLE:.0f} % of {_compared(group)[0]}."]
+        return [f"{sentence}, all within {100 * _NEGLIGIBLE:.0f} % of {_compared_cases(group)[0]}."]
     name, rounds = min(needed.items(), key=lambda each: each[1])
     return [f"{sentence}; measure.rounds of about {rounds:,} would decide {name}."]
 
@@ -85,13 +85,13 @@ def _refused_sentence(report: BenchReport) -> Sequence[str]:
     return [f"Refused or failed: {first}{more}."]
 
 
-def _compared(group: GroupFigures) -> tuple[str, list[tuple[CaseFigures, Interval]]]:
+def _compared_cases(group: GroupFigures) -> tuple[str, list[tuple[CaseFigures, Interval]]]:
     """The case that most others are compared with, and those, the fastest first."""
     base = next((case.name for case in group.cases if case.baseline is None), "")
     pairs = [
         (case, case.speedup)
         for case in group.cases
-        if trains_one_model(case) and case.speedup is not None and case.baseline == base
+        if is_valid_training(case) and case.speedup is not None and case.baseline == base
     ]
     return base, sorted(pairs, key=lambda pair: -pair[1].estimate)
 
@@ -105,7 +105,7 @@ def _names_with_ratio(compared: Sequence[tuple[CaseFigures, Interval]], result: 
     ]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     names = [*names[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from convoy.benchmark.analysis.cost import TRAINED_TOKENS
 from convoy.benchmark.analysis.report import BenchReport, CostFigures, TokenPrice
-from convoy.benchmark.pages.headline import market
+from convoy.benchmark.pages.headline import market_text
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Table, Text, columns
 
@@ -14,7 +14,7 @@ _ASSUMED = (
 )
 
 
-def costs(report: BenchReport) -> tuple[Block, ...]:
+def cost_section(report: BenchReport) -> tuple[Block, ...]:
     """Per million tokens and for whole trainings. Without a price the page says why there is no cost, and shows the
     time of GPUs only: the years that a CPU would take are of no interest."""
     if not report.costs:
@@ -23,22 +23,22 @@ def costs(report: BenchReport) -> tuple[Block, ...]:
     blocks: list[Block] = [Heading("Cost and time to train (computed)")]
     if timed:
         blocks.append(Text(_ASSUMED, quiet=True))
-    blocks += _unpriced(report)
+    blocks += _unpriced_texts(report)
     if offers := [(cost, offer) for cost in report.costs for offer in cost.offers]:
         table = columns(
             offers,
             Column("Model", lambda row: row[0].model),
             Column("Machines", lambda row: f"{row[0].machines}, {row[0].region}"),
-            Column("Bought", lambda row: market(row[1])),
+            Column("Bought", lambda row: market_text(row[1])),
             Column("USD an hour", lambda row: _usd_per_hour(row[1])),
             Column("USD per million tokens", lambda row: formatting.estimate(row[1].usd_per_million_tokens)),
             Column("Price of", lambda row: f"{row[1].price_date}, {row[1].source}"),
         )
         blocks.append(table)
-    return (*blocks, _training(timed)) if timed else tuple(blocks)
+    return (*blocks, _training_table(timed)) if timed else tuple(blocks)
 
 
-def _unpriced(report: BenchReport) -> list[Text]:
+def _unpriced_texts(report: BenchReport) -> list[Text]:
     """A sentence for all models of the same machines."""
     models: dict[tuple[str, str], list[str]] = {}
     for cost in report.costs:
@@ -53,7 +53,7 @@ def _usd_per_hour(offer: TokenPrice) -> str:
     return f"{offer.usd_per_hour:,.2f}{zones}"
 
 
-def _training(timed: Sequence[CostFigures]) -> Table:
+def _training_table(timed: Sequence[CostFigures]) -> Table:
     """Time and cost to train on many tokens."""
     markets = dict.fromkeys(offer.market for cost in timed for offer in cost.offers)
     return columns(
@@ -67,10 +67,10 @@ def _training(timed: Sequence[CostFigures]) -> Table:
     )
 
 
-def _training_column(name: str) -> Column[tuple[CostFigures, float]]:
+def _training_column(market_name: str) -> Column[tuple[CostFigures, float]]:
     def usd(row: tuple[CostFigures, float]) -> float | None:
         cost, tokens = row
         hours = tokens / cost.tokens_per_second.estimate / 3600
-        return next((hours * offer.usd_per_hour for offer in cost.offers if offer.market == name), None)
+        return next((hours * offer.usd_per_hour for offer in cost.offers if offer.market == market_name), None)
 
-    return Column(f"USD {name.replace('_', '-')}", usd, "{:,.0f}".format, missing="not known")
+    return Column(f"USD {market_name.replace('_', '-')}", usd, "{:,.0f}".format, missing="not known")

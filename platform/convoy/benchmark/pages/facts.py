@@ -53,7 +53,7 @@ def _section(heading: str, headers: tuple[str, ...], rows: Sequence[tuple[str, .
     return (Heading(heading), Table(headers, tuple(rows))) if rows else ()
 
 
-def provenance(report: BenchReport) -> tuple[Block, ...]:
+def provenance_section(report: BenchReport) -> tuple[Block, ...]:
     """Hardware of each gang, and of each origin the commit, versions and environment."""
     hardware = columns(
         report.groups,
@@ -68,8 +68,8 @@ def provenance(report: BenchReport) -> tuple[Block, ...]:
         Column("Matmul, TFLOP/s", _matmul),
     )
     blocks: list[Block] = [Heading("Provenance"), hardware]
-    for origins in _compatible(report.provenance):
-        rows = {"Measured": _when(origins), "Commit": origins[0].commit or "not from a checkout"}
+    for origins in _group_compatible(report.provenance):
+        rows = {"Measured": _dates_text(origins), "Commit": origins[0].commit or "not from a checkout"}
         for each in origins:
             rows |= each.versions | each.environment
         blocks.append(Table(("What", "Which"), tuple(rows.items())))
@@ -88,7 +88,7 @@ def _matmul(group: GroupFigures) -> str:
     return ", ".join(rates) or "not measured"
 
 
-def _compatible(origins: Sequence[Provenance]) -> list[list[Provenance]]:
+def _group_compatible(origins: Sequence[Provenance]) -> list[list[Provenance]]:
     """Origins of one commit that do not contradict each other: a gang lists only the packages that it used."""
     compatible: list[list[Provenance]] = []
     for origin in origins:
@@ -109,7 +109,7 @@ def _agree(one: Provenance, other: Provenance) -> bool:
     return alike and (one.commit, one.environment) == (other.commit, other.environment)
 
 
-def _when(origins: Sequence[Provenance]) -> str:
+def _dates_text(origins: Sequence[Provenance]) -> str:
     """When the first cases of each origin were measured."""
     first, last = (f"{of(each.measured for each in origins).astimezone(UTC):%Y-%m-%d %H:%M}" for of in (min, max))
     return f"{first} UTC" if first == last else f"from {first} UTC"

@@ -8,7 +8,7 @@ from convoy.benchmark.analysis.report import (
     CaseFigures,
     GroupFigures,
     TokenPrice,
-    trains_one_model,
+    is_valid_training,
     verdict,
 )
 from convoy.display import formatting
@@ -57,10 +57,10 @@ def values(report: BenchReport) -> Values:
     """Figures of the main case, and of the whole benchmark."""
     main = main_case(report)
     if main is None:
-        return Values((Value("Throughput", "—", "no case was measured", "warning"), _count(report)))
+        return Values((Value("Throughput", "—", "no case was measured", "warning"), _case_count(report)))
     group, case = main
-    items = [_speed(group, case), _speedup(group, case), _share(case), _memory(case), _scaling(report), _cost(report)]
-    return Values((*filter(None, items), _count(report)))
+    own = [_throughput(group, case), _speedup(group, case), _mfu(case), _memory(case), _scaling(report), _cost(report)]
+    return Values((*filter(None, own), _case_count(report)))
 
 
 def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:
@@ -68,12 +68,12 @@ def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:
     case."""
     for suite in dict.fromkeys(group.suite for group in report.groups):
         for group in sorted((g for g in report.groups if g.suite == suite), key=lambda g: -g.parameters):
-            if cases := [case for case in group.cases if trains_one_model(case)]:
+            if cases := [case for case in group.cases if is_valid_training(case)]:
                 return group, max(cases, key=lambda case: (case.name == OURS, case.rate))
     return None
 
 
-def _speed(group: GroupFigures, case: CaseFigures) -> Value:
+def _throughput(group: GroupFigures, case: CaseFigures) -> Value:
     rate = case.tokens_per_second
     assert rate is not None
     bounds = formatting.bounds(rate, formatting.rate)
@@ -102,7 +102,7 @@ def frozen_baseline_text(group: GroupFigures) -> str:
     return f"transformers in fp32{' with DDP' if group.hardware.ranks > 1 else ''}"
 
 
-def _share(case: CaseFigures) -> Value:
+def _mfu(case: CaseFigures) -> Value:
     if case.mfu is not None:
         return Value("MFU", formatting.percent(case.mfu), f"{case.name}: model FLOP/s over the dense peak")
     if case.matmul_share is not None:
@@ -134,16 +134,16 @@ def _cost(report: BenchReport) -> Value:
         return Value("Cost", "—", f"not known: {why}")
     offer, cost = min(priced, key=lambda each: each[0].usd_per_million_tokens.estimate)
     usd = f"{formatting.significant(offer.usd_per_million_tokens.estimate)} USD"
-    where = f"{cost.machines}, {market(offer)}, price of {offer.price_date}"
+    where = f"{cost.machines}, {market_text(offer)}, price of {offer.price_date}"
     interrupted = "; interruptions not counted" if offer.market == "spot" else ""
     return Value("Cost", usd, f"per million tokens, {cost.model}; {where}{interrupted}")
 
 
-def market(offer: TokenPrice) -> str:
+def market_text(offer: TokenPrice) -> str:
     return offer.market.replace("_", "-")
 
 
-def _count(report: BenchReport) -> Value:
+def _case_count(report: BenchReport) -> Value:
     statuses = [case.status for _, case in report.cases]
     others = [f"{statuses.count(status)} {status}" for status in ("refused", "failed") if status in statuses]
     text = ", ".join(others) or "none refused, none failed"

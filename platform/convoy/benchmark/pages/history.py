@@ -20,7 +20,7 @@ _HOW = (
 )
 
 
-def history(report: BenchReport) -> tuple[Block, ...]:
+def history_section(report: BenchReport) -> tuple[Block, ...]:
     """Changes, and the smallest that would have been seen."""
     if report.history is None:
         return ()
@@ -34,12 +34,12 @@ def history(report: BenchReport) -> tuple[Block, ...]:
         Column("Runs", lambda h: f"{len(h.runs)} since {h.runs[0].measured.astimezone(UTC).date()}"),
         Column("Now", lambda h: h.runs[-1].tokens_per_second, formatting.rate),
         Column("Changes", lambda h: "; ".join(_change(h, change) for change in h.changes) or _unchanged(h)),
-        Column("Smallest detectable change", _smallest),
+        Column("Smallest detectable change", _detectable_text),
     )
     return (heading, Text(_HOW, quiet=True), table, *_charts(repeated))
 
 
-def _smallest(history: HistoryFigures) -> str:
+def _detectable_text(history: HistoryFigures) -> str:
     if history.detectable is not None:
         return f"± {formatting.percent(history.detectable)}"
     return "none yet: too few runs since the last change" if history.changes else ""

@@ -28,7 +28,7 @@ def predictions_section(report: BenchReport) -> tuple[Block, ...]:
         Column("Predicted", lambda s: _TITLES[s.what]),
         Column("Cases", lambda s: s.n),
         Column("Median error", lambda s: f"{100 * s.median:.1f} %"),
-        Column("Worst error", lambda s: s.worst, _signed),
+        Column("Worst error", lambda s: s.worst, _signed_percent),
     )
     blocks: list[Block] = [Heading("Predicted and measured"), Text(_HOW, quiet=True), summaries]
     for summary in figures.summaries:
@@ -38,7 +38,7 @@ def predictions_section(report: BenchReport) -> tuple[Block, ...]:
             Column(_TITLES[summary.what], lambda p: f"{p.group}: {p.case}"),
             Column("Predicted", lambda p: p.predicted, form),
             Column("Measured", lambda p: p.measured, form),
-            Column("Error", lambda p: p.error, _signed),
+            Column("Error", lambda p: p.error, _signed_percent),
         )
         blocks.append(pairs)
     if figures.calibrations:
@@ -57,7 +57,7 @@ def predictions_section(report: BenchReport) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _signed(error: float) -> str:
+def _signed_percent(error: float) -> str:
     """`+3.2 %`; an error that rounds to zero has no sign."""
     text = formatting.signed_percent(100 * error)
     return "0.0 %" if text == "+0.0 %" else text

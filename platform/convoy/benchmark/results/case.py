@@ -22,13 +22,13 @@ _RETIRED = frozenset({"power", "power_watts", "energy_joules_per_step"})
 Status = Literal["measured", "refused", "failed"]
 
 
-class Fact(BaseModel):
+class FrozenResult(BaseModel):
     """A measured fact, which does not change. Keys of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
 
-class Block(Fact):
+class Block(FrozenResult):
     """Some steps in a row, between two synchronisations of all ranks. Blocks of one number in the cases of a group were
     measured one right after the other: they are a pair. Of a case with `varied` each is a whole gang's."""
 
@@ -45,7 +45,7 @@ class Block(Fact):
     """Bytes that the gang's hosts sent for a step, over all interfaces; None: not measured, as between GPUs."""
 
 
-class Hardware(Fact):
+class Hardware(FrozenResult):
     """The hardware of a case, the same for each rank."""
 
     device: str
@@ -77,7 +77,7 @@ class Hardware(Fact):
         return name if self.nodes == 1 else f"{self.nodes} × {name}"
 
 
-class Provenance(Fact):
+class Provenance(FrozenResult):
     """Where a figure comes from."""
 
     measured: AwareDatetime
@@ -90,7 +90,7 @@ class Provenance(Fact):
     command: str = ""
 
 
-class Predicted(Fact):
+class CasePrediction(FrozenResult):
     """What the planner said of a case before its first block: from the machine and from constants, and from no step
     that this benchmark measured."""
 
@@ -112,7 +112,7 @@ class Predicted(Fact):
     """Bytes of a checkpoint; None: the case saves none."""
 
 
-class Case(Fact):
+class Case(FrozenResult):
     """One file of results."""
 
     schema_version: int = SCHEMA
@@ -156,7 +156,7 @@ class Case(Fact):
     """Independent measurements of other things than steps, such as saves, by documented names."""
     not_measured: dict[str, str] = {}
     """Quantities that this machine cannot measure, and why."""
-    predicted: Predicted | None = None
+    predicted: CasePrediction | None = None
     """None: nothing was predicted, as in drills and in benchmarks of earlier versions."""
 
     @field_validator("values", "not_measured")
@@ -169,7 +169,7 @@ class Case(Fact):
         """Unique among all files of a folder."""
         return key_of(self.suite, self.group, self.name)
 
-    def cluster(self, key: str) -> str | None:
+    def cluster_value(self, key: str) -> str | None:
         """A value of `cluster:` in its configuration, such as the region; None: it has none."""
         cluster = self.config.get("cluster")
         value = cluster.get(key) if isinstance(cluster, Mapping) else None

@@ -6,7 +6,7 @@ A case keeps them among its values as `collective.OPERATION.BYTES.FIGURE`, of th
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from convoy.benchmark.results.case import Fact
+from convoy.benchmark.results.case import FrozenResult
 from convoy.stats.interval import Interval
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce"]
@@ -16,7 +16,7 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 PREFIX = "collective."
 
 
-class CollectiveTiming(Fact):
+class CollectiveTiming(FrozenResult):
     """One operation on one size."""
 
     operation: Operation
@@ -47,7 +47,7 @@ def bus_factor(operation: Operation, ranks: int) -> float:
     return 2 * once if operation == "all_reduce" else once
 
 
-def as_values(collective: CollectiveTiming) -> dict[str, float]:
+def timing_values(collective: CollectiveTiming) -> dict[str, float]:
     """As a case has it among its values."""
     stem, seconds = f"{PREFIX}{collective.operation}.{collective.bytes}", collective.seconds
     return {
@@ -58,7 +58,7 @@ def as_values(collective: CollectiveTiming) -> dict[str, float]:
     }
 
 
-def from_values(values: Mapping[str, float], ranks: int) -> tuple[CollectiveTiming, ...]:
+def timings_from_values(values: Mapping[str, float], ranks: int) -> tuple[CollectiveTiming, ...]:
     """The collectives of a case of so many ranks, by operation, from small to large. Incomplete ones are ignored."""
     collectives = []
     for operation in OPERATIONS:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from convoy.benchmark.results.case import Case, Fact
-from convoy.benchmark.results.figures import rates, tokens_per_second
+from convoy.benchmark.results.case import Case, FrozenResult
+from convoy.benchmark.results.figures import block_rates, tokens_per_second
 from convoy.benchmark.results.fingerprint import differences
 from convoy.stats.interval import Interval, ratio_of_samples
 
 
-class Comparison(Fact):
+class Comparison(FrozenResult):
     """One case in both."""
 
     case: str
@@ -26,7 +26,7 @@ class Comparison(Fact):
         return self.ratio is not None and not self.ratio.low <= 1 <= self.ratio.high
 
 
-class Comparisons(Fact):
+class Comparisons(FrozenResult):
     """Two files, or two folders of them."""
 
     cases: tuple[Comparison, ...]
@@ -46,12 +46,13 @@ def compare(first: Case, second: Case) -> Comparison:
     """Raises OtherFingerprintError."""
     if lines := differences(first, second):
         raise OtherFingerprintError(lines)
-    reason = next((f"{which}: {why}" for which, why in (("first", _why(first)), ("second", _why(second))) if why), "")
+    reasons = {"first": _why_no_rate(first), "second": _why_no_rate(second)}
+    reason = next((f"{which}: {why}" for which, why in reasons.items() if why), "")
     return Comparison(
         case=second.key,
         first=_rate(first),
         second=_rate(second),
-        ratio=None if reason else ratio_of_samples(rates(second), rates(first)),
+        ratio=None if reason else ratio_of_samples(block_rates(second), block_rates(first)),
         reason=reason,
     )
 
@@ -74,10 +75,10 @@ def compare_all(first: Sequence[Case], second: Sequence[Case]) -> Comparisons:
 
 
 def _rate(case: Case) -> Interval | None:
-    return None if _why(case) else tokens_per_second(case)
+    return None if _why_no_rate(case) else tokens_per_second(case)
 
 
-def _why(case: Case) -> str:
+def _why_no_rate(case: Case) -> str:
     """Why it has no rate to compare; empty: it has one."""
     if case.status != "measured":
         return f"{case.status}: {case.reason}"

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from convoy.benchmark.results.case import Block, Case
-from convoy.benchmark.results.fingerprint import undeclared
+from convoy.benchmark.results.fingerprint import undeclared_differences
 from convoy.model import counts
 from convoy.stats.interval import FEWEST, Interval, interval, ratio
 
@@ -18,10 +18,10 @@ class NotComparableError(Exception):
 
 def tokens_per_second(case: Case) -> Interval | None:
     """Rate of the whole gang, over blocks; None: there are too few."""
-    return _over_blocks(case, lambda block: case.tokens_per_step / block.seconds)
+    return _interval_over_blocks(case, lambda block: case.tokens_per_step / block.seconds)
 
 
-def rates(case: Case) -> list[float]:
+def block_rates(case: Case) -> list[float]:
     """Tokens per second of each block."""
     return [case.tokens_per_step / block.seconds for block in case.blocks]
 
@@ -33,20 +33,20 @@ def median_parts(case: Case) -> dict[str, float]:
 
 
 def step_seconds(case: Case) -> Interval | None:
-    return _over_blocks(case, lambda block: block.seconds)
+    return _interval_over_blocks(case, lambda block: block.seconds)
 
 
 def mfu(case: Case) -> float | None:
     """Share of the dense peak, by the median rate; None where that is not known."""
-    return _share_of(case.hardware.peak_tflops, case)
+    return _share_of_peak(case.hardware.peak_tflops, case)
 
 
 def share_of_matmul(case: Case) -> float | None:
     """Share of the rate that a plain matmul reached on the same ranks."""
-    return _share_of(case.hardware.matmul_tflops, case)
+    return _share_of_peak(case.hardware.matmul_tflops, case)
 
 
-def _share_of(tflops: float | None, case: Case) -> float | None:
+def _share_of_peak(tflops: float | None, case: Case) -> float | None:
     rate = tokens_per_second(case)
     if rate is None or case.flops_per_token is None or not tflops:
         return None
@@ -79,17 +79,17 @@ def exposed_seconds(pairs: Sequence[tuple[Block, Block]]) -> float:
     share a host's memory bandwidth, caches and clock rate is in both.
     """
     together = statistics.median(own.seconds for own, _ in pairs)
-    return together - statistics.median(_unsynchronised(own, alone) for own, alone in pairs)
+    return together - statistics.median(_unsynced_seconds(own, alone) for own, alone in pairs)
 
 
 def sync_share(together: Case, alone: Case) -> Interval:
     """`exposed_seconds` over the step of training together. Raises NotComparableError, and ValueError for what is not
     finite."""
-    rest = ratio([(_unsynchronised(own, other), own.seconds) for own, other in _comparable_pairs(together, alone)])
+    rest = ratio([(_unsynced_seconds(own, other), own.seconds) for own, other in _comparable_pairs(together, alone)])
     return Interval(estimate=1 - rest.estimate, low=1 - rest.high, high=1 - rest.low, n=rest.n)
 
 
-def _unsynchronised(own: Block, alone: Block) -> float:
+def _unsynced_seconds(own: Block, alone: Block) -> float:
     """Seconds of a step of the work of `own` with nobody to wait for: that of `alone`, with the other's update, since
     each rank of a sharded training updates its share of the weights. No part `optimizer` has any waiting in it."""
     return alone.seconds - alone.parts.get("optimizer", 0.0) + own.parts.get("optimizer", 0.0)
@@ -116,7 +116,7 @@ def _comparable_pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
     if gangs[0] != gangs[1]:
         raise NotComparableError(f"{case.key} and {base.key}: measured in different gangs")
     if case.varied or base.varied:
-        for line in undeclared(case, base):
+        for line in undeclared_differences(case, base):
             raise NotComparableError(f"{case.key} and {base.key}: {line}, which was not to differ")
     others = {block.number: block for block in base.blocks}
     pairs = [(block, others[block.number]) for block in case.blocks if block.number in others]
@@ -125,7 +125,7 @@ def _comparable_pairs(case: Case, base: Case) -> Sequence[tuple[Block, Block]]:
     return pairs
 
 
-def _over_blocks(case: Case, of: Callable[[Block], float]) -> Interval | None:
+def _interval_over_blocks(case: Case, of: Callable[[Block], float]) -> Interval | None:
     if case.status != "measured" or len(case.blocks) < FEWEST:
         return None
     return interval([of(block) for block in case.blocks])

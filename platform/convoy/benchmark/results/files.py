@@ -79,27 +79,27 @@ PREFIX = "benchmarks/"
 def save_case(store: Store, run: str, case: Case) -> None:
     """Write a case. store: of the root. run: names the run that measured it; a case of the same run, key and
     fingerprint is replaced."""
-    store.write(_name(run, case), case.model_dump_json().encode())
+    store.write(_object_name(run, case), case.model_dump_json().encode())
 
 
-def saved_cases(store: Store, run: str) -> list[Case]:
+def read_saved_cases(store: Store, run: str) -> list[Case]:
     """All of a run, in the order of their keys: of each the newest that was measured, or else the newest."""
     cases: dict[str, Case] = {}
-    for case in sorted(_readable_cases(store, sorted(store.sizes(f"{PREFIX}{file_name(run)}/"))), key=precedence):
+    for case in sorted(_read_readable(store, sorted(store.sizes(f"{PREFIX}{file_name(run)}/"))), key=precedence):
         cases[case.key] = case
     return [cases[key] for key in sorted(cases)]
 
 
-def earlier_cases(store: Store, case: Case) -> list[Case]:
+def read_earlier_cases(store: Store, case: Case) -> list[Case]:
     """What was measured before `case` and may be compared with it, oldest first."""
     own = f".{fingerprint(case)}.json"  # after the key, which earlier versions wrote otherwise
     names = [name for name in store.sizes(PREFIX) if name.endswith(own)]
-    cases = [each for each in _readable_cases(store, names) if each.status == "measured" and each.key == case.key]
+    cases = [each for each in _read_readable(store, names) if each.status == "measured" and each.key == case.key]
     before = [each for each in cases if each.provenance.measured < case.provenance.measured]
     return sorted(before, key=lambda each: each.provenance.measured)
 
 
-def _readable_cases(store: Store, names: Sequence[str]) -> list[Case]:
+def _read_readable(store: Store, names: Sequence[str]) -> list[Case]:
     """Those that can be read, of this version or an older one."""
     cases = []
     for name in names:
@@ -112,5 +112,5 @@ def _readable_cases(store: Store, names: Sequence[str]) -> list[Case]:
     return cases
 
 
-def _name(run: str, case: Case) -> str:
+def _object_name(run: str, case: Case) -> str:
     return f"{PREFIX}{file_name(run)}/{file_name(case.key)}.{fingerprint(case)}.json"

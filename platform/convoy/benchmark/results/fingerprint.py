@@ -18,7 +18,7 @@ def fingerprint(case: Case) -> str:
         "suite": case.suite,
         "name": case.name,
         "model": case.model,
-        "config": _compared(case.config),
+        "config": _compared_config(case.config),
         **{key: getattr(case.hardware, key) for key in _HARDWARE},
         "versions": _versions(case),
         "environment": case.provenance.environment,
@@ -34,9 +34,9 @@ def differences(first: Case, second: Case) -> list[str]:
         ("case", first.name, second.name),
         ("model", first.model, second.model),
         *((f"hardware.{key}", getattr(first.hardware, key), getattr(second.hardware, key)) for key in _HARDWARE),
-        *_of_mapping("versions", _versions(first), _versions(second)),
-        *_of_mapping("environment", first.provenance.environment, second.provenance.environment),
-        *_of_mapping("config", _flat(_compared(first.config)), _flat(_compared(second.config))),
+        *_paired_values("versions", _versions(first), _versions(second)),
+        *_paired_values("environment", first.provenance.environment, second.provenance.environment),
+        *_paired_values("config", _flatten(_compared_config(first.config)), _flatten(_compared_config(second.config))),
     ]
     for what, one, other in pairs:
         if one != other:
@@ -46,7 +46,7 @@ def differences(first: Case, second: Case) -> list[str]:
     return lines
 
 
-def undeclared(first: Case, second: Case) -> list[str]:
+def undeclared_differences(first: Case, second: Case) -> list[str]:
     """Differences between two cases whose gangs were to differ only in the variables that both declare."""
     allowed = ("case:", *(f"environment.{name}:" for name in {*first.varied} & {*second.varied}))
     return [line for line in differences(first, second) if not line.startswith(allowed)]
@@ -58,7 +58,7 @@ def _versions(case: Case) -> dict[str, str | None]:
     return {name: versions.get(name) for name in names}
 
 
-def _compared(config: Mapping[str, object]) -> dict[str, object]:
+def _compared_config(config: Mapping[str, object]) -> dict[str, object]:
     """Without the root, what a machine cost that day and the campaign that is computed, which change no measurement."""
     compared = {key: value for key, value in config.items() if key not in ("root", "campaign")}
     cluster = compared.get("cluster")
@@ -70,17 +70,17 @@ def _compared(config: Mapping[str, object]) -> dict[str, object]:
 _HARDWARE = ("device", "nodes", "ranks", "jobs", "threads", "cores", "pinned", "instance_type")
 
 
-def _of_mapping(
+def _paired_values(
     what: str, first: Mapping[str, object], second: Mapping[str, object]
 ) -> list[tuple[str, object, object]]:
     return [(f"{what}.{key}", first.get(key), second.get(key)) for key in sorted({*first, *second})]
 
 
-def _flat(values: object, prefix: str = "") -> dict[str, object]:
+def _flatten(values: object, prefix: str = "") -> dict[str, object]:
     """Nested keys as `a.b.c`."""
     if not isinstance(values, dict):
         return {prefix: values}
     flat: dict[str, object] = {}
     for key, value in values.items():
-        flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+        flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
     return flat

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-from convoy.benchmark.results.case import Case, Fact
+from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.stats.interval import FEWEST, interval
 
 WEAK, INDEPENDENT = "weak", "independent"
@@ -91,7 +91,7 @@ DETECTED, RECOVERED, BEYOND = "detected_seconds", "recovered_seconds", "beyond_s
 """Samples of the suite recovery."""
 
 
-class SampleMedian(Fact):
+class SampleMedian(FrozenResult):
     """Independent measurements of one thing."""
 
     n: int

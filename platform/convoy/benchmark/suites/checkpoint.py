@@ -35,7 +35,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     for model, run in runs.items():
         saving = VariantSpec(name=WITH, kind="saving", values=prediction_inputs(config.predict, ranks.all))
         measure = with_room_for_a_save(config.measure, run, ranks.all)
-        yield SUITE.group(model, run, measure, (VariantSpec(name=WITHOUT), saving), predict=config.predict)
+        yield SUITE.make_group(model, run, measure, (VariantSpec(name=WITHOUT), saving), predict=config.predict)
 
 
 def with_room_for_a_save(measure: MeasureConfig, run: RunConfig, writers: int) -> MeasureConfig:
@@ -70,14 +70,14 @@ def sections(report: BenchReport) -> tuple[Block, ...]:
     """Measured saves and restores, and predictions for larger states."""
     if not report.checkpoints:
         return ()
-    blocks: list[Block] = [Heading("Saves and restores"), Text(_HOW, quiet=True), _measured(report.checkpoints)]
+    blocks: list[Block] = [Heading("Saves and restores"), Text(_HOW, quiet=True), _measured_table(report.checkpoints)]
     for figures in report.checkpoints:
         if figures.predictions:
             blocks += [Text(_assumptions(figures)), _predictions(figures)]
     return tuple(blocks)
 
 
-def _measured(trainings: tuple[CheckpointFigures, ...]) -> Table:
+def _measured_table(trainings: tuple[CheckpointFigures, ...]) -> Table:
     """A row for each figure: there are more of them than of trainings that save."""
     by_training = columns(
         trainings,
@@ -86,7 +86,7 @@ def _measured(trainings: tuple[CheckpointFigures, ...]) -> Table:
         Column("Writers", lambda f: f.writers),
         Column("Stall of a save", lambda f: f.stall, sample_text),
         Column("Stall of the first save", lambda f: f.first_stall_seconds, formatting.duration),
-        Column("Cost of a save", lambda f: f.extra, _extra),
+        Column("Cost of a save", lambda f: f.extra, _overhead_text),
         Column("Durable during training", lambda f: f.durable, sample_text),
         Column("At rest, padded to", lambda f: f.rest_bytes, formatting.size),
         Column("Save", lambda f: f.save, sample_text),
@@ -99,7 +99,7 @@ def _measured(trainings: tuple[CheckpointFigures, ...]) -> Table:
     return transposed(by_training)
 
 
-def _extra(seconds: Interval) -> str:
+def _overhead_text(seconds: Interval) -> str:
     text = formatting.duration(seconds.estimate)
     text += f" ({formatting.duration(seconds.low)} to {formatting.duration(seconds.high)})"
     return f"none measured: {text}" if seconds.low <= 0 <= seconds.high else text
@@ -152,6 +152,6 @@ SUITE = Suite(
     title="Checkpoints",
     meaning="what a save costs training, and how fast the storage writes and reads a state",
     groups=groups,
-    figures=lambda cases, _: {"checkpoints": checkpoints.checkpoints(cases)},
+    figures=lambda cases, _: {"checkpoints": checkpoints.checkpoint_figures(cases)},
     sections=sections,
 )

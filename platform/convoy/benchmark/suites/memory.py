@@ -22,7 +22,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     """One group for each model, with half as many rounds: memory is the same in each."""
     measure = config.measure.model_copy(update={"rounds": max(FEWEST, config.measure.rounds // 2)})
     for model, run in runs.items():
-        yield SUITE.group(model, run, measure, variants_of(run))
+        yield SUITE.make_group(model, run, measure, variants_of(run))
 
 
 def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
@@ -43,13 +43,13 @@ def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
     offloads = parallel.shared_by == 1  # the configuration has no offload of a model that is cut
     if offloads:
         yield VariantSpec(name="CPU offload", changes={"parallel": _OFFLOADED}, needs_gpu=True)
-    yield VariantSpec(name="all savers", changes=all_savers(run))
+    yield VariantSpec(name="all savers", changes=changes_of_all_savers(run))
     if offloads:
-        together = {**all_savers(run), "parallel": {"wrap": "linear", **_OFFLOADED}}
+        together = {**changes_of_all_savers(run), "parallel": {"wrap": "linear", **_OFFLOADED}}
         yield VariantSpec(name="all savers and CPU offload", changes=together, needs_gpu=True)
 
 
-def all_savers(run: RunConfig) -> dict[str, Any]:
+def changes_of_all_savers(run: RunConfig) -> dict[str, Any]:
     """Changes to the run: all techniques at once that work on every device."""
     chunk = run.train.loss_chunk_tokens or LOSS_CHUNK_TOKENS
     train = {"activation_checkpointing": "full", "param_dtype": "bf16", "loss_chunk_tokens": chunk}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
-from convoy.benchmark.groups import Group, PeerKind, Refused, VariantSpec
+from convoy.benchmark.groups import Group, PeerKind, RefusedCase, VariantSpec
 from convoy.config.benchmark import PeerName
 
 
@@ -40,10 +40,10 @@ def variants_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
             yield VariantSpec(name=kind, kind=kind, baseline=peer.ours, changes=changes)
 
 
-def without_missing_packages(group: Group) -> Group:
+def refuse_missing_packages(group: Group) -> Group:
     """The group whose cases are refused if their packages are not installed on this machine."""
     missing = {spec.name: reason for spec in group.variants if (reason := _why_missing(spec))}
-    refused = tuple(Refused(spec=s, reason=missing[s.name]) for s in group.variants if s.name in missing)
+    refused = tuple(RefusedCase(spec=s, reason=missing[s.name]) for s in group.variants if s.name in missing)
     variants = tuple(spec for spec in group.variants if spec.name not in missing)
     return group.model_copy(update={"variants": variants, "refused": (*group.refused, *refused)})
 

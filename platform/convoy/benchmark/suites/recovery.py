@@ -7,8 +7,8 @@ Its one group is not a gang that measures but a list of drills, each of which fo
 from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.analysis import recovery
-from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures, Savings, campaign
-from convoy.benchmark.analysis.checkpoints import checkpoints
+from convoy.benchmark.analysis.campaign import CampaignCourse, CampaignFigures, SpotSavings, campaign_figures
+from convoy.benchmark.analysis.checkpoints import checkpoint_figures
 from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
@@ -42,8 +42,8 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
 
 def figures(cases: Sequence[Case], prices: PriceBook) -> dict[str, object]:
     """The results of the drills, and the campaign that is expected with them."""
-    drills = recovery.drills(cases)
-    return {"recovery": drills, "campaign": campaign(cases, checkpoints(cases), drills, prices)}
+    drills = recovery.drill_figures(cases)
+    return {"recovery": drills, "campaign": campaign_figures(cases, checkpoint_figures(cases), drills, prices)}
 
 
 _HOW = (
@@ -67,9 +67,9 @@ def _drills(drills: Sequence[DrillFigures]) -> tuple[Block, ...]:
         Column("Drill", lambda d: f"{d.drill}, {formatting.plural(d.nodes, 'node')}"),
         Column("Recovered", lambda d: f"{d.recovered_trials}/{d.trials}"),
         Column("95 % interval", lambda d: f"{formatting.bounds(d.recovery_rate, formatting.percent)} %"),
-        Column("Detected", lambda d: _against(d.detected, d.target_detected_seconds)),
+        Column("Detected", lambda d: _compared_to_target(d.detected, d.target_detected_seconds)),
         Column("Target", lambda d: d.target_detected_seconds, formatting.duration),
-        Column("Recovered after", lambda d: _against(d.recovered, d.target_recovered_seconds)),
+        Column("Recovered after", lambda d: _compared_to_target(d.recovered, d.target_recovered_seconds)),
         Column("Target", lambda d: d.target_recovered_seconds, formatting.duration),
         Column("Past previous progress", lambda d: d.beyond, sample_text),
         Column("Steps recomputed", lambda d: d.steps_recomputed),
@@ -89,7 +89,7 @@ def _drills(drills: Sequence[DrillFigures]) -> tuple[Block, ...]:
     )
 
 
-def _against(sample: SampleMedian | None, target: float | None) -> str | None:
+def _compared_to_target(sample: SampleMedian | None, target: float | None) -> str | None:
     if sample is None:
         return None
     return sample_text(sample) + (", target missed" if target is not None and sample.median > target else "")
@@ -131,7 +131,7 @@ def _inputs(figures: CampaignFigures) -> Iterator[tuple[str, str, str]]:
         yield "Price", value, source
 
 
-def _savings(savings: Savings) -> str:
+def _savings(savings: SpotSavings) -> str:
     low, high = formatting.percent(savings.low), formatting.percent(savings.high)
     return f"{formatting.percent(savings.median)} ({low} to {high}, over zones)"
 

@@ -12,7 +12,7 @@ from typing import Any
 from convoy.benchmark.analysis import scaling
 from convoy.benchmark.analysis.report import BenchReport, ScalingPoint
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.memory_estimate import memories
+from convoy.benchmark.memory_estimate import estimate_memory
 from convoy.benchmark.pages.charts import Curve, over_ranks
 from convoy.benchmark.placement import states_fit
 from convoy.benchmark.results.values import INDEPENDENT, WEAK
@@ -26,19 +26,19 @@ from convoy.stats.interval import Interval, exact
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One group for each model, but none where only the whole gang has room for it."""
     for model, run in runs.items():
-        fewest = fewest_ranks(run, ranks)
+        fewest = fewest_ranks_with_room(run, ranks)
         if fewest < ranks.all:
             variants = variants_of(run.train.global_batch, ranks, run.parallel.shard_size, fewest)
-            yield SUITE.group(model, run, config.measure, variants, whole=True)
+            yield SUITE.make_group(model, run, config.measure, variants, whole=True)
 
 
-def fewest_ranks(run: RunConfig, ranks: Ranks) -> int:
+def fewest_ranks_with_room(run: RunConfig, ranks: Ranks) -> int:
     """The smallest reference with which all cases have room at the same time: rank 0 takes part in each of them."""
     if ranks.memory_bytes is None:
         return 1
     for n in [1, *rank_counts(ranks)]:
         specs = variants_of(run.train.global_batch, ranks, run.parallel.shard_size, n)
-        if states_fit((memories(spec, run, ranks) for spec in specs), ranks):
+        if states_fit((estimate_memory(spec, run, ranks) for spec in specs), ranks):
             return n
     return ranks.all
 
@@ -178,6 +178,6 @@ SUITE = Suite(
     groups=groups,
     fewest_ranks=2,
     measures=frozenset({"communication"}),
-    figures=lambda cases, _: {"scaling": scaling.scaling(cases)},
+    figures=lambda cases, _: {"scaling": scaling.scaling_points(cases)},
     comparison=comparison,
 )

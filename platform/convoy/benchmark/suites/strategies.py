@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.memory_estimate import with_largest_model
+from convoy.benchmark.memory_estimate import with_largest_size
 from convoy.benchmark.results.case import CHANGED
 from convoy.benchmark.suites import peers
 from convoy.config.benchmark import BenchConfig, MeasureConfig
@@ -25,19 +25,19 @@ CUT = 2
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """Two groups for each model: what distributes it, and what cuts it, where it can be cut."""
     for model, run in runs.items():
-        ours = variants_of(ranks.all, by_linear=run.train.activation_checkpointing != "selective")
+        ours = variants_of(ranks.all, wrap_linear=run.train.activation_checkpointing != "selective")
         variants = (*ours, *peers.variants_of(config.peers))
-        yield SUITE.group(model, run, config.measure, (with_largest_model(spec, run, ranks) for spec in variants))
-        if cut := model_parallel(model, run, ranks, config.measure):
+        yield SUITE.make_group(model, run, config.measure, (with_largest_size(spec, run, ranks) for spec in variants))
+        if cut := model_parallel_group(model, run, ranks, config.measure):
             yield cut
 
 
-def variants_of(ranks: int, *, by_linear: bool = True) -> Iterator[VariantSpec]:
+def variants_of(ranks: int, *, wrap_linear: bool = True) -> Iterator[VariantSpec]:
     """ddp, then what shards: fully, without the second gather, by linear layers, and within half of the ranks."""
     yield _variant("ddp", strategy="ddp")
     yield _variant("fsdp")
     yield _variant("fsdp, gathered once", reshard_after_forward=False)
-    if by_linear:
+    if wrap_linear:
         yield _variant("fsdp by linear", wrap="linear")
     if ranks > 2 and ranks % 2 == 0:
         half = ranks // 2
@@ -49,7 +49,7 @@ def _variant(name: str, **keys: Any) -> VariantSpec:
     return VariantSpec(name=name, changes={"parallel": {**fsdp, "tensor": 1, "pipeline": 1, **keys}})
 
 
-def model_parallel(model: str, run: RunConfig, ranks: Ranks, measure: MeasureConfig) -> Group | None:
+def model_parallel_group(model: str, run: RunConfig, ranks: Ranks, measure: MeasureConfig) -> Group | None:
     """The group that cuts the model; None if the model cannot be cut, or the number of ranks is odd."""
     shape = cuttable_shape(run.model) if isinstance(run.model, TransformerConfig) else None
     if shape is None or ranks.all % CUT:
@@ -60,8 +60,8 @@ def model_parallel(model: str, run: RunConfig, ranks: Ranks, measure: MeasureCon
     cuttable = RunConfig.model_validate(merged(run.model_dump(mode="json"), changes))
     in_node = run.cluster.backend == "local" or ranks.per_node % CUT == 0
     specs = model_parallel_variants(cuttable, ranks.all, in_node=in_node)
-    variants = (with_largest_model(spec, cuttable, ranks) for spec in specs)
-    return SUITE.group(f"{model}-model-parallel", cuttable, measure, variants)
+    variants = (with_largest_size(spec, cuttable, ranks) for spec in specs)
+    return SUITE.make_group(f"{model}-model-parallel", cuttable, measure, variants)
 
 
 def cuttable_shape(model: TransformerConfig) -> dict[str, Any] | None:

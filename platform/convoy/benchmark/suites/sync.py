@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from convoy.benchmark.analysis import sync
 from convoy.benchmark.analysis.report import BenchReport, EnvironmentFigures, SyncFigures, SyncLevel, verdict
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.pages.cases import about, charts, table
+from convoy.benchmark.pages.cases import charts, describe_group, table
 from convoy.benchmark.results.collectives import CollectiveTiming
 from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP
 from convoy.benchmark.suites import scaling
@@ -33,11 +33,11 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     for model, run in runs.items():
         if config.sync.share:
             variants = variants_of(run.train.global_batch, ranks, run.parallel.shard_size)
-            yield SUITE.group(model, run, config.measure, variants)
+            yield SUITE.make_group(model, run, config.measure, variants)
         if config.sync.environments:
             measure = config.measure.model_copy(update={"rounds": FEWEST})
             names = {"name": f"network-{model}", "baseline": config.sync.environments[0].name}
-            yield SUITE.group(model, run, measure, [VariantSpec(name=WITH)], **names, compared=config.sync)
+            yield SUITE.make_group(model, run, measure, [VariantSpec(name=WITH)], **names, compared=config.sync)
 
 
 def variants_of(global_batch: int, ranks: Ranks, shard_size: int | None = None) -> tuple[VariantSpec, ...]:
@@ -93,11 +93,11 @@ def comparison(report: BenchReport) -> tuple[Block, ...]:
     pairs: list[Block] = []
     for group in measured:
         if compared := [each for each in report.environments if each.group == group.name]:
-            pairs += [Text(f"{about(group)} {_GANGS}", quiet=True), *map(_verdict, compared)]
+            pairs += [Text(f"{describe_group(group)} {_GANGS}", quiet=True), *map(_verdict, compared)]
             pairs += [*charts(group), table(group)]
             continue
         figures = [each for each in report.sync if each.group == group.name]
-        shares += [Text(f"{about(group)} {_HOW}", quiet=True), *map(_share, figures), table(group)]
+        shares += [Text(f"{describe_group(group)} {_HOW}", quiet=True), *map(_share, figures), table(group)]
         shares += [block for each in figures for block in (*_parts(each), *_collectives(each.collectives))]
     return (
         *([Heading(SUITE.title), *shares] if shares else []),
@@ -110,7 +110,7 @@ def _share(figures: SyncFigures) -> Block:
     if share is None:
         return Text(f"The share of synchronisation is not known: {figures.why}.")
     text = f"{formatting.percent(max(0.0, share.estimate))} of a step ({_bounds(share)}, n = {share.n})"
-    (level,) = sync.levels(share.model_copy(update={"low": share.estimate, "high": share.estimate}))
+    (level,) = sync.sync_levels(share.model_copy(update={"low": share.estimate, "high": share.estimate}))
     if len(figures.levels) == 1:
         return Callout(f"{figures.model}: {text}, {_TITLES[level]}", _ACTIONS[level], _TONES[level])
     border = " and ".join(f"“{_TITLES[each]}”" for each in figures.levels)
@@ -155,13 +155,13 @@ def _verdict(figures: EnvironmentFigures) -> Block:
     speedup = f"{formatting.ratio(figures.speedup)}, n = {figures.speedup.n} pairs of gangs"
     differences = f"They differ only in {', '.join(figures.varied)}."
     if figures.significant is not None:
-        return _claim(f"{names}: {speedup}", differences, figures.speedup, figures.significant)
+        return _rdma_claim(f"{names}: {speedup}", differences, figures.speedup, figures.significant)
     words = {"more": "faster", "less": "SLOWER", "no difference": "no difference detected"}[verdict(figures.speedup)]
     tone: Tone = "warning" if words == "SLOWER" else "plain"
     return Callout(f"{names}: {words}, {speedup}", differences, tone)
 
 
-def _claim(title: str, differences: str, speedup: Interval, significant: bool) -> Callout:
+def _rdma_claim(title: str, differences: str, speedup: Interval, significant: bool) -> Callout:
     least = f"{SIGNIFICANT_SPEEDUP:g}×"
     unsure = not significant and speedup.high >= SIGNIFICANT_SPEEDUP
     more = f" The interval reaches beyond {least}: more pairs would decide." if unsure else ""
@@ -179,6 +179,6 @@ SUITE = Suite(
     fewest_ranks=2,
     measures=frozenset({"collectives"}),
     titles={"network": "Environments"},
-    figures=lambda cases, _: {"sync": sync.sync(cases), "environments": sync.environments(cases)},
+    figures=lambda cases, _: {"sync": sync.sync_figures(cases), "environments": sync.environment_figures(cases)},
     comparison=comparison,
 )

@@ -24,7 +24,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     for model, run in runs.items():
         frozen = VariantSpec(name=BASELINE, kind="baseline", changes=PLAIN)
         variants = (frozen, VariantSpec(name=OURS), *techniques(run, ranks.all))
-        yield SUITE.group(model, run, config.measure, variants, baseline=OURS)
+        yield SUITE.make_group(model, run, config.measure, variants, baseline=OURS)
 
 
 def techniques(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:

@@ -17,7 +17,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     for model, run in runs.items():
         on_host = ranks.all if run.cluster.backend == "local" else ranks.per_node
         pinned = (VariantSpec(name=PINNED, pin=True),) if on_host > 1 else ()
-        yield SUITE.group(model, run, config.measure, (VariantSpec(name=FREE, pin=False), *pinned))
+        yield SUITE.make_group(model, run, config.measure, (VariantSpec(name=FREE, pin=False), *pinned))
 
 
 SUITE = Suite(

@@ -8,7 +8,7 @@ from convoy.benchmark.variants.baseline import BaselineVariant
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.convoy_saving import SavingVariant
 from convoy.benchmark.variants.peer import Engine, PeerVariant, TorchDdp
-from convoy.benchmark.variants.ranks import world_of
+from convoy.benchmark.variants.ranks import join_world
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.run import RunConfig
 from convoy.data.manifest import fingerprint
@@ -17,13 +17,13 @@ from convoy.storage import open_store
 from convoy.training.batches import RankData
 from convoy.training.process_groups import Ranks
 
-Prepared = tuple[str, dict[str, str]]
+PreparedData = tuple[str, dict[str, str]]
 """The data's id, and its fingerprint for each variant by name: a variant may cut it into other sequences."""
 
 
-def prepared_data(group: Group, ranks: Ranks) -> Prepared:
+def prepare_group_data(group: Group, ranks: Ranks) -> PreparedData:
     """Prepared by rank 0 for all ranks, which call it alike."""
-    prepared: list[Prepared] = [("", {})]
+    prepared: list[PreparedData] = [("", {})]
     if ranks.first:
         manifest = prepare(group.run.data, open_store(str(group.run.root)))
         fingerprints = {spec.name: fingerprint(manifest, spec.config(group.run).data) for spec in group.variants}
@@ -32,11 +32,11 @@ def prepared_data(group: Group, ranks: Ranks) -> Prepared:
     return prepared[0]
 
 
-def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepared) -> Variant:
+def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: PreparedData) -> Variant:
     """A variant on the ranks that it trains on, ready for its first step; on the others one that waits. All ranks call
     it."""
     config = spec.config(group.run)
-    world = world_of(ranks, spec.ranks or ranks.place.world_size, config.parallel)
+    world = join_world(ranks, spec.ranks or ranks.place.world_size, config.parallel)
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
         return Variant(spec.name)
     data_id, fingerprints = prepared

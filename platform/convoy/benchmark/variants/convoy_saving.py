@@ -96,17 +96,17 @@ class SavingVariant(ConvoyVariant):
             self.samples[values.DURABLE].append(durable)
         self._delete_commit(commit)
 
-    def measure_at_rest(self, least_bytes: float, passed: Callable[[], None]) -> None:
+    def measure_at_rest(self, least_bytes: float, progress: Callable[[], None]) -> None:
         """Save and restore with nothing else under way. All ranks call it, and no step follows.
 
-        least_bytes: that each rank is to write; a smaller state is filled up. passed: called after each save and
+        least_bytes: that each rank is to write; a smaller state is filled up. progress: called after each save and
         restore: the rank makes progress."""
         self.finish_and_record_save()
         self._close_saver()
         state = self._padded_state(least_bytes)
         self._store, self._saver = self._open_saver("at-rest", lambda: state, None)
         for number in range(1 + SAVES_AT_REST):
-            saved, restored = self._save_and_restore(number + 1, state, passed)
+            saved, restored = self._save_and_restore(number + 1, state, progress)
             if number == 0:
                 self.values[values.FIRST_SAVE_SECONDS] = saved
             else:
@@ -118,7 +118,7 @@ class SavingVariant(ConvoyVariant):
         super().close()
         if self._ranks.first:
             with contextlib.suppress(StoreUnavailable):  # what was measured counts
-                _remove(self._place, self._config.checkpoint.store)
+                _delete_store(self._place, self._config.checkpoint.store)
 
     def _save_status(self) -> StatusCounts:
         return self._saver.status()
@@ -129,7 +129,7 @@ class SavingVariant(ConvoyVariant):
     def _close_saver(self) -> None:
         self._saver.close(self._config.checkpoint.deadline_seconds)
 
-    def _save_and_restore(self, step: int, state: dict[str, Any], passed: Callable[[], None]) -> tuple[float, float]:
+    def _save_and_restore(self, step: int, state: dict[str, Any], progress: Callable[[], None]) -> tuple[float, float]:
         """Seconds of the one and of the other."""
         commits: list[Commit | None] = []
 
@@ -141,13 +141,13 @@ class SavingVariant(ConvoyVariant):
         saved = slowest_seconds(save, self._ranks)
         (commit,) = commits
         self.values[values.REST_BYTES] = self._commit_bytes(commit)
-        passed()
+        progress()
         self._drop_caches()
         candidates = [(commit.ref, [0])] if commit is not None else None
         restored = slowest_seconds(
             lambda: restore([self._store], candidates, state, group=self._ranks.saving), self._ranks
         )
-        passed()
+        progress()
         self._delete_commit(commit)
         return saved, restored
 
@@ -227,7 +227,7 @@ class SavingVariant(ConvoyVariant):
         dist.barrier(group=self._ranks.control)
 
 
-def _remove(place: str, config: StoreConfig) -> None:
+def _delete_store(place: str, config: StoreConfig) -> None:
     if "://" not in place:
         shutil.rmtree(place, ignore_errors=True)
         return

@@ -25,7 +25,7 @@ class DeepSpeedZero:
     """With bf16, weights are bf16 and their masters fp32, as DeepSpeed has them; gradients are reduced in our type."""
 
     def __init__(self, config: RunConfig, ranks: Ranks, stage: int) -> None:
-        _quiet()
+        _silence_logging()
         if ranks.device.type == "cpu":
             # DeepSpeed would compile a sum in shared memory that only inference uses, unless this table forbids it.
             vars(deepspeed.ops).setdefault("__compatible_ops__", {})
@@ -36,7 +36,7 @@ class DeepSpeedZero:
             self._engine, self._optimizer, *_ = deepspeed.initialize(
                 model=model,
                 optimizer=adamw(model, config.optimizer),
-                config=settings(config, ranks.place.world_size, stage),
+                config=deepspeed_config(config, ranks.place.world_size, stage),
                 dist_init_required=False,
             )
 
@@ -83,13 +83,13 @@ class DeepSpeedZero:
             self._linear, F.linear = F.linear, before
 
 
-def _quiet() -> None:
+def _silence_logging() -> None:
     """Suppress lines on the set-up and on deprecated collectives, which DeepSpeed would print in each step."""
     logger.setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
 
 
-def settings(config: RunConfig, ranks: int, stage: int) -> dict[str, Any]:
+def deepspeed_config(config: RunConfig, ranks: int, stage: int) -> dict[str, Any]:
     """DeepSpeed's configuration: its own defaults, with communication that overlaps computation in all stages."""
     train = config.train
     each = math.ceil(train.global_batch / ranks)

@@ -50,7 +50,7 @@ def join_ranks(config: RunConfig, place: Place) -> Ranks:
     return Ranks(place, device, mesh, control, dist.new_group(backend="gloo", timeout=SAVE_TIMEOUT))
 
 
-def world_of(ranks: Ranks, size: int, parallel: ParallelConfig) -> Ranks:
+def join_world(ranks: Ranks, size: int, parallel: ParallelConfig) -> Ranks:
     """This rank as one of `size` that train together; ranks 0 to size - 1 are the first world. All ranks of the gang
     call it alike. Raises ConfigError for a size that does not divide the gang."""
     place = ranks.place

@@ -42,7 +42,7 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
             config = bench_config(dict(mutable_flow.configs))
             shared = with_host_defaults(run_of(config, config.models[0]), local_gpus())
             if command.info_name in LAUNCHES:
-                _check_bench(command, config, shares_of(config))
+                _prepare_launch(command, config, shares_of(config))
         except ConfigError as error:
             say_and_exit(error)
         add_decorators(mutable_flow, shared)
@@ -54,13 +54,13 @@ def bench_config(configs: dict[str, Any]) -> BenchConfig:
     return resolve_bench(plain(configs["bench"]), plain(configs["set"]))
 
 
-def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None:
+def _prepare_launch(command: Any, config: BenchConfig, shares: list[Share]) -> None:
     runs = [group.run for share in shares for group in share.groups]
     with name_keys_under_run():
         unset_keys = [each for run in runs for each in missing_settings(run, datastore_of(command))]
     missing = list({str(each): each for each in map(error_under_run, unset_keys)}.values())
     if command.params.get("dry_run"):
-        _dry_run(config, shares, missing)
+        _print_dry_run(config, shares, missing)
         raise SystemExit(0)
     if missing:
         raise in_one_line(missing)
@@ -68,7 +68,7 @@ def _check_bench(command: Any, config: BenchConfig, shares: list[Share]) -> None
         os.environ[COMMAND] = command_line(sys.argv, values_of_options(), os.environ)
 
 
-def _dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError]) -> None:
+def _print_dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError]) -> None:
     """Print the dry run as `launch/flow.py` does, without a plan: a benchmark has none."""
     run = shares[0].groups[0].run
     with name_keys_under_run():

@@ -17,7 +17,7 @@ from convoy.benchmark.results.case import Case, Hardware, Provenance, Status
 from convoy.benchmark.results.files import read_cases, save_case, write_case
 from convoy.benchmark.results.values import OF_LARGEST
 from convoy.benchmark.suites.environments import merged_cases, turns
-from convoy.benchmark.suites.peers import without_missing_packages
+from convoy.benchmark.suites.peers import refuse_missing_packages
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
@@ -66,7 +66,7 @@ def run_groups(
     """
     start, done, total = time.monotonic(), 0, sum(len(group.case_specs) for group in groups)
     for number, group in enumerate(groups, 1):
-        here = without_missing_packages(group)
+        here = refuse_missing_packages(group)
         names = ", ".join(spec.name for spec in here.case_specs)
         progress = work_progress(done, total, time.monotonic() - start)
         say(f"{group.name} (group {number} of {len(groups)}; cases: {progress}): {names}")

@@ -7,7 +7,7 @@ at once; elsewhere each gang has machines of its own, and drills no more than th
 from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
-from convoy.benchmark.plan import name_keys_under_run, plan, run_of
+from convoy.benchmark.plan import name_keys_under_run, plan_groups, run_of
 from convoy.catalog.instances import instance
 from convoy.catalog.prices import SHIPPED
 from convoy.config.base import Frozen
@@ -39,7 +39,7 @@ def shares_of(config: BenchConfig) -> list[Share]:
     if first.budget != BudgetConfig():
         raise ConfigError("run.budget: a benchmark has none; on a cluster run.cluster.time_limit_hours ends each gang")
     ranks = world(first, local_gpus())
-    groups = plan(config, runs, _with_memory(first, ranks))
+    groups = plan_groups(config, runs, _ranks_with_memory(first, ranks))
     if not groups:
         raise ConfigError(
             f"suites = {', '.join(config.suites)}: these need more than {ranks.size} rank; raise run.cluster.nodes"
@@ -70,7 +70,7 @@ def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
             raise ConfigError(f"run.parallel.{name} = {cut}: must divide the {n} ranks of {spec.name}")
 
 
-def descriptions(share: Share) -> Iterator[str]:
+def describe_share(share: Share) -> Iterator[str]:
     """A line for each gang that would run."""
     for group in share.groups:
         ranks = f"{world(group.run, local_gpus())} ranks"
@@ -81,7 +81,7 @@ def descriptions(share: Share) -> Iterator[str]:
         yield from (f"{group.name}: not {each.spec.name}: it {each.reason}" for each in group.refused)
 
 
-def _with_memory(run: RunConfig, ranks: World) -> Ranks:
+def _ranks_with_memory(run: RunConfig, ranks: World) -> Ranks:
     """The gang's ranks, with the memory of each."""
     rented = rented_type(run)
     if rented is not None:
@@ -113,7 +113,7 @@ def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
     price = {} if local else {"price": price_in_words(run, "for a gang")}
     in_all = {"in all": _totals_text(shares, run), "time": _time_text(shares, local)}
     totals = {"machine": machine_in_words(run), **price, **in_all}
-    return "\n".join([*(line for share in shares for line in descriptions(share)), aligned(totals)])
+    return "\n".join([*(line for share in shares for line in describe_share(share)), aligned(totals)])
 
 
 def planned_block_seconds(group: Group) -> float:

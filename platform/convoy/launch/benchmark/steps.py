@@ -50,13 +50,13 @@ def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:
     Cases that an earlier attempt of this run measured are not measured again. Fails for a preemption, and if no gang of
     the share yielded any figure.
     """
-    from convoy.benchmark.results.files import save_case, saved_cases
+    from convoy.benchmark.results.files import read_saved_cases, save_case
     from convoy.launch.benchmark.groups import run_groups
     from convoy.launch.gang.step import GangFailedError
 
     groups = _groups([share])
     store = _store(groups[0])
-    done = {(case.group, case.name) for case in saved_cases(store, name) if case.status != "failed"}
+    done = {(case.group, case.name) for case in read_saved_cases(store, name) if case.status != "failed"}
     remaining = [group for group in groups if not _measurable_cases(group) <= done]
     times = []
     first = current.parallel.node_index == 0
@@ -81,15 +81,15 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
     """Draw the card; returns every case as plain data."""
     from convoy.benchmark.analysis.history import rates_by_fingerprint
     from convoy.benchmark.page import benchmark_page
-    from convoy.benchmark.results.files import earlier_cases, saved_cases
+    from convoy.benchmark.results.files import read_earlier_cases, read_saved_cases
     from convoy.catalog.prices import PriceBook
     from convoy.launch.pricing import read_prices
     from metaflow_extensions.convoy.plugins.cards.convoy.components import show
 
     with plain_errors():
         store = _store(_groups(shares)[0])
-        cases = saved_cases(store, name)
-        before = rates_by_fingerprint(past for case in cases for past in earlier_cases(store, case))
+        cases = read_saved_cases(store, name)
+        before = rates_by_fingerprint(past for case in cases for past in read_earlier_cases(store, case))
         page = benchmark_page(cases, before, PriceBook(read_prices(store)))
     show(current.card, page)  # written as the task ends
     return [case.model_dump(mode="json") for case in cases]
