@@ -67,7 +67,7 @@ test-system-drills: $(VENV)/.dev
 campaign: $(VENV)/.dev
 	CONVOY_CAMPAIGN=full $(PYTEST) -m "campaign and not (slow or system)" --timeout=3600 $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m "slow or system" tests/drills/test_drills.py $(ARGS)
-	CONVOY_CAMPAIGN=full $(PYTEST) -m sampled --ignore=tests/drills $(ARGS)
+	CONVOY_CAMPAIGN=full $(PYTEST) -m sampled --ignore=tests/drills --timeout=3600 $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m slow --timeout=3600 tests/gang/test_script_exits.py $(ARGS)
 
 # mypy's workers must start within 3 s; on a machine too busy for that, one process checks everything.
