@@ -48,7 +48,7 @@ from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
 from convoy.training.batches import RankData
-from convoy.training.build import build_trained
+from convoy.training.build import build_sharded_model
 from convoy.training.process_groups import Ranks
 
 MIB = 2**20
@@ -148,8 +148,8 @@ def turns_of_rank(
     """All rounds of a case on one rank."""
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     alone: list[dict[str, float]] = []
-    with data.steps_from(0) as batches:
-        trained = build_trained(assignment.config, ranks)
+    with data.prefetch_from(0) as batches:
+        trained = build_sharded_model(assignment.config, ranks)
         training = gang.training(assignment, ranks, batches, trained=trained)
         bench = Bench(assignment, ranks, trained, training, {})
         _step(bench)  # makes the moments

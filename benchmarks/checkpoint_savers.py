@@ -24,7 +24,7 @@ from convoy.checkpoint.save.driver import Save
 from convoy.gang.task import Assignment
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
-from convoy.training.build import Trained
+from convoy.training.build import ShardedModel
 from convoy.training.checkpointing.saver import Saver as TrainingSaver
 from convoy.training.loop import Training
 from convoy.training.process_groups import Ranks
@@ -40,7 +40,7 @@ class Bench:
 
     assignment: Assignment
     ranks: Ranks
-    trained: Trained
+    trained: ShardedModel
     training: Training
     """Its saver is that of the save under way."""
     state: State
@@ -108,13 +108,13 @@ class Convoy(Saver):
             bench.training.events,
             None,
         )
-        self.saver.start()
+        self.saver.start_writer()
         self.begun: Save | None = None
 
     def save(self, step: int, *, at_rest: bool) -> None:
         self.bench.training.saver = self.saver
         progress = self.bench.training.progress.model_copy(update={"step": step})
-        self.begun = self.saver.save(progress, now=at_rest)
+        self.begun = self.saver.save(progress, copy_now=at_rest)
         if self.begun is None:
             raise RuntimeError(f"step {step} was skipped")
 
@@ -122,7 +122,7 @@ class Convoy(Saver):
         """By the storage's time of the commit where it is a file: ranks hear of it later."""
         assert self.begun is not None
         step = self.begun.draft.step
-        self.saver.finish(step)
+        self.saver.settle_all(step)
         now = time.perf_counter()
         if error := self.begun.outcome.result(timeout=0).error:
             raise RuntimeError(f"step {step}: {error}")

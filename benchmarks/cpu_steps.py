@@ -36,12 +36,12 @@ from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.ranks import join_world
 from convoy.config.benchmark import MeasureConfig
 from convoy.config.run import RunConfig
-from convoy.data.manifest import fingerprint
-from convoy.data.prepare import prepare
+from convoy.data.manifest import data_fingerprint
+from convoy.data.prepare import prepare_dataset
 from convoy.gang.task import Assignment
 from convoy.storage import open_store
 from convoy.training.batches import RankData
-from convoy.training.measure.machine_probe import probe
+from convoy.training.measure.machine_probe import probe_machine
 from convoy.training.process_groups import Ranks
 
 PROBE_SECONDS = 1.0
@@ -181,7 +181,7 @@ def _rows(
             for _ in range(WARM_UP_STEPS):
                 variant.step()
             dist.barrier(group=ranks.control)  # each by itself measures next to the other one too
-            machine = gather_slowest_machine(probe(_config(each, count, root), world, PROBE_SECONDS), ranks)
+            machine = gather_slowest_machine(probe_machine(_config(each, count, root), world, PROBE_SECONDS), ranks)
             assert machine is not None
             machines[count] = machine.model_dump(mode="json")
         amount = MeasureConfig.model_construct(rounds=rounds, block_steps=2, block_seconds=0.4, warm_up_most=4)
@@ -204,8 +204,8 @@ def _config(each: Configuration, ranks: int, root: str) -> RunConfig:
 
 
 def _prepared(config: RunConfig) -> tuple[str, str]:
-    manifest = prepare(config.data, open_store(str(config.root)))
-    return manifest.id, fingerprint(manifest, config.data)
+    manifest = prepare_dataset(config.data, open_store(str(config.root)))
+    return manifest.id, data_fingerprint(manifest, config.data)
 
 
 def _options() -> argparse.Namespace:

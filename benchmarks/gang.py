@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig, config_hash
-from convoy.data.manifest import fingerprint
-from convoy.data.prepare import prepare
+from convoy.data.manifest import data_fingerprint
+from convoy.data.prepare import prepare_dataset
 from convoy.gang.task import Assignment, Place
 from convoy.gang.workers.board import Marker
 from convoy.gang.workers.processes import signal_at_end_of_parent
@@ -23,13 +23,13 @@ from convoy.job.events.log import EventWriter
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
 from convoy.training.batches import RankData
-from convoy.training.build import Trained, build_trained
+from convoy.training.build import ShardedModel, build_sharded_model
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.loop import Training, log_step, one_step
-from convoy.training.measure.clock import OwnTime, UnknownTime, clock_for, own_time_for
+from convoy.training.loop import Training, log_step, run_step
+from convoy.training.measure.clock import OwnTime, UnknownOwnTime, clock_for, own_time_for
 from convoy.training.measure.machine import memory_peak
-from convoy.training.process_groups import Ranks, connect
-from convoy.training.step import Exchange, Stepper
+from convoy.training.process_groups import Ranks, connect_ranks
+from convoy.training.step import StepExchange, Stepper
 
 RANKS = 2
 
@@ -39,7 +39,7 @@ Body = Callable[[Assignment, Ranks, RankData], Any]
 
 def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]:
     """The result of `body` on each rank, over gloo or NCCL, for the first generation of a job below `config.root`."""
-    manifest = prepare(config.data, open_store(str(config.root)))
+    manifest = prepare_dataset(config.data, open_store(str(config.root)))
     job = open_store(f"{config.root}/benchmark")
     formed = form_generation(
         job, formation="benchmark", nodes=1, world_size=world_size, config_hash=config_hash(config), rendezvous=""
@@ -57,7 +57,7 @@ def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]
             tiers=[job.uri],
             root=str(config.root),
             data_id=manifest.id,
-            fingerprint=fingerprint(manifest, config.data),
+            fingerprint=data_fingerprint(manifest, config.data),
             generation=formed.generation,
             parent=None,
             place=Place(
@@ -88,15 +88,15 @@ def training(
     ranks: Ranks,
     batches: Any,
     marker: Marker | None = None,
-    own_time: OwnTime | UnknownTime | None = None,
-    trained: Trained | None = None,
+    own_time: OwnTime | UnknownOwnTime | None = None,
+    trained: ShardedModel | None = None,
 ) -> Training:
     """The product's loop. marker: of a board. trained: the model; None: one of its own."""
     config, store = assignment.config, open_store(assignment.job_uri)
-    trained = trained or build_trained(config, ranks)
+    trained = trained or build_sharded_model(config, ranks)
     marker = marker or Marker(None, 0)
     clock, began = clock_for(ranks.device, marker.pass_point), time.perf_counter()
-    stepper = Stepper(trained, config.train, config.parallel, Exchange(ranks.control), clock)
+    stepper = Stepper(trained, config.train, config.parallel, StepExchange(ranks.control), clock)
     events = EventWriter(store, assignment.generation, 0, ranks.place.rank)
     saver = Saver(assignment, ranks, trained, assignment.tiers, events, None, marker)
     return Training(
@@ -120,14 +120,14 @@ def training(
 
 def one_step_of(t: Training) -> None:
     """A step as `convoy.training.loop.train` takes it, logging included, but for saves and evaluations."""
-    result, lr = one_step(t)
+    result, lr = run_step(t)
     t.saver.settle(result.save_status, t.progress.step)
     log_step(t, result, lr)
 
 
 def _rank(assignment: Assignment, body: Body, results: Any) -> None:
     signal_at_end_of_parent(signal.SIGKILL)  # or it would wait in a collective for ever, and keep a core busy
-    ranks = connect(assignment)
+    ranks = connect_ranks(assignment)
     data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     results.put((assignment.place.rank, body(assignment, ranks, data)))
     dist.barrier()

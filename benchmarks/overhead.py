@@ -7,7 +7,7 @@ Two ranks over gloo (or NCCL where there are two GPUs) hold two loops, with a mo
 alternate between them inside one process group, and which of a pair goes first alternates too.
 
 loop: *bare* is what one would write by hand for the same model, data, precision, FSDP2 sharding and fused AdamW:
-forward, backward, clip, step, zero_grad, read the loss. *ours* is `one_step` and `log_step` of `convoy.training.loop`,
+forward, backward, clip, step, zero_grad, read the loss. *ours* is `run_step` and `log_step` of `convoy.training.loop`,
 with prefetched data, the exchange of decisions, the skip of non-finite steps, the clock and the event log.
 
 supervision: both loops are the product's. The *watched* one marks every point that it passes on its node's board,
@@ -48,9 +48,9 @@ from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, Phase, heartbeat
 from convoy.training.batches import RankData
-from convoy.training.build import Trained, build_trained
+from convoy.training.build import ShardedModel, build_sharded_model
 from convoy.training.loop import Training
-from convoy.training.measure.clock import UnknownTime
+from convoy.training.measure.clock import UnknownOwnTime
 from convoy.training.optimizer import learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
 
@@ -101,13 +101,13 @@ def main() -> int:
 def loop_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *, pairs: int, steps: int) -> RankResult:
     """Blocks of our loop and of a bare one."""
     config = assignment.config
-    with data.steps_from(0) as ours_batches, data.steps_from(0) as bare_batches:
+    with data.prefetch_from(0) as ours_batches, data.prefetch_from(0) as bare_batches:
         ours = partial(gang.one_step_of, gang.training(assignment, ranks, ours_batches))
-        bare = bare_loop(build_trained(config, ranks), config, bare_batches)
+        bare = bare_loop(build_sharded_model(config, ranks), config, bare_batches)
         return RankResult(alternate(partial(block, ours, steps, ranks), partial(block, bare, steps, ranks), pairs))
 
 
-def bare_loop(trained: Trained, config: RunConfig, batches: Any) -> Callable[[], None]:
+def bare_loop(trained: ShardedModel, config: RunConfig, batches: Any) -> Callable[[], None]:
     """One step as one would write it by hand: the global token count is known, nothing is agreed or logged."""
     parameters = list(trained.module.parameters())
     tokens = config.train.global_batch * config.data.sequence_length
@@ -133,10 +133,10 @@ def supervision_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *,
     """Blocks of our loop, watched and not."""
     agent = Agent(ranks)
     try:
-        with data.steps_from(0) as watched_batches, data.steps_from(0) as plain_batches:
+        with data.prefetch_from(0) as watched_batches, data.prefetch_from(0) as plain_batches:
             marker = Marker(agent.board, 0)
             watched = gang.training(assignment, ranks, watched_batches, marker)
-            plain = gang.training(assignment, ranks, plain_batches, Unwatched(), UnknownTime())
+            plain = gang.training(assignment, ranks, plain_batches, Unwatched(), UnknownOwnTime())
             watched_block = partial(agent.watched_block, _begun(watched), steps, ranks, marker)
             blocks = alternate(watched_block, partial(block, _begun(plain), steps, ranks), pairs)
         for t in (watched, plain):

@@ -33,7 +33,7 @@ from torch.distributed.fsdp import fully_shard
 
 from convoy.config.run import RunConfig
 from convoy.gang.workers.processes import TAG, descendants, kill_tagged, living, new_tag, state_of
-from convoy.model.init import initialise
+from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 
 NODES = 3
@@ -258,7 +258,7 @@ def work(folder: Path, timeout_seconds: float) -> None:
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=timeout_seconds))
     config, rank = RunConfig(), dist.get_rank()
     model = Transformer(config.model, config.train.loss_chunk_tokens)
-    initialise(model, seed=0)
+    initialise_weights(model, seed=0)
     fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     for step in range(restore(folder, model, optimizer) + 1, STEPS + 1):

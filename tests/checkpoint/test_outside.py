@@ -24,9 +24,9 @@ from convoy.cli.options import newest_configuration
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.data import DataConfig
 from convoy.config.json_text import canonical_json
-from convoy.data.local_cache import open_data
+from convoy.data.local_cache import ensure_local_data
 from convoy.data.manifest import DataDamaged, read_manifest
-from convoy.data.prepare import _read_indexed_manifest, prepare
+from convoy.data.prepare import _read_indexed_manifest, prepare_dataset
 from convoy.job.generations import rewind
 from convoy.job.heartbeat import LiveMark, read_mark
 from convoy.job.leases import Lease
@@ -74,7 +74,7 @@ def job() -> MemoryStore:
     lease = Lease(ref=REFS[1], seconds=1e9, host="host", pid=1)
     for name, model in {RECORD: record, "LIVE.json": live, "leases/reader.json": lease}.items():
         store.write(name, model.model_dump_json().encode())
-    data_id = prepare(data_config(None), store).id
+    data_id = prepare_dataset(data_config(None), store).id
     for ref in REFS:
         store.write(ref.name, sealed(json.loads(store.read(ref.name)) | {"data_id": data_id}))
     store.clock += 10_000.0
@@ -129,7 +129,7 @@ def read_everything(store: Any, target: Any, remote: Any, cache: str) -> None:
         lambda: listed(store),
         lambda: newest_configuration(store, history),
         lambda: (read_record(store), read_mark(store), read_facts(store, "Flow/1")),
-        lambda: found and open_data(found, remote, data_config(cache)),
+        lambda: found and ensure_local_data(found, remote, data_config(cache)),
         lambda: _read_indexed_manifest(store, index),
         *(functools.partial(read_commit_and_parts, store, ref) for ref in REFS),
         *(functools.partial(verify_commit, store, ref) for ref in REFS),

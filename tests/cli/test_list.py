@@ -149,11 +149,11 @@ def test_without_a_job_the_one_that_started_last_is_taken_and_named(
         assert done.stdout == convoy(words[0], "gone-on", *words[1:], "--root", tmp_path).stdout
     exported: list[tuple[str, Path]] = []
 
-    def export_job(_: str, job: str, __: object, folder: Path, ___: object) -> CommitRef:
+    def export_to_folder(_: str, job: str, __: object, folder: Path, ___: object) -> CommitRef:
         exported.append((job, folder))
         return CommitRef(generation=0, step=85)
 
-    monkeypatch.setitem(sys.modules, "convoy.training.export", SimpleNamespace(export_job=export_job))
+    monkeypatch.setitem(sys.modules, "convoy.training.export", SimpleNamespace(export_to_folder=export_to_folder))
     done = convoy("export", tmp_path / "hf", "--to", "hf", "--root", tmp_path)
     assert (done.exit_code, done.stderr, exported) == (0, named, [("gone-on", tmp_path / "hf")])
 

@@ -11,9 +11,9 @@ import pytest
 from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data import local_cache as local_module
-from convoy.data.local_cache import cache_folder, open_data
+from convoy.data.local_cache import cache_folder, ensure_local_data
 from convoy.data.manifest import DataDamaged, PreparedData
-from convoy.data.prepare import prepare
+from convoy.data.prepare import prepare_dataset
 from convoy.storage import Store, open_store
 
 
@@ -29,69 +29,69 @@ def remote(bucket: str) -> Store:
 
 def test_a_local_dataset_is_used_in_place(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "root"))
-    manifest = prepare(_config(tmp_path / "cache"), store)
-    folder = open_data(manifest, store, _config(tmp_path / "cache"))
+    manifest = prepare_dataset(_config(tmp_path / "cache"), store)
+    folder = ensure_local_data(manifest, store, _config(tmp_path / "cache"))
     assert folder == tmp_path / "root" / manifest.prefix
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_missing_local_shard_is_named(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    manifest = prepare(_config(tmp_path), store)
+    manifest = prepare_dataset(_config(tmp_path), store)
     shard = tmp_path / manifest.prefix / "train-00000.bin"
     shard.write_bytes(b"xx")
     with pytest.raises(DataDamaged, match=rf"^{shard}: 2 bytes long, should have 9500 bytes"):
-        open_data(manifest, store, _config(tmp_path))
+        ensure_local_data(manifest, store, _config(tmp_path))
     shard.unlink()
     with pytest.raises(DataDamaged, match=rf"^{shard}: missing"):
-        open_data(manifest, store, _config(tmp_path))
+        ensure_local_data(manifest, store, _config(tmp_path))
 
 
 def test_a_remote_dataset_is_copied_once(tmp_path: Path, remote: Store) -> None:
     config = _config(tmp_path)
-    manifest = prepare(config, remote)
-    folder = open_data(manifest, remote, config)
+    manifest = prepare_dataset(config, remote)
+    folder = ensure_local_data(manifest, remote, config)
     assert sorted(path.name for path in folder.iterdir()) == sorted(file.name for file in manifest.files)
     assert (folder / "train-00000.bin").read_bytes() == remote.read(f"{manifest.prefix}train-00000.bin")
     for file in manifest.files:
         remote.delete(manifest.prefix + file.name)
-    assert open_data(manifest, remote, config) == folder
+    assert ensure_local_data(manifest, remote, config) == folder
 
 
 def test_a_cut_or_deleted_copy_is_fetched_again(tmp_path: Path, remote: Store) -> None:
     config = _config(tmp_path)
-    manifest = prepare(config, remote)
-    shard = open_data(manifest, remote, config) / "train-00000.bin"
+    manifest = prepare_dataset(config, remote)
+    shard = ensure_local_data(manifest, remote, config) / "train-00000.bin"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:100])
-    open_data(manifest, remote, config)
+    ensure_local_data(manifest, remote, config)
     assert shard.read_bytes() == whole
     shutil.rmtree(shard.parent)
-    open_data(manifest, remote, config)
+    ensure_local_data(manifest, remote, config)
     assert shard.read_bytes() == whole
 
 
 def test_a_damaged_remote_shard_is_refused_and_leaves_no_copy(tmp_path: Path, remote: Store) -> None:
     config = _config(tmp_path)
-    manifest = prepare(config, remote)
+    manifest = prepare_dataset(config, remote)
     name = f"{manifest.prefix}train-00000.bin"
     content = bytearray(remote.read(name))
     content[1234] ^= 1
     remote.write(name, bytes(content))
     with pytest.raises(DataDamaged, match=r"train-00000\.bin: 9500 bytes that are not what the manifest names"):
-        open_data(manifest, remote, config)
+        ensure_local_data(manifest, remote, config)
     assert not list(tmp_path.rglob("train-*"))
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
 def _open(manifest: PreparedData, uri: str, config: DataConfig, found: "multiprocessing.Queue[int]") -> None:
-    folder = open_data(manifest, open_store(uri), config)
+    folder = ensure_local_data(manifest, open_store(uri), config)
     found.put(int(np.fromfile(folder / "train-00000.bin", dtype="<u2").sum()))
 
 
 def test_several_processes_of_a_host_may_copy_at_once(tmp_path: Path, remote: Store) -> None:
     config = _config(tmp_path)
-    manifest = prepare(config, remote)
+    manifest = prepare_dataset(config, remote)
     spawn = multiprocessing.get_context("spawn")
     found: multiprocessing.Queue[int] = spawn.Queue()
     processes = [spawn.Process(target=_open, args=(manifest, remote.uri, config, found)) for _ in range(2)]
@@ -108,11 +108,11 @@ def test_no_space_in_the_cache_is_said_before_copying(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = _config(tmp_path / "cache")
-    manifest = prepare(config, remote)
+    manifest = prepare_dataset(config, remote)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(local_module.shutil, "disk_usage", lambda _: usage(1, 1, 1))
     with pytest.raises(ConfigError, match=rf"^data.cache = {tmp_path}/cache: no space for the token shards"):
-        open_data(manifest, remote, config)
+        ensure_local_data(manifest, remote, config)
     assert not (tmp_path / "cache").exists()
 
 

@@ -14,9 +14,9 @@ from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data import local_cache
 from convoy.data import prepare as prepare_module
-from convoy.data.local_cache import open_data, open_token_bytes, open_tokenizer
-from convoy.data.manifest import TOKENIZER_FILE, PreparedData, fingerprint
-from convoy.data.prepare import prepare, shard_bytes_estimate
+from convoy.data.local_cache import ensure_local_data, open_token_bytes, open_tokenizer
+from convoy.data.manifest import TOKENIZER_FILE, PreparedData, data_fingerprint
+from convoy.data.prepare import prepare_dataset, shard_bytes_estimate
 from convoy.data.sequences import TokenSequences
 from convoy.storage import open_store
 
@@ -47,7 +47,7 @@ def _config(path: Path | str, tokenizer: dict[str, Any] | None = None, **more: A
 
 
 def _prepare(config: DataConfig, root: Path) -> PreparedData:
-    return prepare(config, open_store(str(root)))
+    return prepare_dataset(config, open_store(str(root)))
 
 
 def _decoded(manifest: PreparedData, folder: Path, split: str) -> list[str]:
@@ -65,7 +65,7 @@ def test_the_shards_hold_every_document_once_and_whole(tmp_path: Path, tokenizer
     corpus = _corpus(tmp_path / "corpus")
     config = _config(corpus, tokenizer)
     manifest = _prepare(config, tmp_path / "root")
-    folder = open_data(manifest, open_store(str(tmp_path / "root")), config)
+    folder = ensure_local_data(manifest, open_store(str(tmp_path / "root")), config)
     train, held_out = _decoded(manifest, folder, "train"), _decoded(manifest, folder, "validation")
     assert sorted(train + held_out) == sorted(path.read_text() for path in corpus.iterdir())
     assert manifest.documents == {"train": len(train), "validation": len(held_out)}
@@ -76,7 +76,7 @@ def test_the_shards_hold_every_document_once_and_whole(tmp_path: Path, tokenizer
 def test_token_bytes_of_a_split_add_up_to_its_text(tmp_path: Path) -> None:
     config = _config(_corpus(tmp_path / "corpus"))
     manifest = _prepare(config, tmp_path / "root")
-    folder = open_data(manifest, open_store(str(tmp_path / "root")), config)
+    folder = ensure_local_data(manifest, open_store(str(tmp_path / "root")), config)
     counts = open_token_bytes(manifest, folder)
     assert counts is not None
     ids = np.fromfile(folder / "validation-00000.bin", dtype=manifest.dtype)
@@ -211,7 +211,7 @@ def test_synthetic_tokens_are_split_and_reused(tmp_path: Path) -> None:
     manifest = _prepare(config, tmp_path)
     assert (manifest.tokens("train"), manifest.tokens("validation")) == (9_500, 500)
     assert (manifest.dtype, manifest.eos_id, manifest.eos_token) == ("uint32", None, None)
-    folder = open_data(manifest, open_store(str(tmp_path)), config)
+    folder = ensure_local_data(manifest, open_store(str(tmp_path)), config)
     assert open_tokenizer(manifest, folder) is None
     assert open_token_bytes(manifest, folder) is None
     assert _prepare(config, tmp_path) == manifest
@@ -234,12 +234,12 @@ def test_ready_made_shards_are_used_where_they_lie(tmp_path: Path) -> None:
     corpus = {"kind": "shards", "path": str(tmp_path), "vocab_size": 50, "eos_id": 49}
     config = DataConfig.model_validate({"corpus": corpus, "sequence_length": 32})
     store = open_store(str(tmp_path / "root"))
-    manifest = prepare(config, store)
+    manifest = prepare_dataset(config, store)
     assert manifest.files == ()
     assert sum(manifest.tokens(split) for split in ("train", "validation")) == 4000
-    sequences = TokenSequences(manifest, open_data(manifest, store, config), "train", 32)
+    sequences = TokenSequences(manifest, ensure_local_data(manifest, store, config), "train", 32)
     assert sequences.window(1).tolist() == [(32 + i) % 50 for i in range(33)]
-    assert prepare(config, store) == manifest
+    assert prepare_dataset(config, store) == manifest
     assert not list((tmp_path / "root").rglob("*.bin"))
 
 
@@ -250,15 +250,15 @@ def test_a_corpus_on_s3_is_prepared_into_s3_and_opened_from_a_cache(tmp_path: Pa
     client.put_object(Bucket=bucket, Key="corpus/other.bin", Body=b"\xff")
     config = _config(f"s3://{bucket}/corpus", cache=str(tmp_path / "cache"))
     store = open_store(f"s3://{bucket}/root")
-    manifest = prepare(config, store)
+    manifest = prepare_dataset(config, store)
     local = _prepare(_config(_corpus(tmp_path / "corpus" / "part").parent), tmp_path / "root")
     assert [f.digest for f in manifest.files] == [f.digest for f in local.files]
-    folder = open_data(manifest, store, config)
+    folder = ensure_local_data(manifest, store, config)
     assert folder.parent == tmp_path / "cache"
     assert TokenSequences(manifest, folder, "train", 16).n_samples > 10
-    assert prepare(config, store) == manifest
+    assert prepare_dataset(config, store) == manifest
     client.put_object(Bucket=bucket, Key="corpus/part/00.txt", Body=_text(77).encode())
-    assert prepare(config, store).id != manifest.id
+    assert prepare_dataset(config, store).id != manifest.id
 
 
 def test_json_lines_and_globs_on_s3_are_read(tmp_path: Path, bucket: str) -> None:
@@ -281,10 +281,10 @@ def test_the_fingerprint_changes_with_what_a_job_may_not_change(tmp_path: Path) 
     manifest = _prepare(config, tmp_path / "root")
     other = _prepare(_config(tmp_path / "corpus", validation_fraction=0.5), tmp_path / "root")
     prints = {
-        fingerprint(manifest, config),
-        fingerprint(manifest, config.model_copy(update={"sequence_length": 8})),
-        fingerprint(manifest, config.model_copy(update={"respect_documents": True})),
-        fingerprint(other, config),
+        data_fingerprint(manifest, config),
+        data_fingerprint(manifest, config.model_copy(update={"sequence_length": 8})),
+        data_fingerprint(manifest, config.model_copy(update={"respect_documents": True})),
+        data_fingerprint(other, config),
     }
     assert len(prints) == 4
-    assert fingerprint(manifest, config.model_copy(update={"cache": "/x"})) == fingerprint(manifest, config)
+    assert data_fingerprint(manifest, config.model_copy(update={"cache": "/x"})) == data_fingerprint(manifest, config)

@@ -15,7 +15,7 @@ import pytest
 from convoy.config.data import DataConfig, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.data.manifest import Shard
-from convoy.data.prepare import SUCCESSOR_PROBABILITIES, markov_tokens, precheck, ready_made_shards
+from convoy.data.prepare import SUCCESSOR_PROBABILITIES, check_data_config, markov_tokens, ready_made_shards
 from convoy.data.sources import list_files
 
 
@@ -117,16 +117,16 @@ def _config(tokenizer: dict[str, Any] | None = None, **corpus: Any) -> DataConfi
 
 def _refused(config: DataConfig, model_vocab_size: int | None = None) -> str:
     with pytest.raises(ConfigError) as refusal:
-        precheck(config, model_vocab_size)
+        check_data_config(config, model_vocab_size)
     return str(refusal.value)
 
 
 def test_the_default_is_fine_and_cheap() -> None:
-    precheck(DataConfig(), 4096)
+    check_data_config(DataConfig(), 4096)
     took = []
     for _ in range(5):
         began = time.thread_time()
-        precheck(DataConfig(), 4096)
+        check_data_config(DataConfig(), 4096)
         took.append(time.thread_time() - began)
     assert min(took) < 0.05
 
@@ -134,7 +134,7 @@ def test_the_default_is_fine_and_cheap() -> None:
 def test_an_empty_prefix_is_found(bucket: str) -> None:
     assert "no files match" in _refused(_config(kind="files", path=f"s3://{bucket}/in"))
     boto3.client("s3").put_object(Bucket=bucket, Key="in/a.txt", Body=b"x")
-    precheck(_config(kind="files", path=f"s3://{bucket}/in"))
+    check_data_config(_config(kind="files", path=f"s3://{bucket}/in"))
 
 
 NOWHERE = {"kind": "file", "path": "/nowhere/t.json"}
@@ -159,7 +159,7 @@ def test_what_is_missing_is_found(
 ) -> None:
     place = {} if corpus["kind"] == "stdlib" else {"path": str(corpus.get("path", "{here}")).format(here=tmp_path)}
     assert _refused(_config(tokenizer, **corpus | place)).startswith(reason.format(here=tmp_path))
-    precheck(_config(tokenizer, kind="synthetic"))  # which needs nothing
+    check_data_config(_config(tokenizer, kind="synthetic"))  # which needs nothing
 
 
 def test_a_missing_extra_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +171,8 @@ def test_a_tokenizer_larger_than_the_model_is_found(tmp_path: Path) -> None:
     vocabulary = {"</s>": 0, "a": 1, "b": 2}
     (tmp_path / "t.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": vocabulary, "merges": []}}))
     config = _config({"kind": "file", "path": f"{tmp_path}/t.json"}, kind="stdlib")
-    precheck(config)
-    precheck(config, 3)
+    check_data_config(config)
+    check_data_config(config, 3)
     assert _refused(config, 2) == "model.vocab_size = 2: must be at least the tokenizer's vocabulary, 3"
 
 

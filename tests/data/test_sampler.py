@@ -15,8 +15,8 @@ from convoy.data.sampler import (
     MicroBatch,
     SamplerState,
     check_resume,
-    epoch_key,
     epochs_and_samples,
+    order_key,
     permute,
     plan_step,
     rows_of_rank,
@@ -49,7 +49,7 @@ def _expected(first: int, count: int, n: int, seed: int) -> list[tuple[int, int]
     for k in range(first, first + count):
         epoch = k // n
         if epoch not in order:
-            order[epoch] = permute(n, epoch_key(seed, epoch), np.arange(n))
+            order[epoch] = permute(n, order_key(seed, epoch), np.arange(n))
     return [(k // n, int(order[k // n][k % n])) for k in range(first, first + count)]
 
 
@@ -200,13 +200,13 @@ def test_an_index_is_sent_to_one_place_whatever_it_is_asked_with(n: int, key: in
 
 def test_the_order_is_the_same_on_every_machine() -> None:
     # Written down once: a change here makes every running job repeat and lose samples on resume.
-    assert _whole(10, epoch_key(0, 0)).tolist() == [9, 8, 3, 5, 2, 7, 4, 6, 0, 1]
-    assert permute(MAX_LENGTH, epoch_key(7, 3), np.array([0, 1])).tolist() == [468991648978241737, 3801020441080072659]
+    assert _whole(10, order_key(0, 0)).tolist() == [9, 8, 3, 5, 2, 7, 4, 6, 0, 1]
+    assert permute(MAX_LENGTH, order_key(7, 3), np.array([0, 1])).tolist() == [468991648978241737, 3801020441080072659]
 
 
 def test_two_epochs_agree_in_about_as_many_places_as_chance_gives() -> None:
     n = 20_000
-    same = sum(int((_whole(n, epoch_key(0, e)) == _whole(n, epoch_key(0, e + 1))).sum()) for e in range(20))
+    same = sum(int((_whole(n, order_key(0, e)) == _whole(n, order_key(0, e + 1))).sum()) for e in range(20))
     assert 5 <= same <= 45  # Poisson with mean 20
 
 
@@ -215,7 +215,7 @@ def test_each_place_is_reached_equally_often_over_keys(n: int) -> None:
     trials = 4000
     counts = np.zeros((n, n))
     for seed in range(trials):
-        counts[np.arange(n), _whole(n, epoch_key(seed, 0))] += 1
+        counts[np.arange(n), _whole(n, order_key(seed, 0))] += 1
     expected = trials / n
     chi_squared = ((counts - expected) ** 2 / expected).sum()
     freedom = (n - 1) ** 2
@@ -224,7 +224,7 @@ def test_each_place_is_reached_equally_often_over_keys(n: int) -> None:
 
 def test_neighbours_are_sent_far_apart() -> None:
     n = 50_000
-    order = _whole(n, epoch_key(3, 0)).astype(float)
+    order = _whole(n, order_key(3, 0)).astype(float)
     assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.02
     assert abs(np.corrcoef(order, np.arange(n))[0, 1]) < 0.02
 

@@ -19,7 +19,7 @@ from convoy.data.tokenizer import (
     LONGEST_WORD,
     BytesTokenizer,
     TextTokenizer,
-    _cut_at_long_words,
+    _cut_long_words,
     byte_characters,
     load_tokenizer,
     read_tokenizer_json,
@@ -106,7 +106,7 @@ def test_a_word_of_any_length_can_be_trained_on_and_encoded(word: str) -> None:
 def test_only_words_beyond_the_limit_are_cut_for_the_training(runs: list[tuple[str, int]]) -> None:
     text, step = "".join(part * count for part, count in runs), pre_tokenizers.ByteLevel(add_prefix_space=False)
     words = [end - start for _, (start, end) in step.pre_tokenize_str(text)]
-    pieces = list(_cut_at_long_words(text, step))
+    pieces = list(_cut_long_words(text, step))
     assert "".join(pieces) == text
     assert len(pieces) == 1 + sum((word - 1) // LONGEST_WORD for word in words)
     cut = [end - start for piece in pieces for _, (start, end) in step.pre_tokenize_str(piece)]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from convoy.config.model import TransformerConfig
-from convoy.model.init import initialise
+from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 
 GPT2 = TransformerConfig(
@@ -39,7 +39,7 @@ def ready(config: TransformerConfig, seed: int = 0, loss_chunk_tokens: int = 0) 
     with torch.device("meta"):
         model = Transformer(config, loss_chunk_tokens)
     model.to_empty(device="cpu")
-    initialise(model, seed)
+    initialise_weights(model, seed)
     return model
 
 
@@ -54,7 +54,7 @@ def sharded(config: TransformerConfig, seed: int = 0, bf16: bool = False, loss_c
     fully_shard([model.embed, model.head], **kwargs)
     fully_shard(model, **kwargs)
     model.to_empty(device="cpu")
-    initialise(model, seed)
+    initialise_weights(model, seed)
     return model
 
 

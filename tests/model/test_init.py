@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
-from convoy.model.init import initialise, load_full_weights, parameter_names
+from convoy.model.init import initialise_weights, load_full_weights, parameter_names
 from convoy.model.transformer import Transformer
 from tests.model.models import FORMS, GPT2, LLAMA, ready, sharded
 from tests.ranks import in_a_group
@@ -53,7 +53,7 @@ def hybrid_weights(rank: int) -> dict[str, Tensor]:
         model = Transformer(LLAMA)
     fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
     model.to_empty(device="cpu")
-    initialise(model, 3)
+    initialise_weights(model, 3)
     return full_weights(model)
 
 
@@ -82,7 +82,7 @@ def test_activation_checkpointing_and_compilation_do_not_change_names_or_values(
     model.blocks[0] = checkpoint_wrapper(model.blocks[0])
     model.blocks[1] = torch.compile(model.blocks[1])
     model.to_empty(device="cpu")
-    initialise(model, 0)
+    initialise_weights(model, 0)
     assert any("_checkpoint_wrapped_module" in name for name, _ in model.named_parameters())
     assert any("_orig_mod" in name for name, _ in model.named_parameters())
     assert_identical(weights(model), weights(ready(GPT2)))
@@ -152,4 +152,4 @@ def test_a_tensor_that_is_missing_unknown_or_of_another_shape_is_named(
 def test_values_are_drawn_where_one_says_and_kept_where_the_model_is() -> None:
     """A device without numbers stands for another generator: nothing is drawn on the model's own device."""
     with pytest.raises(RuntimeError, match=r"(?i)meta"):
-        initialise(ready(GPT2, seed=3), 3, torch.device("meta"))
+        initialise_weights(ready(GPT2, seed=3), 3, torch.device("meta"))

@@ -26,14 +26,14 @@ from convoy.model.families import BlockFamily
 from convoy.model.hf import read_hf_weights, write_hf
 from convoy.model.hf_config import read_hf_config
 from convoy.model.hf_format import FixedKey
-from convoy.model.init import initialise, load_full_weights, parameter_names
+from convoy.model.init import initialise_weights, load_full_weights, parameter_names
 from convoy.model.transformer import Transformer, make_norm
 from convoy.planner.memory.rank import memory
 from convoy.planner.step.communication import busiest_collectives
 from convoy.planner.step.work import Kernels, work
 from convoy.planner.workload import Workload
-from convoy.training.measure.machine_probe import _RankSizes, probe
-from convoy.training.process_groups import connect
+from convoy.training.measure.machine_probe import _RankSizes, probe_machine
+from convoy.training.process_groups import connect_ranks
 from tests.planner.step.test_communication import total, workload
 from tests.planner.tracked import counted, tracked
 from tests.ranks import in_a_group
@@ -90,7 +90,7 @@ FORMAT = replace(
     architecture="ParallelForCausalLM",
     form={"norm": "rmsnorm", "positions": "rotary", "bias": False},
     fixed={**LLAMA.fixed, "hidden_act": FixedKey(("relu2",)), "attention_bias": FixedKey((True,))},
-    others=lambda _: {"hidden_act": "relu2", "attention_bias": True},
+    extra_keys=lambda _: {"hidden_act": "relu2", "attention_bias": True},
     block={
         "norm": ("input_layernorm",),
         "qkv": ("attn.q", "attn.k", "attn.v"),
@@ -129,7 +129,7 @@ def ready(seed: int = 0) -> Transformer:
     model = build_model(CONFIG)
     assert isinstance(model, Transformer)
     model.to_empty(device="cpu")
-    initialise(model, seed)
+    initialise_weights(model, seed)
     return model
 
 
@@ -205,9 +205,9 @@ def test_a_hugging_face_folder_holds_its_weights(tmp_path: Path) -> None:
 
 
 def probed_sizes(rank: int, assignments: list[Assignment], config: RunConfig) -> tuple[int, ...]:
-    ranks = connect(assignments[rank])
+    ranks = connect_ranks(assignments[rank])
     sizes = _RankSizes(config, CONFIG, ranks)
-    measured = probe(config, ranks, 0.02)
+    measured = probe_machine(config, ranks, 0.02)
     assert measured is not None
     assert measured.matmul_flops > 0
     return sizes.inner, sizes.heads, sizes.head_width, sizes.block

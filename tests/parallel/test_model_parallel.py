@@ -15,7 +15,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import World, check_ranks
 from convoy.model.families import block_of
-from convoy.model.init import initialise
+from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 from convoy.parallel.mesh import build_mesh, data_rank_and_size
 from convoy.parallel.pipeline import Pipeline, stage_blocks
@@ -73,7 +73,7 @@ def test_logits_are_whole_on_each_rank_and_any_length_is_shared(length: int) -> 
     config = tiny(model=SHAPE)
     assert isinstance(config.model, TransformerConfig)
     model = Transformer(config.model)
-    initialise(model, config.train.seed)
+    initialise_weights(model, config.train.seed)
     expected = model(TOKENS[:, :length], TARGETS[:, :length])
     expected.backward()
 

@@ -21,14 +21,14 @@ from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.config.benchmark import MeasureConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.data.manifest import fingerprint
-from convoy.data.prepare import prepare
+from convoy.data.manifest import data_fingerprint
+from convoy.data.prepare import prepare_dataset
 from convoy.gang.task import Place
 from convoy.parallel.mesh import build_mesh
 from convoy.planner.workload import Workload
 from convoy.storage import open_store
 from convoy.training.batches import RankData
-from convoy.training.measure.machine_probe import probe
+from convoy.training.measure.machine_probe import probe_machine
 from convoy.training.process_groups import Ranks
 
 PROBE_SECONDS = 3.0
@@ -79,8 +79,8 @@ class _In(Variant):
 
 def prepared(config: RunConfig) -> tuple[str, str]:
     """The data's id and fingerprint, for ranks that are forked later."""
-    manifest = prepare(config.data, open_store(str(config.root)))
-    return manifest.id, fingerprint(manifest, config.data)
+    manifest = prepare_dataset(config.data, open_store(str(config.root)))
+    return manifest.id, data_fingerprint(manifest, config.data)
 
 
 def run(
@@ -110,7 +110,7 @@ def run(
         for _ in range(5):
             alone.step()
             together.step()
-        first = probe(config, ranks, PROBE_SECONDS)
+        first = probe_machine(config, ranks, PROBE_SECONDS)
         optimizer: list[float] = []
 
         def before(turn: Variant) -> None:
@@ -121,7 +121,7 @@ def run(
         found = measure(turns, amount, ranks, before_turn=before)
         if settings:
             next(iter(settings.values()))()
-        last = probe(config, ranks, PROBE_SECONDS)
+        last = probe_machine(config, ranks, PROBE_SECONDS)
     assert first is not None
     assert last is not None
     lines = {name: _between(getattr(first, name), getattr(last, name)) for name in ("gather", "reduce")}

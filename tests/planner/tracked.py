@@ -27,12 +27,12 @@ from torch.utils._pytree import tree_leaves
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.train import OptimizerConfig
 from convoy.model.build import build_model
-from convoy.model.init import initialise
+from convoy.model.init import initialise_weights
 from convoy.parallel.fsdp import DTYPES, parallelize
 from convoy.parallel.mesh import build_mesh
 from convoy.parallel.pipeline import Pipeline
 from convoy.planner.workload import Workload
-from convoy.training.build import Trained
+from convoy.training.build import ShardedModel
 from convoy.training.optimizer import build_optimizer
 from convoy.training.step import Agreement, Batch, Stepper
 
@@ -77,7 +77,7 @@ def counted_by_rank(rank: int, store: str, workload: Workload) -> Counter[Call]:
     mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
     model, fsdp = _spread(workload, mesh)
     model.to_empty(device="cpu")
-    initialise(cast(Any, model), seed=0)
+    initialise_weights(cast(Any, model), seed=0)
     step = _step(model, fsdp, build_optimizer(model, OptimizerConfig()), workload, mesh)
     step(lambda: None)  # the first one also exchanges shapes
     with _Noting() as noting:
@@ -147,7 +147,7 @@ def _step(
     train, parallel = workload.train, workload.parallel
     pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
     clock = _Clock()
-    trained = Trained(fsdp, optimizer, pipeline=pipeline)
+    trained = ShardedModel(fsdp, optimizer, pipeline=pipeline)
     stepper = Stepper(trained, train, parallel, cast(Any, _Alone()), cast(Any, clock))
 
     def step(passed: Callable[[], None]) -> None:
@@ -179,7 +179,7 @@ class _Clock:
 
     passed: Callable[[], None] = staticmethod(lambda: None)
 
-    def mark(self, phase: str) -> None:
+    def end_phase(self, phase: str) -> None:
         if phase == "backward":
             self.passed()
 

@@ -43,7 +43,7 @@ def at_step(step: int, ranks: Iterable[int], action: Callable[[Stepper], object]
 
     def fault(rank: int) -> None:
         if rank in ranks:
-            before_step(lambda stepper, now, _: action(stepper) if now == step else None)
+            before_step(lambda stepper, copy_now, _: action(stepper) if copy_now == step else None)
 
     return fault
 
@@ -85,12 +85,12 @@ def spoil_state(where: str, step: int, rank: int) -> Callable[[int], None]:
     def fault(own: int) -> None:
         begin = Saver.save
 
-        def save(self: Saver, progress: Progress, *, now: bool = False) -> Save | None:
+        def save(self: Saver, progress: Progress, *, copy_now: bool = False) -> Save | None:
             if progress.step == step and own == rank:
                 weight = self._trained.optimizer.param_groups[0]["params"][0]
                 spoiled: Any = weight if where == "weights" else self._trained.optimizer.state[weight]["exp_avg"]
                 getattr(spoiled, "_local_tensor", spoiled).detach().view(-1)[0] = torch.nan
-            return begin(self, progress, now=now)
+            return begin(self, progress, copy_now=copy_now)
 
         Saver.save = save  # type: ignore[method-assign]
 
@@ -141,9 +141,9 @@ def copy_late() -> None:
 def settle_before_each_save() -> None:
     begin = Saver.save
 
-    def save(self: Saver, progress: Progress, *, now: bool = False) -> Save | None:
+    def save(self: Saver, progress: Progress, *, copy_now: bool = False) -> Save | None:
         self.finish(progress.step)
-        return begin(self, progress, now=now)
+        return begin(self, progress, copy_now=copy_now)
 
     Saver.save = save  # type: ignore[method-assign]
 

@@ -16,8 +16,8 @@ from convoy.checkpoint.format import Commit
 from convoy.checkpoint.restore import load
 from convoy.checkpoint.state.values import dtype_of
 from convoy.config.run import RunConfig
-from convoy.data.manifest import fingerprint
-from convoy.data.prepare import prepare
+from convoy.data.manifest import data_fingerprint
+from convoy.data.prepare import prepare_dataset
 from convoy.gang.task import Assignment, Place
 from convoy.gang.workers.board import Board
 from convoy.job.events.log import read_events
@@ -89,10 +89,10 @@ class Job:
     name: str = "job"
 
     def __post_init__(self) -> None:
-        manifest = prepare(self.config.data, open_store(self.root))
+        manifest = prepare_dataset(self.config.data, open_store(self.root))
         self.store = job_store(self.root, self.name)
         self.data_id = manifest.id
-        self.fingerprint = fingerprint(manifest, self.config.data)
+        self.fingerprint = data_fingerprint(manifest, self.config.data)
 
     def run(
         self,
@@ -247,7 +247,7 @@ def _train_one(rank: int, assignments: list[Assignment], fault: Fault | None, pr
     if fault is not None:
         fault(rank)
     try:
-        return run_rank(assignments[rank], time.perf_counter())
+        return run_rank(assignments[rank], time.perf_counter()) is not None
     except TrainingFailedError as error:
         return str(error)
     except RuntimeError as error:

@@ -4,11 +4,11 @@ import torch
 
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.data.local_cache import open_data
+from convoy.data.local_cache import ensure_local_data
 from convoy.data.manifest import read_manifest
 from convoy.data.sampler import epochs_and_samples
 from convoy.data.sequences import TokenSequences
-from convoy.model.init import initialise
+from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 from convoy.storage import open_store
 from convoy.training.optimizer import learning_rate
@@ -20,7 +20,7 @@ def plain_training(job: Job, steps: int) -> list[tuple[float, float]]:
     config = job.config
     assert isinstance(config.model, TransformerConfig)
     model = Transformer(config.model)
-    initialise(model, config.train.seed)
+    initialise_weights(model, config.train.seed)
     optimizer = _adamw(model, config)
     sequences = _sequences(job)
     results = []
@@ -54,5 +54,5 @@ def _sequences(job: Job) -> TokenSequences:
     store = open_store(job.root)
     manifest = read_manifest(store, job.data_id)
     assert manifest is not None
-    folder = open_data(manifest, store, job.config.data)
+    folder = ensure_local_data(manifest, store, job.config.data)
     return TokenSequences(manifest, folder, "train", job.config.data.sequence_length)

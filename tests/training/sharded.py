@@ -12,7 +12,7 @@ from torch import nn
 
 from convoy.config.run import RunConfig
 from convoy.model.build import build_model
-from convoy.model.init import initialise
+from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import parallelize
 from convoy.parallel.mesh import build_mesh
@@ -50,5 +50,5 @@ def sharded_model(config: RunConfig, *, materialise: bool = True, across_hosts: 
     parallelize(model, mesh, config.parallel, config.train, across_hosts=across_hosts)
     if materialise and isinstance(model, Transformer):
         model.to_empty(device=torch.device("cpu"))
-        initialise(model, config.train.seed)
+        initialise_weights(model, config.train.seed)
     return model

@@ -11,7 +11,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.job.events.registry import Evaluated, ModelBuilt
 from convoy.model.hf import write_hf
-from convoy.model.init import initialise
+from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 from tests.ranks import RankFailedError
 from tests.training.faults import die_at
@@ -74,7 +74,7 @@ def from_hf(folder: Path, shape: dict[str, Any]) -> dict[str, Any]:
     """A model that starts from weights in a Hugging Face folder, which is written."""
     config = TransformerConfig(**shape)
     trained = Transformer(config)
-    initialise(trained, seed=11)
+    initialise_weights(trained, seed=11)
     write_hf(folder, config, trained.state_dict())
     return shape | {"init_from": str(folder)}
 

@@ -12,7 +12,7 @@ from convoy.job.events.registry import ExportFailed
 from convoy.job.lineage import CommitRef
 from convoy.job.record import MODEL_MARKER, is_exported, model_prefix
 from convoy.model.transformer import Transformer
-from convoy.training.export import commit_weights, export_commit, export_job, exportable
+from convoy.training.export import export_commit, export_to_folder, is_exportable, read_commit_weights
 from tests.model.models import theirs
 from tests.training.job import GPT, LLAMA, Job, tiny
 
@@ -35,7 +35,7 @@ def logits(job: Job, step: int, tokens_bs: torch.Tensor) -> torch.Tensor:
     config = job.config.model
     assert isinstance(config, TransformerConfig)
     model = Transformer(config).eval()
-    model.load_state_dict(commit_weights([job.store], CommitRef(generation=1, step=step), config))
+    model.load_state_dict(read_commit_weights([job.store], CommitRef(generation=1, step=step), config))
     with torch.no_grad():
         found: torch.Tensor = model(tokens_bs)
     return found
@@ -63,7 +63,7 @@ def test_an_older_commit_is_exported_by_its_step(jobs: dict[str, Job], tmp_path:
     job = jobs["gpt"]
     tokens_bs = torch.arange(10).unsqueeze(0)
 
-    ref = export_job(job.root, job.name, job.config.model_dump(mode="json"), tmp_path / "out", step=5)
+    ref = export_to_folder(job.root, job.name, job.config.model_dump(mode="json"), tmp_path / "out", step=5)
 
     assert ref == CommitRef(generation=1, step=3)
     assert torch.allclose(their_logits(tmp_path / "out", tokens_bs), logits(job, 3, tokens_bs), atol=1e-4)
@@ -76,18 +76,18 @@ def test_what_cannot_be_exported_is_refused_in_one_line(jobs: dict[str, Job], tm
     (tmp_path / "full" / "file").touch()
 
     with pytest.raises(ConfigError, match="no checkpoint at or below step 2"):
-        export_job(job.root, job.name, plain, tmp_path / "out", step=2)
+        export_to_folder(job.root, job.name, plain, tmp_path / "out", step=2)
     with pytest.raises(ConfigError, match="no checkpoint"):
-        export_job(job.root, "no-job", plain, tmp_path / "out", step=None)
+        export_to_folder(job.root, "no-job", plain, tmp_path / "out", step=None)
     with pytest.raises(ConfigError, match="must be empty or absent"):
-        export_job(job.root, job.name, plain, tmp_path / "full", step=None)
+        export_to_folder(job.root, job.name, plain, tmp_path / "full", step=None)
 
 
 def test_only_shapes_that_transformers_knows_are_exportable(jobs: dict[str, Job], tmp_path: Path) -> None:
     custom = CustomModelConfig(build="a:b", vocab_size=5, max_sequence_length=9)
-    assert exportable(TransformerConfig())
-    assert not exportable(custom)
-    assert not exportable(TransformerConfig(norm="rmsnorm"))
+    assert is_exportable(TransformerConfig())
+    assert not is_exportable(custom)
+    assert not is_exportable(TransformerConfig(norm="rmsnorm"))
     with pytest.raises(ConfigError, match=r"model\.build = a:b: a custom model has no Hugging Face form"):
         export_commit([jobs["gpt"].store], CommitRef(generation=1, step=6), custom, tmp_path, None, None)
 
@@ -100,7 +100,7 @@ def test_a_damaged_commit_is_not_exported(tmp_path: Path) -> None:
     store.write(name, store.read(name)[:-1])
 
     with pytest.raises(DamagedCommitError):
-        export_job(job.root, job.name, job.config.model_dump(mode="json"), tmp_path / "out", step=None)
+        export_to_folder(job.root, job.name, job.config.model_dump(mode="json"), tmp_path / "out", step=None)
 
 
 def test_failing_to_export_fails_nothing(tmp_path: Path) -> None:

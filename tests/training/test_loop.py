@@ -17,7 +17,7 @@ from convoy.job.events.registry import (
     StepDone,
     WorkerReady,
 )
-from convoy.training.loop import one_step, own_log_is_due, waited
+from convoy.training.loop import rank_log_is_due, run_step, seconds_waited
 from convoy.training.optimizer import learning_rate
 from tests.training.job import Job, tiny
 
@@ -72,7 +72,7 @@ def logged(begun: int, until: int) -> list[int]:
     """The steps at which a rank tells its throughput."""
     found = [begun]
     for step in range(begun + 1, until + 1):
-        if own_log_is_due(step, found[-1], begun):
+        if rank_log_is_due(step, found[-1], begun):
             found.append(step)
     return found[1:]
 
@@ -90,18 +90,18 @@ def test_waits_in_the_first_step_of_a_generation_belong_to_its_start() -> None:
     t.own = RankThroughput(step=0, tokens=0, seconds=0.0)
     t.stepper.return_value = MagicMock(skipped=False, tokens=4)
     t.elapsed.return_value = 0.0
-    t.own_time.read.return_value = 1e-9  # all else of a step was waiting
-    one_step(t)
+    t.own_time.own_seconds.return_value = 1e-9  # all else of a step was waiting
+    run_step(t)
     assert t.own.seconds > t.own.waited_seconds == 0.0
     t.updated = True
-    one_step(t)
+    run_step(t)
     assert t.own.waited_seconds > 0
 
 
 def test_what_is_not_a_rank_s_own_it_waited_and_what_is_not_known_is_nothing() -> None:
-    assert waited(0.5, 0.2) == pytest.approx(0.3)
-    assert waited(0.5, 0.6) == 0.0  # two clocks
-    assert waited(0.5, 0.0) == 0.0
+    assert seconds_waited(0.5, 0.2) == pytest.approx(0.3)
+    assert seconds_waited(0.5, 0.6) == 0.0  # two clocks
+    assert seconds_waited(0.5, 0.0) == 0.0
 
 
 def test_the_start_is_told_by_all_ranks_and_in_order(job: Job) -> None:

@@ -15,9 +15,9 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.job.events.registry import StepDone
 from convoy.training import step
-from convoy.training.build import Trained
+from convoy.training.build import ShardedModel
 from convoy.training.measure.clock import HostClock
-from convoy.training.step import Agreement, Exchange, Stepper, StopReason, Vote
+from convoy.training.step import Agreement, StepExchange, Stepper, StopReason, Vote
 from tests.ranks import in_a_group
 from tests.training.job import GPT, Job, tiny
 from tests.training.sharded import alone, sharded_model
@@ -32,7 +32,7 @@ def exchanged(offers: list[list[Offer]]) -> list[list[Agreement]]:
 
 
 def _exchange(rank: int, offers: list[list[Offer]]) -> list[Agreement]:
-    exchange, told = Exchange(cast(dist.ProcessGroup, dist.group.WORLD)), []
+    exchange, told = StepExchange(cast(dist.ProcessGroup, dist.group.WORLD)), []
     for offer in offers:
         exchange.begin(*(*offer[rank], NOTHING)[:3])
         told.append(exchange.finish())
@@ -122,9 +122,9 @@ def test_gradients_are_clipped_to_the_bits_of_torchs_own(norm: float, clip: floa
     gradients = [parameter.grad.to_local().clone() for parameter in parameters]  # type: ignore[union-attr,operator]
     optimizer, group = torch.optim.SGD(parameters, lr=0.0), cast(dist.ProcessGroup, dist.group.WORLD)
 
-    trained = Trained(cast(FSDPModule, model), optimizer)
-    stepper = Stepper(trained, config.train, config.parallel, Exchange(group), HostClock())
-    stepper._update(0.0, norm)
+    trained = ShardedModel(cast(FSDPModule, model), optimizer)
+    stepper = Stepper(trained, config.train, config.parallel, StepExchange(group), HostClock())
+    stepper._clip_and_update(0.0, norm)
 
     expected = [torch.nn.Parameter(gradient) for gradient in gradients]
     for parameter, gradient in zip(expected, gradients, strict=True):

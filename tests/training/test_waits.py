@@ -18,7 +18,7 @@ from convoy.gang.workers.board import is_waiting
 from convoy.parallel.gloo import AllGather
 from convoy.training.process_groups import choose_device, is_lost_peer
 from convoy.training.rank import WAITS_IN
-from convoy.training.step import Agreement, Exchange, Stepper, UrgentStop
+from convoy.training.step import Agreement, StepExchange, Stepper, UrgentStop
 from tests.ranks import KILLED, in_a_group
 from tests.training.job import place
 
@@ -44,8 +44,8 @@ def is_seen_to_wait(call: Callable[[Any], object]) -> bool:
 
 
 def finish_exchange(work: Any) -> None:
-    exchange: Any = SimpleNamespace(_work=work, _values=torch.zeros(20, dtype=torch.int64), _shared_by=1)
-    Exchange.finish(exchange)
+    exchange: Any = SimpleNamespace(_work=work, _values=torch.zeros(20, dtype=torch.int64), _ranks_per_sample=1)
+    StepExchange.finish(exchange)
 
 
 def finish_urgent_stop(work: Any) -> None:
@@ -60,9 +60,9 @@ def sum_losses(work: Any) -> None:
         _trained=SimpleNamespace(pipeline=None, optimizer=SimpleNamespace(zero_grad=lambda **_: None)),
         _run_passes=lambda *_: (torch.tensor(1.0), agreement),
         _grad_norm=lambda: float("nan"),
-        _everyone=None,
+        _training_group=None,
         _buffers=None,
-        _clock=SimpleNamespace(mark=lambda _: None),
+        _clock=SimpleNamespace(end_phase=lambda _: None),
     )
     Stepper.__call__(stepper, [], 0, 0.1, None, StatusCounts())
 

@@ -22,7 +22,7 @@ from convoy.benchmark.rounds import VariantResult, host_sent_bytes, measure
 from convoy.benchmark.suites import peers
 from convoy.benchmark.variants.convoy_saving import SavingVariant
 from convoy.benchmark.variants.variant import Variant
-from convoy.training.build import model_built
+from convoy.training.build import model_built_event
 from convoy.training.measure.machine import environment, measure_matmul
 from convoy.training.process_groups import Ranks
 
@@ -136,7 +136,7 @@ def _case(
         model=config.model.name,
         parameters=variant.parameters,
         tokens_per_step=variant.tokens_per_step * jobs,
-        flops_per_token=model_built(config, torch.nn.Module()).flops_per_token,
+        flops_per_token=model_built_event(config, torch.nn.Module()).flops_per_token,
         config={key: value for key, value in config.model_dump(mode="json").items() if key != "root"},
         hardware=Hardware(
             device=machine.device,

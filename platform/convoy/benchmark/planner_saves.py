@@ -18,7 +18,7 @@ from convoy.checkpoint.writer.parts import bytes_per_second as pace
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.display import formatting
-from convoy.model.counts import saved_bytes
+from convoy.model.counts import checkpoint_bytes
 from convoy.planner.cost.failures import (
     RESTART_SECONDS,
     RESTORED_BYTES_PER_SECOND,
@@ -107,7 +107,7 @@ def with_measured_saves(
     """The measurements, with what they lack from the results; unchanged for a model of which nothing is known."""
     if not isinstance(config.model, TransformerConfig):
         return measurements
-    costs = measured_costs(results, PlannedState(config, machine, saved_bytes(config.model)))
+    costs = measured_costs(results, PlannedState(config, machine, checkpoint_bytes(config.model)))
     new = {name: cost for name, cost in costs.items() if getattr(measurements, name) is None}
     sources = (*measurements.sources, *(source for _, source in new.values()))
     return replace(measurements, sources=sources, **{name: cost for name, (cost, _) in new.items()})

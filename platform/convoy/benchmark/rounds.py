@@ -19,7 +19,7 @@ from convoy.benchmark.results.case import Block, CasePrediction
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
 from convoy.stats.changepoint import WINDOW, is_steady
-from convoy.training.measure.machine import slowest_rank_seconds, synchronize
+from convoy.training.measure.machine import max_over_ranks, synchronize
 from convoy.training.process_groups import Ranks
 
 LONGEST_BLOCK_SECONDS = 120.0
@@ -119,7 +119,7 @@ def _run_block(
     return Block(
         number=number,
         steps=steps,
-        seconds=slowest_rank_seconds(seconds / steps, ranks),
+        seconds=max_over_ranks(seconds / steps, ranks),
         cpu_seconds=float(sums[0]),
         parts=dict(variant.parts()),
         network_bytes=float(sums[1]),

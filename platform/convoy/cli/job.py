@@ -83,10 +83,10 @@ def export(jobs: Jobs, words: tuple[str, ...], kind: str, step: int | None) -> N
     _, _, config = jobs.read(job)  # before torch is imported: a wrong name is reported at once
     from convoy.checkpoint.format import DamagedCommitError
     from convoy.data.manifest import DataDamaged
-    from convoy.training.export import export_job
+    from convoy.training.export import export_to_folder
 
     try:
-        ref = export_job(jobs.root, job, with_endpoint(config, jobs.endpoint_url), Path(folder), step)
+        ref = export_to_folder(jobs.root, job, with_endpoint(config, jobs.endpoint_url), Path(folder), step)
     except (DamagedCommitError, DataDamaged) as error:
         raise Failed(str(error)) from None
     click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")

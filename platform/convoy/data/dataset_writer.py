@@ -52,7 +52,7 @@ class DatasetWriter:
 
     def __exit__(self, *_: object) -> None:
         if not self._published:
-            self._delete(f"{DATA_PREFIX}/{self._id}/{self._attempt}/")
+            self._delete_below(f"{DATA_PREFIX}/{self._id}/{self._attempt}/")
 
     def add_file(self, name: str, data: bytes) -> None:
         """Write a file of the dataset."""
@@ -63,11 +63,11 @@ class DatasetWriter:
         """Append ids to the split's shards."""
         stream = self._streams[split]
         while ids.size:
-            ids = stream.take(ids)
+            ids = stream.add_until_full(ids)
             if stream.full:
                 self._write_shard(split)
 
-    def add_shard(self, shard: Shard) -> None:
+    def add_ready_made_shard(self, shard: Shard) -> None:
         """Refer to a ready-made shard."""
         self._streams[shard.split].shards.append(shard)
 
@@ -98,20 +98,20 @@ class DatasetWriter:
             text_bytes={split: self._streams[split].text_bytes for split in splits},
             skipped_files=skipped_files,
         )
-        return self._create(manifest)
+        return self._create_manifest(manifest)
 
     @property
     def documents(self) -> int:
         """Added so far."""
         return sum(stream.documents for stream in self._streams.values())
 
-    def _create(self, manifest: PreparedData) -> PreparedData:
+    def _create_manifest(self, manifest: PreparedData) -> PreparedData:
         data = manifest.model_dump_json(indent=1).encode()
         for _ in range(_PUBLISH_TRIES):
             if self._store.create(manifest_name(self._id), data):
                 self._published = True
                 # Left over by attempts that were killed, or about to lose against this one.
-                self._delete(f"{DATA_PREFIX}/{self._id}/", keep=(manifest.prefix, manifest_name(self._id)))
+                self._delete_below(f"{DATA_PREFIX}/{self._id}/", keep=(manifest.prefix, manifest_name(self._id)))
                 return manifest
             first = read_manifest(self._store, self._id)
             if first is not None:
@@ -126,7 +126,7 @@ class DatasetWriter:
         self.add_file(name, ids.tobytes())
         stream.shards.append(Shard(split=split, path=name, tokens=ids.size))
 
-    def _delete(self, prefix: str, keep: tuple[str, ...] = ()) -> None:
+    def _delete_below(self, prefix: str, keep: tuple[str, ...] = ()) -> None:
         for name in self._store.sizes(prefix):
             if not name.startswith(keep or ("/",)):
                 self._store.delete(name)
@@ -151,7 +151,7 @@ class _SplitBuffer:
     def full(self) -> bool:
         return self.used == self.capacity
 
-    def take(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+    def add_until_full(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
         """Fill the buffer; gives what did not fit."""
         fitting = ids[: self.capacity - self.used]
         self._buffer[self.used : self.used + fitting.size] = fitting

@@ -10,7 +10,7 @@ from typing import Any
 from convoy.config.data import DatasetCorpus, FilesCorpus, StdlibCorpus
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.json_text import parse_json
-from convoy.data.sources import SourceFile, held_out, is_s3_path, read_error_types, remote_filesystem, unreadable_error
+from convoy.data.sources import SourceFile, held_out_names, is_s3_path, open_s3fs, read_error_types, unreadable_error
 
 TextCorpus = StdlibCorpus | FilesCorpus | DatasetCorpus
 
@@ -41,23 +41,23 @@ class Documents:
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]
         if isinstance(self.corpus, DatasetCorpus) or len(names) == 1:
-            names = [str(i) for i in range(self._count())]
-        self._held_out = held_out(names, self.validation_fraction)
+            names = [str(i) for i in range(self._count_documents())]
+        self._held_out = held_out_names(names, self.validation_fraction)
 
     def __iter__(self) -> Iterator[Document]:
         self.skipped_files = 0
         by_index = isinstance(self.corpus, DatasetCorpus) or len(self.files) == 1
-        for i, (name, text) in enumerate(self._texts()):
+        for i, (name, text) in enumerate(self._named_texts()):
             if text:
                 yield Document(text, (str(i) if by_index else name) in self._held_out)
 
-    def _count(self) -> int:
+    def _count_documents(self) -> int:
         """Documents of a single file."""
         if isinstance(self.corpus, DatasetCorpus):
             return len(_open_dataset(self.corpus))
-        return sum(1 for _ in self._texts())
+        return sum(1 for _ in self._named_texts())
 
-    def _texts(self) -> Iterator[tuple[str, str]]:
+    def _named_texts(self) -> Iterator[tuple[str, str]]:
         """Name of the file, and text of each of its documents."""
         if isinstance(self.corpus, DatasetCorpus):
             yield from (("", text) for text in _row_texts(self.corpus))
@@ -75,7 +75,7 @@ class Documents:
 
 def _files_with_content(files: list[SourceFile], remote: bool) -> Iterator[tuple[SourceFile, bytes]]:
     """Each file with its content, read by threads a few files ahead."""
-    filesystem = remote_filesystem() if remote else None
+    filesystem = open_s3fs() if remote else None
 
     def read(file: SourceFile) -> bytes:
         try:
@@ -98,7 +98,7 @@ def _files_with_content(files: list[SourceFile], remote: bool) -> Iterator[tuple
 def _json_line_texts(file: SourceFile, corpus: FilesCorpus) -> Iterator[str]:
     try:
         remote = is_s3_path(corpus.path)
-        with remote_filesystem().open(file.location) if remote else open(file.location, "rb") as stream:
+        with open_s3fs().open(file.location) if remote else open(file.location, "rb") as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield _text_of_line(line, corpus.field, f"{file.location}:{number}")
@@ -141,7 +141,7 @@ def _row_texts(corpus: DatasetCorpus) -> Iterator[str]:
             yield text
 
 
-def missing_datasets_error() -> PrerequisiteMissing:
+def no_datasets_extra_error() -> PrerequisiteMissing:
     """That the extra for Hugging Face datasets is not installed."""
     return PrerequisiteMissing("data.corpus.kind = hf: needs the extra: pip install 'metaflow-convoy[datasets]'")
 
@@ -150,7 +150,7 @@ def _open_dataset(corpus: DatasetCorpus) -> Any:
     try:
         from datasets import DatasetDict, load_from_disk  # takes seconds to import, and is an extra
     except ImportError:
-        raise missing_datasets_error() from None
+        raise no_datasets_extra_error() from None
     try:
         dataset = load_from_disk(str(Path(corpus.path).expanduser()))
     except Exception as error:  # of a damaged one the library raises whatever comes

@@ -22,7 +22,7 @@ _THREADS = 4
 _READS = 2
 
 
-def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
+def ensure_local_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
     """The folder with the dataset's files. Several processes of one host may do so at once.
 
     Raises DataDamaged, StoreUnavailable, and ConfigError if the cache has no space.
@@ -37,7 +37,7 @@ def open_data(manifest: PreparedData, store: Store, config: DataConfig) -> Path:
     folder = cache_folder(config) / f"{manifest.id}-{manifest.attempt}"
     missing = [file for file in manifest.files if _file_size(folder / file.name) != file.size]
     if missing:
-        check_space("data.cache", folder.parent, sum(file.size for file in missing))
+        check_disk_space("data.cache", folder.parent, sum(file.size for file in missing))
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(lambda file: _download(store, manifest.prefix, file, folder), missing))
     return folder
@@ -91,15 +91,15 @@ def _refuse_damaged_files(folder: Path, manifest: PreparedData) -> None:
             raise DataDamaged(f"{folder / file.name}: {length}, should have {file.size} bytes; delete {folder.parent}")
 
 
-def check_space(key: str, folder: Path, needed: int) -> None:
+def check_disk_space(config_key: str, folder: Path, needed_bytes: int) -> None:
     """Raise ConfigError if the file system of a folder, which need not exist yet, lacks room for the token shards.
 
-    key: of the configuration, which names the folder. needed: bytes.
+    config_key: of the configuration, which names the folder.
     """
     free = shutil.disk_usage(next(there for there in (folder, *folder.parents) if there.exists())).free
-    if needed > free:
+    if needed_bytes > free:
         raise ConfigError(
-            f"{key} = {folder}: no space for the token shards: they take about {needed / 1e9:.2f} GB, "
+            f"{config_key} = {folder}: no space for the token shards: they take about {needed_bytes / 1e9:.2f} GB, "
             f"{free / 1e9:.2f} GB are free"
         )
 

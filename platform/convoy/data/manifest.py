@@ -113,7 +113,7 @@ def read_manifest(store: Store, data_id: str) -> PreparedData | None:
     return manifest if whole else None
 
 
-def fingerprint(manifest: PreparedData, config: DataConfig) -> str:
+def data_fingerprint(manifest: PreparedData, config: DataConfig) -> str:
     """What a job may never change about its data: tokens, tokenizer, sequence length, packing. 16 hex digits."""
     facts: dict[str, Any] = {
         "id": manifest.id,

@@ -25,7 +25,7 @@ class Prefetcher(Generic[T]):
         self._closed = False
         self._done = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
+        self._thread = threading.Thread(target=self._build_steps, name="prefetch", daemon=True)
         self._unbuilt = iter(self._steps)
         if depth:
             self._thread.start()
@@ -41,7 +41,7 @@ class Prefetcher(Generic[T]):
 
     def __next__(self) -> T:
         if not self._depth:
-            return self._build(self._next_step())
+            return self._build(self._next_unbuilt_step())
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._done or self._closed)
             if self._ready and not self._closed:
@@ -59,15 +59,15 @@ class Prefetcher(Generic[T]):
         if self._depth:
             self._thread.join()
 
-    def _next_step(self) -> int:
+    def _next_unbuilt_step(self) -> int:
         if self._closed:
             raise StopIteration
         return next(self._unbuilt)
 
-    def _work(self) -> None:
+    def _build_steps(self) -> None:
         try:
             for step in self._steps:
-                if not self._put(self._build(step)):
+                if not self._enqueue(self._build(step)):
                     break
         except BaseException as error:  # handed to the consumer, whatever it is
             self._error = error
@@ -76,7 +76,7 @@ class Prefetcher(Generic[T]):
                 self._done = True
                 self._changed.notify_all()
 
-    def _put(self, result: T) -> bool:
+    def _enqueue(self, result: T) -> bool:
         """False if nobody wants it any more."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)

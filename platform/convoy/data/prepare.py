@@ -21,8 +21,8 @@ from convoy.config.data import (
 )
 from convoy.config.errors import ConfigError, yaml_value
 from convoy.data.dataset_writer import DatasetWriter, Vocabulary, id_dtype
-from convoy.data.documents import Document, Documents, missing_datasets_error
-from convoy.data.local_cache import check_space
+from convoy.data.documents import Document, Documents, no_datasets_extra_error
+from convoy.data.local_cache import check_disk_space
 from convoy.data.manifest import (
     DATA_PREFIX,
     FORMAT,
@@ -38,7 +38,7 @@ from convoy.data.manifest import (
 from convoy.data.sources import (
     SourceFile,
     content_digests,
-    held_out,
+    held_out_names,
     is_s3_path,
     iterate_files,
     list_files,
@@ -73,11 +73,11 @@ _CHAINS = 1024
 _CHAIN_TOKENS = 1024
 
 
-def precheck(config: DataConfig, model_vocab_size: int | None = None) -> None:
+def check_data_config(config: DataConfig, model_vocab_size: int | None = None) -> None:
     """Raise ConfigError for a missing extra, path or tokenizer, no match, or a tokenizer the model is too small for."""
     corpus = config.corpus
     if isinstance(corpus, DatasetCorpus) and importlib.util.find_spec("datasets") is None:
-        raise missing_datasets_error()
+        raise no_datasets_extra_error()
     if not isinstance(corpus, SyntheticCorpus) and next(iterate_files(corpus), None) is None:
         raise no_files_error(corpus)
     tokenizer = _read_file_tokenizer(config)
@@ -85,7 +85,7 @@ def precheck(config: DataConfig, model_vocab_size: int | None = None) -> None:
         check_vocabulary(tokenizer.vocab_size, model_vocab_size)
 
 
-def prepare(config: DataConfig, store: Store) -> PreparedData:
+def prepare_dataset(config: DataConfig, store: Store) -> PreparedData:
     """The dataset of `config`, tokenised now unless the store has it.
 
     Its id is a hash of the files' content and of everything that shapes the tokens. An index by the files' sizes and
@@ -94,7 +94,7 @@ def prepare(config: DataConfig, store: Store) -> PreparedData:
     files = list_files(config.corpus)
     file_tokenizer = _read_file_tokenizer(config)
     stamps = [[file.location, file.size, file.stamp] for file in files]
-    index = f"{DATA_PREFIX}/by-stat/{json_digest([_recipe(config, file_tokenizer), stamps])}"
+    index = f"{DATA_PREFIX}/by-stat/{json_digest([_dataset_recipe(config, file_tokenizer), stamps])}"
     manifest = _read_indexed_manifest(store, index)
     if manifest is None:
         data_id = _dataset_id(config, files, file_tokenizer)
@@ -122,10 +122,10 @@ def _dataset_id(config: DataConfig, files: list[SourceFile], tokenizer: Tokenize
     digests = content_digests(files, remote)
     names = [file.location if isinstance(config.corpus, ShardsCorpus) else file.name for file in files]
     contents = [[name, digest] for name, digest in zip(names, digests, strict=True)]
-    return json_digest([_recipe(config, tokenizer), contents])
+    return json_digest([_dataset_recipe(config, tokenizer), contents])
 
 
-def _recipe(config: DataConfig, tokenizer: TokenizerJson | None) -> dict[str, Any]:
+def _dataset_recipe(config: DataConfig, tokenizer: TokenizerJson | None) -> dict[str, Any]:
     """All that shapes the tokens but the files' content; paths do not."""
     recipe: dict[str, Any] = {
         "format": FORMAT,
@@ -144,14 +144,14 @@ def _build_dataset(
 ) -> PreparedData:
     corpus = config.corpus
     if not is_s3_path(store.uri):
-        check_space("root", Path(store.uri), shard_bytes_estimate(config, sum(file.size for file in files)))
+        check_disk_space("root", Path(store.uri), shard_bytes_estimate(config, sum(file.size for file in files)))
     if isinstance(corpus, SyntheticCorpus):
         return _build_synthetic(config, corpus, store, data_id)
     if isinstance(corpus, ShardsCorpus):
         vocabulary = Vocabulary(corpus.vocab_size, corpus.eos_id, None, corpus.dtype)
         with DatasetWriter(store, data_id, vocabulary) as writer:
             for shard in ready_made_shards(corpus, files, config.validation_fraction):
-                writer.add_shard(shard)
+                writer.add_ready_made_shard(shard)
             _refuse_changed_files(config, files)
             return writer.publish()
     return _build_text(config, corpus, files, tokenizer, store, data_id)
@@ -277,7 +277,7 @@ def ready_made_shards(corpus: ShardsCorpus, files: list[SourceFile], validation_
     tokens = {file.name: _count_valid_tokens(corpus, file) for file in files}
     if len(files) == 1:
         return _divide_single_file(corpus, files[0], tokens[files[0].name], validation_fraction)
-    validation = held_out([file.name for file in files], validation_fraction)
+    validation = held_out_names([file.name for file in files], validation_fraction)
     return [
         Shard(split="validation" if file.name in validation else "train", path=file.location, tokens=tokens[file.name])
         for file in files

@@ -72,7 +72,7 @@ def epochs_and_samples(first: int, count: int, n_samples: int, seed: int) -> tup
     samples = np.empty(count, dtype=np.int64)
     for epoch in np.unique(epochs):
         here = epochs == epoch
-        samples[here] = permute(n_samples, epoch_key(seed, int(epoch)), positions[here])
+        samples[here] = permute(n_samples, order_key(seed, int(epoch)), positions[here])
     return epochs, samples
 
 
@@ -104,7 +104,7 @@ def rows_of_rank(rank: int, world_size: int, count: int, micro_batch: int) -> np
     return items.reshape(passes, -1)
 
 
-def epoch_key(seed: int, epoch: int) -> int:
+def order_key(seed: int, epoch: int) -> int:
     """The 64-bit key of one epoch's order: BLAKE2b of both numbers."""
     digest = hashlib.blake2b(f"order {seed} {epoch}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
@@ -139,12 +139,12 @@ def _feistel(values: npt.NDArray[np.uint64], a: int, b: int, round_keys: list[np
     below_a, below_b = np.uint64(a), np.uint64(b)
     left, right = np.divmod(values, below_b)
     for even, odd in zip(round_keys[::2], round_keys[1::2], strict=True):
-        left = (left + (_mix(right, even) >> _HIGH)) % below_a
-        right = (right + (_mix(left, odd) >> _HIGH)) % below_b
+        left = (left + (_mix_bits(right, even) >> _HIGH)) % below_a
+        right = (right + (_mix_bits(left, odd) >> _HIGH)) % below_b
     return left * below_b + right
 
 
-def _mix(values: npt.NDArray[np.uint64], round_key: np.uint64) -> npt.NDArray[np.uint64]:
+def _mix_bits(values: npt.NDArray[np.uint64], round_key: np.uint64) -> npt.NDArray[np.uint64]:
     """The finaliser of SplitMix64 (Steele, Lea, Flood 2014), keyed."""
     # The key is added twice: xor alone would send two keys that differ in `values` to the same function shifted.
     z = (values + round_key) ^ (round_key >> np.uint64(32))

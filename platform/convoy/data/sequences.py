@@ -13,7 +13,7 @@ from convoy.data.manifest import PreparedData, Split
 from convoy.data.sampler import PADDING, rows_of_rank
 
 
-def document_pieces(ends: npt.NDArray[np.int64], tokens: int, sequence_length: int) -> npt.NDArray[np.int64]:
+def document_piece_spans(ends: npt.NDArray[np.int64], tokens: int, sequence_length: int) -> npt.NDArray[np.int64]:
     """[pieces, 2] First token and number of tokens of each, in order; as many as `sequence_length` + 1, at least two.
 
     ends: places of the tokens that end documents, ascending; what follows the last one is a document too. A document's
@@ -61,7 +61,7 @@ class TokenSequences:
         respect_documents: bool = False,
         packing: bool = True,
     ) -> None:
-        """Map the shards; `folder` is what `open_data` gave. Raises OSError for a file that cannot be mapped."""
+        """Map the shards; `folder` is what `ensure_local_data` gave. Raises OSError for one that cannot be mapped."""
         dtype = np.dtype(manifest.dtype).newbyteorder("<")
         self._shards: list[npt.NDArray[np.integer]] = []
         for shard in manifest.shards:
@@ -78,7 +78,7 @@ class TokenSequences:
             raise ValueError("respect_documents, or no packing: the data has no end of documents")
         self._pieces = None
         if not packing:
-            self._pieces = document_pieces(self._document_ends(), manifest.tokens(split), sequence_length)
+            self._pieces = document_piece_spans(self._document_ends(), manifest.tokens(split), sequence_length)
             self.n_samples = len(self._pieces)
 
     def window(self, sample: int) -> npt.NDArray[np.integer]:

@@ -41,7 +41,7 @@ def is_s3_path(path: str) -> bool:
     return path.startswith("s3://")
 
 
-def remote_filesystem() -> Any:
+def open_s3fs() -> Any:
     """S3 through s3fs; credentials and `AWS_ENDPOINT_URL` come from boto's own chain."""
     import s3fs  # takes 0.5 s to import
 
@@ -133,9 +133,9 @@ def _local_files(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
         locations = _glob_paths(top, expanded.parts[0 if top == "." else len(Path(top).parts) :])
         for location in dict.fromkeys(locations):  # two `**` find a file in several ways
             if not Path(location).is_dir():
-                yield _source_file(os.path.relpath(location, top), location)
+                yield _stat_source_file(os.path.relpath(location, top), location)
     elif expanded.exists() or expanded.is_symlink():
-        yield _source_file(expanded.name, str(expanded))
+        yield _stat_source_file(expanded.name, str(expanded))
     else:
         raise ConfigError(f"data.corpus.path = {path}: does not exist")
 
@@ -187,14 +187,14 @@ def _files_below(top: str, suffixes: tuple[str, ...], skip: Collection[str] = ()
         for name in names:
             if name.endswith(suffixes):
                 location = os.path.join(folder, name)  # noqa: PTH118 - five times as fast as pathlib
-                yield _source_file(os.path.relpath(location, Path(top).expanduser()), location)
+                yield _stat_source_file(os.path.relpath(location, Path(top).expanduser()), location)
 
 
 def _raise_unreadable(error: OSError) -> None:
     raise unreadable_error(str(error.filename), error) from None
 
 
-def _source_file(name: str, location: str) -> SourceFile:
+def _stat_source_file(name: str, location: str) -> SourceFile:
     try:
         status = os.stat(location)  # noqa: PTH116
     except OSError as error:
@@ -207,7 +207,7 @@ def _source_file(name: str, location: str) -> SourceFile:
 
 
 def _s3_files(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
-    filesystem = remote_filesystem()
+    filesystem = open_s3fs()
     bare = path.removeprefix("s3://").rstrip("/")
     magic = glob.has_magic(bare)
     try:
@@ -223,7 +223,7 @@ def _s3_files(path: str, suffixes: tuple[str, ...]) -> Iterator[SourceFile]:
         yield SourceFile(name, location, int(facts["size"]), str(facts.get("ETag", "")).strip('"'))
 
 
-def held_out(names: Sequence[str], fraction: float) -> set[str]:
+def held_out_names(names: Sequence[str], fraction: float) -> set[str]:
     """The held-out ones of `names`: those whose keyed hash falls below `fraction` of its range.
 
     Depends on the name alone, so that a growing corpus never moves a file from one side to the other; but at least

@@ -67,18 +67,18 @@ def read_tokenizer_json(config: FileTokenizer) -> TokenizerJson:
     return TokenizerJson(text, 1 + max(ids.values()), _end_of_document_token(config, ids))
 
 
-def token_bytes(parsed: Any) -> npt.NDArray[np.uint32] | None:
+def token_bytes(tokenizer_tree: Any) -> npt.NDArray[np.uint32] | None:
     """[vocabulary] UTF-8 bytes of each id of a parsed byte-level tokenizer; None where text can be lost or changed.
 
     Special tokens count 0. The sum over the ids of a text is the length of its UTF-8.
     """
-    if not _keeps_every_byte(parsed):
+    if not _keeps_every_byte(tokenizer_tree):
         return None
-    ids = _vocabulary_ids(parsed)
+    ids = _vocabulary_ids(tokenizer_tree)
     counts = np.zeros(1 + max(ids.values()), dtype=np.uint32)
-    for token, i in parsed["model"]["vocab"].items():
+    for token, i in tokenizer_tree["model"]["vocab"].items():
         counts[i] = len(token)  # one character of the byte alphabet is one byte
-    for token in parsed.get("added_tokens") or ():
+    for token in tokenizer_tree.get("added_tokens") or ():
         counts[token["id"]] = 0 if token["special"] else len(token["content"].encode())
     return counts
 
@@ -93,11 +93,11 @@ def byte_characters() -> list[str]:
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
-def _vocabulary_ids(parsed: Any) -> dict[str, int]:
-    vocabulary = parsed["model"]["vocab"]
+def _vocabulary_ids(tokenizer_tree: Any) -> dict[str, int]:
+    vocabulary = tokenizer_tree["model"]["vocab"]
     if isinstance(vocabulary, list):  # Unigram: pairs of token and score, the id is the place
         vocabulary = {token: i for i, (token, _) in enumerate(vocabulary)}
-    return dict(vocabulary) | {token["content"]: int(token["id"]) for token in parsed.get("added_tokens") or ()}
+    return dict(vocabulary) | {token["content"]: int(token["id"]) for token in tokenizer_tree.get("added_tokens") or ()}
 
 
 def _end_of_document_token(config: FileTokenizer, ids: dict[str, int]) -> str:
@@ -114,20 +114,20 @@ def _end_of_document_token(config: FileTokenizer, ids: dict[str, int]) -> str:
     )
 
 
-def _keeps_every_byte(parsed: Any) -> bool:
-    model = parsed["model"]
+def _keeps_every_byte(tokenizer_tree: Any) -> bool:
+    model = tokenizer_tree["model"]
     return (
         model.get("type") == "BPE"
         and not any(model.get(key) for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"))
-        and not parsed.get("normalizer")
-        and _has_byte_level(parsed.get("pre_tokenizer"))
+        and not tokenizer_tree.get("normalizer")
+        and _is_lossless_byte_level(tokenizer_tree.get("pre_tokenizer"))
         and all(character in model["vocab"] for character in byte_characters())
         # Around such tokens white space disappears.
-        and not any(t["lstrip"] or t["rstrip"] for t in parsed.get("added_tokens") or () if not t["special"])
+        and not any(t["lstrip"] or t["rstrip"] for t in tokenizer_tree.get("added_tokens") or () if not t["special"])
     )
 
 
-def _has_byte_level(pre_tokenizer: Any) -> bool:
+def _is_lossless_byte_level(pre_tokenizer: Any) -> bool:
     """Whether text goes to bytes in the end, and nothing is added or removed on the way."""
     parts = (pre_tokenizer or {}).get("pretokenizers") or [pre_tokenizer or {}]
     *before, last = parts
@@ -154,7 +154,7 @@ class TextTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without special tokens."""
-        with _all_cores():
+        with _use_all_cores():
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
@@ -208,13 +208,13 @@ def train_bpe(config: BpeTokenizer, texts: Iterator[str]) -> TextTokenizer:
         show_progress=False,
     )
     # The tokenizer itself is locked while it is trained.
-    pieces = (piece for text in texts for piece in _cut_at_long_words(text, words))
-    with _all_cores():
+    pieces = (piece for text in texts for piece in _cut_long_words(text, words))
+    with _use_all_cores():
         tokenizer.train_from_iterator(pieces, trainer)
     return TextTokenizer(tokenizer, END_OF_DOCUMENT)
 
 
-def _cut_at_long_words(text: str, pre_tokenizer: "PreTokenizer") -> Iterator[str]:
+def _cut_long_words(text: str, pre_tokenizer: "PreTokenizer") -> Iterator[str]:
     """The text in one piece, or where it has longer words in pieces whose words are at most LONGEST_WORD characters."""
     # A run of LONGEST_WORD characters fills one of the blocks of half as many. Few texts are divided into words twice.
     if not any(_ONE_BLOCK.match(text, place) for place in range(0, len(text), _BLOCK)):
@@ -228,18 +228,18 @@ def _cut_at_long_words(text: str, pre_tokenizer: "PreTokenizer") -> Iterator[str
     yield text[first:]
 
 
-def sample_evenly(texts: Iterator[str], total_bytes: int, at_most: int) -> Iterator[str]:
-    """Texts spread evenly over the iterator, of `at_most` bytes together; all of them if `total_bytes` is not more.
+def sample_evenly(texts: Iterator[str], total_bytes: int, max_bytes: int) -> Iterator[str]:
+    """Texts spread evenly over the iterator, of `max_bytes` together; all of them if `total_bytes` is not more.
 
     A text that goes beyond the limit is cut.
     """
-    share = min(1.0, at_most / max(total_bytes, 1))
+    share = min(1.0, max_bytes / max(total_bytes, 1))
     passed = taken = 0
     for text in texts:
         content = text.encode()
         passed += len(content)
-        if taken < passed * share and taken < at_most:
-            piece = content[: at_most - taken]
+        if taken < passed * share and taken < max_bytes:
+            piece = content[: max_bytes - taken]
             taken += len(piece)
             yield text if len(piece) == len(content) else piece.decode(errors="ignore")
 
@@ -258,7 +258,7 @@ def load_tokenizer(text: str, eos_token: str, path: str) -> TextTokenizer:
 
 
 @contextmanager
-def _all_cores() -> Iterator[None]:
+def _use_all_cores() -> Iterator[None]:
     """Let the library use its thread pool, unless the user decided; leave it switched off.
 
     The pool's threads do not survive a fork. Left undecided, the library warns in every later fork; left on, a

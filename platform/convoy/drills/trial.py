@@ -167,11 +167,11 @@ def run_undisturbed(fault: Fault, plan: DrillPlan, config: RunConfig, jobs: Path
 
 def new_gang(fault: Fault, config: RunConfig, job: str, root: str) -> DrillGang:
     """The gang, whose data are there; no process of it is started yet."""
-    from convoy.data.manifest import fingerprint
-    from convoy.data.prepare import prepare
+    from convoy.data.manifest import data_fingerprint
+    from convoy.data.prepare import prepare_dataset
 
-    manifest = prepare(config.data, open_store(root))
-    digest = fingerprint(manifest, config.data)
+    manifest = prepare_dataset(config.data, open_store(root))
+    digest = data_fingerprint(manifest, config.data)
     ensure_record(job_store(root, job, config), job, config, digest)
     return DrillGang(fault, config, job, root, manifest.id, digest)
 

@@ -12,7 +12,7 @@ from convoy.display.formatting import size as sized
 from convoy.launch.checks.compatibility import world
 from convoy.launch.decorators import Decorator, step_decorators
 from convoy.launch.pricing import instance_price, machine_count
-from convoy.model.counts import saved_bytes
+from convoy.model.counts import checkpoint_bytes
 from convoy.planner.workload import rented_type
 
 
@@ -127,7 +127,7 @@ def _checkpoints(config: RunConfig) -> str:
     text = "one, at the end" if every is None else f"every {every:,} steps, {count:,} in all"
     if isinstance(config.model, CustomModelConfig):
         return text
-    size = saved_bytes(config.model)
+    size = checkpoint_bytes(config.model)
     # One more than are kept is there while the newest is read back, after which the oldest goes.
     retention = config.checkpoint.retention
     retained = retention.keep_last + (steps // retention.keep_every_steps if retention.keep_every_steps else 0)

@@ -73,19 +73,19 @@ def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any
 
 def prepare_data(config_json: Json, job: str) -> Json:
     """Make or find the token shards. Fails plainly, also if the job was started with other data."""
-    from convoy.data.manifest import check_vocabulary, fingerprint
-    from convoy.data.prepare import prepare
+    from convoy.data.manifest import check_vocabulary, data_fingerprint
+    from convoy.data.prepare import prepare_dataset
 
     config = RunConfig.model_validate(config_json)
     assert config.root is not None
     with plain_errors():
-        manifest = prepare(config.data, open_store(config.root, config.checkpoint.store))
+        manifest = prepare_dataset(config.data, open_store(config.root, config.checkpoint.store))
         check_vocabulary(manifest.vocab_size, config.model.vocab_size)
-        data_fingerprint = fingerprint(manifest, config.data)
+        digest = data_fingerprint(manifest, config.data)
         # Made here, so that the gang can distinguish a new job from one whose root is not mounted where it runs.
-        ensure_record(job_store(config.root, job, config), job, config, data_fingerprint)
+        ensure_record(job_store(config.root, job, config), job, config, digest)
     print(_preparation_line(manifest))
-    return {"id": manifest.id, "fingerprint": data_fingerprint}
+    return {"id": manifest.id, "fingerprint": digest}
 
 
 def _preparation_line(manifest: "PreparedData") -> str:

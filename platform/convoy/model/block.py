@@ -74,7 +74,7 @@ class Block:
         return self.attention + self.mlp
 
     @property
-    def parallel(self) -> bool:
+    def parallel_residual(self) -> bool:
         """Whether attention and the MLP read the same norm, so that neither waits for the other."""
         return len(self.norms) == 1
 

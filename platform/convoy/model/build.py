@@ -81,7 +81,7 @@ def _blocks_in(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _build_custom(config: CustomModelConfig, seed: int) -> nn.Module:
-    build = _builder(config)
+    build = _import_builder(config)
     try:
         inspect.signature(build).bind(**config.args)
     except TypeError as error:
@@ -117,7 +117,7 @@ def _check_trainable(config: CustomModelConfig, module: nn.Module) -> None:
         raise ConfigError(f"{built} with parameters of several types ({found}): all trainable ones must be of one type")
 
 
-def _builder(config: CustomModelConfig) -> Callable[..., Any]:
+def _import_builder(config: CustomModelConfig) -> Callable[..., Any]:
     module_name, _, function_name = config.build.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -10,7 +10,7 @@ TRAINED_BYTES = 16
 """Of a parameter within a step: its fp32 gradient too."""
 
 
-def saved_bytes(config: TransformerConfig) -> int:
+def checkpoint_bytes(config: TransformerConfig) -> int:
     """Of a checkpoint, but for some counters. torch names a tied head's weight next to the embedding's, so that it is
     saved twice; its moments once."""
     again = 4 * config.vocab_size * config.d_model if config.tied_embeddings else 0

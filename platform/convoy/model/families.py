@@ -31,13 +31,13 @@ class BlockFamily:
     """Hugging Face models that compute the same. Where several have the same form, the first one is written."""
 
 
-def _dense_module(config: TransformerConfig, fused_attention: bool) -> "nn.Module":
+def _build_dense_block(config: TransformerConfig, fused_attention: bool) -> "nn.Module":
     from convoy.model.dense.modules import DenseBlock
 
     return DenseBlock(config, fused_attention)
 
 
-FAMILIES = (BlockFamily("dense", TransformerConfig, dense_block, _dense_module, (GPT2, LLAMA, MISTRAL)),)
+FAMILIES = (BlockFamily("dense", TransformerConfig, dense_block, _build_dense_block, (GPT2, LLAMA, MISTRAL)),)
 
 
 def family_of(config: TransformerConfig) -> BlockFamily:

@@ -35,13 +35,13 @@ def generate(
     model.eval()
     for _ in range(new_tokens):
         logits_bsv = model(torch.tensor([ids[-longest:]], device=device))
-        ids.append(_draw(logits_bsv[0, -1].float().cpu(), temperature, generator))
+        ids.append(_draw_token(logits_bsv[0, -1].float().cpu(), temperature, generator))
     model.train(was_training)
     drawn = ids[len(prompt_ids) :]
     return drawn[: drawn.index(eos_id) + 1] if eos_id in drawn else drawn
 
 
-def _draw(logits_v: Tensor, temperature: float, generator: torch.Generator) -> int:
+def _draw_token(logits_v: Tensor, temperature: float, generator: torch.Generator) -> int:
     if temperature == 0:
         return int(logits_v.argmax())
     probabilities_v = torch.softmax(logits_v / temperature, dim=0)

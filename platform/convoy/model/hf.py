@@ -35,7 +35,7 @@ def read_hf_weights(folder: Path, config: TransformerConfig) -> Iterator[tuple[s
         for pair in correspondences(config):
             parts = [read_finite_tensor(name) for name in pair.theirs]
             if HEAD in stored and config.tied_embeddings and pair.ours == "embed.token.weight":
-                _refuse_other_head(folder, parts[0], read_finite_tensor(HEAD))
+                _refuse_untied_head(folder, parts[0], read_finite_tensor(HEAD))
             parts = [part.T if pair.transposed else part for part in parts]
             yield pair.ours, parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -84,7 +84,7 @@ def _refuse_nonfinite(folder: Path, stored: StoredTensor, tensor: Tensor) -> Ten
     return tensor
 
 
-def _refuse_other_head(folder: Path, embedding: Tensor, head: Tensor) -> None:
+def _refuse_untied_head(folder: Path, embedding: Tensor, head: Tensor) -> None:
     if not torch.equal(embedding, head.to(embedding.dtype)):
         raise init_error(folder, f"{HEAD} differs from the embedding: tie_word_embeddings in config.json must be false")
 

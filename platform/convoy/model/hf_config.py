@@ -49,11 +49,11 @@ def read_hf_config(folder: Path) -> TransformerConfig:
     family, chosen = formats[kind]
     rotary = "rope_theta" in chosen.keys
     handled = {key.name for key in chosen.keys.values()} | ({HEAD_WIDTH.name, *ROPE_DICTS} if rotary else set())
-    _check_fixed(folder, tree, chosen.fixed)
+    _check_fixed_keys(folder, tree, chosen.fixed)
     _check_unknown_keys(folder, tree, handled | chosen.fixed.keys() | HARMLESS)
     values = {ours: _key_value(folder, tree, key) for ours, key in chosen.keys.items()}
     if rotary:
-        values["rope_theta"] = _rope_theta(folder, tree, values["rope_theta"])
+        values["rope_theta"] = _read_rope_theta(folder, tree, values["rope_theta"])
     try:
         config = family.config.model_validate({"name": folder.name, **chosen.form, **values})
     except ValidationError as error:
@@ -100,7 +100,7 @@ def hf_config(config: TransformerConfig, dtype: str, eos_id: int | None = None) 
         "architectures": [chosen.architecture],
         "model_type": chosen.model_type,
         **{key.name: _field_value(config, field) for field, key in chosen.keys.items()},
-        **chosen.others(config),
+        **chosen.extra_keys(config),
         "dtype": dtype,
         "torch_dtype": dtype,  # what transformers before 4.56 reads
         "bos_token_id": eos_id,
@@ -112,14 +112,14 @@ def _field_value(config: TransformerConfig, field: str) -> Any:
     return getattr(config, _RESOLVED.get(field, field))
 
 
-def _check_fixed(folder: Path, tree: Json, fixed: Mapping[str, FixedKey], within: str = "") -> None:
-    """within: what holds the keys, as in `rope_scaling.`."""
+def _check_fixed_keys(folder: Path, tree: Json, fixed: Mapping[str, FixedKey], prefix: str = "") -> None:
+    """prefix: what holds the keys, as in `rope_scaling.`."""
     for name, key in fixed.items():
         value = tree.get(name, key.default)
         if value not in key.allowed:
             absent = "" if name in tree else ", where the key is absent"
             needed = yaml_value(key.allowed[0])
-            raise init_error(folder, f"{within}{name} = {yaml_value(value)} in config.json{absent}: must be {needed}")
+            raise init_error(folder, f"{prefix}{name} = {yaml_value(value)} in config.json{absent}: must be {needed}")
 
 
 def _check_unknown_keys(folder: Path, tree: Json, understood: AbstractSet[str]) -> None:
@@ -143,10 +143,10 @@ def _key_value(folder: Path, tree: Json, key: FieldKey) -> Any:
     raise init_error(folder, f"{key.name} = {yaml_value(json.dumps(value))} in config.json: must be {kinds[key.kind]}")
 
 
-def _rope_theta(folder: Path, tree: Json, top_level: float) -> float:
+def _read_rope_theta(folder: Path, tree: Json, top_level_theta: float) -> float:
     """The base of plain rotary positions; versions of `transformers` differ in which of several places counts.
 
-    top_level: `rope_theta` of config.json itself.
+    top_level_theta: `rope_theta` of config.json itself.
     """
     objects = {name: tree[name] for name in ROPE_DICTS if tree.get(name)}
     for name, rope in objects.items():
@@ -155,10 +155,10 @@ def _rope_theta(folder: Path, tree: Json, top_level: float) -> float:
         _check_plain_rope(folder, name, rope)
     if len(objects) == 2 and tree["rope_parameters"] != tree["rope_scaling"]:
         raise init_error(folder, "rope_parameters and rope_scaling differ in config.json: remove one of them")
-    theta = FieldKey("rope_theta", float, top_level)
-    thetas = {_key_value(folder, rope, theta) for rope in objects.values()} or {top_level}
+    theta = FieldKey("rope_theta", float, top_level_theta)
+    thetas = {_key_value(folder, rope, theta) for rope in objects.values()} or {top_level_theta}
     if "rope_theta" in tree:
-        thetas.add(top_level)
+        thetas.add(top_level_theta)
     if len(thetas) > 1:
         values = " and ".join(f"{value:g}" if value < 1e300 else yaml_value(value) for value in sorted(thetas))
         raise init_error(folder, f"rope_theta is {values} in config.json: must be one value")
@@ -171,7 +171,7 @@ def _check_plain_rope(folder: Path, name: str, rope: Json) -> None:
         "type": FixedKey(("default",), "default"),
         "partial_rotary_factor": FixedKey((1.0,), 1.0),
     }
-    _check_fixed(folder, rope, fixed, f"{name}.")
+    _check_fixed_keys(folder, rope, fixed, f"{name}.")
     for key in rope.keys() - fixed.keys() - {"rope_theta"}:
         raise init_error(
             folder, f"{name} has {yaml_value(key)} = {yaml_value(rope[key])} in config.json: must be absent"

@@ -53,12 +53,12 @@ def correspondences(config: TransformerConfig) -> list[Correspondence]:
     chosen, table = hf_format(config), (config.vocab_size, config.d_model)
     final = Norm("head.norm", config.d_model, config.norm_vectors)
 
-    def end(name: str, shape: Shape) -> Correspondence:
+    def embedding(name: str, shape: Shape) -> Correspondence:
         return Correspondence(f"{name}.weight", {f"{chosen.prefix}{chosen.ends[name]}.weight": shape})
 
-    pairs = [end("embed.token", table)]
+    pairs = [embedding("embed.token", table)]
     if config.positions == "learned":
-        pairs.append(end("embed.position", (config.max_sequence_length, config.d_model)))
+        pairs.append(embedding("embed.position", (config.max_sequence_length, config.d_model)))
     for layer in range(config.n_layers):
         pairs.extend(_block_pairs(config, chosen, layer))
     pairs.extend(_norm_pairs(final, "head.norm", f"{chosen.prefix}{chosen.ends['head.norm']}"))
@@ -93,7 +93,7 @@ def _matrix_pairs(matrix: Matrix, ours: str, theirs: list[str], *, transposed: b
         yield Correspondence(f"{ours}.bias", {f"{name}.bias": (n,) for name, n in rows.items()})
 
 
-def tensor_shapes(config: TransformerConfig) -> dict[str, Shape]:
+def hf_tensor_shapes(config: TransformerConfig) -> dict[str, Shape]:
     """Every tensor that a folder of this model must have."""
     return {name: shape for pair in correspondences(config) for name, shape in pair.theirs.items()}
 
@@ -104,12 +104,12 @@ def check_tensors(folder: Path, config: TransformerConfig) -> dict[str, StoredTe
     Reads headers only. Raises ConfigError, naming the tensor, unless the folder has each tensor of the model once, in
     its shape and as floating-point numbers, and no other tensor.
     """
-    stored, chosen = _stored_tensors(folder), hf_format(config)
+    stored, chosen = _read_stored_tensors(folder), hf_format(config)
     if config.n_layers > len(stored):  # before so many are listed
         raise init_error(
             folder, f"config.json gives {config.n_layers} layers, and there are {len(stored)} tensors in all"
         )
-    needed = tensor_shapes(config)
+    needed = hf_tensor_shapes(config)
     shapes = {HEAD: (config.vocab_size, config.d_model), **needed}
     names = {name.removeprefix(chosen.prefix): name for name in shapes}
     tensors: dict[str, StoredTensor] = {}
@@ -126,14 +126,14 @@ def check_tensors(folder: Path, config: TransformerConfig) -> dict[str, StoredTe
             unused.append(tensor)
     missing = [name for name in needed if name not in tensors]
     if missing:
-        raise init_error(folder, f"no tensor {missing[0]} in its safetensors files{_and_more(missing)}")
+        raise init_error(folder, f"no tensor {missing[0]} in its safetensors files{_and_n_more(missing)}")
     if unused:
         place = f"{yaml_value(unused[0].name)} in {unused[0].file}"
-        raise init_error(folder, f"tensor {place} is not part of the model of config.json{_and_more(unused)}")
+        raise init_error(folder, f"tensor {place} is not part of the model of config.json{_and_n_more(unused)}")
     return tensors
 
 
-def _stored_tensors(folder: Path) -> list[StoredTensor]:
+def _read_stored_tensors(folder: Path) -> list[StoredTensor]:
     """Every tensor of the model's files, which the index must describe as they are."""
     if (folder / _ADAPTER).exists():
         raise init_error(folder, f"it holds {_ADAPTER}: merge the adapter into the weights first, and remove the file")
@@ -153,7 +153,7 @@ def _stored_tensors(folder: Path) -> list[StoredTensor]:
     missing = sorted(index.keys() - {stored.name for stored in tensors})
     if missing:
         raise init_error(
-            folder, f"no tensor {yaml_value(missing[0])} in {yaml_value(index[missing[0]])}{_and_more(missing)}"
+            folder, f"no tensor {yaml_value(missing[0])} in {yaml_value(index[missing[0]])}{_and_n_more(missing)}"
         )
     return tensors
 
@@ -179,5 +179,5 @@ def _check_tensor(folder: Path, stored: StoredTensor, shape: Shape) -> None:
         raise init_error(folder, f"{place} has shape {stored.shape}: must be {shape}, as config.json says")
 
 
-def _and_more(names: list[str] | list[StoredTensor]) -> str:
+def _and_n_more(names: list[str] | list[StoredTensor]) -> str:
     return "" if len(names) == 1 else f" (and {len(names) - 1} more)"

@@ -79,7 +79,7 @@ class HfFormat:
     keys: Mapping[str, FieldKey]
     """The keys that become our fields, by field."""
     fixed: Mapping[str, FixedKey]
-    others: Callable[[Any], dict[str, Any]]
+    extra_keys: Callable[[Any], dict[str, Any]]
     """Keys that are written besides those, for a configuration."""
     prefix: str
     """Of tensor names; files of a bare model, without its head, leave it out."""

@@ -31,18 +31,18 @@ def parameter_names(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 @torch.no_grad()
-def initialise(model: Transformer, seed: int, drawn_on: torch.device | None = None) -> None:
+def initialise_weights(model: Transformer, seed: int, generator_device: torch.device | None = None) -> None:
     """Fill every parameter: weights normal with init_std, norms 1, biases 0.
 
     Projections into the residual stream have the deviation init_std / sqrt(2 n_layers).
-    Values are equal for every world size and sharding. CPU and GPU generators differ: drawn_on says whose, wherever the
-    parameters are kept; None: the device that computes with them.
+    Values are equal for every world size and sharding. CPU and GPU generators differ: generator_device says whose,
+    wherever the parameters are kept; None: the device that computes with them.
     Source: GPT-2 (Radford et al. 2019), section 2.3.
     """
     rows, matrices = row_orders(model), block_of(model.config).matrices
     residual = tuple(f".{matrix.name}.weight" for matrix in matrices if matrix.split == "columns")
     for name, parameter in parameter_names(model):
-        device = drawn_on or _compute_device(parameter)
+        device = generator_device or _compute_device(parameter)
         std = model.config.init_std / (math.sqrt(2 * model.config.n_layers) if name.endswith(residual) else 1.0)
         full = _initial_values(name, parameter, std, seed, device)
         _copy_own_shard(parameter, _in_memory_order(full, rows.get(name, ())))

@@ -32,9 +32,9 @@ def linear_cross_entropy_sum(hidden_td: Tensor, weight_vd: Tensor, targets_t: Te
         loss: Tensor = _LinearCrossEntropySum.apply(hidden_td, weight_vd, targets_t, chunk)
         return loss
     workspace = _ChunkLoss(hidden_td, weight_vd, chunk)
-    loss = workspace.zero()
+    loss = workspace.zero_loss()
     for rows in _chunks(len(targets_t), chunk):
-        loss += workspace.loss_of(hidden_td[rows], weight_vd, targets_t[rows])
+        loss += workspace.chunk_loss(hidden_td[rows], weight_vd, targets_t[rows])
     return loss
 
 
@@ -42,12 +42,12 @@ class _LinearCrossEntropySum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_td: Tensor, weight_vd: Tensor, targets_t: Tensor, chunk: int) -> Tensor:
         workspace = _ChunkLoss(hidden_td, weight_vd, chunk)
-        loss = workspace.zero()
+        loss = workspace.zero_loss()
         grad_hidden_td = torch.empty_like(hidden_td)
         grad_weight_vd = torch.zeros_like(weight_vd, dtype=workspace.dtype)
         for rows in _chunks(len(targets_t), chunk):
-            loss += workspace.loss_of(hidden_td[rows], weight_vd, targets_t[rows])
-            grad_logits_cv = workspace.gradient_of(targets_t[rows])
+            loss += workspace.chunk_loss(hidden_td[rows], weight_vd, targets_t[rows])
+            grad_logits_cv = workspace.logits_gradient(targets_t[rows])
             torch.mm(grad_logits_cv, weight_vd, out=grad_hidden_td[rows])
             grad_weight_vd += grad_logits_cv.T @ hidden_td[rows]
         ctx.save_for_backward(grad_hidden_td, grad_weight_vd)
@@ -79,34 +79,34 @@ class _ChunkLoss:
         self._work_cv = hidden_td.new_empty(shape, dtype=self.dtype)
         self._denominator_c1 = hidden_td.new_empty((0, 1), dtype=self.dtype)
 
-    def zero(self) -> Tensor:
+    def zero_loss(self) -> Tensor:
         return self._work_cv.new_zeros(())
 
-    def loss_of(self, hidden_cd: Tensor, weight_vd: Tensor, targets_c: Tensor) -> Tensor:
-        """Loss sum of one chunk; leaves exp(logits - max) and its row sums for `gradient_of`."""
-        logits_cv, work_cv = self._rows(len(hidden_cd))
+    def chunk_loss(self, hidden_cd: Tensor, weight_vd: Tensor, targets_c: Tensor) -> Tensor:
+        """Loss sum of one chunk; leaves exp(logits - max) and its row sums for `logits_gradient`."""
+        logits_cv, work_cv = self._buffer_rows(len(hidden_cd))
         torch.mm(hidden_cd, weight_vd.T, out=logits_cv)
         work_cv.copy_(logits_cv)
         work_cv.sub_(work_cv.amax(dim=-1, keepdim=True))
-        ignored_c1, index_c1 = _split_targets(targets_c)
+        ignored_c1, index_c1 = _ignored_and_indices(targets_c)
         target_logits_c1 = work_cv.gather(1, index_c1)
         self._denominator_c1 = work_cv.exp_().sum(dim=-1, keepdim=True)
         return (self._denominator_c1.log() - target_logits_c1).masked_fill_(ignored_c1, 0.0).sum()
 
-    def gradient_of(self, targets_c: Tensor) -> Tensor:
+    def logits_gradient(self, targets_c: Tensor) -> Tensor:
         """Gradient of the last chunk's loss with respect to its logits: softmax minus one-hot."""
-        logits_cv, work_cv = self._rows(len(targets_c))
-        ignored_c1, index_c1 = _split_targets(targets_c)
+        logits_cv, work_cv = self._buffer_rows(len(targets_c))
+        ignored_c1, index_c1 = _ignored_and_indices(targets_c)
         scale_c1 = self._denominator_c1.reciprocal().masked_fill_(ignored_c1, 0.0)
         work_cv.mul_(scale_c1)
         work_cv.scatter_add_(1, index_c1, ignored_c1.to(self.dtype) - 1.0)
         return logits_cv.copy_(work_cv)
 
-    def _rows(self, count: int) -> tuple[Tensor, Tensor]:
+    def _buffer_rows(self, count: int) -> tuple[Tensor, Tensor]:
         return self._logits_cv[:count], self._work_cv[:count]
 
 
-def _split_targets(targets_c: Tensor) -> tuple[Tensor, Tensor]:
+def _ignored_and_indices(targets_c: Tensor) -> tuple[Tensor, Tensor]:
     """Which rows are ignored, and an index that is valid in every row."""
     targets_c1 = targets_c.unsqueeze(1)
     ignored_c1 = targets_c1 == IGNORE

@@ -42,7 +42,7 @@ class Transformer(nn.Module):
         build_block = family_of(config).build
         self.blocks = nn.ModuleList(build_block(config, fused_attention) for _ in range(config.n_layers))
         self.head = Head(config)
-        self._tie()
+        self._tie_head()
 
     def forward(
         self,
@@ -72,10 +72,10 @@ class Transformer(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """As in nn.Module; `to_empty` from meta makes a new parameter for each owner, which unties the head."""
         super()._apply(fn, recurse)
-        self._tie()
+        self._tie_head()
         return self
 
-    def _tie(self) -> None:
+    def _tie_head(self) -> None:
         if self.config.tied_embeddings:
             self.head.weight = self.embed.token.weight
 
@@ -108,7 +108,7 @@ class Head(nn.Module):
         self.weight: Tensor = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
 
     def forward(self, hidden_bsd: Tensor, targets_bs: Tensor | None, chunk_tokens: int) -> Tensor:
-        normed_bsd, weight_vd = _own_shard(self.norm(hidden_bsd)), _own_shard(self.weight)
+        normed_bsd, weight_vd = _to_local_partial_grad(self.norm(hidden_bsd)), _to_local_partial_grad(self.weight)
         if targets_bs is None:
             return F.linear(normed_bsd, weight_vd)
         return linear_cross_entropy_sum(normed_bsd.flatten(0, 1), weight_vd, targets_bs.flatten(), chunk_tokens)
@@ -121,7 +121,7 @@ def make_norm(config: TransformerConfig) -> nn.LayerNorm | nn.RMSNorm:
     return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
 
 
-def _own_shard(tensor: Tensor) -> Tensor:
+def _to_local_partial_grad(tensor: Tensor) -> Tensor:
     """What this rank has of it; of a weight that others have too, each computes a part of the gradient."""
     if not isinstance(tensor, DTensor):
         return tensor

@@ -31,8 +31,7 @@ def parallelize(
 
     model: has `blocks`, a list of its repeated layers, and may have `embed` and `head`. The optimizer must be built
     from the result: one built before would hold the unsharded parameters and train nothing. across_hosts: not all ranks
-    are on one. Raises ConfigError where
-    there is no GPU from which to offload.
+    are on one. Raises ConfigError where there is no GPU from which to offload.
     """
     if "pipeline" in (mesh.mesh_dim_names or ()):
         keep_stage(model, mesh["pipeline"])
@@ -42,12 +41,12 @@ def parallelize(
     policy = mixed_precision(train)
     shard = partial(fully_shard, mesh=mesh, mp_policy=policy, offload_policy=_offload_policy(parallel, mesh))
     reshard = parallel.reshard_after_forward
-    for block, wrapped in prepare_blocks(model, train, fullgraph=parallel.wrap == "block"):
+    for block, wrapped in wrap_and_compile_blocks(model, train, fullgraph=parallel.wrap == "block"):
         if parallel.wrap == "linear":
             for layer in dict.fromkeys(_linear_layers(block)):
                 shard(layer, reshard_after_forward=reshard)
         shard(wrapped, reshard_after_forward=reshard)
-    for name, end in _untied_ends(model).items():
+    for name, end in _untied_embed_and_head(model).items():
         # The head ends forward and begins backward: freeing it between would be waste.
         shard(end, reshard_after_forward=name != "head" and reshard)
     sharded = shard(model)
@@ -74,7 +73,7 @@ def mixed_precision(train: TrainConfig) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(param_dtype=DTYPES[train.param_dtype], reduce_dtype=DTYPES[train.reduce_dtype])
 
 
-def prepare_blocks(
+def wrap_and_compile_blocks(
     model: nn.Module, train: TrainConfig, *, fullgraph: bool = True
 ) -> Iterator[tuple[nn.Module, nn.Module]]:
     """Apply recomputation and compilation to each block, and return it with what replaces it: to be sharded
@@ -86,7 +85,7 @@ def prepare_blocks(
     for block in list(dict.fromkeys(_flat_blocks(blocks))):
         wrapped = with_recomputation(block, train.activation_checkpointing)
         if wrapped is not block:
-            _replace(model, block, wrapped)
+            _replace_module(model, block, wrapped)
         if train.compile:
             wrapped.compile(fullgraph=fullgraph)
         yield block, wrapped
@@ -101,7 +100,7 @@ def _flat_blocks(blocks: Iterable[nn.Module]) -> Iterator[nn.Module]:
             yield block
 
 
-def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+def _replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     """Replace `old` by `new`, in whichever container of the model holds it."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():  # named_children would give a shared block only once
@@ -119,7 +118,7 @@ def _linear_layers(block: nn.Module) -> Iterator[nn.Module]:
             yield from _linear_layers(child)
 
 
-def _untied_ends(model: nn.Module) -> dict[str, nn.Module]:
+def _untied_embed_and_head(model: nn.Module) -> dict[str, nn.Module]:
     """Embedding and head, unless they share weights: then the root gathers them together."""
     there = {name: end for name, end in model.named_children() if not isinstance(end, OnOtherStage)}
     ends = {name: end for name, end in there.items() if name in ("embed", "head")}
@@ -152,10 +151,10 @@ def with_recomputation(block: nn.Module, mode: Mode) -> nn.Module:
 
 
 def _selective_contexts() -> Any:
-    return create_selective_checkpoint_contexts(partial(_save_policy, defaultdict(int)))
+    return create_selective_checkpoint_contexts(partial(_keep_policy, defaultdict(int)))
 
 
-def _save_policy(counts: dict[str, int], context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+def _keep_policy(counts: dict[str, int], context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
     if operator in _ATTENTION:
         return CheckpointPolicy.MUST_SAVE
     if operator in _MATMUL:

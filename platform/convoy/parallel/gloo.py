@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 
-class _Comm:
+class _BufferAllocator:
     """Of FSDP2's, but for what it does."""
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -25,7 +25,7 @@ class _Comm:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
-class AllGather(_Comm):
+class AllGather(_BufferAllocator):
     """An all-gather for FSDP2, of `torch.distributed.fsdp`'s AllGather: each rank sends its shard to all others, across
     hosts."""
 
@@ -39,7 +39,7 @@ class AllGather(_Comm):
         exchange_shards([input_tensor] * group.size(), output_tensor.chunk(group.size()), group)
 
 
-class ReduceScatter(_Comm):
+class ReduceScatter(_BufferAllocator):
     """A reduce-scatter for FSDP2, of `torch.distributed.fsdp`'s ReduceScatter: each rank is sent its shard by all
     others, and adds them itself.
 

@@ -7,7 +7,7 @@ from convoy.config.parallel import ParallelConfig
 
 
 def build_mesh(
-    config: ParallelConfig, device_type: str, world_size: int, ranks_per_node: int, worlds: int = 1
+    config: ParallelConfig, device_type: str, world_size: int, ranks_per_node: int, trainings: int = 1
 ) -> DeviceMesh:
     """A mesh over all ranks: `("shard",)` for fsdp, `("replicate", "shard")` for hsdp and ddp; with model
     parallelism `("pipeline", "shard", "tensor")`, without those that are 1, so that neighbours share matrix products.
@@ -16,13 +16,13 @@ def build_mesh(
     resharding need to know nothing of it. torch's own `replicate` on top of FSDP2 does the same, takes the same time
     (ratio of CPU time 0.996, 95 % interval 0.985 to 1.014: two ranks, gloo, bf16), and has no public name.
 
-    worlds: how many trainings of `world_size` ranks there are side by side, the first ranks in the first one; each rank
+    trainings: how many of `world_size` ranks there are side by side, the first ranks in the first one; each rank
     gets the mesh of its own. Raises ConfigError if the groups do not divide the world.
     """
-    shape, names = _shape(config, world_size, ranks_per_node)
-    if worlds == 1:
+    shape, names = _mesh_axes(config, world_size, ranks_per_node)
+    if trainings == 1:
         return init_device_mesh(device_type, shape, mesh_dim_names=names)
-    return init_device_mesh(device_type, (worlds, *shape), mesh_dim_names=("world", *names))[names]
+    return init_device_mesh(device_type, (trainings, *shape), mesh_dim_names=("world", *names))[names]
 
 
 def data_submesh(mesh: DeviceMesh) -> DeviceMesh:
@@ -44,7 +44,7 @@ def _data_dims(mesh: DeviceMesh) -> tuple[str, ...]:
     return tuple(name for name in mesh.mesh_dim_names or () if name in ("replicate", "shard"))
 
 
-def _shape(config: ParallelConfig, world_size: int, ranks_per_node: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _mesh_axes(config: ParallelConfig, world_size: int, ranks_per_node: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
     if config.strategy == "fsdp":
         shards, left = divmod(world_size, config.shared_by)
         if left:

@@ -63,26 +63,26 @@ class Pipeline:
         self._scale = 1.0
         self._losses: list[Tensor] = []
         self._coming: Iterator[dict[str, Any]] = iter(())
-        model.register_forward_pre_hook(self._with_inputs, with_kwargs=True)
+        model.register_forward_pre_hook(self._add_inputs, with_kwargs=True)
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """Whether this stage computes the loss."""
         return self.stage == self._stages - 1
 
-    def train(self, batches: Sequence[Inputs], scale: float, begin: Callable[[int], None]) -> Tensor:
+    def train(self, batches: Sequence[Inputs], scale: float, on_begin: Callable[[int], None]) -> Tensor:
         """Forward and backward of all micro batches: the sum of their losses, which is 0 on all stages but the last.
 
-        scale: of the loss, for backward. begin: called with the number of the micro batch before its forward. Raises
+        scale: of the loss, for backward. on_begin: called with the number of the micro batch before its forward. Raises
         ValueError for fewer micro batches than stages, and what forward and backward raise, as it is.
         """
-        self._scale, self._losses, self._coming = scale, [], self._inputs(batches, begin)
+        self._scale, self._losses, self._coming = scale, [], self._inputs(batches, on_begin)
         schedule = self._schedule_for(batches)
         # What a stage needs of a micro batch it has; only the first one's input and the targets are counted.
         each = torch.zeros(len(batches))
         try:
             schedule.step(
-                *([each] if self.stage == 0 else []), target=each if self.last else None, return_outputs=False
+                *([each] if self.stage == 0 else []), target=each if self.is_last else None, return_outputs=False
             )
         except RuntimeError as error:
             # The schedule raises, from what a stage raised, one of its own that names only shapes.
@@ -95,12 +95,12 @@ class Pipeline:
     def evaluate(self, batch: Inputs) -> float:
         """The loss of a batch that all stages have: this stage's part of the way, and 0 on all but the last."""
         tokens_bs = batch[0]
-        inputs = self._hidden(batch) if self.stage else tokens_bs
+        inputs = self._empty_hidden(batch) if self.stage else tokens_bs
         if self.stage:
             dist.recv(inputs, group=self._group, group_src=self.stage - 1)
         self._coming = self._inputs([batch], lambda _: None)
         result: Tensor = self._model(inputs)
-        if self.last:
+        if self.is_last:
             return float(result)
         dist.send(result.contiguous(), group=self._group, group_dst=self.stage + 1)
         return 0.0
@@ -112,35 +112,35 @@ class Pipeline:
             return self._schedule[1]
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-        hidden, loss = self._hidden(batches[0]).requires_grad_(), torch.zeros((), requires_grad=True)
+        hidden, loss = self._empty_hidden(batches[0]).requires_grad_(), torch.zeros((), requires_grad=True)
         stage = PipelineStage(
             self._model,
             self.stage,
             self._stages,
             batches[0][0].device,
             input_args=hidden if self.stage else torch.zeros(1),
-            output_args=loss if self.last else hidden,
+            output_args=loss if self.is_last else hidden,
             group=self._group,
         )
-        schedule = Schedule1F1B(stage, len(batches), loss_fn=self._loss, scale_grads=False)
+        schedule = Schedule1F1B(stage, len(batches), loss_fn=self._record_and_scale_loss, scale_grads=False)
         self._schedule = shape, schedule
         return schedule
 
-    def _loss(self, loss: Tensor, _: Tensor) -> Tensor:
+    def _record_and_scale_loss(self, loss: Tensor, _: Tensor) -> Tensor:
         self._losses.append(loss.detach().clone())
         return loss * self._scale
 
-    def _inputs(self, batches: Sequence[Inputs], begin: Callable[[int], None]) -> Iterator[dict[str, Any]]:
+    def _inputs(self, batches: Sequence[Inputs], on_begin: Callable[[int], None]) -> Iterator[dict[str, Any]]:
         for i, (tokens_bs, targets_bs, documents_bs) in enumerate(batches):
-            begin(i)
+            on_begin(i)
             yield {"tokens_bs": tokens_bs, "targets_bs": targets_bs, "documents_bs": documents_bs}
 
-    def _with_inputs(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _add_inputs(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The schedule hands on activations alone: what else a stage needs of a micro batch it has itself."""
         own = next(self._coming)
         return (), {**own, "hidden_bsd": args[0] if self.stage else None}
 
-    def _hidden(self, batch: Inputs) -> Tensor:
+    def _empty_hidden(self, batch: Inputs) -> Tensor:
         """What a stage gets from the one before it."""
         model = self._model
         assert isinstance(model, Transformer)

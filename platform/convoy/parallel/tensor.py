@@ -36,7 +36,7 @@ def apply_tensor_parallel(model: nn.Module, mesh: DeviceMesh) -> None:
     }
     there = {name for name, module in model.named_modules() if not isinstance(module, OnOtherStage)}
     parallelize_module(model, mesh, {name: style for name, style in ends.items() if name in there})
-    model._tie()
+    model._tie_head()
 
 
 class Replicated(ParallelStyle):
@@ -47,9 +47,9 @@ class Replicated(ParallelStyle):
         self._copied = copied
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return distribute_module(module, device_mesh, _on_every_rank, _enter, self._leave)
+        return distribute_module(module, device_mesh, _replicate_parameters, _replicate_inputs, self._output_to_local)
 
-    def _leave(self, _: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+    def _output_to_local(self, _: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
         return output.to_local().clone() if self._copied else output.to_local()
 
 
@@ -57,7 +57,7 @@ class ShardedByTokens(ParallelStyle):
     """The head, of which each rank computes the loss of its own part of the sequence; without targets, all logits."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return distribute_module(module, device_mesh, _on_every_rank, _enter_by_tokens)
+        return distribute_module(module, device_mesh, _replicate_parameters, _split_inputs_by_tokens)
 
 
 def _block_plan(block: Block) -> dict[str, ParallelStyle]:
@@ -68,17 +68,17 @@ def _block_plan(block: Block) -> dict[str, ParallelStyle]:
     return plan
 
 
-def _on_every_rank(_: str, module: nn.Module, mesh: DeviceMesh) -> None:
+def _replicate_parameters(_: str, module: nn.Module, mesh: DeviceMesh) -> None:
     for name, parameter in module.named_parameters(recurse=False):
         if not isinstance(parameter, DTensor):
             module.register_parameter(name, nn.Parameter(distribute_tensor(parameter, mesh, [Replicate()])))
 
 
-def _enter(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+def _replicate_inputs(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
     return tuple(DTensor.from_local(x, mesh, [Replicate()], run_check=False) for x in inputs)
 
 
-def _enter_by_tokens(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+def _split_inputs_by_tokens(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
     hidden_bsd, targets_bs, chunk_tokens = inputs
     hidden = DTensor.from_local(hidden_bsd, mesh, [Replicate()], run_check=False)
     if targets_bs is None:

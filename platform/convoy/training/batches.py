@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from convoy.config.run import RunConfig
-from convoy.data.local_cache import open_data, open_token_bytes, open_tokenizer
+from convoy.data.local_cache import ensure_local_data, open_token_bytes, open_tokenizer
 from convoy.data.manifest import (
     DataDamaged,
     PreparedData,
     check_vocabulary,
-    fingerprint,
+    data_fingerprint,
     read_manifest,
     refuse_short_splits,
 )
@@ -36,30 +36,30 @@ class RankData:
         manifest = read_manifest(store, data_id)
         if manifest is None:
             raise DataDamaged(f"{root}: prepared data {data_id} is gone")
-        actual = fingerprint(manifest, config.data)
+        actual = data_fingerprint(manifest, config.data)
         if actual != expected_fingerprint:
             raise DataDamaged(f"{root}: prepared data {data_id} has fingerprint {actual}, not {expected_fingerprint}")
         check_vocabulary(manifest.vocab_size, config.model.vocab_size)
         refuse_short_splits(manifest, config.data.sequence_length)
         self.manifest: PreparedData = manifest
-        self.folder: Path = open_data(manifest, store, config.data)
+        self.folder: Path = ensure_local_data(manifest, store, config.data)
         self._config = config
         self._ranks = ranks
         self._part = data_rank_and_size(ranks.mesh)
         self._train = self._sequences("train")
         self._validation = self._sequences("validation")
 
-    def steps_from(self, first_step: int) -> Prefetcher[Sequence[Batch]]:
+    def prefetch_from(self, first_step: int) -> Prefetcher[Sequence[Batch]]:
         """This rank's micro batches of every step from `first_step` on, made ahead as `train.prefetch_steps` says."""
         return Prefetcher(self._step_batches, first_step, self._config.train.steps, self._config.train.prefetch_steps)
 
-    def validation(self) -> list[Batch]:
+    def validation_batches(self) -> list[Batch]:
         """This rank's part of the held-out sequences, the same each time; equally many batches on all ranks."""
         config = self._config
         passes = validation_samples(
             self._validation.n_samples, config.evaluation.sequences, *self._part, config.train.micro_batch
         )
-        return [self._batch(0, self._validation.batch(ids)) for ids in passes]
+        return [self._batch_on_device(0, self._validation.batch(ids)) for ids in passes]
 
     def token_bytes_v(self) -> torch.Tensor | None:
         """UTF-8 bytes of each id (V,); None where tokens have no exact bytes."""
@@ -78,9 +78,9 @@ class RankData:
     def _step_batches(self, step: int) -> Sequence[Batch]:
         train, samples = self._config.train, self._train.n_samples
         plan = plan_step(step, *self._part, train.global_batch, train.micro_batch, samples, train.seed)
-        return [self._batch(micro.index, self._train.batch(micro.samples)) for micro in plan]
+        return [self._batch_on_device(micro.index, self._train.batch(micro.samples)) for micro in plan]
 
-    def _batch(self, index: int, arrays: TokenBatch) -> Batch:
+    def _batch_on_device(self, index: int, arrays: TokenBatch) -> Batch:
         device = self._ranks.device
         return Batch(
             index=index,

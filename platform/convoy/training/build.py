@@ -17,7 +17,7 @@ from convoy.model.block import RowOrder
 from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token, parameter_count
 from convoy.model.hf import read_hf_weights
-from convoy.model.init import initialise, load_full_weights, row_orders
+from convoy.model.init import initialise_weights, load_full_weights, row_orders
 from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import DTYPES, parallelize, shard_device
 from convoy.parallel.pipeline import Pipeline
@@ -26,7 +26,7 @@ from convoy.training.process_groups import Ranks
 
 
 @dataclass(frozen=True)
-class Trained:
+class ShardedModel:
     """A sharded model and the optimizer of its shards."""
 
     fsdp: FSDPModule
@@ -41,49 +41,49 @@ class Trained:
         return cast(nn.Module, self.fsdp)
 
 
-def build_trained(config: RunConfig, ranks: Ranks, *, filled: bool = True) -> Trained:
+def build_sharded_model(config: RunConfig, ranks: Ranks, *, with_weights: bool = True) -> ShardedModel:
     """Weights are the same on any number of ranks: keyed by seed and name, or read from a folder.
 
-    filled: False leaves a transformer's weights undefined, for a checkpoint to fill. Raises ConfigError if
+    with_weights: False leaves a transformer's weights undefined, for a checkpoint to fill. Raises ConfigError if
     `model.init_from` or `model.build` cannot give the model.
     """
     train = config.train
     fused = train.attention == "fused"
     model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
     fsdp = parallelize(model, ranks.mesh, config.parallel, train, across_hosts=ranks.across_hosts)
-    materialise(model, config, shard_device(ranks.device, config.parallel), filled=filled)
+    materialise_weights(model, config, shard_device(ranks.device, config.parallel), fill=with_weights)
     pipeline = None
     if config.parallel.pipeline > 1:
         pipeline = Pipeline(model, ranks.mesh["pipeline"], DTYPES[train.param_dtype])
-    return Trained(fsdp, build_optimizer(model, config.optimizer), row_orders(model), pipeline)
+    return ShardedModel(fsdp, build_optimizer(model, config.optimizer), row_orders(model), pipeline)
 
 
-def materialise(model: nn.Module, config: RunConfig, device: torch.device, *, filled: bool = True) -> None:
+def materialise_weights(model: nn.Module, config: RunConfig, device: torch.device, *, fill: bool = True) -> None:
     """Give a transformer on the meta device its weights, sharded or not; a custom model has them already.
 
-    filled: False leaves them undefined. Raises ConfigError if `model.init_from` cannot give them.
+    fill: False leaves them undefined. Raises ConfigError if `model.init_from` cannot give them.
     """
     if not isinstance(model, Transformer) or not isinstance(config.model, TransformerConfig):
         return
     model.to_empty(device=device)
-    if filled and config.model.init_from is None:
-        initialise(model, config.train.seed)
-    elif filled and config.model.init_from is not None:
+    if fill and config.model.init_from is None:
+        initialise_weights(model, config.train.seed)
+    elif fill and config.model.init_from is not None:
         load_full_weights(model, read_hf_weights(Path(config.model.init_from), config.model))
 
 
-def model_built(config: RunConfig, model: nn.Module) -> ModelBuilt:
+def model_built_event(config: RunConfig, model: nn.Module) -> ModelBuilt:
     """The event with the model's size."""
     shape, length = config.model, config.data.sequence_length
     return ModelBuilt(
         name=shape.name,
-        parameters=parameters_of(shape, model),
+        parameters=whole_parameter_count(shape, model),
         flops_per_token=flops_per_token(shape, length) if isinstance(shape, TransformerConfig) else None,
         sharded_bytes=sum((p.to_local() if isinstance(p, DTensor) else p).nbytes for p in model.parameters()),
     )
 
 
-def parameters_of(shape: ModelConfig, model: nn.Module) -> int:
+def whole_parameter_count(shape: ModelConfig, model: nn.Module) -> int:
     """Of the whole model, of which this rank may have a stage alone."""
     if isinstance(shape, TransformerConfig):
         return parameter_count(shape)

@@ -13,7 +13,7 @@ from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.data.local_cache import open_data
+from convoy.data.local_cache import ensure_local_data
 from convoy.data.manifest import TOKENIZER_FILE, read_manifest
 from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
@@ -29,7 +29,7 @@ from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import DTYPES
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import RankData
-from convoy.training.build import Trained
+from convoy.training.build import ShardedModel
 from convoy.training.checkpointing.restore import PREFIX, check_same_model
 from convoy.training.measure.machine import memory_peak
 from convoy.training.process_groups import Ranks
@@ -38,10 +38,10 @@ GATHERED_BYTES = 4 * 1024**3
 """Sample text is made with the whole model gathered on each rank if its weights take at most this."""
 
 
-def finish_rank(
+def sample_and_export(
     assignment: Assignment,
     ranks: Ranks,
-    trained: Trained,
+    trained: ShardedModel,
     data: RankData,
     events: EventWriter,
     step: int,
@@ -50,18 +50,18 @@ def finish_rank(
 ) -> None:
     """All ranks call it after the last commit, of `step`. A failed export is logged, and fails nothing else."""
     events.append(memory_peak(ranks, step))
-    write_samples(assignment, ranks, trained, data, events, step)
+    log_sample_texts(assignment, ranks, trained, data, events, step)
     # From here on rank 0 is alone. Nobody waits for it: to export a large model takes longer than a barrier may.
     dist.barrier(group=ranks.control)
-    wanted = assignment.config.checkpoint.export_model and exportable(assignment.config.model)
+    wanted = assignment.config.checkpoint.export_model and is_exportable(assignment.config.model)
     if ranks.first and wanted and commit is not None:
-        failure = export_last(tiers, commit, assignment, data)
+        failure = export_to_store(tiers, commit, assignment, data)
         if failure is not None:
             events.append(ExportFailed(step=step, error=failure))
 
 
-def write_samples(
-    assignment: Assignment, ranks: Ranks, trained: Trained, data: RankData, events: EventWriter, step: int
+def log_sample_texts(
+    assignment: Assignment, ranks: Ranks, trained: ShardedModel, data: RankData, events: EventWriter, step: int
 ) -> None:
     """Continue each prompt of the configuration; all ranks run the same forward passes."""
     wanted, tokenizer = assignment.config.evaluation, data.tokenizer()
@@ -70,7 +70,7 @@ def write_samples(
         return
     if not isinstance(model, Transformer):
         return  # a module of the user's may take no input that is shorter than it was trained on
-    if gathered_bytes(trained, assignment.config.train.param_dtype) <= GATHERED_BYTES:
+    if gathered_weight_bytes(trained, assignment.config.train.param_dtype) <= GATHERED_BYTES:
         # Kept gathered: token by token, the gathers would cost more than the passes.
         trained.fsdp.set_reshard_after_forward(False)
     for i, prompt in enumerate(wanted.prompts):
@@ -81,12 +81,12 @@ def write_samples(
             events.append(SampleText(step=step, prompt=prompt, text=tokenizer.decode(drawn)))
 
 
-def gathered_bytes(trained: Trained, param_dtype: str) -> int:
+def gathered_weight_bytes(trained: ShardedModel, param_dtype: str) -> int:
     """Bytes of the whole model's weights in the type of forward; the same on all ranks."""
     return sum(p.numel() for p in trained.module.parameters()) * DTYPES[param_dtype].itemsize
 
 
-def export_last(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: RankData) -> str | None:
+def export_to_store(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: RankData) -> str | None:
     """Write the newest commit's weights as `model/<g>-<step>/…` of the job, unless they are there; why that failed, in
     one line. The job is committed all the same."""
     try:
@@ -108,7 +108,7 @@ THREADS = 8
 """Chunks that are read at once."""
 
 
-def exportable(model: TransformerConfig | CustomModelConfig) -> bool:
+def is_exportable(model: TransformerConfig | CustomModelConfig) -> bool:
     """Whether a Hugging Face model class has this shape."""
     if isinstance(model, CustomModelConfig):
         return False
@@ -119,7 +119,7 @@ def exportable(model: TransformerConfig | CustomModelConfig) -> bool:
     return True
 
 
-def commit_weights(tiers: Sequence[Store], ref: CommitRef, model: TransformerConfig) -> dict[str, torch.Tensor]:
+def read_commit_weights(tiers: Sequence[Store], ref: CommitRef, model: TransformerConfig) -> dict[str, torch.Tensor]:
     """The fp32 weights of a commit by our names, on the host; from the first tier that has them whole.
 
     Every byte of them is checked. Raises DamagedCommitError, StoreUnavailable, ConfigError if it is of another model.
@@ -129,7 +129,7 @@ def commit_weights(tiers: Sequence[Store], ref: CommitRef, model: TransformerCon
     errors: list[DamagedCommitError | StoreUnavailable] = []
     for tier in tiers:
         try:
-            _read_weights(tier, ref, weights)
+            _read_weights_into(tier, ref, weights)
         except (DamagedCommitError, StoreUnavailable) as error:
             errors.append(error)
         else:
@@ -137,7 +137,7 @@ def commit_weights(tiers: Sequence[Store], ref: CommitRef, model: TransformerCon
     raise errors[0]
 
 
-def _read_weights(store: Store, ref: CommitRef, weights: dict[str, torch.Tensor]) -> None:
+def _read_weights_into(store: Store, ref: CommitRef, weights: dict[str, torch.Tensor]) -> None:
     from convoy.checkpoint.commits import read_commit, read_part  # every worker imports this module before its start
     from convoy.checkpoint.restore.fill import fill
 
@@ -163,10 +163,10 @@ def export_commit(
         raise ConfigError(f"model.build = {model.build}: a custom model has no Hugging Face form")
     hf_format(model)
     there = tokenizer_json if tokenizer_json is not None and tokenizer_json.exists() else None
-    write_hf(folder, model, commit_weights(tiers, ref, model), there, eos_id)
+    write_hf(folder, model, read_commit_weights(tiers, ref, model), there, eos_id)
 
 
-def export_job(root: str, job: str, config_json: dict[str, Any], folder: Path, step: int | None) -> CommitRef:
+def export_to_folder(root: str, job: str, config_json: dict[str, Any], folder: Path, step: int | None) -> CommitRef:
     """Write the newest commit that counts, at or below `step`, to `folder`. Raises ConfigError if there is none."""
     from convoy.checkpoint.commits import read_commit
 
@@ -183,6 +183,6 @@ def export_job(root: str, job: str, config_json: dict[str, Any], folder: Path, s
     data_id = read_commit(tiers[tiers_holding(history, ref)[0]], ref).data_id
     data = open_store(root, config.checkpoint.store)
     manifest = read_manifest(data, data_id)
-    tokenizer = None if manifest is None else open_data(manifest, data, config.data) / "tokenizer.json"
+    tokenizer = None if manifest is None else ensure_local_data(manifest, data, config.data) / "tokenizer.json"
     export_commit(tiers, ref, config.model, folder, tokenizer, manifest.eos_id if manifest else None)
     return ref

@@ -11,7 +11,7 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.measure.clock import Clock, OwnTime, UnknownTime
+from convoy.training.measure.clock import Clock, OwnTime, UnknownOwnTime
 from convoy.training.optimizer import learning_rate
 from convoy.training.step import URGENT_REASONS, Batch, Stepper, StepResult, StopReason, Vote
 
@@ -62,7 +62,7 @@ class Training:
     progress: Progress
     marker: Marker
     """Reports this rank's progress to the agent."""
-    own_time: OwnTime | UnknownTime
+    own_time: OwnTime | UnknownOwnTime
     updated: bool = False
     """This generation has applied an update."""
     nonfinite: int = 0
@@ -87,39 +87,39 @@ def train(t: Training) -> Progress:
     """
     total = t.config.train.steps
     if t.progress.step == 0:
-        evaluate(t)
+        evaluate_and_log(t)
     t.begun_at = t.tried = t.own_logged_at = t.progress.step
     while t.progress.step < total:
-        result, lr = one_step(t)
+        result, lr = run_step(t)
         t.saver.settle(result.save_status, t.progress.step)
         log_step(t, result, lr)
-        check_finite(t, result)
+        fail_if_nonfinite(t, result)
         if not (t.updated or result.skipped):
             t.updated = True
             t.after_first_step()
         if result.stop == "preempted_unsaved":
-            log_stop(t, result.stop)
+            record_stop(t, result.stop)
             break
         ends = t.progress.step == total or result.stop is not None
         if ends or save_is_due(t) or (result.save and not t.nonfinite):
             save(t, last=ends)
         if evaluation_is_due(t, result):
-            evaluate(t)
+            evaluate_and_log(t)
         if result.stop is not None and t.progress.step < total:
-            log_stop(t, result.stop)
+            record_stop(t, result.stop)
             break
     return t.progress
 
 
-def one_step(t: Training) -> tuple[StepResult, float]:
+def run_step(t: Training) -> tuple[StepResult, float]:
     """The next optimizer step, and its learning rate."""
     t.marker.enter("step" if t.updated else "first_step")
     began = time.perf_counter()
     t.clock.start()
     t.own_time.start()
     batches = next(t.batches)
-    t.clock.mark("data")
-    t.own_time.meet()
+    t.clock.end_phase("data")
+    t.own_time.meet_others()
     lr = learning_rate(t.progress.step, t.config.train.steps, t.config.optimizer, t.config.schedule)
     result = t.stepper(batches, t.progress.step, lr, t.vote(t.elapsed()), t.saver.status())
     if result.save:  # also by a rank that had not voted for it yet: it would have a second one made
@@ -131,9 +131,9 @@ def one_step(t: Training) -> tuple[StepResult, float]:
         skipped=t.progress.skipped + result.skipped,
         seconds=t.elapsed(),
     )
-    seconds, own_seconds = time.perf_counter() - began, t.own_time.read()
+    seconds, own_seconds = time.perf_counter() - began, t.own_time.own_seconds()
     # Until the first step is done the gang starts, whichever rank is ready first.
-    waited_seconds = waited(seconds, own_seconds) if t.updated else 0.0
+    waited_seconds = seconds_waited(seconds, own_seconds) if t.updated else 0.0
     t.marker.step_done(t.progress.step, seconds, own_seconds)
     t.own = RankThroughput(
         step=t.progress.step,
@@ -144,45 +144,44 @@ def one_step(t: Training) -> tuple[StepResult, float]:
     return result, lr
 
 
-def waited(seconds: float, own_seconds: float) -> float:
+def seconds_waited(step_seconds: float, own_seconds: float) -> float:
     """The part of a step in which the rank waited for others; 0 where its own part is not known."""
-    return max(0.0, seconds - own_seconds) if own_seconds else 0.0
+    return max(0.0, step_seconds - own_seconds) if own_seconds else 0.0
 
 
 def log_step(t: Training, result: StepResult, lr: float) -> None:
     """Append what the step did, when it is due."""
     step, last = t.progress.step, t.config.train.steps
-    if own_log_is_due(step, t.own_logged_at, t.begun_at) or step == last or result.stop is not None:
+    if rank_log_is_due(step, t.own_logged_at, t.begun_at) or step == last or result.stop is not None:
         t.own_logged_at = step
         t.events.append(t.own)
         t.events.append(t.memory(step))
         t.own = RankThroughput(step=step, tokens=0, seconds=0.0)
     due = step % t.config.train.log_every_steps == 0 or step == last or result.skipped
-    if not (t.first and due):
-        return
-    t.events.append(step_event(result, step, lr, t.clock.read()))
+    if t.first and due:
+        t.events.append(step_done_event(result, step, lr, t.clock.phase_seconds()))
 
 
-def step_event(result: StepResult, step: int, lr: float, seconds: Mapping[str, float]) -> StepDone:
-    """What a step did. seconds: by phase."""
+def step_done_event(result: StepResult, step: int, lr: float, phase_seconds: Mapping[str, float]) -> StepDone:
+    """What a step did. phase_seconds: by phase."""
     done = StepDone(
         step=step,
         loss=result.loss,
         grad_norm=result.grad_norm,
         lr=lr,
         tokens=result.tokens,
-        seconds=sum(seconds.values()),
+        seconds=sum(phase_seconds.values()),
         skipped=result.skipped,
     )
-    return done.model_copy(update={f"{phase}_seconds": value for phase, value in seconds.items()})
+    return done.model_copy(update={f"{phase}_seconds": value for phase, value in phase_seconds.items()})
 
 
-def own_log_is_due(step: int, logged: int, begun: int) -> bool:
+def rank_log_is_due(step: int, logged_at: int, begun_at: int) -> bool:
     """Whether a rank logs its throughput now, given the steps at which it last did and its generation began."""
-    return step % RANK_LOG_STEPS == 0 and (step - logged) * RANK_LOG_SHARE >= step - begun
+    return step % RANK_LOG_STEPS == 0 and (step - logged_at) * RANK_LOG_SHARE >= step - begun_at
 
 
-def check_finite(t: Training, result: StepResult) -> None:
+def fail_if_nonfinite(t: Training, result: StepResult) -> None:
     """Raise TrainingFailedError after `train.max_nonfinite_steps` skipped steps in a row."""
     most = t.config.train.max_nonfinite_steps
     if t.nonfinite < most:
@@ -190,7 +189,7 @@ def check_finite(t: Training, result: StepResult) -> None:
     detail = f"{most} steps in a row had a loss or gradient that is not finite (loss {result.loss})"
     if t.first:
         t.events.append(Stopping(step=t.progress.step, reason="nonfinite", detail=detail))
-    t.saver.finish(t.progress.step)
+    t.saver.settle_all(t.progress.step)
     raise TrainingFailedError(f"step {t.progress.step}: {detail}; the newest checkpoint is from before them")
 
 
@@ -200,7 +199,7 @@ def save_is_due(t: Training) -> bool:
     # Weights with which a step was skipped may be broken already: the commit before them remains the newest.
     if every is None or t.nonfinite:
         return False
-    saved = max(t.begun_at, t.saver.newest_step)
+    saved = max(t.begun_at, t.saver.newest_save_step)
     failed_since = t.tried > saved
     return step // every > saved // every and (not failed_since or step - t.tried >= every / RETRY_SHARE)
 
@@ -216,7 +215,7 @@ def save(t: Training, *, last: bool) -> None:
     """Begin to save. The last save is waited for, and it alone may not fail."""
     t.marker.enter("save")
     if t.nonfinite:
-        check_weights(t)
+        check_held_out_loss(t)
     t.tried = t.progress.step
     if not last:
         t.saver.save(t.progress)
@@ -226,22 +225,22 @@ def save(t: Training, *, last: bool) -> None:
         raise LastSaveFailedError(f"the last checkpoint, of step {t.progress.step}, was not saved: {error}")
 
 
-def check_weights(t: Training) -> None:
+def check_held_out_loss(t: Training) -> None:
     """Whether the weights are worth keeping though the last step was skipped: raises TrainingFailedError if not."""
     t.marker.enter("evaluate")
     measured = t.evaluate(t.progress.step, lambda: False)
     assert measured is not None
     t.marker.enter("save")
     if not math.isfinite(loss := measured.loss):
-        t.saver.finish(t.progress.step)
-        newest = t.saver.committed_step
+        t.saver.settle_all(t.progress.step)
+        newest = t.saver.newest_committed_step
         remains = "there is no checkpoint" if newest is None else f"the newest checkpoint (step {newest}) remains valid"
         raise TrainingFailedError(
             f"step {t.progress.step}: the last step was not finite, nor is the held-out loss ({loss}); {remains}"
         )
 
 
-def evaluate(t: Training) -> None:
+def evaluate_and_log(t: Training) -> None:
     """Unless a machine is about to go; then the state is saved after one more step. After the last step nothing is left
     to save."""
     t.marker.enter("evaluate")
@@ -251,7 +250,7 @@ def evaluate(t: Training) -> None:
         t.events.append(measured)
 
 
-def log_stop(t: Training, reason: StopReason) -> None:
+def record_stop(t: Training, reason: StopReason) -> None:
     t.stopped = reason
     if t.first:
         t.events.append(Stopping(step=t.progress.step, reason=reason))

@@ -16,40 +16,40 @@ from convoy.model.build import CustomModel
 class ModuleBuffers:
     """Those that a checkpoint keeps; what a module registers with `persistent=False` is left alone."""
 
-    def __init__(self, model: CustomModel, everyone: dist.ProcessGroup | None = None) -> None:
-        """All ranks call it, once the model has its state. everyone: the ranks that train together; None: all."""
+    def __init__(self, model: CustomModel, training_group: dist.ProcessGroup | None = None) -> None:
+        """All ranks call it, once the model has its state. training_group: the ranks that train together; None: all."""
         self._model = model
-        self._everyone = everyone
+        self._training_group = training_group
         self._agreed: dict[str, Tensor] = {}
-        """As bytes, after the last `agree`."""
-        self.agree()
+        """As bytes, after the last `sync_from_rank_0`."""
+        self.sync_from_rank_0()
 
     @torch.no_grad()
-    def agree(self) -> None:
+    def sync_from_rank_0(self) -> None:
         """Give all ranks rank 0's value of each buffer that any of them has changed. All ranks call it."""
-        buffers = self._persistent()
+        buffers = self._persistent_buffers()
         if not buffers:
             return
-        own = {name: _bytes(buffer) for name, buffer in buffers.items()}
+        own = {name: _as_bytes(buffer) for name, buffer in buffers.items()}
         changed = torch.stack([_differs(self._agreed.get(name), data) for name, data in own.items()])
-        dist.all_reduce(changed, dist.ReduceOp.MAX, group=self._everyone)
+        dist.all_reduce(changed, dist.ReduceOp.MAX, group=self._training_group)
         names = [name for name, some in zip(own, changed.tolist(), strict=True) if some]
         if not names:
             return
         message = torch.cat([own[name] for name in names])
-        dist.broadcast(message, group=self._everyone, group_src=0)
+        dist.broadcast(message, group=self._training_group, group_src=0)
         for name, data in zip(names, message.split([len(own[name]) for name in names]), strict=True):
             self._agreed[name] = data.clone()  # a slice of the message might not be aligned for the buffer's type
             _write_buffer(buffers[name], self._agreed[name])
 
     @torch.no_grad()
     def put_back(self) -> None:
-        """Undo what was changed since the last `agree`: a skipped step and an evaluation leave no trace."""
-        for name, buffer in self._persistent().items():
+        """Undo what was changed since the last `sync_from_rank_0`: a skipped step and an evaluation leave no trace."""
+        for name, buffer in self._persistent_buffers().items():
             if name in self._agreed:
                 _write_buffer(buffer, self._agreed[name])
 
-    def _persistent(self) -> dict[str, Tensor]:
+    def _persistent_buffers(self) -> dict[str, Tensor]:
         """Collected each time, since a module may replace a buffer's tensor. Raises ConfigError for another size."""
         buffers = {
             f"{prefix}.{name}".removeprefix("module."): buffer
@@ -73,7 +73,7 @@ def _differs(agreed: Tensor | None, data: Tensor) -> Tensor:
     return changed.to(torch.uint8)
 
 
-def _bytes(buffer: Tensor) -> Tensor:
+def _as_bytes(buffer: Tensor) -> Tensor:
     return buffer.detach().contiguous().reshape(-1).view(torch.uint8)
 
 

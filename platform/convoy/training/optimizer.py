@@ -34,7 +34,7 @@ def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     )
 
 
-def check_all_trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def check_all_updated(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Raises ConfigError if the first update left a parameter out: its checkpoints could not be restored."""
     left_out = [name for name, p in model.named_parameters() if p.requires_grad and p not in optimizer.state]
     if left_out:

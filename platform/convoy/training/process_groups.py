@@ -31,11 +31,11 @@ class Ranks:
     """gloo, on the host, over all ranks: for decisions, so that they never wait for or mix with training traffic."""
     saving: dist.ProcessGroup
     """gloo, over all ranks: for saves and restores, whose ranks may wait long for one with a slow store."""
-    everyone: dist.ProcessGroup | None = None
+    training_group: dist.ProcessGroup | None = None
     """All ranks, for training traffic; None: the default group."""
 
     @property
-    def shared_by(self) -> int:
+    def ranks_per_sample(self) -> int:
         """How many ranks compute on the same samples as this one, itself included."""
         return self.place.world_size // data_rank_and_size(self.mesh)[1]
 
@@ -61,7 +61,7 @@ def choose_device(place: Place, gpus: int) -> torch.device:
     return torch.device("cuda", place.host_rank)
 
 
-def connect(assignment: Assignment) -> Ranks:
+def connect_ranks(assignment: Assignment) -> Ranks:
     """Meet all other ranks of the generation. Raises ConfigError as `choose_device` and `build_mesh`."""
     place = assignment.place
     torch.set_num_threads(place.threads)

@@ -17,23 +17,23 @@ from convoy.model.build import CustomModel
 from convoy.parallel.gloo import exchange_shards
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import RankData
-from convoy.training.build import Trained, build_trained, model_built
-from convoy.training.checkpointing.restore import restore
+from convoy.training.build import ShardedModel, build_sharded_model, model_built_event
+from convoy.training.checkpointing.restore import restore_newest_commit
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.export import finish_rank
+from convoy.training.export import sample_and_export
 from convoy.training.loop import Evaluator, Training, train
 from convoy.training.measure.clock import clock_for, own_time_for
 from convoy.training.measure.health_check import check_node
 from convoy.training.measure.machine import environment, measure_matmul, memory_peak
-from convoy.training.measure.machine_probe import probe
+from convoy.training.measure.machine_probe import probe_machine
 from convoy.training.module_buffers import ModuleBuffers
-from convoy.training.optimizer import check_all_trained
-from convoy.training.process_groups import Ranks, connect
-from convoy.training.step import URGENT_REASONS, Batch, Exchange, Stepper, StopReason, UrgentStop, Vote, evaluate
+from convoy.training.optimizer import check_all_updated
+from convoy.training.process_groups import Ranks, connect_ranks
+from convoy.training.step import URGENT_REASONS, Batch, StepExchange, Stepper, StopReason, UrgentStop, Vote, evaluate
 
 StartPhase = Literal["imported", "connected", "built", "restored", "first_step"]
 
-WAITS_IN = frozenset(f.__code__ for f in (Exchange.finish, UrgentStop.finish, Stepper.__call__, exchange_shards))
+WAITS_IN = frozenset(f.__code__ for f in (StepExchange.finish, UrgentStop.finish, Stepper.__call__, exchange_shards))
 """Functions outside of torch in which a rank waits for others: by it agents distinguish slow from waiting ranks."""
 
 ORDERS: dict[OrderKind, Vote | None] = {
@@ -48,8 +48,8 @@ FAILED_SECONDS = 10.0
 """For the log to be written after a failure, whose cause the agent waits for."""
 
 
-def run_rank(assignment: Assignment, began: float) -> bool:
-    """Do the whole task of one rank; True if all ranks agreed to stop before the last step.
+def run_rank(assignment: Assignment, began: float) -> StopReason | None:
+    """Do the whole task of one rank; why all ranks agreed to stop before the last step, or None.
 
     began: when its process started, by `time.perf_counter`. Raises TrainingFailedError, SupersededError,
     NodeUnfitError, and what a user can mend as ConfigError, DataDamaged, CheckpointError or StoreUnavailable.
@@ -60,14 +60,14 @@ def run_rank(assignment: Assignment, began: float) -> bool:
     marker = Marker(assignment.board_path, place.local_rank)
     try:
         with heartbeat(marker, WAITS_IN) if assignment.board_path is not None else contextlib.nullcontext():
-            stopped = _run(assignment, tiers, StartLog(events, began), marker)
+            stopped = _start_and_train(assignment, tiers, StartLog(events, began), marker)
     except BaseException:
         marker.enter("leave")
         with contextlib.suppress(StoreUnavailable):  # never in place of the cause
             events.close(FAILED_SECONDS)
         raise
     events.close()
-    return stopped is not None
+    return stopped
 
 
 @dataclass(frozen=True)
@@ -77,43 +77,43 @@ class StartLog:
     events: EventWriter
     began: float
 
-    def ready(self, phase: StartPhase) -> None:
-        self.events.append(WorkerReady(phase=phase, seconds=self.seconds()))
+    def log_ready(self, phase: StartPhase) -> None:
+        self.events.append(WorkerReady(phase=phase, seconds=self.elapsed_seconds()))
 
-    def seconds(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Since the process began."""
         return time.perf_counter() - self.began
 
 
-def _run(assignment: Assignment, tiers: list[Store], log: StartLog, marker: Marker) -> StopReason | None:
+def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, marker: Marker) -> StopReason | None:
     config, events = assignment.config, log.events
-    log.ready("imported")
+    log.log_ready("imported")
     marker.enter("connect")
-    ranks = connect(assignment)
-    log.ready("connected")
+    ranks = connect_ranks(assignment)
+    log.log_ready("connected")
     marker.enter("build")
     events.append(environment(ranks, config.train.param_dtype))
     if assignment.check_node:
         check_node(ranks, config.train.param_dtype, config.train.node_check_seconds, events)
-    trained = build_trained(config, ranks, filled=assignment.parent is None)
+    trained = build_sharded_model(config, ranks, with_weights=assignment.parent is None)
     if ranks.first:
-        events.append(model_built(config, trained.module))
+        events.append(model_built_event(config, trained.module))
     data = RankData(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
-    log.ready("built")
+    log.log_ready("built")
     if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
         marker.enter("restore")
-    start = restore(assignment, ranks, trained, tiers, events)
-    log.ready("restored")
+    start = restore_newest_commit(assignment, ranks, trained, tiers, events)
+    log.log_ready("restored")
     marker.enter("first_step", start.progress.step)
     saver = Saver(assignment, ranks, trained, [tier.uri for tier in tiers], events, start.parent, marker)
     patience = 0.0
     try:
-        with data.steps_from(start.progress.step) as batches:
-            training = _training(assignment, ranks, trained, data, saver, log, batches, start.progress, marker)
+        with data.prefetch_from(start.progress.step) as batches:
+            training = _make_training(assignment, ranks, trained, data, saver, log, batches, start.progress, marker)
             ended = train(training)
         marker.enter("finish")
         if training.stopped not in URGENT_REASONS:
-            finish_rank(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
+            sample_and_export(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
             patience = config.checkpoint.deadline_seconds
     except BaseException:
         marker.enter("leave")
@@ -123,10 +123,10 @@ def _run(assignment: Assignment, tiers: list[Store], log: StartLog, marker: Mark
     return training.stopped
 
 
-def _training(
+def _make_training(
     assignment: Assignment,
     ranks: Ranks,
-    trained: Trained,
+    trained: ShardedModel,
     data: RankData,
     saver: Saver,
     log: StartLog,
@@ -135,21 +135,21 @@ def _training(
     marker: Marker,
 ) -> Training:
     config, clock = assignment.config, clock_for(ranks.device, marker.pass_point)
-    buffers = ModuleBuffers(trained.module, ranks.everyone) if isinstance(trained.module, CustomModel) else None
-    exchange = Exchange(ranks.control, config.parallel.shared_by)
+    buffers = ModuleBuffers(trained.module, ranks.training_group) if isinstance(trained.module, CustomModel) else None
+    exchange = StepExchange(ranks.control, config.parallel.shared_by)
     stepper = Stepper(trained, config.train, config.parallel, exchange, clock, buffers=buffers, advance=marker.advance)
     return Training(
         config=config,
         first=ranks.first,
         batches=batches,
         stepper=stepper,
-        evaluate=_evaluator(trained, data, ranks, marker, buffers),
+        evaluate=_make_evaluator(trained, data, ranks, marker, buffers),
         saver=saver,
         events=log.events,
         clock=clock,
-        elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.seconds(),
-        vote=_voter(assignment, marker),
-        after_first_step=lambda: _after_first_step(log, ranks, trained, config, saver, new=assignment.parent is None),
+        elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.elapsed_seconds(),
+        vote=_install_voter(assignment, marker),
+        after_first_step=lambda: _finish_start(log, ranks, trained, config, saver, new_job=assignment.parent is None),
         memory=lambda step: memory_peak(ranks, step),
         progress=progress,
         marker=marker,
@@ -157,37 +157,37 @@ def _training(
     )
 
 
-def _evaluator(
-    trained: Trained, data: RankData, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
+def _make_evaluator(
+    trained: ShardedModel, data: RankData, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
 ) -> Evaluator:
-    batches, token_bytes_v = data.validation(), data.token_bytes_v()
+    batches, token_bytes_v = data.validation_batches(), data.token_bytes_v()
 
-    def evaluated(step: int, is_urgent: Callable[[], bool]) -> Evaluated | None:
+    def evaluate_held_out(step: int, is_urgent: Callable[[], bool]) -> Evaluated | None:
         measured = evaluate(trained, ranks, batches, token_bytes_v, step, marker.pass_point, is_urgent)
         if buffers is not None:
             buffers.put_back()
         return measured
 
-    return evaluated
+    return evaluate_held_out
 
 
-def _after_first_step(
-    log: StartLog, ranks: Ranks, trained: Trained, config: RunConfig, saver: Saver, *, new: bool
+def _finish_start(
+    log: StartLog, ranks: Ranks, trained: ShardedModel, config: RunConfig, saver: Saver, *, new_job: bool
 ) -> None:
-    """What is made ready once the machine is warm, after the start-up that people wait for. new: the job goes on from
-    nothing."""
-    log.ready("first_step")
-    check_all_trained(trained.module, trained.optimizer)
+    """What is made ready once the machine is warm, after the start-up that people wait for. new_job: the job goes on
+    from nothing."""
+    log.log_ready("first_step")
+    check_all_updated(trained.module, trained.optimizer)
     seconds = config.train.matmul_peak_seconds
     if seconds:
         rate = measure_matmul(ranks, config.train.param_dtype, seconds)
         # A resumed job's machine is known, or another one: what the first start measured stays with its plan.
-        machine = probe(config, ranks, seconds) if new else None
+        machine = probe_machine(config, ranks, seconds) if new_job else None
         log.events.append(environment(ranks, config.train.param_dtype, rate, machine))
-    saver.start()
+    saver.start_writer()
 
 
-def _voter(assignment: Assignment, marker: Marker) -> Callable[[float], Vote | None]:
+def _install_voter(assignment: Assignment, marker: Marker) -> Callable[[float], Vote | None]:
     """This rank's wish to stop or to save. Budgets are judged by rank 0's clock alone; any rank's agent may order an
     end or a save, and SIGTERM asks any rank to stop."""
     terminations: list[int] = []

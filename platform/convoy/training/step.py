@@ -16,7 +16,7 @@ from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.job.events.registry import Evaluated
-from convoy.training.build import Trained
+from convoy.training.build import ShardedModel
 from convoy.training.measure.clock import Clock
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import set_learning_rate
@@ -47,13 +47,13 @@ class Agreement:
     """Save after this step."""
 
 
-class Exchange:
+class StepExchange:
     """One all-reduce per step on the control group, in flight while the forward runs."""
 
-    def __init__(self, control: dist.ProcessGroup, shared_by: int = 1) -> None:
-        """shared_by: number of ranks that have the same tokens."""
+    def __init__(self, control: dist.ProcessGroup, ranks_per_sample: int = 1) -> None:
+        """ranks_per_sample: number of ranks that have the same tokens."""
         self._control = control
-        self._shared_by = shared_by
+        self._ranks_per_sample = ranks_per_sample
         self._values = torch.zeros(0, dtype=torch.int64)
         self._work: dist.Work | None = None
 
@@ -71,7 +71,7 @@ class Exchange:
         tokens, save, *rest = self._values.tolist()
         votes, save_status = rest[: len(_REASONS)], StatusCounts.of(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
-        return Agreement(tokens // self._shared_by, stop, save_status, save > 0)
+        return Agreement(tokens // self._ranks_per_sample, stop, save_status, save > 0)
 
 
 class UrgentStop:
@@ -131,18 +131,18 @@ class Stepper:
 
     def __init__(
         self,
-        trained: Trained,
+        trained: ShardedModel,
         train: TrainConfig,
         parallel: ParallelConfig,
-        exchange: Exchange,
+        exchange: StepExchange,
         clock: Clock,
         *,
-        everyone: dist.ProcessGroup | None = None,
+        training_group: dist.ProcessGroup | None = None,
         buffers: ModuleBuffers | None = None,
         advance: Callable[[], None] = lambda: None,
     ) -> None:
-        """everyone: the ranks that train together; None: the default group. buffers: those that the model's forward may
-        change; None: there are none. advance: called as a stage begins a micro batch; stages do so at different
+        """training_group: the ranks that train together; None: the default group. buffers: those that a forward
+        may change; None: there are none. advance: called as a stage begins a micro batch; stages do so at different
         times."""
         self._trained = trained
         self._forward: Callable[..., torch.Tensor] = trained.module
@@ -150,10 +150,10 @@ class Stepper:
         self._reduce_every_pass = parallel.reduce_every_pass
         self._exchange = exchange
         self._clock = clock
-        self._everyone = everyone
+        self._training_group = training_group
         self._buffers = buffers
         self._advance = advance
-        self._batches = dist.get_world_size(everyone) // parallel.shared_by
+        self._batches = dist.get_world_size(training_group) // parallel.shared_by
         self._parameters = [p for p in trained.module.parameters() if p.requires_grad]
 
     def __call__(
@@ -162,18 +162,18 @@ class Stepper:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, save_status)
         loss_sum, agreed = (self._run_passes if self._trained.pipeline is None else self._run_pipeline)(batches, step)
-        reduction = dist.all_reduce(loss_sum, group=self._everyone, async_op=True)
+        reduction = dist.all_reduce(loss_sum, group=self._training_group, async_op=True)
         norm = self._grad_norm()
         reduction.wait()
         loss = float(loss_sum) / max(1, agreed.tokens)
         skipped = not (math.isfinite(loss) and math.isfinite(norm))
         if self._buffers is not None:
-            self._buffers.put_back() if skipped else self._buffers.agree()
-        self._clock.mark("exchange")
+            self._buffers.put_back() if skipped else self._buffers.sync_from_rank_0()
+        self._clock.end_phase("exchange")
         if not skipped:
-            self._update(lr, norm)
+            self._clip_and_update(lr, norm)
         self._trained.optimizer.zero_grad(set_to_none=True)
-        self._clock.mark("optimizer")
+        self._clock.end_phase("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.save_status, agreed.save)
 
     def _run_passes(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
@@ -184,13 +184,13 @@ class Stepper:
             seed_randomness(self._train.seed, step, batch.index, batch.tokens_bs.device)
             batch_loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
             loss_sum += batch_loss.detach()
-            self._clock.mark("forward")
+            self._clock.end_phase("forward")
             if agreed is None:
                 agreed = self._exchange.finish()
-                self._clock.mark("exchange")
+                self._clock.end_phase("exchange")
             # FSDP averages gradients over its ranks; the loss is to be the mean over the global batch's tokens.
             (batch_loss * (self._batches / max(1, agreed.tokens))).backward()
-            self._clock.mark("backward")
+            self._clock.end_phase("backward")
         assert agreed is not None
         return loss_sum, agreed
 
@@ -198,16 +198,16 @@ class Stepper:
         """As `_run_passes`, with all stages at work; forward and backward take turns, and count as backward."""
         pipeline, agreed = self._trained.pipeline, self._exchange.finish()
         assert pipeline is not None
-        self._clock.mark("exchange")
+        self._clock.end_phase("exchange")
 
-        def begin(number: int) -> None:
+        def seed_and_advance(number: int) -> None:
             batch = batches[number]
             seed_randomness(self._train.seed, step, batch.index, batch.tokens_bs.device, pipeline.stage)
             self._advance()
 
         inputs = [(b.tokens_bs, b.targets_bs, b.documents_bs) for b in batches]
-        loss_sum = pipeline.train(inputs, self._batches / max(1, agreed.tokens), begin)
-        self._clock.mark("backward")
+        loss_sum = pipeline.train(inputs, self._batches / max(1, agreed.tokens), seed_and_advance)
+        self._clock.end_phase("backward")
         return loss_sum, agreed
 
     def _set_gradient_sync(self, *, last: bool) -> None:
@@ -233,12 +233,12 @@ class Stepper:
         total = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
         for count, some in grads.items():
             total += get_total_norm(some, foreach=True).double() ** 2 / count
-        self._clock.mark("optimizer")
-        dist.all_reduce(total, group=self._everyone)
+        self._clock.end_phase("optimizer")
+        dist.all_reduce(total, group=self._training_group)
         return float(total.sqrt())
 
     @torch.no_grad()
-    def _update(self, lr: float, norm: float) -> None:
+    def _clip_and_update(self, lr: float, norm: float) -> None:
         clip_norm = self._train.clip_norm
         if clip_norm is not None and norm > clip_norm:
             # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
@@ -276,19 +276,19 @@ def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device
 
 @torch.no_grad()
 def evaluate(
-    trained: Trained,
+    trained: ShardedModel,
     ranks: Ranks,
     batches: Sequence[Batch],
     token_bytes_v: torch.Tensor | None,
     step: int,
-    passed: Callable[[], None],
+    on_batch_done: Callable[[], None],
     is_urgent: Callable[[], bool],
 ) -> Evaluated | None:
     """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
 
     token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
-    passed: called after each batch. is_urgent: called before each: where one rank must stop soon, all return None after
-    that batch.
+    on_batch_done: called after each batch. is_urgent: called before each: where one rank must stop soon, all return
+    None after that batch.
     """
     began = time.perf_counter()
     module, pipeline = trained.module, trained.pipeline
@@ -303,7 +303,7 @@ def evaluate(
         if token_bytes_v is not None:
             counted = batch.targets_bs[batch.targets_bs >= 0].cpu()
             text_bytes += int(token_bytes_v[counted].sum())
-        passed()
+        on_batch_done()
         stopped = urgent_stop.finish()
         if stopped:
             break
@@ -313,7 +313,7 @@ def evaluate(
     sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
     dist.all_reduce(sums, group=ranks.control)
     nats, *counts = sums.tolist()
-    total, total_bytes = (count / ranks.shared_by for count in counts)
+    total, total_bytes = (count / ranks.ranks_per_sample for count in counts)
     return Evaluated(
         step=step,
         loss=nats / max(1.0, total),

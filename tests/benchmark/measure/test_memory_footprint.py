@@ -13,7 +13,7 @@ from convoy.benchmark.variants.baseline import BaselineVariant
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.variant import Variant
 from convoy.training.batches import RankData
-from convoy.training.process_groups import connect
+from convoy.training.process_groups import connect_ranks
 from tests.training.job import GPT, Job, tiny
 
 SHAPE = GPT | {"vocab_size": 2048, "n_layers": 4, "d_model": 96, "max_sequence_length": 64}
@@ -29,7 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def footprints(rank: int, assignments: list[Any]) -> dict[str, Footprint | None]:
     """Of each variant, all of them side by side, and of the baseline."""
     assignment = assignments[rank]
-    ranks = connect(assignment)
+    ranks = connect_ranks(assignment)
 
     def data() -> RankData:
         return RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
@@ -100,5 +100,5 @@ class _Megabytes(Variant):
 
 
 def _megabytes(rank: int, assignments: list[Any]) -> Footprint | None:
-    ranks = connect(assignments[rank])
+    ranks = connect_ranks(assignments[rank])
     return measure_footprint(_Megabytes("megabytes"), ranks)

@@ -13,7 +13,7 @@ from convoy.benchmark.results.case import CasePrediction
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.gang.task import Place
-from convoy.model.counts import saved_bytes
+from convoy.model.counts import checkpoint_bytes
 from convoy.training.process_groups import Ranks
 from tests.benchmark.benches import a_group
 from tests.benchmark.cases import MEASURED, replaced
@@ -132,4 +132,4 @@ def test_a_case_that_saves_tells_how_much(tmp_path: Path) -> None:
     group = a_group(str(tmp_path), VariantSpec(name="saves", kind="saving"), nodes=2)
     model = group.run.model
     assert isinstance(model, TransformerConfig)
-    assert predict_cases(group, PLACE, {}, on_gpus=False)["saves"].saved_bytes == saved_bytes(model)
+    assert predict_cases(group, PLACE, {}, on_gpus=False)["saves"].saved_bytes == checkpoint_bytes(model)

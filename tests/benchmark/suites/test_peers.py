@@ -26,7 +26,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.launch.benchmark.groups import run_groups
 from convoy.training.batches import RankData
-from convoy.training.process_groups import connect
+from convoy.training.process_groups import connect_ranks
 from tests.benchmark.benches import a_group, cases_of_gang, one_of_two
 from tests.benchmark.cases import replaced
 from tests.ranks import in_a_group
@@ -51,7 +51,7 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
     """Of each variant; they take turns."""
     warnings.simplefilter("ignore")
     assignment = assignments[rank]
-    ranks, config = connect(assignment), assignment.config
+    ranks, config = connect_ranks(assignment), assignment.config
     world = ranks.place.world_size
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world))
     before = F.linear, torch.get_num_threads(), dict(os.environ)

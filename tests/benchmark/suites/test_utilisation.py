@@ -25,7 +25,7 @@ from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.config.benchmark import BenchConfig, MeasureConfig
 from convoy.training.batches import RankData
 from convoy.training.process_groups import Ranks as JoinedRanks
-from convoy.training.process_groups import connect
+from convoy.training.process_groups import connect_ranks
 from tests.benchmark.benches import groups_of
 from tests.training.job import Job, tiny
 
@@ -110,7 +110,7 @@ class Spied(ConvoyVariant):
 def suite_of(rank: int, assignments: list[Any]) -> dict[str, Any]:
     """Both variants on this rank: what is told, and what happened meanwhile."""
     assignment = assignments[rank]
-    ranks = connect(assignment)
+    ranks = connect_ranks(assignment)
     data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     cores = {"not pinned": CORES, "pinned": [CORES[rank % len(CORES)]]}
     variants = [Spied(name, assignment.config, ranks, data) for name in cores]

@@ -10,15 +10,15 @@ from convoy.benchmark.variants.baseline import BaselineVariant, hf_model
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.model.hf import hf_tensors
 from convoy.training.batches import RankData
-from convoy.training.build import build_trained
-from convoy.training.process_groups import connect
+from convoy.training.build import build_sharded_model
+from convoy.training.process_groups import connect_ranks
 from tests.training.job import GPT, LLAMA, Job, tiny
 
 
 def trained(rank: int, assignments: list[Any], steps: int) -> dict[str, tuple[list[float], int]]:
     """Losses and tokens of a step of each variant, one after the other in one process group."""
     assignment = assignments[rank]
-    ranks = connect(assignment)
+    ranks = connect_ranks(assignment)
     data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     found = {}
     for variant in (
@@ -67,7 +67,7 @@ def test_the_baseline_has_the_weights_that_ours_has_on_whichever_device_they_are
 
 def _largest_difference(rank: int, assignments: list[Any]) -> float:
     config = assignments[rank].config
-    ranks = connect(assignments[rank])
+    ranks = connect_ranks(assignments[rank])
     theirs = dict(hf_model(config, ranks.device).named_parameters())
-    ours = {name: p.full_tensor() for name, p in build_trained(config, ranks).module.state_dict().items()}
+    ours = {name: p.full_tensor() for name, p in build_sharded_model(config, ranks).module.state_dict().items()}
     return max(float((theirs[name] - tensor).abs().max()) for name, tensor in hf_tensors(config.model, ours))

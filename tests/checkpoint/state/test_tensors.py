@@ -8,7 +8,7 @@ from torch import nn
 
 from convoy.checkpoint.state.tensors import CachedTensors, tensors_of
 from convoy.config.model import TransformerConfig
-from convoy.model.counts import saved_bytes
+from convoy.model.counts import checkpoint_bytes
 from tests.model.models import FORMS, ready
 from tests.training.job import GPT, Job, tiny
 
@@ -58,7 +58,7 @@ def test_a_plan_counts_what_is_saved(form: TransformerConfig) -> None:
     model = ready(form)
     state = tensors_of(model, torch.optim.AdamW(model.parameters()))  # with the moments that a step would fill
     moments = [t for of_one in state["optimizer"]["state"].values() for t in of_one.values() if t.dim()]
-    assert saved_bytes(form) == sum(t.nbytes for t in (*state["model"].values(), *moments))
+    assert checkpoint_bytes(form) == sum(t.nbytes for t in (*state["model"].values(), *moments))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from convoy.launch.checks.host import (
     use_this_interpreter,
 )
 from convoy.model.hf_config import hf_config
-from convoy.model.hf_files import tensor_shapes
+from convoy.model.hf_files import hf_tensor_shapes
 from tests.nobody import as_nobody
 
 NAMES = ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER")
@@ -154,7 +154,7 @@ def test_a_function_that_its_module_does_not_have_is_told_without_importing_it(
 def test_the_tensors_of_a_model_folder_are_looked_at_without_torch(tmp_path: Path) -> None:
     model = TransformerConfig(vocab_size=257, n_layers=1, d_model=8, n_heads=1)
     (tmp_path / "config.json").write_text(json.dumps(hf_config(model, "float32")))
-    tensors = {name: np.zeros(shape, dtype=np.float32) for name, shape in tensor_shapes(model).items()}
+    tensors = {name: np.zeros(shape, dtype=np.float32) for name, shape in hf_tensor_shapes(model).items()}
     save_file(tensors, tmp_path / "model.safetensors")
     shape = model.model_dump(exclude={"name", "init_from"})
     wanted = config(tmp_path / "root", model={**shape, "init_from": str(tmp_path)})

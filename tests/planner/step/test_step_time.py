@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token
-from convoy.parallel.fsdp import prepare_blocks
+from convoy.parallel.fsdp import wrap_and_compile_blocks
 from convoy.planner.step.hardware import peak_rates
 from convoy.planner.step.step_time import StepTime, recomputed_flops_per_token, step_time, tokens_per_second
 from convoy.planner.step.work import Kernels, linear_layers, work
@@ -226,7 +226,7 @@ def counted(of: Workload) -> tuple[int, int]:
     model = build_model(of.model, of.train.loss_chunk_tokens, "cpu", fused_attention=fused)
     for parameter in model.parameters():
         torch.nn.init.constant_(parameter, 0.01)
-    list(prepare_blocks(model, of.train))
+    list(wrap_and_compile_blocks(model, of.train))
     tokens_bs = torch.zeros(of.sequences_per_pass, of.sequence_length, dtype=torch.int64)
     with FlopCounterMode(display=False, custom_mapping=known) as counter:
         model(tokens_bs, tokens_bs).backward()

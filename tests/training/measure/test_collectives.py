@@ -11,7 +11,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.training.measure.collectives import CALLS, RESOLVED, _added_seconds, _largest_bytes, time_line
+from convoy.training.measure.collectives import CALLS, RESOLVED, _added_seconds, _affordable_bytes, fit_time_line
 from convoy.training.measure.machine import TIMES
 from convoy.training.process_groups import Ranks
 
@@ -22,8 +22,8 @@ CPU, GPU = (cast("Ranks", SimpleNamespace(device=torch.device(kind), control=Non
 
 @pytest.fixture(autouse=True)
 def _one_rank_without_computation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convoy.training.measure.machine.slowest_rank_seconds", lambda seconds, _: seconds)
-    monkeypatch.setattr("convoy.training.measure.collectives.slowest_rank_seconds", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.measure.machine.max_over_ranks", lambda seconds, _: seconds)
+    monkeypatch.setattr("convoy.training.measure.collectives.max_over_ranks", lambda seconds, _: seconds)
     monkeypatch.setattr("convoy.training.measure.collectives._make_computation", lambda _: lambda: None)
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
 
@@ -84,7 +84,7 @@ def test_messages_are_as_large_as_a_block_where_there_is_time(
         return lambda: None
 
     monkeypatch.setattr("convoy.training.measure.collectives.slowest_seconds", lambda call, ranks: asked[-1] / rate)
-    found = _largest_bytes(100.0, 1e6, made, cast("Ranks", None), 0.01)
+    found = _affordable_bytes(100.0, 1e6, made, cast("Ranks", None), 0.01)
     assert largest / 5 < found <= largest
 
 
@@ -92,7 +92,7 @@ def test_one_message_that_was_disturbed_leaves_no_larger_one_untried(monkeypatch
     """From 128 kB to a block's 2 MB the line would have what disturbs it sixteen times."""
     took = cycle([1.0, *[1e-4] * (TIMES - 1)])
     monkeypatch.setattr("convoy.training.measure.collectives.slowest_seconds", lambda call, ranks: next(took))
-    assert _largest_bytes(100.0, 1e6, lambda _: lambda: None, cast("Ranks", None), 0.01) == 1e6
+    assert _affordable_bytes(100.0, 1e6, lambda _: lambda: None, cast("Ranks", None), 0.01) == 1e6
 
 
 ANY_SECONDS = st.floats(1e-6, 10.0)
@@ -104,7 +104,7 @@ LARGER = st.floats(1.5, 1e6)
 def test_points_on_a_line_give_that_line(share: float, slope: float, size: float, larger: float) -> None:
     """share: of the start, of what the larger size takes by the slope."""
     start = share * slope * size * larger
-    found, each = time_line((size, start + slope * size), (size * larger, start + slope * size * larger))
+    found, each = fit_time_line((size, start + slope * size), (size * larger, start + slope * size * larger))
     assert found == pytest.approx(start, rel=1e-6, abs=1e-6 * slope * size * larger)
     assert each == pytest.approx(slope, rel=1e-6)
 
@@ -114,7 +114,7 @@ def test_the_larger_size_takes_what_it_took_and_nothing_is_below_nothing_or_for_
     small: float, large: float, size: float, larger: float
 ) -> None:
     """A collective of a block must never be infinitely fast, however a small one was disturbed."""
-    start, slope = time_line((size, small), (size * larger, large))
+    start, slope = fit_time_line((size, small), (size * larger, large))
     assert start + slope * size * larger == pytest.approx(large)
     assert 0 <= start <= min(small, large) * (1 + 1e-9)
     assert slope * size * larger >= RESOLVED * large * (1 - 1e-9)
@@ -125,9 +125,9 @@ def test_what_is_a_little_longer_moves_the_line_a_little(
     small: float, large: float, larger: float, change: float
 ) -> None:
     """Also where its slope can no longer be told, and where its start comes to nothing."""
-    start, slope = time_line((1.0, small), (larger, large))
+    start, slope = fit_time_line((1.0, small), (larger, large))
     for other, most in ((small * (1 + change), large), (small, large * (1 + change))):
-        moved, each = time_line((1.0, other), (larger, most))
+        moved, each = fit_time_line((1.0, other), (larger, most))
         most_moved = abs(change) * max(small, large) * larger / (larger - 1) * 1.01 + 1e-12
         assert abs(moved - start) <= 2 * most_moved
         assert abs(each - slope) * larger <= 2 * most_moved
@@ -138,4 +138,4 @@ def test_what_is_a_little_longer_moves_the_line_a_little(
 )
 def test_no_line_is_made_of_one_size_or_of_no_time(points: tuple[tuple[float, float], tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="must be times above 0 of two sizes, the smaller one first"):
-        time_line(*points)
+        fit_time_line(*points)

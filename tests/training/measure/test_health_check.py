@@ -47,13 +47,13 @@ def _slow_products(times_as_slow: int) -> None:
 
 
 def _slow_links(seconds: float) -> None:
-    real = health_check._exchange
+    real = health_check._exchange_with
 
     def slow(ranks: Ranks, out: torch.Tensor, into: torch.Tensor, other: int) -> None:
         time.sleep(seconds)
         real(ranks, out, into, other)
 
-    health_check._exchange = slow
+    health_check._exchange_with = slow
 
 
 def _check(rank: int, world: int, nodes: int, bad: int | None, fault: str) -> tuple[str, NodeChecked | None]:

@@ -21,14 +21,14 @@ def test_each_moment_belongs_to_the_phase_marked_after_it() -> None:
     clock.start()
     began = time.perf_counter()
     time.sleep(0.01)
-    clock.mark("data")
-    clock.mark("forward")
+    clock.end_phase("data")
+    clock.end_phase("forward")
     time.sleep(0.01)
-    clock.mark("backward")
-    clock.mark("forward")
+    clock.end_phase("backward")
+    clock.end_phase("forward")
     total = time.perf_counter() - began
 
-    seconds = clock.read()
+    seconds = clock.phase_seconds()
 
     assert set(seconds) == {"data", "forward", "backward"}
     assert min(seconds["data"], seconds["backward"]) >= 0.01
@@ -40,24 +40,24 @@ def test_until_a_rank_meets_the_others_all_time_is_its_own_and_later_what_it_wor
     assert isinstance(own, OwnTime)
     own.start()
     time.sleep(0.05)
-    own.meet()
+    own.meet_others()
     began = time.thread_time()
     while time.thread_time() - began < 0.05:
         pass
     time.sleep(0.5)  # as a rank does while it waits
 
-    assert 0.1 <= own.read() < 0.4
+    assert 0.1 <= own.own_seconds() < 0.4
 
 
 def test_a_step_after_the_other_is_measured_anew() -> None:
     own = OwnTime()
     own.start()
     time.sleep(0.05)
-    own.meet()
+    own.meet_others()
     own.start()
-    own.meet()
+    own.meet_others()
 
-    assert own.read() < 0.04
+    assert own.own_seconds() < 0.04
 
 
 @alone

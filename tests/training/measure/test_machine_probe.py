@@ -7,18 +7,18 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
-from convoy.training.measure.machine_probe import probe
-from convoy.training.process_groups import connect
+from convoy.training.measure.machine_probe import probe_machine
+from convoy.training.process_groups import connect_ranks
 from tests.training.job import Job, tiny
 
 SECONDS = 0.02
 
 
 def _probed(rank: int, assignments: list[Assignment], configs: list[RunConfig]) -> list[MeasuredMachine | None]:
-    ranks, found = connect(assignments[rank]), []
+    ranks, found = connect_ranks(assignments[rank]), []
     for config in configs:
         began = time.perf_counter()
-        found.append(probe(config, ranks, SECONDS))
+        found.append(probe_machine(config, ranks, SECONDS))
         assert time.perf_counter() - began < 5
     return found
 

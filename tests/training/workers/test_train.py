@@ -59,7 +59,7 @@ def test_an_error_has_its_exit_code_and_line_and_only_a_bug_a_traceback(
 def test_a_worker_that_cannot_import_training_tells_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     told = assignment("job", tmp_path).model_dump_json().encode()
 
-    assert run_assignment(told, None, broken=OSError("libtorch.so: cannot open shared object file")) == 1
+    assert run_assignment(told, None, import_failure=OSError("libtorch.so: cannot open shared object file")) == 1
 
     assert (tmp_path / "0.reason").read_text() == "OSError: libtorch.so: cannot open shared object file"
     assert "libtorch.so" in capfd.readouterr().err

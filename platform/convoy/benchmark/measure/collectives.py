@@ -21,7 +21,7 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.parallel.fsdp import DTYPES
 from convoy.stats.interval import interval
-from convoy.training.measure.machine import slowest_rank_seconds, slowest_seconds
+from convoy.training.measure.machine import max_over_ranks, slowest_seconds
 from convoy.training.process_groups import Ranks
 
 MIB = 2**20
@@ -96,7 +96,7 @@ def sweep(
             collectives.append(
                 CollectiveTiming(operation=operation, bytes=n_bytes, ranks=ranks.place.world_size, seconds=seconds)
             )
-        took, before = slowest_rank_seconds(time.perf_counter() - began, ranks), size
+        took, before = max_over_ranks(time.perf_counter() - began, ranks), size
     return collectives
 
 
@@ -105,7 +105,7 @@ def make_collective(operation: Operation, size: int, dtype: torch.dtype, ranks: 
     n = ranks.place.world_size
     each = math.ceil(size / (n * dtype.itemsize))
     whole = torch.zeros(each * n, dtype=dtype, device=ranks.device)
-    part, group = torch.zeros(each, dtype=dtype, device=ranks.device), ranks.everyone
+    part, group = torch.zeros(each, dtype=dtype, device=ranks.device), ranks.training_group
     calls: dict[Operation, Callable[[], object]] = {
         "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group=group),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
@@ -136,4 +136,4 @@ def _has_room(ranks: Ranks, size: int) -> bool:
         free = float(torch.cuda.mem_get_info(ranks.device)[0])
     else:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") / ranks.place.host_ranks
-    return -slowest_rank_seconds(-free, ranks) > 4 * size
+    return -max_over_ranks(-free, ranks) > 4 * size

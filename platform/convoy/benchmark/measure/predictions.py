@@ -16,12 +16,12 @@ from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.gang.task import Place
-from convoy.model.counts import saved_bytes
+from convoy.model.counts import checkpoint_bytes
 from convoy.planner.memory.rank import peak
 from convoy.planner.step.calibration import shipped, shipped_for_measured
 from convoy.planner.step.step_time import step_time, unmodelled
 from convoy.planner.workload import machine_of
-from convoy.training.measure.machine_probe import probe
+from convoy.training.measure.machine_probe import probe_machine
 from convoy.training.process_groups import Ranks
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def _probe_machine(group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], r
     parallel = ParallelConfig(strategy=strategy)
     train = group.run.train.model_copy(update={"param_dtype": dtype})
     config = group.run.model_copy(update={"parallel": parallel, "train": train})
-    own = probe(config, join_world(ranks, ranks.place.world_size, parallel), group.measure.machine_seconds)
+    own = probe_machine(config, join_world(ranks, ranks.place.world_size, parallel), group.measure.machine_seconds)
     return gather_slowest_machine(own, ranks)
 
 
@@ -121,7 +121,7 @@ def _predict_case(
         why_no_step=why_no_step,
         peak_bytes=n_bytes,
         why_no_peak=why_no_peak,
-        saved_bytes=float(saved_bytes(model)) if saves and isinstance(model, TransformerConfig) else None,
+        saved_bytes=float(checkpoint_bytes(model)) if saves and isinstance(model, TransformerConfig) else None,
     )
 
 

@@ -20,7 +20,7 @@ from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.hf import hf_tensors
 from convoy.model.hf_config import hf_config, hf_format
-from convoy.model.init import initialise
+from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 from convoy.training.batches import RankData
 from convoy.training.optimizer import learning_rate, set_learning_rate
@@ -35,19 +35,19 @@ class BaselineVariant(Variant):
         super().__init__(name)
         self._config = config
         self._world_size = ranks.place.world_size
-        self._everyone = ranks.everyone
+        self._training_group = ranks.training_group
         model = hf_model(config, ranks.device)
         self.parameters = sum(p.numel() for p in model.parameters())
         self._model: nn.Module = model
         if self._world_size > 1:
             devices = [ranks.device] if ranks.device.type == "cuda" else None
-            self._model = DistributedDataParallel(model, device_ids=devices, process_group=ranks.everyone)
+            self._model = DistributedDataParallel(model, device_ids=devices, process_group=ranks.training_group)
         optimizer = config.optimizer
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=optimizer.lr, betas=optimizer.betas, eps=optimizer.eps,
             weight_decay=optimizer.weight_decay,
         )  # fmt: skip
-        self._batches = data.steps_from(0)
+        self._batches = data.prefetch_from(0)
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)
@@ -55,7 +55,7 @@ class BaselineVariant(Variant):
         total = torch.zeros((), device=batches[0].tokens_bs.device)
         weights = torch.tensor(float(sum(batch.weight for batch in batches)), device=total.device)
         if self._world_size > 1:
-            dist.all_reduce(weights, group=self._everyone)
+            dist.all_reduce(weights, group=self._training_group)
         for i, batch in enumerate(batches):
             with self._without_sync() if i < len(batches) - 1 else nullcontext():
                 logits_bsv = self._model(batch.tokens_bs).logits
@@ -69,7 +69,7 @@ class BaselineVariant(Variant):
         self._optimizer.step()
         self._optimizer.zero_grad()
         if self._world_size > 1:
-            dist.all_reduce(total, group=self._everyone)
+            dist.all_reduce(total, group=self._training_group)
         self._record_step(float(total) / float(weights), round(float(weights)))
 
     def _without_sync(self) -> AbstractContextManager[None]:
@@ -99,7 +99,7 @@ def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
         model = cast(nn.Module, transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager"))
     with torch.device("cpu"):
         ours = Transformer(shape)
-    initialise(ours, config.train.seed, device)  # the weights of `build_trained`, which draws them there
+    initialise_weights(ours, config.train.seed, device)  # the weights of `build_sharded_model`, which draws them there
     tensors = dict(hf_tensors(shape, ours.state_dict()))
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:

@@ -11,8 +11,8 @@ from convoy.benchmark.variants.peer import Engine, PeerVariant, TorchDdp
 from convoy.benchmark.variants.ranks import join_world
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.run import RunConfig
-from convoy.data.manifest import fingerprint
-from convoy.data.prepare import prepare
+from convoy.data.manifest import data_fingerprint
+from convoy.data.prepare import prepare_dataset
 from convoy.storage import open_store
 from convoy.training.batches import RankData
 from convoy.training.process_groups import Ranks
@@ -25,8 +25,8 @@ def prepare_group_data(group: Group, ranks: Ranks) -> PreparedData:
     """Prepared by rank 0 for all ranks, which call it alike."""
     prepared: list[PreparedData] = [("", {})]
     if ranks.first:
-        manifest = prepare(group.run.data, open_store(str(group.run.root)))
-        fingerprints = {spec.name: fingerprint(manifest, spec.config(group.run).data) for spec in group.variants}
+        manifest = prepare_dataset(group.run.data, open_store(str(group.run.root)))
+        fingerprints = {spec.name: data_fingerprint(manifest, spec.config(group.run).data) for spec in group.variants}
         prepared = [(manifest.id, fingerprints)]
     dist.broadcast_object_list(prepared, group=ranks.control, group_src=0)
     return prepared[0]

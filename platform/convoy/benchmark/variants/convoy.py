@@ -13,12 +13,12 @@ from convoy.config.run import RunConfig
 from convoy.job.events.log import EventWriter
 from convoy.storage import open_store
 from convoy.training.batches import RankData
-from convoy.training.build import build_trained, parameters_of
-from convoy.training.loop import step_event
+from convoy.training.build import build_sharded_model, whole_parameter_count
+from convoy.training.loop import step_done_event
 from convoy.training.measure.clock import Clock, StepPhase, clock_for
 from convoy.training.optimizer import learning_rate
 from convoy.training.process_groups import Ranks
-from convoy.training.step import Exchange, Stepper
+from convoy.training.step import StepExchange, Stepper
 
 MARK = "convoy:"
 BEGIN, END, START = "begin", "end", "start"
@@ -39,13 +39,13 @@ class MarkedClock:
             set_mark(START)
         self._clock.start()
 
-    def mark(self, phase: StepPhase) -> None:
-        self._clock.mark(phase)
+    def end_phase(self, phase: StepPhase) -> None:
+        self._clock.end_phase(phase)
         if self.marking:
             set_mark(phase)
 
-    def read(self) -> dict[str, float]:
-        return self._clock.read()
+    def phase_seconds(self) -> dict[str, float]:
+        return self._clock.phase_seconds()
 
 
 def set_mark(name: str) -> None:
@@ -60,18 +60,18 @@ class ConvoyVariant(Variant):
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: RankData) -> None:
         super().__init__(name)
         self._config = config
-        self._trained = build_trained(config, ranks)
-        self.parameters = parameters_of(config.model, self._trained.module)
+        self._trained = build_sharded_model(config, ranks)
+        self.parameters = whole_parameter_count(config.model, self._trained.module)
         self.clock = MarkedClock(clock_for(ranks.device))
         self._stepper = Stepper(
             self._trained,
             config.train,
             config.parallel,
-            Exchange(ranks.control, config.parallel.shared_by),
+            StepExchange(ranks.control, config.parallel.shared_by),
             self.clock,
-            everyone=ranks.everyone,
+            training_group=ranks.training_group,
         )
-        self._batches = data.steps_from(0)
+        self._batches = data.prefetch_from(0)
         self._folder = tempfile.TemporaryDirectory(prefix="convoy-bench-events-")
         self._first = ranks.first
         self._events = EventWriter(open_store(self._folder.name), 1, ranks.place.node, ranks.place.rank)
@@ -80,12 +80,12 @@ class ConvoyVariant(Variant):
         config, done = self._config, len(self.losses)
         self.clock.start()
         batches = next(self._batches)
-        self.clock.mark("data")
+        self.clock.end_phase("data")
         lr = learning_rate(done, config.train.steps, config.optimizer, config.schedule)
         result = self._stepper(batches, done, lr, None, self._save_status())
         self._record_step(result.loss, result.tokens)
         if self._first and (done + 1) % config.train.log_every_steps == 0:
-            self._events.append(step_event(result, done + 1, lr, self.clock.read()))
+            self._events.append(step_done_event(result, done + 1, lr, self.clock.phase_seconds()))
         self._after_exchange(result.save_status)
 
     def _save_status(self) -> StatusCounts:
@@ -96,7 +96,7 @@ class ConvoyVariant(Variant):
         """Do what follows from all ranks' status."""
 
     def parts(self) -> Mapping[str, float]:
-        return dict(self.clock.read())
+        return dict(self.clock.phase_seconds())
 
     def held(self) -> Held:
         optimizer = list(moments(self._trained.optimizer))

@@ -29,14 +29,14 @@ from convoy.checkpoint.save.queue import StatusCounts
 from convoy.checkpoint.state.tensors import CachedTensors
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.run import RunConfig
-from convoy.data.manifest import fingerprint
+from convoy.data.manifest import data_fingerprint
 from convoy.gang.task import Assignment
 from convoy.job.generations import form_generation
 from convoy.stats.interval import FEWEST
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import RankData
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.measure.machine import slowest_rank_seconds, slowest_seconds
+from convoy.training.measure.machine import max_over_ranks, slowest_seconds
 from convoy.training.process_groups import Ranks
 
 ROW_BYTES = 2**14
@@ -77,7 +77,7 @@ class SavingVariant(ConvoyVariant):
         super().step()
         if len(self.losses) == 1:  # not before has the optimizer all its state
             began = time.perf_counter()
-            self._saver.start()
+            self._saver.start_writer()
             self._start_seconds = time.perf_counter() - began
 
     def finish_and_record_save(self) -> None:
@@ -86,10 +86,10 @@ class SavingVariant(ConvoyVariant):
         if save is None:
             return
         commit = self._finish_save(save, self._saver, len(self.losses))
-        stall = slowest_rank_seconds(save.timing.call + save.timing.joined, self._ranks)
-        durable = slowest_rank_seconds(commit.created - self._began_at if commit is not None else 0.0, self._ranks)
+        stall = max_over_ranks(save.timing.call + save.timing.joined, self._ranks)
+        durable = max_over_ranks(commit.created - self._began_at if commit is not None else 0.0, self._ranks)
         if values.FIRST_STALL_SECONDS not in self.values:
-            first = stall + slowest_rank_seconds(self._start_seconds, self._ranks)
+            first = stall + max_over_ranks(self._start_seconds, self._ranks)
             self.values |= {values.FIRST_STALL_SECONDS: first, values.SAVED_BYTES: self._commit_bytes(commit)}
         else:
             self.samples[values.STALL].append(stall)
@@ -134,7 +134,7 @@ class SavingVariant(ConvoyVariant):
         commits: list[Commit | None] = []
 
         def save() -> None:
-            begun = self._saver.save(Progress(step=step), now=True)
+            begun = self._saver.save(Progress(step=step), copy_now=True)
             assert begun is not None
             commits.append(self._finish_save(begun, self._saver, step))
 
@@ -153,7 +153,7 @@ class SavingVariant(ConvoyVariant):
 
     def _finish_save(self, save: Save, saver: Saver, step: int) -> Commit | None:
         """The commit of a save, once it is durable, on rank 0. Raises CheckpointError if there is none."""
-        saver.finish(step)
+        saver.settle_all(step)
         outcome = save.outcome.result(timeout=0)
         if outcome.error is not None:
             raise CheckpointError(f"{outcome.failure}: {outcome.error}")
@@ -161,7 +161,7 @@ class SavingVariant(ConvoyVariant):
 
     def _commit_bytes(self, commit: Commit | None) -> float:
         """On all ranks those of rank 0's commit."""
-        return slowest_rank_seconds(float(commit.bytes) if commit is not None else 0.0, self._ranks)
+        return max_over_ranks(float(commit.bytes) if commit is not None else 0.0, self._ranks)
 
     def _open_saver(self, name: str, state: Callable[[], Mapping[str, Any]], pace: float | None) -> tuple[Store, Saver]:
         """A job at a place below ours. pace: in 10^6 bytes per second and rank; None: as fast as the storage takes."""
@@ -188,7 +188,7 @@ class SavingVariant(ConvoyVariant):
             tiers=[place],
             root=str(self._config.root),
             data_id=data.manifest.id,
-            fingerprint=fingerprint(data.manifest, self._config.data),
+            fingerprint=data_fingerprint(data.manifest, self._config.data),
             generation=generation[0],
             parent=None,
             place=ranks.place,

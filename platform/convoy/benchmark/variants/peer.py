@@ -15,9 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.config.run import RunConfig
 from convoy.model.build import build_model
-from convoy.parallel.fsdp import DTYPES, prepare_blocks
+from convoy.parallel.fsdp import DTYPES, wrap_and_compile_blocks
 from convoy.training.batches import RankData
-from convoy.training.build import materialise
+from convoy.training.build import materialise_weights
 from convoy.training.optimizer import adamw, learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch, seed_randomness
@@ -52,7 +52,7 @@ class PeerVariant(Variant):
         self._config = config
         self._ranks = ranks
         self._engine = engine
-        self._batches = data.steps_from(0)
+        self._batches = data.prefetch_from(0)
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)
@@ -65,7 +65,7 @@ class PeerVariant(Variant):
             loss_sum += self._engine.forward_backward(
                 batch, lambda: self._ranks.place.world_size / tokens(), last=i == len(batches) - 1
             )
-        reduction = dist.all_reduce(loss_sum, group=self._ranks.everyone, async_op=True)
+        reduction = dist.all_reduce(loss_sum, group=self._ranks.training_group, async_op=True)
         self._engine.update(learning_rate(done, config.train.steps, config.optimizer, config.schedule))
         assert reduction is not None
         reduction.wait()
@@ -95,9 +95,9 @@ def whole_model(config: RunConfig, ranks: Ranks) -> nn.Module:
     train = config.train
     fused = train.attention == "fused"
     model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
-    for _ in prepare_blocks(model, train):
+    for _ in wrap_and_compile_blocks(model, train):
         pass
-    materialise(model, config, ranks.device)
+    materialise_weights(model, config, ranks.device)
     return model.to(ranks.device).train()
 
 
@@ -110,7 +110,7 @@ class TorchDdp:
         self._model = DistributedDataParallel(
             model,
             device_ids=[ranks.device] if ranks.device.type == "cuda" else None,
-            process_group=ranks.everyone,
+            process_group=ranks.training_group,
             gradient_as_bucket_view=True,
         )
         self._optimizer = adamw(model, config.optimizer)

@@ -66,7 +66,7 @@ def join_world(ranks: Ranks, size: int, parallel: ParallelConfig) -> Ranks:
     members = [list(range(first, first + size)) for first in range(0, place.world_size, size)]
     world, rank = divmod(place.rank, size)
     controls = [dist.new_group(each, timeout=TIMEOUT, backend="gloo") for each in members]
-    everyone = [dist.new_group(each, timeout=TIMEOUT) for each in members]
+    training_groups = [dist.new_group(each, timeout=TIMEOUT) for each in members]
     own = {
         "rank": rank,
         "local_rank": rank % per_node,
@@ -80,5 +80,5 @@ def join_world(ranks: Ranks, size: int, parallel: ParallelConfig) -> Ranks:
         mesh=mesh,
         control=controls[world],
         saving=controls[world],
-        everyone=everyone[world],
+        training_group=training_groups[world],
     )

@@ -36,12 +36,12 @@ def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[
 def prepare_data(shares: Sequence[Json]) -> None:
     """Prepare every model's token shards, before any expensive machine starts."""
     from convoy.data.manifest import check_vocabulary
-    from convoy.data.prepare import prepare
+    from convoy.data.prepare import prepare_dataset
 
     with plain_errors():
         for group in _groups(shares):
             store = _store(group)
-            check_vocabulary(prepare(group.run.data, store).vocab_size, group.run.model.vocab_size)
+            check_vocabulary(prepare_dataset(group.run.data, store).vocab_size, group.run.model.vocab_size)
 
 
 def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:

@@ -88,9 +88,9 @@ FILES_LOOKED_AT = 10_000
 def check_inputs(config: RunConfig) -> None:
     """Raise ConfigError for what the run would read and cannot, for a root without room for the token shards, or for a
     host without the memory for the state."""
-    from convoy.data.prepare import precheck
+    from convoy.data.prepare import check_data_config
 
-    precheck(config.data, config.model.vocab_size)
+    check_data_config(config.data, config.model.vocab_size)
     _check_readable(config)
     _check_space(config)
     check_host(config, local_gpus(), host_memory_mib())
@@ -120,7 +120,7 @@ def _check_space(config: RunConfig) -> None:
 
     A remote corpus is not listed only for this.
     """
-    from convoy.data.local_cache import check_space
+    from convoy.data.local_cache import check_disk_space
     from convoy.data.manifest import DATA_PREFIX
     from convoy.data.prepare import shard_bytes_estimate
     from convoy.data.sources import is_s3_path, iterate_files
@@ -130,7 +130,7 @@ def _check_space(config: RunConfig) -> None:
     if remote or (root / DATA_PREFIX).exists():
         return
     corpus_bytes = sum(file.size for file in iterate_files(config.data.corpus))
-    check_space("root", root, shard_bytes_estimate(config.data, corpus_bytes))
+    check_disk_space("root", root, shard_bytes_estimate(config.data, corpus_bytes))
 
 
 def _check_importable(model: CustomModelConfig) -> None:

@@ -160,14 +160,14 @@ def _card_drawer(current: Any) -> Draw:
 
 def _fetch_data(config: RunConfig, data: Json) -> None:
     """Bring a remote root's shards to this node, once for all its ranks, and before any of them waits for others."""
-    from convoy.data.local_cache import open_data
+    from convoy.data.local_cache import ensure_local_data
     from convoy.data.manifest import read_manifest
 
     store = open_store(str(config.root), config.checkpoint.store)
     if is_shared(store.uri):
         manifest = read_manifest(store, data["id"])
         if manifest is not None:
-            open_data(manifest, store, config.data)
+            ensure_local_data(manifest, store, config.data)
 
 
 def _training_task(config: RunConfig, job: str, data: Json) -> Task:

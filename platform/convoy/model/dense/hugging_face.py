@@ -53,7 +53,7 @@ _LLAMA_FIXED = {
 _MISTRAL_FIXED = {**_LLAMA_FIXED, "sliding_window": FixedKey((None,), 4096)}
 
 
-def _gpt2_others(config: TransformerConfig) -> dict[str, Any]:
+def _gpt2_extra_keys(config: TransformerConfig) -> dict[str, Any]:
     return {
         "n_inner": config.d_ff,
         "activation_function": "gelu_new",
@@ -64,7 +64,7 @@ def _gpt2_others(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def _llama_others(config: TransformerConfig) -> dict[str, Any]:
+def _llama_extra_keys(config: TransformerConfig) -> dict[str, Any]:
     return {
         "head_dim": config.head_width,
         # transformers 5 reads rope_parameters, before it rope_theta.
@@ -82,7 +82,7 @@ GPT2 = HfFormat(
     form={"norm": "layernorm", "positions": "learned", "mlp": "gelu", "bias": True},
     keys=_GPT2_KEYS,
     fixed=_GPT2_FIXED,
-    others=_gpt2_others,
+    extra_keys=_gpt2_extra_keys,
     prefix="transformer.",
     ends={"embed.token": "wte", "embed.position": "wpe", "head.norm": "ln_f"},
     layers="h",
@@ -104,7 +104,7 @@ LLAMA = HfFormat(
     form={"norm": "rmsnorm", "positions": "rotary", "mlp": "swiglu", "bias": False},
     keys=_LLAMA_KEYS,
     fixed=_LLAMA_FIXED,
-    others=_llama_others,
+    extra_keys=_llama_extra_keys,
     prefix="model.",
     ends={"embed.token": "embed_tokens", "head.norm": "norm"},
     layers="layers",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from convoy.catalog.prices import Market, Price
 from convoy.config.run import RunConfig
-from convoy.model.counts import saved_bytes
+from convoy.model.counts import checkpoint_bytes
 from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
 from convoy.planner.cost.failures import (
     FailureModel,
@@ -37,7 +37,7 @@ class CostModel:
 
     @property
     def state_bytes(self) -> float:
-        return float(saved_bytes(self.job.model))
+        return float(checkpoint_bytes(self.job.model))
 
     @property
     def tokens(self) -> float:

@@ -65,9 +65,9 @@ class BlockActivationBytes:
         return cls(
             block=block,
             hidden=hidden,
-            middle=0 if block.parallel else hidden,
+            middle=0 if block.parallel_residual else hidden,
             normed=normed,
-            normed_2=0 if block.parallel else normed,
+            normed_2=0 if block.parallel_residual else normed,
             qkv=width * tokens * sum(matrix.rows // cut for matrix in block.attention[:-1]),
             rotated=width * tokens * (heads + shared) * head if block.rotary else 0,
             mixed=width * tokens * heads * head + 4 * tokens * heads,
@@ -106,7 +106,7 @@ def replay_forward(
     for name in inputs:
         weights.forward(name)
     live.allocate("qkv", sizes.qkv)
-    if not sizes.block.parallel:
+    if not sizes.block.parallel_residual:
         done_with("normed")
     if sizes.rotated:
         live.allocate("turning", 4 * sizes.rotated)  # fp32: both halves, and put together

@@ -17,7 +17,7 @@ from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import CheckpointDamaged, Restored
 from convoy.job.lineage import CommitRef, read_history, restore_candidates
 from convoy.storage import Store, StoreUnavailable
-from convoy.training.build import Trained
+from convoy.training.build import ShardedModel
 from convoy.training.process_groups import Ranks
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ PREFIX = "model."
 
 
 @dataclass(frozen=True)
-class Start:
+class StartPoint:
     """Where the generation starts."""
 
     progress: Progress
@@ -36,7 +36,9 @@ class Start:
     """The commit that was restored: an older one than the generation was formed with, where that is damaged."""
 
 
-def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[Store], events: EventWriter) -> Start:
+def restore_newest_commit(
+    assignment: Assignment, ranks: Ranks, trained: ShardedModel, tiers: list[Store], events: EventWriter
+) -> StartPoint:
     """Fill model and optimizer. All ranks call it and get the same; without a parent the state stays as built.
 
     A commit whose weights or optimizer state hold NaN or infinity is passed over: every step from it would fail.
@@ -44,22 +46,22 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     commit of another model, format, data, seed or global batch.
     """
     if assignment.parent is None:
-        return Start(Progress(), None)
+        return StartPoint(Progress(), None)
     # A new job's first step does not wait for what reads checkpoints.
     from convoy.checkpoint.restore import load
     from convoy.checkpoint.state.tensors import put_tensors, tensors_of
     from convoy.checkpoint.verify.marks import mark_damaged
 
-    commits = _candidates(assignment, ranks, tiers)
+    commits = _read_candidates(assignment, ranks, tiers)
     tensors = tensors_of(trained.module, trained.optimizer, trained.rows)
-    whole_state = _whole_state(tensors, ranks, trained)
+    whole_state = _gather_tensor_infos(tensors, ranks, trained)
     shapes = {name.removeprefix(PREFIX): info.shape for name, info in whole_state.items() if name.startswith(PREFIX)}
 
-    def check(commit: Commit) -> None:
+    def check_fit(commit: Commit) -> None:
         check_same_model(commit, shapes)
         _check_same_data(assignment, commit)
 
-    def damaged(damage: load.Damage) -> None:
+    def log_damage(damage: load.Damage) -> None:
         """On rank 0: keep the evidence, and log it."""
         tier, ref = tiers[damage.tier], damage.ref
         mark_damaged(tier, ref, damage.error, host=damage.host, confirmed_by=damage.confirmed_by)
@@ -70,7 +72,7 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
     restored = bad = None
     while restored is None or bad:
         restored = load.restore(
-            tiers, commits, tensors, group=ranks.saving, on_damage=damaged, check=check, elsewhere=whole_state
+            tiers, commits, tensors, group=ranks.saving, on_damage=log_damage, check=check_fit, elsewhere=whole_state
         )
         if restored is None:
             raise CheckpointError(f"{assignment.job_uri}: {bad or 'the job had checkpoints, and none is there now'}")
@@ -90,16 +92,16 @@ def restore(assignment: Assignment, ranks: Ranks, trained: Trained, tiers: list[
             from_generation=commit.generation, step=commit.step, seconds=restored.seconds, bytes=commit.bytes, tier=tier
         )
         events.append(event)
-    return Start(commit.progress, commit.ref)
+    return StartPoint(commit.progress, commit.ref)
 
 
-def find_nonfinite(trained: Trained, ranks: Ranks) -> str | None:
+def find_nonfinite(trained: ShardedModel, ranks: Ranks) -> str | None:
     """The first weight or optimizer state that is NaN or infinite, as a rank finds it; None: all are finite.
     All ranks call it and get the same."""
     return next(filter(None, all_gather_objects(_find_own_nonfinite(trained), ranks.saving)), None)
 
 
-def _find_own_nonfinite(trained: Trained) -> str | None:
+def _find_own_nonfinite(trained: ShardedModel) -> str | None:
     weights = ((name, weight) for name, weight in trained.module.named_parameters() if weight.requires_grad)
     for name, weight in weights:  # a frozen one may hold infinity, such as a mask
         state = trained.optimizer.state.get(weight, {})
@@ -110,7 +112,7 @@ def _find_own_nonfinite(trained: Trained) -> str | None:
     return None
 
 
-def _whole_state(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dict[str, TensorInfo]:
+def _gather_tensor_infos(tensors: dict[str, Any], ranks: Ranks, trained: ShardedModel) -> dict[str, TensorInfo]:
     """The tensors of the whole state: each stage of a pipeline has those of its own blocks alone."""
     from convoy.checkpoint.restore.compatibility import tensor_infos
     from convoy.checkpoint.state.tree import flatten
@@ -121,7 +123,7 @@ def _whole_state(tensors: dict[str, Any], ranks: Ranks, trained: Trained) -> dic
     return {name: info for some in all_gather_objects(own, ranks.saving) for name, info in some.items()}
 
 
-def _candidates(assignment: Assignment, ranks: Ranks, tiers: list[Store]) -> "load.Candidates | None":
+def _read_candidates(assignment: Assignment, ranks: Ranks, tiers: list[Store]) -> "load.Candidates | None":
     """The lineage of the gang's own generation, as rank 0 reads it; on the other ranks None."""
     commits: load.Candidates | None = None
     failure: StoreUnavailable | None = None
@@ -147,20 +149,20 @@ def _check_same_data(assignment: Assignment, commit: Commit) -> None:
     check_resume(position, commit.step, train.global_batch, train.seed, assignment.fingerprint)
 
 
-def check_same_model(commit: Commit, wanted: Mapping[str, Sequence[int]]) -> None:
+def check_same_model(commit: Commit, model_shapes: Mapping[str, Sequence[int]]) -> None:
     """Raises ConfigError unless the model has the tensors that were saved, no more, no fewer, of the same shapes.
 
-    wanted: global shape of each tensor of the model to be filled, by name.
+    model_shapes: global shape of each tensor of the model to be filled, by name.
     """
     saved = {name.removeprefix(PREFIX): i.shape for name, i in commit.tensors.items() if name.startswith(PREFIX)}
-    for name in [*wanted, *(name for name in saved if name not in wanted)]:
-        own, there = wanted.get(name), saved.get(name)
+    for name in [*model_shapes, *(name for name in saved if name not in model_shapes)]:
+        own, there = model_shapes.get(name), saved.get(name)
         if there is None or own is None or list(own) != list(there):
             raise ConfigError(
-                f"model: {name} is {_shape(own)} in this configuration, and {_shape(there)} in the checkpoint of step "
-                f"{commit.step}; keep the model of the job, or name a new job"
+                f"model: {name} is {_shape_text(own)} in this configuration, and {_shape_text(there)} in the "
+                f"checkpoint of step {commit.step}; keep the model of the job, or name a new job"
             )
 
 
-def _shape(shape: Sequence[int] | None) -> str:
+def _shape_text(shape: Sequence[int] | None) -> str:
     return "absent" if shape is None else str(tuple(shape))

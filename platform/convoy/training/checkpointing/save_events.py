@@ -44,11 +44,11 @@ class SaveEvents:
     def report(self, report: Report) -> None:
         match report:
             case PartVerified():
-                self._verified(report)
+                self._append_verification(report)
             case Copied():
-                self._copied(report)
+                self._append_copy(report)
             case Pruned():
-                self._pruned(report)
+                self._append_pruning(report)
 
     def skipped(self, step: int, under_way: Sequence[int]) -> None:
         if self.first:
@@ -71,22 +71,22 @@ class SaveEvents:
         self.on_commit(seconds)
 
     def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
-        self._failed(attempt, error, self.tiers[retried.tier])
+        self._append_failure(attempt, error, self.tiers[retried.tier])
 
     def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
         """An alert each time that the saves that failed in a row are the configured number more."""
         error = str(outcome.error)
-        self._failed(outcome.attempt, error, None)
+        self._append_failure(outcome.attempt, error, None)
         if self.first and failures % self.alert_after == 0:
             step = newest.step if newest is not None else None
             self.events.append(CheckpointAlert(step=self.step, failures=failures, newest=step, error=error))
 
-    def _failed(self, attempt: WriteAttempt, error: str, retried_on: str | None) -> None:
+    def _append_failure(self, attempt: WriteAttempt, error: str, retried_on: str | None) -> None:
         if self.first:
             tier = self.tiers[attempt.tier]
             self.events.append(CheckpointFailed(step=attempt.step, error=error, tier=tier, retried_on=retried_on))
 
-    def _verified(self, report: PartVerified) -> None:
+    def _append_verification(self, report: PartVerified) -> None:
         at: dict[str, Any] = {"from_generation": report.ref.generation, "step": report.ref.step, "tier": report.tier}
         part, error = report.part, report.error
         if report.damaged:
@@ -97,7 +97,7 @@ class SaveEvents:
             verified = CheckpointVerified(**at, part=part, parts=self.parts, seconds=report.seconds, error=error)
             self.events.append(verified)
 
-    def _copied(self, report: Copied) -> None:
+    def _append_copy(self, report: Copied) -> None:
         # Every writer reports when its own part did not come through; rank 0's report is that of the whole commit.
         if self.first:
             self.events.append(
@@ -107,7 +107,7 @@ class SaveEvents:
                 )
             )  # fmt: skip
 
-    def _pruned(self, report: Pruned) -> None:
+    def _append_pruning(self, report: Pruned) -> None:
         commits = [(ref.generation, ref.step) for ref in report.commits]
         if commits or report.attempts or report.error is not None:
             self.events.append(

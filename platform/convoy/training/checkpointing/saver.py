@@ -21,7 +21,7 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.lineage import CommitRef
 from convoy.storage import StoreUnavailable
-from convoy.training.build import Trained
+from convoy.training.build import ShardedModel
 from convoy.training.process_groups import Ranks
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Saver:
         self,
         assignment: Assignment,
         ranks: Ranks,
-        trained: Trained,
+        trained: ShardedModel,
         tiers: list[str],
         events: EventWriter,
         parent: CommitRef | None,
@@ -68,10 +68,10 @@ class Saver:
         self._config_hash = config_hash(assignment.config)
 
     @property
-    def newest_step(self) -> int:
+    def newest_save_step(self) -> int:
         """Newest step that is committed, under way, or was skipped because too much was under way; 0: none."""
         under_way = self._driver.queue.steps if self._driver is not None else []
-        return max([self.committed_step or 0, self._skipped, *under_way])
+        return max([self.newest_committed_step or 0, self._skipped, *under_way])
 
     @property
     def newest_commit(self) -> CommitRef | None:
@@ -79,11 +79,11 @@ class Saver:
         return self._driver.newest if self._driver is not None else self._parent
 
     @property
-    def committed_step(self) -> int | None:
+    def newest_committed_step(self) -> int | None:
         """Step of the newest commit; None: there is none."""
         return None if self.newest_commit is None else self.newest_commit.step
 
-    def start(self) -> None:
+    def start_writer(self) -> None:
         """Have everything ready, so that the first save is as quick as any. After the first update: not before has
         the optimizer all its state. Raises CheckpointError, on all ranks, for a state that cannot be saved."""
         if self._driver is not None:
@@ -153,22 +153,22 @@ class Saver:
             return StatusCounts(reading_back=none, copying=none)
         return self._settlement.status()
 
-    def settle(self, sums: StatusCounts, step: int) -> None:
+    def settle(self, status_sums: StatusCounts, step: int) -> None:
         """Draw the conclusions from all ranks' status, `step` steps done.
 
         Raises SupersededError, on all ranks, if the job is another gang's now.
         """
         if self._driver is not None:
             self._observer.step = step
-            self._settlement.settle(sums)
+            self._settlement.settle(status_sums)
             self._check_superseded(step)
 
-    def save(self, progress: Progress, *, now: bool = False) -> "Save | None":
+    def save(self, progress: Progress, *, copy_now: bool = False) -> "Save | None":
         """Begin to save the state after `progress.step` steps; None: it is skipped, since two saves are under way.
 
-        now: the state is copied before this returns, not during the next forward and backward.
+        copy_now: the state is copied before this returns, not during the next forward and backward.
         """
-        self.start()
+        self.start_writer()
         assert self._driver is not None
         assert self._state is not None
         if not self._driver.queue.may_add():
@@ -176,17 +176,17 @@ class Saver:
             self._observer.skipped(progress.step, self._driver.queue.steps)
             return None
         began = time.perf_counter()
-        return self._driver.begin(self._draft_commit(progress), self._state(), began=began, now=now)
+        return self._driver.begin(self._draft_commit(progress), self._state(), began=began, now=copy_now)
 
     def save_last(self, progress: Progress) -> str | None:
         """Save the state after `progress.step` steps, and wait until it is settled: why there is no commit, or None."""
         self._settle_until(1, progress.step)
-        save = self.save(progress, now=True)
-        self.finish(progress.step)
+        save = self.save(progress, copy_now=True)
+        self.settle_all(progress.step)
         assert save is not None
         return save.outcome.result(timeout=0).error
 
-    def finish(self, step: int) -> None:
+    def settle_all(self, step: int) -> None:
         """Wait until every save under way is settled; each has its deadline.
 
         No commit follows the newest one: what was left out for it is done after what is done for the one before it.

@@ -16,7 +16,7 @@ StepPhase = Literal["data", "exchange", "forward", "backward", "optimizer"]
 class HostClock:
     """Seconds of wall time per phase since the last `start`."""
 
-    passed: Callable[[], None] = lambda: None
+    on_mark: Callable[[], None] = lambda: None
     """Called at each mark."""
     seconds: dict[str, float] = field(default_factory=dict)
     _last: float = 0.0
@@ -25,14 +25,14 @@ class HostClock:
         self.seconds = {}
         self._last = time.perf_counter()
 
-    def mark(self, phase: StepPhase) -> None:
+    def end_phase(self, phase: StepPhase) -> None:
         """What passed since the last mark belongs to `phase`."""
         now = time.perf_counter()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
         self._last = now
-        self.passed()
+        self.on_mark()
 
-    def read(self) -> dict[str, float]:
+    def phase_seconds(self) -> dict[str, float]:
         return self.seconds
 
 
@@ -40,18 +40,18 @@ class HostClock:
 class CudaClock:
     """Seconds of the GPU's stream per phase since the last `start`; host-only phases count the stream's idle time."""
 
-    passed: Callable[[], None] = lambda: None
+    on_mark: Callable[[], None] = lambda: None
     _marks: list[tuple[StepPhase | None, torch.cuda.Event]] = field(default_factory=list)
 
     def start(self) -> None:
         self._marks = []
-        self._record(None)
+        self._record_event(None)
 
-    def mark(self, phase: StepPhase) -> None:
-        self._record(phase)
-        self.passed()
+    def end_phase(self, phase: StepPhase) -> None:
+        self._record_event(phase)
+        self.on_mark()
 
-    def read(self) -> dict[str, float]:
+    def phase_seconds(self) -> dict[str, float]:
         """Waits for the last mark."""
         seconds: dict[str, float] = {}
         self._marks[-1][1].synchronize()
@@ -60,7 +60,7 @@ class CudaClock:
             seconds[phase] = seconds.get(phase, 0.0) + begin.elapsed_time(end) / 1e3
         return seconds
 
-    def _record(self, phase: StepPhase | None) -> None:
+    def _record_event(self, phase: StepPhase | None) -> None:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         self._marks.append((phase, event))
@@ -70,13 +70,13 @@ class Clock(Protocol):
     """What a step reports about its phases."""
 
     def start(self) -> None: ...
-    def mark(self, phase: StepPhase) -> None: ...
-    def read(self) -> dict[str, float]: ...
+    def end_phase(self, phase: StepPhase) -> None: ...
+    def phase_seconds(self) -> dict[str, float]: ...
 
 
-def clock_for(device: torch.device, passed: Callable[[], None] = lambda: None) -> Clock:
-    """passed: called at each mark."""
-    return CudaClock(passed) if device.type == "cuda" else HostClock(passed)
+def clock_for(device: torch.device, on_mark: Callable[[], None] = lambda: None) -> Clock:
+    """on_mark: called at each mark."""
+    return CudaClock(on_mark) if device.type == "cuda" else HostClock(on_mark)
 
 
 class OwnTime:
@@ -92,32 +92,32 @@ class OwnTime:
     def start(self) -> None:
         self._began = time.perf_counter()
 
-    def meet(self) -> None:
+    def meet_others(self) -> None:
         """From here on the rank may wait for others."""
         self._alone = time.perf_counter() - self._began
-        self._busy_before = self._busy()
+        self._busy_before = self._busy_seconds()
 
-    def read(self) -> float:
-        return self._alone + self._busy() - self._busy_before
+    def own_seconds(self) -> float:
+        return self._alone + self._busy_seconds() - self._busy_before
 
-    def _busy(self) -> float:
+    def _busy_seconds(self) -> float:
         waited = 0 if self._file is None else int(os.pread(self._file, 128, 0).split()[1])
         return time.thread_time() + waited / 1e9
 
 
-class UnknownTime:
+class UnknownOwnTime:
     """On a GPU the host cannot distinguish them: it waits for its own device and for other ranks alike."""
 
     def start(self) -> None:
         """Nothing is measured."""
 
-    def meet(self) -> None:
+    def meet_others(self) -> None:
         """Nothing is measured."""
 
-    def read(self) -> float:
+    def own_seconds(self) -> float:
         return 0.0
 
 
-def own_time_for(device: torch.device) -> OwnTime | UnknownTime:
+def own_time_for(device: torch.device) -> OwnTime | UnknownOwnTime:
     """For the thread that trains, which must create it."""
-    return UnknownTime() if device.type == "cuda" else OwnTime()
+    return UnknownOwnTime() if device.type == "cuda" else OwnTime()

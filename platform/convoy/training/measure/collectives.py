@@ -15,10 +15,10 @@ from convoy.parallel.mesh import data_submesh
 from convoy.training.measure.machine import (
     MOST_TIMES,
     TIMES,
-    median_seconds,
+    max_over_ranks,
+    median_seconds_here,
     random_tensor,
     seconds_here,
-    slowest_rank_seconds,
     slowest_seconds,
 )
 from convoy.training.process_groups import Ranks
@@ -39,74 +39,74 @@ each time: for the slowest of a short row is waited longer than in a step, which
 _WORK_ELEMENTS = 2**18
 
 
-def measure_lines(
-    block: int, dtype: torch.dtype, reduced: torch.dtype, ranks: Ranks, seconds: float
+def collective_timings(
+    block_elements: int, dtype: torch.dtype, reduce_dtype: torch.dtype, ranks: Ranks, seconds: float
 ) -> tuple[CollectiveTiming | None, CollectiveTiming | None, CollectiveTiming | None]:
     """Of all-gathers, reduce-scatters and all-reduces; None: of what the job has no group. All ranks call it alike.
 
-    block: elements of a transformer block. dtype: of weights; reduced: of gradients. seconds: of all.
+    block_elements: elements of a transformer block. dtype: of weights; reduce_dtype: of gradients. seconds: of all.
     """
     mesh = data_submesh(ranks.mesh)
-    shards = _group(mesh, mesh.ndim - 1)
-    copies = _group(mesh, 0) if mesh.ndim > 1 else None
+    shards = _shared_group(mesh, mesh.ndim - 1)
+    copies = _shared_group(mesh, 0) if mesh.ndim > 1 else None
     kinds: dict[str, tuple[MakeCollective, int, torch.dtype, dist.ProcessGroup]] = {}
     if shards is not None:
         kinds = {
-            "gather": (_make_all_gather, block, dtype, shards),
-            "reduce": (_make_reduce_scatter, block, reduced, shards),
+            "gather": (_make_all_gather, block_elements, dtype, shards),
+            "reduce": (_make_reduce_scatter, block_elements, reduce_dtype, shards),
         }
     if copies is not None:
-        kinds["all_reduce"] = (_make_all_reduce, block // mesh.size(mesh.ndim - 1), reduced, copies)
+        kinds["all_reduce"] = (_make_all_reduce, block_elements // mesh.size(mesh.ndim - 1), reduce_dtype, copies)
     if not kinds:
         return None, None, None
-    most = seconds / (4 * TIMES * len(kinds))
-    sent = [one for kind in kinds.values() for one in _two_sizes(*kind, ranks, most)]
+    max_seconds = seconds / (4 * TIMES * len(kinds))
+    sent = [one for kind in kinds.values() for one in _small_and_large_call(*kind, ranks, max_seconds)]
     took = _added_seconds([call for _, call in sent], ranks, seconds)
     points = iter([(size, seconds) for (size, _), seconds in zip(sent, took, strict=True)])
-    measured = {name: _line(next(points), next(points), kind[-1].size()) for name, kind in kinds.items()}
+    measured = {name: _fit_timing(next(points), next(points), kind[-1].size()) for name, kind in kinds.items()}
     return measured.get("gather"), measured.get("reduce"), measured.get("all_reduce")
 
 
-def _line(small: tuple[float, float], large: tuple[float, float], ranks: int) -> CollectiveTiming:
+def _fit_timing(small: tuple[float, float], large: tuple[float, float], ranks: int) -> CollectiveTiming:
     """small, large: bytes and seconds."""
-    start, per_byte = time_line(small, large)
+    start, per_byte = fit_time_line(small, large)
     return CollectiveTiming(latency_seconds=start, bytes_per_second=1 / per_byte, ranks=ranks)
 
 
-def _group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
+def _shared_group(mesh: DeviceMesh, dimension: int) -> dist.ProcessGroup | None:
     return mesh.get_group(dimension) if mesh.size(dimension) > 1 else None
 
 
 MakeCollective = Callable[[int, torch.dtype, dist.ProcessGroup, Ranks], Callable[[], object]]
 
 
-def _two_sizes(
-    made: MakeCollective, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, most: float
+def _small_and_large_call(
+    make: MakeCollective, elements: int, dtype: torch.dtype, group: dist.ProcessGroup, ranks: Ranks, max_seconds: float
 ) -> tuple[tuple[float, Callable[[], object]], tuple[float, Callable[[], object]]]:
-    """Bytes and call of a small collective and of one that is as large as wanted, unless it takes over `most` seconds.
+    """Bytes and call of a small collective and of one that is as large as wanted, unless it takes over `max_seconds`.
 
-    made: a collective on a whole tensor of so many elements, a multiple of the group's ranks.
+    make: a collective on a whole tensor of so many elements, a multiple of the group's ranks.
     """
 
-    def sized(size: float) -> tuple[float, Callable[[], object]]:
+    def sized_call(size: float) -> tuple[float, Callable[[], object]]:
         count = max(1, int(size) // (dtype.itemsize * group.size())) * group.size()
-        return float(count * dtype.itemsize), made(count, dtype, group, ranks)
+        return float(count * dtype.itemsize), make(count, dtype, group, ranks)
 
     wanted = min(float(elements * dtype.itemsize), MOST_BYTES)
-    small = sized(min(SMALL_BYTES, wanted / 4))
-    return small, sized(_largest_bytes(small[0], wanted, lambda size: sized(size)[1], ranks, most))
+    small = sized_call(min(SMALL_BYTES, wanted / 4))
+    return small, sized_call(_affordable_bytes(small[0], wanted, lambda size: sized_call(size)[1], ranks, max_seconds))
 
 
-def _largest_bytes(
-    size: float, wanted: float, made: Callable[[float], Callable[[], object]], ranks: Ranks, most: float
+def _affordable_bytes(
+    size: float, wanted: float, make: Callable[[float], Callable[[], object]], ranks: Ranks, max_seconds: float
 ) -> float:
-    """Bytes of a collective, as many as wanted unless the network would take longer than `most` seconds for them; at
+    """Bytes of a collective, as many as wanted unless the network would take longer than `max_seconds` for them; at
     least twice as many as `size`. All ranks judge alike, by the slowest, and by the shortest of some times: what is not
     tried is extrapolated from smaller ones, and errors grow with it."""
     tried = 2 * size
     while tried < wanted:
-        call, larger = made(tried), min(4 * tried, wanted)
-        if min(slowest_seconds(call, ranks) for _ in range(TIMES)) * larger / tried > most:
+        call, larger = make(tried), min(4 * tried, wanted)
+        if min(slowest_seconds(call, ranks) for _ in range(TIMES)) * larger / tried > max_seconds:
             return tried
         tried = larger
     return max(wanted, 2 * size)
@@ -121,12 +121,12 @@ def _make_all_gather(count: int, dtype: torch.dtype, group: dist.ProcessGroup, r
         return lambda: dist.all_gather_into_tensor(whole, part, group=group)
     gather: Callable[..., object] = AllGather() if ranks.across_hosts else dist.all_gather_into_tensor
 
-    def gathered() -> None:
+    def gather_and_copy() -> None:
         buffer = torch.empty_like(whole)
         gather(buffer, part, group)
         whole.copy_(buffer)
 
-    return gathered
+    return gather_and_copy
 
 
 def _make_reduce_scatter(
@@ -159,15 +159,15 @@ def _added_seconds(collectives: Sequence[Callable[[], object]], ranks: Ranks, se
     All collectives take turns in each round, for a time and not so many times: what disturbs the machine for a while is
     in few rounds of each, and not in all of one.
     """
-    rows = _timed_rows(collectives, ranks)
+    rows = _rows_to_time(collectives, ranks)
 
-    def timed() -> list[float]:
+    def time_rows() -> list[float]:
         return [seconds_here(row, ranks) for row in rows]
 
-    timed()  # the first of anything takes longer
-    began, rounds = time.perf_counter(), [timed() for _ in range(TIMES)]
-    while slowest_rank_seconds(time.perf_counter() - began, ranks) < seconds and len(rounds) < MOST_TIMES:
-        rounds.append(timed())
+    time_rows()  # the first of anything takes longer
+    began, rounds = time.perf_counter(), [time_rows() for _ in range(TIMES)]
+    while max_over_ranks(time.perf_counter() - began, ranks) < seconds and len(rounds) < MOST_TIMES:
+        rounds.append(time_rows())
     times = torch.tensor(rounds, dtype=torch.float64)
     dist.all_reduce(times, op=dist.ReduceOp.MAX, group=ranks.control)
     alone, between, in_a_row = times.split([1, len(collectives), len(rows) - 1 - len(collectives)], dim=1)
@@ -176,26 +176,26 @@ def _added_seconds(collectives: Sequence[Callable[[], object]], ranks: Ranks, se
     return (torch.maximum(longer, least) / CALLS[ranks.device.type]).tolist()
 
 
-def _timed_rows(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Callable[[], object]]:
+def _rows_to_time(collectives: Sequence[Callable[[], object]], ranks: Ranks) -> list[Callable[[], object]]:
     """One of computation, each collective between computations, and on a CPU each by itself."""
     work, calls = _make_computation(ranks), CALLS[ranks.device.type]
 
-    def alone() -> None:
+    def run_computation() -> None:
         for _ in range(calls + 1):
             work()
 
-    def between(call: Callable[[], object]) -> None:
+    def run_between(call: Callable[[], object]) -> None:
         for _ in range(calls):
             work()
             call()
         work()
 
-    def in_a_row(call: Callable[[], object]) -> None:
+    def run_in_a_row(call: Callable[[], object]) -> None:
         for _ in range(calls):
             call()
 
-    rows: list[Callable[[], object]] = [alone, *(partial(between, call) for call in collectives)]
-    return rows if ranks.device.type == "cuda" else rows + [partial(in_a_row, call) for call in collectives]
+    rows: list[Callable[[], object]] = [run_computation, *(partial(run_between, call) for call in collectives)]
+    return rows if ranks.device.type == "cuda" else rows + [partial(run_in_a_row, call) for call in collectives]
 
 
 def _make_computation(ranks: Ranks) -> Callable[[], object]:
@@ -203,7 +203,7 @@ def _make_computation(ranks: Ranks) -> Callable[[], object]:
     if ranks.device.type == "cuda":
         return lambda: None
     x = random_tensor(ranks.device, torch.float32, _WORK_ELEMENTS)
-    count = max(1, round(WORK_SECONDS / median_seconds(lambda: F.gelu(x), ranks, WORK_SECONDS)))
+    count = max(1, round(WORK_SECONDS / median_seconds_here(lambda: F.gelu(x), ranks, WORK_SECONDS)))
     return lambda: [F.gelu(x) for _ in range(count)]
 
 
@@ -212,7 +212,7 @@ RESOLVED = 0.05
 noise, and with none at all still larger sizes would take no time."""
 
 
-def time_line(small: tuple[float, float], large: tuple[float, float]) -> tuple[float, float]:
+def fit_time_line(small: tuple[float, float], large: tuple[float, float]) -> tuple[float, float]:
     """Start and slope of the line through (size, seconds) of two sizes.
 
     The larger one, which is as large as what is asked for, is on it, however the smaller one was disturbed. The start

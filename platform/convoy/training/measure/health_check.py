@@ -42,10 +42,10 @@ def check_node(ranks: Ranks, param_dtype: str, seconds: float, events: EventWrit
     if ranks.place.world_size < 2 or seconds == 0:
         return
     began = time.perf_counter()
-    measured = _measure(ranks, param_dtype, seconds, EXCHANGES)
+    measured = _measure_ranks(ranks, param_dtype, seconds, EXCHANGES)
     problems = unfit_ranks(measured)
     if problems:
-        again = unfit_ranks(_measure(ranks, param_dtype, AGAIN * seconds, AGAIN * EXCHANGES))
+        again = unfit_ranks(_measure_ranks(ranks, param_dtype, AGAIN * seconds, AGAIN * EXCHANGES))
         problems = {rank: again[rank] for rank in problems if rank in again}
     own, problem = measured[ranks.place.rank], problems.get(ranks.place.rank, "")
     kind = ranks.device.type
@@ -63,12 +63,12 @@ def check_node(ranks: Ranks, param_dtype: str, seconds: float, events: EventWrit
         dist.barrier(group=ranks.control)  # which an unfit rank does not reach
 
 
-def _measure(ranks: Ranks, param_dtype: str, seconds: float, exchanges: int) -> list[RankMeasurement]:
+def _measure_ranks(ranks: Ranks, param_dtype: str, seconds: float, exchanges: int) -> list[RankMeasurement]:
     """The measurements of every rank, the same on all."""
     name = device_name(ranks.device)
     own = [
         float(zlib.crc32(name.encode())),
-        _product_seconds(ranks, param_dtype, seconds),
+        _matmul_seconds(ranks, param_dtype, seconds),
         _exchange_seconds(ranks, exchanges),
     ]
     gathered = [torch.zeros(len(own), dtype=torch.float64) for _ in range(ranks.place.world_size)]
@@ -77,7 +77,7 @@ def _measure(ranks: Ranks, param_dtype: str, seconds: float, exchanges: int) -> 
     return [RankMeasurement(f"{device:.0f}", ranks.device.type, product, link) for device, product, link in rows]
 
 
-def _product_seconds(ranks: Ranks, param_dtype: str, seconds: float) -> float:
+def _matmul_seconds(ranks: Ranks, param_dtype: str, seconds: float) -> float:
     """Best time of a matrix product, while every rank does the same.
 
     On a CPU it is the thread's time on a core: ranks that share cores are not slow for it, a throttled core is.
@@ -89,13 +89,13 @@ def _product_seconds(ranks: Ranks, param_dtype: str, seconds: float) -> float:
     dist.barrier(group=ranks.control)
     best, deadline, done = float("inf"), time.perf_counter() + seconds, 0
     while time.perf_counter() < deadline or done < LEAST_PRODUCTS:
-        began = _core_seconds(ranks.device)
+        began = _read_core_clock(ranks.device)
         torch.mm(a, a, out=out)
-        best, done = min(best, _core_seconds(ranks.device) - began), done + 1
+        best, done = min(best, _read_core_clock(ranks.device) - began), done + 1
     return best
 
 
-def _core_seconds(device: torch.device) -> float:
+def _read_core_clock(device: torch.device) -> float:
     synchronize(device)
     return time.perf_counter() if device.type == "cuda" else time.thread_time()
 
@@ -115,21 +115,21 @@ def _exchange_seconds(ranks: Ranks, exchanges: int) -> float:
     into = torch.empty_like(out)
     best = float("inf")
     for number in range(ROUNDS * exchanges):
-        other = partner(position, place.world_size // nodes_apart, number % ROUNDS)
+        peer = partner(position, place.world_size // nodes_apart, number % ROUNDS)
         dist.barrier(group=ranks.control)
         began = time.perf_counter()
-        if other is not None:
-            _exchange(ranks, out, into, other * nodes_apart + offset)
+        if peer is not None:
+            _exchange_with(ranks, out, into, peer * nodes_apart + offset)
             best = min(best, time.perf_counter() - began)
     return best
 
 
-def _exchange(ranks: Ranks, out: torch.Tensor, into: torch.Tensor, other: int) -> None:
+def _exchange_with(ranks: Ranks, out: torch.Tensor, into: torch.Tensor, peer: int) -> None:
     if ranks.device.type == "cuda":
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, other), dist.P2POp(dist.irecv, into, other)]):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, peer), dist.P2POp(dist.irecv, into, peer)]):
             work.wait()
         synchronize(ranks.device)
         return
-    for pending in (dist.irecv(into, other, group=ranks.control), dist.isend(out, other, group=ranks.control)):
+    for pending in (dist.irecv(into, peer, group=ranks.control), dist.isend(out, peer, group=ranks.control)):
         assert pending is not None
         pending.wait()

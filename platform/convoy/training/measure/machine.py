@@ -87,7 +87,7 @@ TIMES = 5
 MOST_TIMES = 200
 
 
-def median_seconds(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
+def median_seconds_here(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
     """Median seconds of one call on this rank, while every rank does the same."""
     call()
     dist.barrier(group=ranks.control)
@@ -100,7 +100,7 @@ def median_seconds(call: Callable[[], object], ranks: Ranks, seconds: float) -> 
 
 def slowest_seconds(call: Callable[[], object], ranks: Ranks) -> float:
     """Seconds of a call, of the slowest rank, on all ranks."""
-    return slowest_rank_seconds(seconds_here(call, ranks), ranks)
+    return max_over_ranks(seconds_here(call, ranks), ranks)
 
 
 def seconds_here(call: Callable[[], object], ranks: Ranks) -> float:
@@ -118,7 +118,7 @@ def _time_call(call: Callable[[], object], ranks: Ranks) -> float:
     return time.perf_counter() - began
 
 
-def slowest_rank_seconds(seconds: float, ranks: Ranks) -> float:
+def max_over_ranks(seconds: float, ranks: Ranks) -> float:
     """Seconds of the slowest rank, on all ranks."""
     most = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(most, op=dist.ReduceOp.MAX, group=ranks.control)

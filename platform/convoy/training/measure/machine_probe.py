@@ -25,8 +25,8 @@ from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
 from convoy.parallel.mesh import data_rank_and_size
 from convoy.planner.workload import rented_type
-from convoy.training.measure.collectives import measure_lines
-from convoy.training.measure.machine import device_name, median_seconds, random_tensor
+from convoy.training.measure.collectives import collective_timings
+from convoy.training.measure.machine import device_name, median_seconds_here, random_tensor
 from convoy.training.process_groups import Ranks
 
 MOST_TOKENS = 4096
@@ -39,16 +39,16 @@ CHAIN = 100
 """Small operations in a row, whose graph is one backward pass."""
 
 
-def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | None:
+def probe_machine(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | None:
     """What this rank measured, each thing for about a quarter of `seconds`, and collectives for LINES_SECONDS at least.
 
     None where nobody needs it, for the catalog has the GPUs that were rented, and where no sizes are known, of a custom
     model. All ranks call it alike.
     """
-    if not isinstance(config.model, TransformerConfig) or _is_in_catalog(config):
+    if not isinstance(config.model, TransformerConfig) or _is_gpu_in_catalog(config):
         return None
     sizes, each = _RankSizes(config, config.model, ranks), seconds / 4
-    gather, reduce, all_reduce = measure_lines(
+    gather, reduce, all_reduce = collective_timings(
         sizes.block, sizes.dtype, sizes.reduced, ranks, max(2 * each, LINES_SECONDS)
     )
     return MeasuredMachine(
@@ -57,17 +57,17 @@ def probe(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMachine | 
         dtype=config.train.param_dtype,
         threads=torch.get_num_threads(),
         ranks=ranks.place.world_size,
-        matmul_flops=_matmul_flops(sizes, ranks, each),
-        attention_flops=_attention_flops(sizes, ranks, each),
+        matmul_flops=_matmul_flops_per_second(sizes, ranks, each),
+        attention_flops=_attention_flops_per_second(sizes, ranks, each),
         memory_bytes_per_second=_memory_bytes_per_second(sizes, ranks, each),
-        operation_seconds=_operation_seconds(ranks, each),
+        operation_seconds=_small_operation_seconds(ranks, each),
         gather=gather,
         reduce=reduce,
         all_reduce=all_reduce,
     )
 
 
-def _is_in_catalog(config: RunConfig) -> bool:
+def _is_gpu_in_catalog(config: RunConfig) -> bool:
     instance_type = rented_type(config)
     if instance_type is None or instance_type not in instance_names():
         return False
@@ -75,17 +75,17 @@ def _is_in_catalog(config: RunConfig) -> bool:
     return gpu is not None and rented_gpu(gpu.name) is not None
 
 
-def pass_size(config: RunConfig, parts: int) -> tuple[int, int]:
-    """Sequences and tokens of one forward pass of a rank, as far as one measurement takes them. parts: what a batch is
-    divided into."""
+def rows_and_tokens(config: RunConfig, batch_parts: int) -> tuple[int, int]:
+    """Sequences and tokens of one forward pass of a rank, as far as one measurement takes them. batch_parts: what
+    a batch is divided into."""
     length = config.data.sequence_length
-    each = math.ceil(config.train.global_batch / parts)
+    each = math.ceil(config.train.global_batch / batch_parts)
     passes = math.ceil(each / config.train.micro_batch)
     sequences = max(1, min(math.ceil(each / passes), MOST_TOKENS // length))
     return sequences, min(sequences * length, MOST_TOKENS)
 
 
-def mlp_products(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> Callable[[], None]:
+def make_mlp_products(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> Callable[[], None]:
     """The three products of a linear layer, forward and backward: transposed operands have rates of their own.
 
     x: (tokens, width). gradient: (tokens, inner), of the layer's output. weight: (inner, width).
@@ -100,7 +100,7 @@ def mlp_products(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) 
 
 
 def mlp_flops(tokens: int, width: int, inner: int) -> int:
-    """Operations of `mlp_products`."""
+    """Operations of `make_mlp_products`."""
     return 3 * 2 * tokens * width * inner
 
 
@@ -109,7 +109,7 @@ class _RankSizes:
 
     def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
         self.length = config.data.sequence_length
-        self.sequences, self.tokens = pass_size(config, data_rank_and_size(ranks.mesh)[1])
+        self.sequences, self.tokens = rows_and_tokens(config, data_rank_and_size(ranks.mesh)[1])
         block, tensor = block_of(model), config.parallel.tensor
         self.width, self.inner = model.d_model, block.inner_width // tensor
         self.heads, self.head_width = max(1, block.heads // tensor), block.head_width
@@ -118,14 +118,14 @@ class _RankSizes:
         self.block = block.parameters // tensor
 
 
-def _matmul_flops(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float:
+def _matmul_flops_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float:
     """Operations/s of the MLP's products, forward and backward."""
     shapes = ((sizes.tokens, sizes.width), (sizes.tokens, sizes.inner), (sizes.inner, sizes.width))
-    products = mlp_products(*(random_tensor(ranks.device, sizes.dtype, *shape) for shape in shapes))
-    return mlp_flops(sizes.tokens, sizes.width, sizes.inner) / median_seconds(products, ranks, seconds)
+    products = make_mlp_products(*(random_tensor(ranks.device, sizes.dtype, *shape) for shape in shapes))
+    return mlp_flops(sizes.tokens, sizes.width, sizes.inner) / median_seconds_here(products, ranks, seconds)
 
 
-def _attention_flops(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float | None:
+def _attention_flops_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float | None:
     """Of fused attention, forward and backward: 2 and 5 t S d operations under a causal mask."""
     if not sizes.fused:
         return None
@@ -137,16 +137,16 @@ def _attention_flops(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float |
         torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), gradient)
 
     done = 7 * sizes.sequences * sizes.length**2 * sizes.heads * sizes.head_width
-    return done / median_seconds(attend, ranks, seconds)
+    return done / median_seconds_here(attend, ranks, seconds)
 
 
 def _memory_bytes_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float:
     """Bytes/s of a GELU, which reads and writes each activation once."""
     x = random_tensor(ranks.device, sizes.dtype, sizes.tokens, sizes.inner)
-    return 2 * x.nbytes / median_seconds(lambda: F.gelu(x), ranks, seconds)
+    return 2 * x.nbytes / median_seconds_here(lambda: F.gelu(x), ranks, seconds)
 
 
-def _operation_seconds(ranks: Ranks, seconds: float) -> float:
+def _small_operation_seconds(ranks: Ranks, seconds: float) -> float:
     """Of one forward operation; its backward counts as two of them, as in the planner's count of kernels."""
     x = torch.ones(16, device=ranks.device, requires_grad=True)
 
@@ -156,7 +156,7 @@ def _operation_seconds(ranks: Ranks, seconds: float) -> float:
             y = y * 1.5
         y.backward(torch.ones_like(y))
 
-    return median_seconds(chain, ranks, seconds) / (3 * CHAIN)
+    return median_seconds_here(chain, ranks, seconds) / (3 * CHAIN)
 
 
 CUSTOM_WIDTH = 1024
@@ -173,11 +173,11 @@ def choose_param_dtype(config: RunConfig, world_size: int) -> ParamDtypeChoice:
     if torch.cuda.device_count():
         return ParamDtypeChoice(param_dtype="bf16", device=device_name(torch.device("cuda", 0)))
     cpu = torch.device("cpu")
-    tokens, (width, inner) = pass_size(config, world_size // config.parallel.shared_by)[1], _mlp_shape(config)
+    tokens, (width, inner) = rows_and_tokens(config, world_size // config.parallel.shared_by)[1], _mlp_shape(config)
     shapes = ((tokens, width), (tokens, inner), (inner, width))
     dtypes: tuple[ParamDtype, ...] = ("fp32", "bf16")
     products = {
-        dtype: mlp_products(*(random_tensor(cpu, DTYPES[dtype], *shape) for shape in shapes)) for dtype in dtypes
+        dtype: make_mlp_products(*(random_tensor(cpu, DTYPES[dtype], *shape) for shape in shapes)) for dtype in dtypes
     }
     seconds = _median_seconds_in_turns(products)
     flops = {dtype: mlp_flops(tokens, width, inner) / seconds[dtype] for dtype in dtypes}

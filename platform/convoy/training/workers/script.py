@@ -53,7 +53,7 @@ class ScriptBody:
         configure_imports()
         import_quietly(SOON)
         if "torch.nn.parallel" in sys.modules:
-            _keep_process_groups()
+            _keep_ddp_process_groups()
 
     def import_late_modules(self) -> None:
         import_quietly(LATE)
@@ -63,7 +63,7 @@ class ScriptBody:
         return run_assignment(assignment, listener)
 
 
-def _keep_process_groups() -> None:
+def _keep_ddp_process_groups() -> None:
     """Keep the process group of each DistributedDataParallel, so that it is not destroyed with the model, for instance
     when the script's `main()` returns.
 
@@ -73,11 +73,11 @@ def _keep_process_groups() -> None:
     from torch.nn.modules.module import register_module_module_registration_hook
     from torch.nn.parallel import DistributedDataParallel
 
-    def keep(module: object, name: str, submodule: object) -> None:
+    def keep_ddp_group(module: object, name: str, submodule: object) -> None:
         if isinstance(module, DistributedDataParallel):  # has its group before it has the model
             _process_groups.add(module.process_group)
 
-    register_module_module_registration_hook(keep)
+    register_module_module_registration_hook(keep_ddp_group)
 
 
 _last_errors: list[BaseException] = []
@@ -86,9 +86,9 @@ _last_errors: list[BaseException] = []
 STORE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
-def run_assignment(text: bytes, listener: int | None) -> int:
-    """Run the script; the exit code says how it ended. text: the Assignment as JSON. listener: the socket that
-    is bound to MASTER_PORT, on rank 0.
+def run_assignment(assignment_json: bytes, listener: int | None) -> int:
+    """Run the script; the exit code says how it ended. assignment_json: the Assignment as JSON. listener: the socket
+    that is bound to MASTER_PORT, on rank 0.
 
     The board says when the script's last line has run, and with which code. From then on it is for the node's agent to
     end a process that hangs (`gang/workers/exit_progress.py`): a thread in here could not, where another one keeps
@@ -96,23 +96,23 @@ def run_assignment(text: bytes, listener: int | None) -> int:
     must end the process by `os._exit`.
     """
     began, rank = time.perf_counter(), os.getpid()
-    assignment = Assignment.model_validate_json(text)
-    script, reason = assignment.script, Path(assignment.reason_path)
+    assignment = Assignment.model_validate_json(assignment_json)
+    script, reason_path = assignment.script, Path(assignment.reason_path)
     assert script is not None
     if listener is not None:
-        _host_store(assignment, listener)
+        _fork_tcp_store(assignment, listener)
     os.environ.update(script_environment(assignment, visible_devices(os.environ)))
     if assignment.master_host.startswith("127.") or assignment.master_host == "localhost":
         # The host's own name may resolve to an address that peers on it cannot use.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     channel = ScriptChannel(assignment, began)
     script_interface.attach(channel)
-    code = _run(script, reason)
+    code = _run_script(script, reason_path)
     if code == 0 and channel.ends_for_notice:
         code = STOPPED
     if os.getpid() == rank:  # a process that the script forked comes here too, and is not the rank
         channel.marker.set_exit_code(code)
-    _finish()
+    _finish_as_interpreter()
     channel.close()
     return code
 
@@ -124,7 +124,7 @@ def _run_file(path: str, main: ModuleType) -> None:
     exec(code, main.__dict__)
 
 
-def _run(script: Script, reason: Path) -> int:
+def _run_script(script: Script, reason_path: Path) -> int:
     """As `python FILE` or `python -m MODULE` would, in this process."""
     sys.argv = [script.entrypoint, *script.args]
     main = sys.modules["__main__"] = ModuleType("__main__")  # to the end: threads and exit handlers look into it
@@ -137,35 +137,35 @@ def _run(script: Script, reason: Path) -> int:
             runpy._run_module_as_main(script.entrypoint)  # type: ignore[attr-defined]  # as the interpreter does
     except SystemExit as error:
         _last_errors.append(error)
-        return _exit_code(error, reason)
+        return _report_exit(error, reason_path)
     except BaseException as error:
         # As the interpreter does: `Checkpoints` asks for it.
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-        return _report_error(error, reason)
+        return _report_error(error, reason_path)
     return 0
 
 
-def _exit_code(error: SystemExit, reason: Path) -> int:
+def _report_exit(error: SystemExit, reason_path: Path) -> int:
     """As the interpreter takes it, but for the codes that are ours."""
     if error.code is None:
         return 0
     if not isinstance(error.code, int):
         with contextlib.suppress(Exception):  # it may be anything, which may not be printed
             print(error.code, file=sys.stderr)
-        write_reason(reason, first_line(error.code))
+        write_reason(reason_path, first_line(error.code))
         return 1
     code = error.code & 0xFF
     if code not in RESERVED:
         return code
-    write_reason(reason, f"sys.exit({code})")
+    write_reason(reason_path, f"sys.exit({code})")
     return 1
 
 
-def _report_error(error: BaseException, reason: Path) -> int:
-    write_reason(reason, error_line(error))
+def _report_error(error: BaseException, reason_path: Path) -> int:
+    write_reason(reason_path, error_line(error))
     text = "".join(traceback.format_exception(type(error), error, _script_frames(error.__traceback__)))
     sys.stderr.write(text.encode(errors="backslashreplace").decode())
-    return PEER_LOST if _lost_peer(error) else 1
+    return PEER_LOST if _is_lost_peer(error) else 1
 
 
 def _script_frames(frames: TracebackType | None) -> TracebackType | None:
@@ -175,7 +175,7 @@ def _script_frames(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-def _lost_peer(error: BaseException) -> bool:
+def _is_lost_peer(error: BaseException) -> bool:
     """Whether another rank was gone. A script that never imported torch has no ranks."""
     if "torch.distributed" not in sys.modules:
         return False
@@ -184,40 +184,40 @@ def _lost_peer(error: BaseException) -> bool:
     return is_lost_peer(error)
 
 
-def _finish() -> None:
+def _finish_as_interpreter() -> None:
     """What the interpreter does at its end and `os._exit` does not: wait for threads, run what was registered, write
     what files hold in memory. Of the rest of the interpreter's work nothing is guaranteed to a script, and torch's
     process groups hang or abort in it."""
-    files = _open_files()
+    files = _find_open_files()
     gc.freeze()  # nor are they to be destroyed as garbage
     for finishing in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
         with contextlib.suppress(BaseException):  # neither changes the exit code, as under `python`
             finishing()
-    for file in (*files, *_open_files()):
+    for file in (*files, *_find_open_files()):
         with contextlib.suppress(Exception):
             file.flush()
 
 
-def _open_files() -> list[io.IOBase]:
+def _find_open_files() -> list[io.IOBase]:
     """All files that the script has open, or forgot to close."""
     kinds = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
     return [file for file in gc.get_objects() if issubclass(type(file), kinds)]
 
 
-def _host_store(assignment: Assignment, listener: int) -> None:
+def _fork_tcp_store(assignment: Assignment, listener: int) -> None:
     """Have the rendezvous' store in a process of its own, as under torchrun: it outlives rank 0, until the generation
     ends. Forked twice, so that the script has no child that it knows nothing of."""
     child = os.fork()
     if child == 0:
         parent = os.getpid()
         if os.fork() == 0:
-            _serve_store(assignment, listener, parent)
+            _serve_tcp_store(assignment, listener, parent)
         os._exit(0)
     os.waitpid(child, 0)
     os.close(listener)
 
 
-def _serve_store(assignment: Assignment, listener: int, parent: int) -> NoReturn:
+def _serve_tcp_store(assignment: Assignment, listener: int, parent: int) -> NoReturn:
     try:
         set_name("convoy store")
         while os.getppid() == parent:  # until the process that forks workers has adopted this one
@@ -263,7 +263,7 @@ def script_environment(assignment: Assignment, devices: Sequence[str]) -> dict[s
         # Rank 0 would bind the port itself otherwise, which any other process may have taken by then.
         "TORCHELASTIC_USE_AGENT_STORE": True,
     }
-    share = _own_devices(place, devices)
+    share = _node_devices(place, devices)
     if share:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return {name: str(value) for name, value in variables.items()}
@@ -278,7 +278,7 @@ def visible_devices(environment: Mapping[str, str], folder: Path = Path("/dev"))
     return sorted((number for number in numbers if number.isdigit()), key=int)
 
 
-def _own_devices(place: Place, devices: Sequence[str]) -> Sequence[str]:
+def _node_devices(place: Place, devices: Sequence[str]) -> Sequence[str]:
     """Of a host that several nodes share, those that are this node's own: scripts take the LOCAL_RANK-th of them."""
     if place.host_ranks == place.nproc_per_node:
         return ()

@@ -78,29 +78,29 @@ def seed_numpy() -> None:
         generator.seed()
 
 
-def run_assignment(text: bytes, listen_fd: int | None, broken: Exception | None = None) -> int:
+def run_assignment(assignment_json: bytes, listen_fd: int | None, import_failure: Exception | None = None) -> int:
     """Train; the exit code says how it ended.
 
-    text: the Assignment as JSON. listen_fd: the descriptor of its listening socket here. broken: why training cannot be
-    imported.
+    assignment_json: the Assignment as JSON. listen_fd: the descriptor of its listening socket here.
+    import_failure: why training cannot be imported.
     """
     began = time.perf_counter()
-    assignment = Assignment.model_validate_json(text).model_copy(update={"listen_fd": listen_fd})
-    reason = Path(assignment.reason_path)
-    if broken is not None:
-        return _report_error(broken, reason)
+    assignment = Assignment.model_validate_json(assignment_json).model_copy(update={"listen_fd": listen_fd})
+    reason_path = Path(assignment.reason_path)
+    if import_failure is not None:
+        return _report_traceback(import_failure, reason_path)
     from convoy.training.rank import run_rank
 
     try:
         stopped = run_rank(assignment, began)
     except ImportError as error:  # before all others, since distinguishing those may need the same import
-        return _report_error(error, reason)
+        return _report_traceback(error, reason_path)
     except Exception as error:
-        return _report_failure(error, reason)
+        return _report_failure(error, reason_path)
     return STOPPED if stopped else 0
 
 
-def _report_failure(error: Exception, reason: Path) -> int:
+def _report_failure(error: Exception, reason_path: Path) -> int:
     """Leave one line for the agent; a traceback is for bugs only."""
     from convoy.checkpoint.errors import CheckpointError
     from convoy.data.manifest import DataDamaged
@@ -110,21 +110,21 @@ def _report_failure(error: Exception, reason: Path) -> int:
     from convoy.training.process_groups import is_lost_peer
 
     if isinstance(error, NodeUnfitError):
-        write_reason(reason, str(error))
+        write_reason(reason_path, str(error))
         print(error, file=sys.stderr)
         return UNFIT
     plain = ConfigError | TrainingFailedError | SupersededError | DataDamaged | CheckpointError
     if not isinstance(error, plain | StoreUnavailable):
-        return _report_error(error, reason, PEER_LOST if is_lost_peer(error) else 1)
+        return _report_traceback(error, reason_path, PEER_LOST if is_lost_peer(error) else 1)
     outage = isinstance(error, StoreUnavailable)
     line = f"the store is out of reach: {first_line(error)}" if outage else first_line(error)
-    write_reason(reason, line)
+    write_reason(reason_path, line)
     print(line, file=sys.stderr)
     return OUTAGE if outage or isinstance(error, LastSaveFailedError) else EXPECTED
 
 
-def _report_error(error: Exception, reason: Path, code: int = 1) -> int:
-    write_reason(reason, error_line(error))
+def _report_traceback(error: Exception, reason_path: Path, code: int = 1) -> int:
+    write_reason(reason_path, error_line(error))
     traceback.print_exception(error)
     return code
 
