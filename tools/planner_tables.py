@@ -20,7 +20,7 @@ from convoy.config.loader import read_run, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
-from convoy.display.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, framed
+from convoy.display.charts import BLUE, GREEN, INK, LABEL, ORANGE, VERMILION, chart_spec
 from convoy.display.html import draw_svg
 from convoy.display.page import Chart
 from convoy.display.terminal import show
@@ -151,7 +151,7 @@ def picture() -> str:
         },
     ]
     title = "Each point is a run"
-    return draw_svg(Chart(title, framed(title, {"layer": layers}), {}), 760)
+    return draw_svg(Chart(title, chart_spec(title, {"layer": layers}), {}), 760)
 
 
 def break_even() -> str:

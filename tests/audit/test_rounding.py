@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from convoy.audit.audit import audit
 from convoy.audit.claims import read_claims
-from convoy.audit.quantities.units import parse
+from convoy.audit.quantities.units import parse_figure
 from tests.audit.test_audit import of_tree
 
 
@@ -68,7 +68,7 @@ RUN = {"model": "7B", "gpus": "32 × A100-40", "throughput": "100k tokens/s"}
      ("share", "over 90 %")],
 )  # fmt: skip
 def test_whatever_the_unit_over_has_no_upper_end(dimension: str, text: str) -> None:
-    found = parse(dimension, text)
+    found = parse_figure(dimension, text)
     assert found.high == float("inf")
     assert 0 < found.low <= found.value < 1e20
 
@@ -77,7 +77,7 @@ def test_whatever_the_unit_over_has_no_upper_end(dimension: str, text: str) -> N
     ("dimension", "text"), [("count", "up to 1 T"), ("time", "under 3 s"), ("bytes", "up to 80 GB")]
 )
 def test_whatever_the_unit_up_to_has_no_lower_end(dimension: str, text: str) -> None:
-    assert parse(dimension, text).low == 0
+    assert parse_figure(dimension, text).low == 0
 
 
 @pytest.mark.parametrize("shape", [{}, {"layers": "32", "width": "4096"}])

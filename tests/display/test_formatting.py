@@ -85,7 +85,7 @@ def test_percentages_and_plurals() -> None:
 
 def test_money_and_units() -> None:
     assert (formatting.usd(1234.5), formatting.whole_usd(1234.5)) == ("1,234.50 USD", "1,234 USD")
-    assert formatting.unit("TFLOP/s")(312.4) == "312 TFLOP/s"
+    assert formatting.in_unit("TFLOP/s")(312.4) == "312 TFLOP/s"
     assert formatting.bandwidth(1.5e9) == "1.50 GB/s"
 
 

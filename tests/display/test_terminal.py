@@ -9,7 +9,7 @@ from convoy.display.page import Page, Table
 from convoy.display.terminal import show
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page
-from convoy.report.tail import lines
+from convoy.report.tail import event_lines
 from tests.report.synthetic import CONFIG, failed_job, finished_job, running_job
 
 
@@ -68,6 +68,6 @@ def test_what_a_worker_printed_cannot_steer_the_terminal() -> None:
         e.model_copy(update={"log_tail": f"line\n{text}", "reason": text}) if e.kind == "worker_exited" else e
         for e in failed_job()
     ]
-    shown = _shown(live_page(fold(events, 170), CONFIG)) + "".join(lines(events))
+    shown = _shown(live_page(fold(events, 170), CONFIG)) + "".join(event_lines(events))
     assert all(char.isprintable() or char in "\n\t" for char in shown)
     assert shown.count(r"\x1b[31mred\x9b2J\u202e\r\x00") >= 3

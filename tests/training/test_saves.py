@@ -23,7 +23,7 @@ from convoy.job.events.registry import (
     StepDone,
 )
 from convoy.job.lineage import CommitRef, counted_commits, parse_commits, read_history, tiers_holding
-from convoy.report.analysis.checkpoints import alert
+from convoy.report.analysis.checkpoints import current_save_alert
 from convoy.storage import open_store
 from tests.training.faults import (
     NO_MEMORY,
@@ -184,8 +184,8 @@ def test_saves_that_fail_one_after_the_other_are_an_alert_until_one_is_committed
     alerts = job.events(CheckpointAlert)
     assert [(e.failures, e.newest) for e in alerts] == [(2, None), (4, None)]
     assert all("File exists" in e.error for e in alerts)
-    assert alert([*alerts]) is not None
-    assert alert([*alerts, *job.events(CheckpointSaved)]) is None
+    assert current_save_alert([*alerts]) is not None
+    assert current_save_alert([*alerts, *job.events(CheckpointSaved)]) is None
 
 
 @pytest.mark.sampled(2)

@@ -8,19 +8,19 @@ from convoy.audit.facts import PAGE, Section, parts_of, runs_of, stated_quantiti
 from convoy.audit.findings import WRONG, Audit, Finding, Implied, claim_line
 from convoy.audit.laws import run_bounds, run_laws
 from convoy.audit.parts import machine_limits, part_bounds, part_laws
-from convoy.audit.quantities.format import written, written_range
+from convoy.audit.quantities.format import range_text, value_text
 from convoy.audit.solver import (
     CATALOG,
     Bound,
     Clash,
     Law,
     Quantities,
-    Solved,
+    SolveResult,
     Value,
     derive_values,
     find_clashes,
     minimal_clashes,
-    page_claims,
+    without_catalog,
 )
 
 _ORDER = (
@@ -47,11 +47,11 @@ def audit(page: PageClaims) -> Audit:
     """Its findings, and what it implies."""
     runs = runs_of(page)
     parts = parts_of(page, runs)
-    values, solved = _solved(runs, parts)
+    values, solved = _solve_sections(runs, parts)
     texts: dict[str, str] = {}
     for section in (*runs, *parts):
         texts |= _claim_texts(section)
-    findings = [_finding(clash, texts) for clash in minimal_clashes(solved.clashes, _ORDER)]
+    findings = [_clash_finding(clash, texts) for clash in minimal_clashes(solved.clashes, _ORDER)]
     findings += differing_outcomes(runs)
     findings += [each for run in runs for each in gpu_mismatches(run)]
     # What runs share is reported once.
@@ -60,13 +60,13 @@ def audit(page: PageClaims) -> Audit:
         page=page.page,
         consistent=not any(each.kind in WRONG for each in findings),
         findings=tuple(findings),
-        not_checked=(*_unchecked(solved, values, texts, runs, findings), *_uncatalogued(runs)),
-        implied=tuple(_implied(solved.quantities)),
+        not_checked=(*_unchecked_claims(solved, values, texts, runs, findings), *_uncatalogued_hardware(runs)),
+        implied=tuple(_implied_values(solved.quantities)),
         claims=sum(name.rpartition(".")[2] not in _NO_FIGURES for name in texts),
     )
 
 
-def _solved(runs: Sequence[Section], parts: Sequence[Section]) -> tuple[Quantities, Solved]:
+def _solve_sections(runs: Sequence[Section], parts: Sequence[Section]) -> tuple[Quantities, SolveResult]:
     values: Quantities = {}
     laws: list[Law] = scaling_laws(runs)
     bounds: list[Bound] = []
@@ -78,14 +78,14 @@ def _solved(runs: Sequence[Section], parts: Sequence[Section]) -> tuple[Quantiti
         values |= stated_quantities(part) | machine_limits(part)
         laws += part_laws(part)
         bounds += part_bounds(part)
-    return values, find_clashes(derive_values(values, laws, written), bounds)
+    return values, find_clashes(derive_values(values, laws, value_text), bounds)
 
 
 def _claim_texts(section: Section) -> dict[str, str]:
     """What each claim of a section says, by its name."""
     texts: dict[str, str] = {}
     for key, entry in section.claims.entries.items():
-        name = section.claim(key)
+        name = section.claim_name(key)
         if isinstance(entry, str) and entry != OPTIONS.get(key, ("",))[0] and key not in ("id", "run"):
             texts[name] = entry
         for at, figure in enumerate(section.figures(key)):
@@ -93,36 +93,36 @@ def _claim_texts(section: Section) -> dict[str, str]:
     return texts
 
 
-def _finding(clash: Clash, texts: dict[str, str]) -> Finding:
+def _clash_finding(clash: Clash, texts: dict[str, str]) -> Finding:
     stated, implied = clash.stated, clash.implied
     if clash.why:
-        line = f"{stated.arithmetic}{written_range(clash.quantity, stated.span)}" if stated.arithmetic else stated.text
+        line = f"{stated.arithmetic}{range_text(clash.quantity, stated.span)}" if stated.arithmetic else stated.text
         line += f", more than {implied.arithmetic or implied.text}" if implied.text else ""
         line += f": {clash.why}"
     else:
         line = f"{stated.text} is not {implied.text}"
         if implied.arithmetic:
-            line = f"{implied.arithmetic}{written_range(clash.quantity, implied.span)}, not {stated.text}"
+            line = f"{implied.arithmetic}{range_text(clash.quantity, implied.span)}, not {stated.text}"
         if stated.arithmetic and stated.arithmetic != stated.text:
             line += f" ({stated.arithmetic})"
     return Finding(
         kind=clash.kind,
-        claims=tuple(claim_line(name, _text(texts, name)) for name in sorted(page_claims(clash.of))),
+        claims=tuple(claim_line(name, _text_of_claim(texts, name)) for name in sorted(without_catalog(clash.claims))),
         arithmetic=line,
-        given=tuple(sorted(each.removeprefix(CATALOG) for each in clash.of if each.startswith(CATALOG))),
+        given=tuple(sorted(each.removeprefix(CATALOG) for each in clash.claims if each.startswith(CATALOG))),
     )
 
 
-def _text(texts: dict[str, str], name: str) -> str:
+def _text_of_claim(texts: dict[str, str], name: str) -> str:
     """Of a claim, or of all under its key."""
     return texts.get(name) or ", ".join(text for key, text in texts.items() if key.startswith(f"{name}["))
 
 
-def _unchecked(
-    solved: Solved, values: Quantities, texts: dict[str, str], runs: Sequence[Section], findings: Sequence[Finding]
+def _unchecked_claims(
+    solved: SolveResult, values: Quantities, texts: dict[str, str], runs: Sequence[Section], findings: Sequence[Finding]
 ) -> list[Finding]:
     """Figures that were compared with nothing."""
-    figures = {name for each in values.values() for value in each for name in page_claims(value.of)}
+    figures = {name for each in values.values() for value in each for name in without_catalog(value.of)}
     involved = {line.split(" = ")[0] for each in findings for line in each.claims}
     line = "nothing else on the page, and nothing in the catalog, implies it"
     is_below = any(run.scope != PAGE for run in runs)
@@ -139,29 +139,29 @@ def _unchecked(
     ]
 
 
-def _uncatalogued(runs: Sequence[Section]) -> list[Finding]:
+def _uncatalogued_hardware(runs: Sequence[Section]) -> list[Finding]:
     missing = []
     for run in runs:
         for key, entry in (("gpu", run.kind), ("instance", run.machine)):
             if run.word(key) and entry is None:
-                line = claim_line(run.claim(key), run.word(key))
+                line = claim_line(run.claim_name(key), run.word(key))
                 missing.append(Finding(kind="cannot be checked", claims=(line,), arithmetic="not in the catalog"))
     return list(dict.fromkeys(missing))
 
 
-def _implied(quantities: Quantities) -> list[Implied]:
+def _implied_values(quantities: Quantities) -> list[Implied]:
     """The shortest way to what the page does not say."""
     implied = []
     scopes = dict.fromkeys(quantity.rpartition("/")[0] for quantity in quantities)
     if any(scope.startswith("runs") for scope in scopes):
         scopes.pop(PAGE, None)  # settings of theirs
     for quantity in (f"{scope}/{name}" for scope in scopes for name in _IMPLIED):
-        value = _shortest(quantities[quantity]) if quantities.get(quantity) else None
+        value = _simplest_value(quantities[quantity]) if quantities.get(quantity) else None
         if value is not None and value.arithmetic and value.arithmetic != value.text:
-            text = f"{value.text}{written_range(quantity, value.span)}"
+            text = f"{value.text}{range_text(quantity, value.span)}"
             implied.append(Implied(quantity=quantity.replace("/", "."), value=text, arithmetic=value.arithmetic))
     return implied
 
 
-def _shortest(values: Sequence[Value]) -> Value:
+def _simplest_value(values: Sequence[Value]) -> Value:
     return min(values, key=lambda value: (bool(value.arithmetic), len(value.of), len(value.arithmetic)))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from convoy.audit.quantities.number import Figure
-from convoy.audit.quantities.units import parse
+from convoy.audit.quantities.units import parse_figure
 from convoy.config.errors import ConfigError, nearest, yaml_value
 from convoy.config.yaml_text import YamlError, parse_text
 
@@ -20,12 +20,12 @@ Figures = tuple[Figure, ...]
 Entry = Figures | str
 
 
-def _keys(table: Mapping[str, str]) -> dict[str, str]:
-    return {key: kind for kind, keys in table.items() for key in keys.split()}
+def _kind_by_key(keys_by_kind: Mapping[str, str]) -> dict[str, str]:
+    return {key: kind for kind, keys in keys_by_kind.items() for key in keys.split()}
 
 
 KEYS = {
-    "runs": _keys({
+    "runs": _kind_by_key({
         "text": "id variant model gpu instance region relative_to",
         "option": "precision recomputation strategy market offload",
         "size": "parameters active_parameters",
@@ -48,7 +48,7 @@ KEYS = {
         "ratio": "speedup",
         "bytes GB": "gpu_memory memory_per_gpu",
     }),
-    "checkpoints": _keys({
+    "checkpoints": _kind_by_key({
         "text": "id run model instance",
         "option": "contents to",
         "size": "parameters",
@@ -59,7 +59,7 @@ KEYS = {
         "count": "interval_steps",
         "share": "overhead",
     }),
-    "collectives": _keys({
+    "collectives": _kind_by_key({
         "text": "id run instance",
         "option": "operation",
         "message GB": "size",
@@ -67,7 +67,7 @@ KEYS = {
         "time us": "time",
         "bandwidth GB/s": "bandwidth algorithm_bandwidth bus_bandwidth",
     }),
-    "links": _keys({
+    "links": _kind_by_key({
         "text": "id run instance",
         "option": "scope",
         "bandwidth GB/s": "bandwidth",
@@ -163,15 +163,15 @@ def read_claims(text: str, place: str) -> PageClaims:
     if not isinstance(tree, dict) or not tree:
         raise ConfigError(f"{place}: must be a mapping of keys to values, not: {yaml_value(tree)}")
     try:
-        return _page_claims(tree)
+        return _read_page(tree)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None
 
 
-def _page_claims(tree: dict[str, Any]) -> PageClaims:
+def _read_page(tree: dict[str, Any]) -> PageClaims:
     top = {key: value for key, value in tree.items() if key not in ("page", *KEYS)}
     claims = read_entries("runs", top, "")
-    sections = {section: _section(section, tree.get(section, [])) for section in KEYS}
+    sections = {section: _read_section(section, tree.get(section, [])) for section in KEYS}
     runs = sections.pop("runs")
     parts = tuple(each for items in sections.values() for each in items)
     ids = [run.word("id") for run in (claims, *runs) if run.word("id")]
@@ -182,7 +182,7 @@ def _page_claims(tree: dict[str, Any]) -> PageClaims:
     return PageClaims(str(tree.get("page", "")), claims, runs, parts)
 
 
-def _section(section: str, items: Any) -> tuple[Claims, ...]:
+def _read_section(section: str, items: Any) -> tuple[Claims, ...]:
     """As a reader counts: the first of `runs` is runs[1]."""
     if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
         raise ValueError(f"{section} = {yaml_value(items)}: must be a list of mappings")
@@ -194,23 +194,23 @@ def _section(section: str, items: Any) -> tuple[Claims, ...]:
     return claims
 
 
-def read_entries(section: str, tree: Mapping[str, Any], where: str) -> Claims:
+def read_entries(section: str, tree: Mapping[str, Any], prefix: str) -> Claims:
     """where: begins the names of its keys in errors. Raises ValueError."""
     keys, own = KEYS[section], {}
     for name, value in tree.items():  # a misspelled key is reported first
         key = re.sub(r"[\s-]+", "_", name.strip().lower())
         if key not in keys:
             if re.match(r"\d{3}(?!\d)", name) and not value:  # {gpus: 16,384}
-                raise ValueError(f"{where.rstrip('.')}: a figure with a comma needs quotes within {{…}}: …,{name}")
-            raise ValueError(f"{where}{name} = {yaml_value(value)}: unknown key; {_hint(key, section, where)}")
+                raise ValueError(f"{prefix.rstrip('.')}: a figure with a comma needs quotes within {{…}}: …,{name}")
+            raise ValueError(f"{prefix}{name} = {yaml_value(value)}: unknown key; {_key_hint(key, section, prefix)}")
         if key in own:
-            raise ValueError(f"{where}{name} = {yaml_value(value)}: {key} also appears; give one key a list instead")
+            raise ValueError(f"{prefix}{name} = {yaml_value(value)}: {key} also appears; give one key a list instead")
         own[key] = value
-    own = _split(_split(own, keys, "gpus", "gpu"), keys, "instance", "instance")
-    return Claims(section, {key: _entry(keys[key], key, value, where) for key, value in own.items()})
+    own = _split_count_and_name(_split_count_and_name(own, keys, "gpus", "gpu"), keys, "instance", "instance")
+    return Claims(section, {key: _read_entry(keys[key], key, value, prefix) for key, value in own.items()})
 
 
-def _hint(key: str, section: str, where: str) -> str:
+def _key_hint(key: str, section: str, where: str) -> str:
     """Where it is a key, or the nearest one."""
     elsewhere = [name for name, keys in KEYS.items() if key in keys and name != section]
     if key in _RETIRED or not elsewhere:
@@ -218,51 +218,51 @@ def _hint(key: str, section: str, where: str) -> str:
     return f"it is a key of {' and '.join(elsewhere)}" + (f", not of {section}" if where else "")
 
 
-def _split(own: dict[str, Any], keys: Mapping[str, str], written: str, what: str) -> dict[str, Any]:
+def _split_count_and_name(entries: dict[str, Any], keys: Mapping[str, str], key: str, name_key: str) -> dict[str, Any]:
     """A text that fills two keys; a key that the section does not have is not made up."""
-    value, number = own.get(written), "gpus" if written == "gpus" else "nodes"
-    match = _COUNTED.match(value) if isinstance(value, str) and what in keys else None
+    value, number = entries.get(key), "gpus" if key == "gpus" else "nodes"
+    match = _COUNTED.match(value) if isinstance(value, str) and name_key in keys else None
     count, name = (match["number"] or match["last"], match["what"] or match["first"]) if match else ("", "")
     if not name or re.match(r"(?:gpu|node|machine|instance)s?\b", name, re.IGNORECASE):
-        return own
-    if written == "gpus":
-        return {"gpu": name, **own, "gpus": count}
-    stated = own.get(number, [])
+        return entries
+    if key == "gpus":
+        return {"gpu": name, **entries, "gpus": count}
+    stated = entries.get(number, [])
     stated = stated if isinstance(stated, list) else [stated]
     nodes = {number: stated if count in stated else [*stated, count]} if number in keys else {}
-    return {**own, what: name, **nodes}  # a link is of such machines, however many there are
+    return {**entries, name_key: name, **nodes}  # a link is of such machines, however many there are
 
 
-def _entry(kind: str, key: str, value: Any, where: str) -> Entry:
-    entry = f"{where}{key} = {yaml_value(value)}"
+def _read_entry(kind: str, key: str, value: Any, prefix: str) -> Entry:
+    entry = f"{prefix}{key} = {yaml_value(value)}"
     if kind == "text":
         if not isinstance(value, str):
             raise ValueError(f"{entry}: must be text")
         return value
     if kind == "option":
-        plain = {_letters(each): each for each in OPTIONS[key]}
-        if _letters(str(value)) not in plain:
+        plain = {_letters_and_digits(each): each for each in OPTIONS[key]}
+        if _letters_and_digits(str(value)) not in plain:
             *others, last = [f"'{each}'" for each in OPTIONS[key] if each]
             raise ValueError(f"{entry}: must be {', '.join(others)} or {last}")
-        return plain[_letters(str(value))]
+        return plain[_letters_and_digits(str(value))]
     texts = value if isinstance(value, list) else [value]
     for first, second in itertools.pairwise(map(str, texts)):
         if re.fullmatch(r"[^\d]*\d{1,3}", first) and re.match(r"\d{3}(?!\d)", second):
             raise ValueError(f"{entry}: a figure with a comma needs quotes in a list, '{first},{second}'")
-    return tuple(_figure(kind, each, f"{where}{key} = {yaml_value(each)}") for each in texts)
+    return tuple(_read_figure(kind, each, f"{prefix}{key} = {yaml_value(each)}") for each in texts)
 
 
-def _letters(text: str) -> str:
+def _letters_and_digits(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def _figure(kind: str, value: Any, entry: str) -> Figure:
+def _read_figure(kind: str, value: Any, label: str) -> Figure:
     text = value.strip() if isinstance(value, str) else ""
     if not text:
-        raise ValueError(f"{entry}: must be a figure, e.g. 57 h")
+        raise ValueError(f"{label}: must be a figure, e.g. 57 h")
     name, _, unit = kind.partition(" ")
     is_bare = unit and re.fullmatch(r"[\d.,_eE+-]+", text)
     try:
-        return parse(name, f"{text} {unit}" if is_bare else text)
+        return parse_figure(name, f"{text} {unit}" if is_bare else text)
     except ValueError as error:
-        raise ValueError(f"{entry}: {error}") from None
+        raise ValueError(f"{label}: {error}") from None

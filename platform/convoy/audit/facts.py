@@ -11,7 +11,7 @@ from convoy.audit import machines
 from convoy.audit.claims import PRICES, SETTINGS, Claims, Figures, PageClaims
 from convoy.audit.machines import GpuKind
 from convoy.audit.quantities.number import Figure, Span, exactly
-from convoy.audit.quantities.units import parse
+from convoy.audit.quantities.units import parse_figure
 from convoy.audit.solver import CATALOG, Quantities, Value
 from convoy.catalog.instances import Instance
 
@@ -55,7 +55,7 @@ class Section(NamedTuple):
     scope: str
     claims: Claims
     machine: Instance | None
-    owner: Mapping[str, str] = {}
+    key_scopes: Mapping[str, str] = {}
     """Scope of each key, where that is another one."""
     kind: GpuKind | None = None
     run: "Section | None" = None
@@ -63,10 +63,10 @@ class Section(NamedTuple):
     adapters: bool = False
     """Most parameters are frozen, as with LoRA: of them there are neither gradients nor states."""
 
-    def claim(self, key: str) -> str:
-        return f"{self.owner.get(key, self.scope)}.{key}"
+    def claim_name(self, key: str) -> str:
+        return f"{self.key_scopes.get(key, self.scope)}.{key}"
 
-    def quantity(self, name: str) -> str:
+    def quantity_name(self, name: str) -> str:
         return f"{self.scope}/{name}"
 
     def figures(self, key: str) -> Figures:
@@ -84,9 +84,9 @@ class Section(NamedTuple):
     def word(self, key: str) -> str:
         return self.claims.word(key)
 
-    def rests_on(self, *keys: str) -> frozenset[str]:
+    def claims_on(self, *keys: str) -> frozenset[str]:
         """Those of the claims that the page makes."""
-        return frozenset(self.claim(key) for key in keys if self.claims.entries.get(key))
+        return frozenset(self.claim_name(key) for key in keys if self.claims.entries.get(key))
 
     @property
     def gpus_per_node(self) -> float:
@@ -108,18 +108,18 @@ class Section(NamedTuple):
 def runs_of(page: PageClaims) -> list[Section]:
     """The run at the top of the file, if it has keys of one, and each run below `runs`."""
     top = page.top.entries
-    runs = [_run(page, PAGE, page.top, {})] if top else []
+    runs = [_run_section(page, PAGE, page.top, {})] if top else []
     for at, run in enumerate(page.runs):
         # A run that says how many GPUs it has does not mean the page's number of machines.
         own = set(run.entries) | (_SIZES if _SIZES & set(run.entries) else set())
         taken = {key: entry for key, entry in top.items() if key in SETTINGS and key not in own}
         scope = f"runs.{run.word('id')}" if run.word("id") else f"runs[{at + 1}]"
-        runs.append(_run(page, scope, Claims("runs", {**run.entries, **taken}), dict.fromkeys(taken, PAGE)))
+        runs.append(_run_section(page, scope, Claims("runs", {**run.entries, **taken}), dict.fromkeys(taken, PAGE)))
     return runs
 
 
-def _run(page: PageClaims, scope: str, claims: Claims, owner: dict[str, str]) -> Section:
-    machine = machines.machine(claims.word("instance")) if claims.word("instance") else None
+def _run_section(page: PageClaims, scope: str, claims: Claims, key_scopes: dict[str, str]) -> Section:
+    machine = machines.find_machine(claims.word("instance")) if claims.word("instance") else None
     name = claims.word("gpu")
     if not name and machine is not None and machine.gpu is not None:
         name = f"{machine.gpu.name} {round(machine.gpu.memory_mib / 1024)}GB"
@@ -128,7 +128,7 @@ def _run(page: PageClaims, scope: str, claims: Claims, owner: dict[str, str]) ->
         kind = kind._replace(chips=kind.chips[:1])  # of NVLink machines the GPUs are SXM modules
     words = f"{page.page} {claims.word('model')} {claims.word('variant')} {scope}"
     adapters = any(part.word("contents") == "adapters" for part in page.parts) or bool(_LORA.search(words))
-    return Section(scope, claims, machine, owner, kind, adapters=adapters)
+    return Section(scope, claims, machine, key_scopes, kind, adapters=adapters)
 
 
 def parts_of(page: PageClaims, runs: Sequence[Section]) -> list[Section]:
@@ -140,7 +140,7 @@ def parts_of(page: PageClaims, runs: Sequence[Section]) -> list[Section]:
     for claims in page.parts:
         run = by_id[claims.word("run")] if claims.word("run") else shared
         instance, at = claims.word("instance"), sum(each.claims.section == claims.section for each in parts) + 1
-        machine = machines.machine(instance) if instance else run.machine if run else None
+        machine = machines.find_machine(instance) if instance else run.machine if run else None
         scope = f"{claims.section}.{claims.word('id')}" if claims.word("id") else f"{claims.section}[{at}]"
         parts.append(Section(scope, claims, machine, run=run))
     return parts
@@ -152,14 +152,14 @@ def stated_quantities(section: Section) -> Quantities:
     for key in section.claims.entries:
         figures = section.figures(key)
         for at, figure in enumerate(figures):
-            for name, value in _values(section, key, figure, at if len(figures) > 1 else None):
-                values.setdefault(section.quantity(name), []).append(value)
+            for name, value in _figure_values(section, key, figure, at if len(figures) > 1 else None):
+                values.setdefault(section.quantity_name(name), []).append(value)
     model, exact = model_size(section.word("model")), section.span("parameters")
     if model is not None and not (exact and not model.span.apart(exact)):  # its name adds nothing
-        value = Value(model.span, section.rests_on("model"), f"{model.text} parameters")
-        values.setdefault(section.quantity("parameters"), []).append(value)
+        value = Value(model.span, section.claims_on("model"), f"{model.text} parameters")
+        values.setdefault(section.quantity_name("parameters"), []).append(value)
     for name, value in _catalog_values(section) if section.claims.section == "runs" else ():
-        values.setdefault(section.quantity(name), []).append(value)
+        values.setdefault(section.quantity_name(name), []).append(value)
     return values
 
 
@@ -168,18 +168,18 @@ def model_size(model: str) -> Figure | None:
     model = re.sub(r"(?<=\d)[\s-]?(b|m|tr)illion\b", lambda word: word[1][0], model, flags=re.IGNORECASE)
     match = re.search(r"(?<![\dx×.])(\d+(?:\.\d+)?)\s?([bBmMtT])(?![a-zA-Z0-9])", model)
     mixture = re.search(r"\d+\s*[x×]\s*\d|moe|-A\d+(?:\.\d+)?B|-\d+E\b", model, re.IGNORECASE)
-    size = parse("size", f"{match[1]}{match[2].upper()}") if match and not mixture else None
+    size = parse_figure("size", f"{match[1]}{match[2].upper()}") if match and not mixture else None
     if size is None or size.value >= 1e9:
         return size
     return size.model_copy(update={"low": size.value * (1 - _SMALL), "high": size.value * (1 + _SMALL)})
 
 
-def _values(section: Section, key: str, figure: Figure, at: int | None) -> list[tuple[str, Value]]:
+def _figure_values(section: Section, key: str, figure: Figure, index: int | None) -> list[tuple[str, Value]]:
     name, factor = _RENAMED.get(key, (key, 1.0))
     if figure.per:
         name = _PER.get((key, figure.per), f"{key}_per_{figure.per}")
-    claims = frozenset({section.claim(key) + (f"[{at + 1}]" if at is not None else "")})
-    value = Value(figure.span.scaled(factor), claims, _text(key, figure))
+    claims = frozenset({section.claim_name(key) + (f"[{index + 1}]" if index is not None else "")})
+    value = Value(figure.span.scaled(factor), claims, _text_with_noun(key, figure))
     values = [(name, value)] if name else []
     if key in _COMPLEMENTS:
         values.append((_COMPLEMENTS[key], Value(figure.span.complement(), claims, f"1 - {value.text}")))
@@ -196,7 +196,7 @@ _NOUNS = {
 """That a bare number is of."""
 
 
-def _text(key: str, figure: Figure) -> str:
+def _text_with_noun(key: str, figure: Figure) -> str:
     noun = _NOUNS.get(key, "")
     if not noun or (key.startswith("price") and figure.per) or re.search(r"hours|iterations?", figure.text):
         return figure.text
@@ -209,11 +209,11 @@ def _catalog_values(run: Section) -> list[tuple[str, Value]]:
     values: list[tuple[str, Value]] = []
     kind, machine = run.kind, run.machine
     if machine is not None and machine.gpus:
-        of = run.rests_on("instance") | {f"{CATALOG}{machine.name}"}
+        of = run.claims_on("instance") | {f"{CATALOG}{machine.name}"}
         values.append(("gpus_per_node", Value(exactly(machine.gpus), of, f"{machine.gpus} GPUs in a {machine.name}")))
         values += _list_price(run, machine)
     if kind is not None:
-        of = run.rests_on("gpu" if run.word("gpu") else "instance") | {f"{CATALOG}{kind.name}"}
+        of = run.claims_on("gpu" if run.word("gpu") else "instance") | {f"{CATALOG}{kind.name}"}
         peak, precision = kind.peak(run.word("precision")), run.word("precision")
         if peak is not None and not run.figures("peak_tflops"):
             text = f"{peak.value / 1e12:g} TFLOP/s ({kind.name}, {precision}, dense)"
@@ -235,6 +235,6 @@ def _list_price(run: Section, machine: Instance) -> list[tuple[str, Value]]:
     catalog = f"{CATALOG}${span.low:.2f} to ${span.high:.2f} an hour, {market.replace('_', ' ') or 'any market'}, "
     catalog += f"now and in the past, by prices of {days}, for a {machine.name}"
     text = f"${span.value:.2f}/h per {machine.name} ({days[-10:]})"
-    value = Value(span, run.rests_on("instance", "market", "region") | {catalog}, text)
+    value = Value(span, run.claims_on("instance", "market", "region") | {catalog}, text)
     is_priced = any(run.figures(key) for key in PRICES)
     return [("list_price" if is_priced else "price_per_hour", value)]

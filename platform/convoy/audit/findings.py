@@ -56,7 +56,7 @@ def claim_line(name: str, text: str) -> str:
 def audit_page(audit: Audit) -> Page:
     """The findings, what the page implies, and what could not be checked."""
     title = f"Audit of {audit.page}" if audit.page else "Audit"
-    parts: list[Block] = [Heading(title, level=1), Text(_summary(audit)), *map(_finding, audit.findings)]
+    parts: list[Block] = [Heading(title, level=1), Text(_summary(audit)), *map(_finding_callout, audit.findings)]
     if audit.implied:
         rows = tuple((each.quantity, each.value, each.arithmetic) for each in audit.implied)
         parts += [Heading("What the claims imply"), Table(("Quantity", "Value", "Arithmetic"), rows)]
@@ -76,12 +76,12 @@ def _summary(audit: Audit) -> str:
     return f"{claims}, which agree with each other and with the hardware's limits{unlikely}."
 
 
-def _finding(each: Finding) -> Callout:
-    tone: Tone = "warning" if each.kind == "unlikely" else "bad"
-    lines = [each.arithmetic, f"Claims: {'; '.join(each.claims)}."]
-    if each.given:
-        lines.append(f"Catalog: {'; '.join(each.given)}.")
-    return Callout(each.kind.capitalize(), "\n".join(lines), tone)
+def _finding_callout(finding: Finding) -> Callout:
+    tone: Tone = "warning" if finding.kind == "unlikely" else "bad"
+    lines = [finding.arithmetic, f"Claims: {'; '.join(finding.claims)}."]
+    if finding.given:
+        lines.append(f"Catalog: {'; '.join(finding.given)}.")
+    return Callout(finding.kind.capitalize(), "\n".join(lines), tone)
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

@@ -105,7 +105,7 @@ _RUN_BOUNDS: list[Row] = [
 
 
 def law(
-    section: Section, equation: str, constant: Span = ONE, words: str = "", of: frozenset[str] = frozenset(),
+    section: Section, equation: str, constant: Span = ONE, words: str = "", rests_on: frozenset[str] = frozenset(),
     unsolved: tuple[str, ...] = (), other: Section | None = None,
 ) -> Law:  # fmt: skip
     """Of `a = b * c / d`, times the constant. What begins with `other.` is of the other section."""
@@ -113,16 +113,16 @@ def law(
     powers = [(left, 1)]
     powers += [(name, 1 if sign == "/" else -1) for sign, name in re.findall(r"(^|[*/]) ?([\w.]+)", right)]
 
-    def full(name: str) -> str:
+    def full_name(name: str) -> str:
         scope, _, own = name.rpartition(".")
-        return (other or section).quantity(own) if scope else section.quantity(own)
+        return (other or section).quantity_name(own) if scope else section.quantity_name(own)
 
-    scoped = tuple((full(name), power) for name, power in powers)
-    return Law(scoped, constant, words, of, tuple(map(full, unsolved)))
+    scoped = tuple((full_name(name), power) for name, power in powers)
+    return Law(scoped, constant, words, rests_on, tuple(map(full_name, unsolved)))
 
 
 def bounds(section: Section, rows: Sequence[Row]) -> list[Bound]:
-    q = section.quantity
+    q = section.quantity_name
     return [Bound(q(name), q(most) if isinstance(most, str) else most, kind, why) for name, most, kind, why in rows]
 
 
@@ -131,49 +131,49 @@ def run_bounds(run: Section) -> list[Bound]:
 
 
 def run_laws(run: Section) -> list[Law]:
-    over, of = _over_training(run)
+    over, of = _total_over_training_time(run)
     laws = [law(run, equation) for equation in _RUN.strip().splitlines()]
     laws += [law(run, each, unsolved=("gpus", "nodes", "gpus_per_node")) for each in _PRICES.strip().splitlines()]
     laws += [
-        law(run, "time = tokens / throughput", over, of=of),
-        law(run, "gpu_hours = tokens / throughput_per_gpu", over, of=of),
-        law(run, "time = steps * step_time", _between_steps(run), of=of),
+        law(run, "time = tokens / throughput", over, rests_on=of),
+        law(run, "gpu_hours = tokens / throughput_per_gpu", over, rests_on=of),
+        law(run, "time = steps * step_time", _time_over_step_time(run), rests_on=of),
         law(run, "cost = price_per_gpu_hour * gpu_hours", _HOURLY),
         law(run, "cost = total_price_per_hour * time", _HOURLY),
-        law(run, "cost_per_token = total_price_per_hour / throughput", over.times(_HOURLY), of=of),
+        law(run, "cost_per_token = total_price_per_hour / throughput", over.times(_HOURLY), rests_on=of),
         *_utilisation(run),
         *_batch(run),
-        *_states(run),
+        *_state_memory_laws(run),
     ]
     market = run.word("market")
     if market in ("spot", "on_demand"):
         paid = "spot_price" if market == "spot" else "on_demand_price"
-        laws.append(law(run, f"price_per_hour = {paid}", of=run.rests_on("market")))
+        laws.append(law(run, f"price_per_hour = {paid}", rests_on=run.claims_on("market")))
     return laws
 
 
-def _over_training(run: Section) -> tuple[Span, frozenset[str]]:
+def _total_over_training_time(run: Section) -> tuple[Span, frozenset[str]]:
     """All of the time over that in which training made progress, and the claims behind it."""
     goodput = run.span("goodput")
     if not goodput or goodput.low <= 0:
         return exactly(1.0), frozenset()
-    return Span(1.0, 1.0, max(1 / goodput.low, 1.0)), run.rests_on("goodput")
+    return Span(1.0, 1.0, max(1 / goodput.low, 1.0)), run.claims_on("goodput")
 
 
-def _between_steps(run: Section) -> Span:
+def _time_over_step_time(run: Section) -> Span:
     """Between its steps a run saves, evaluates and starts again: nobody knows for how long where it was interrupted."""
-    is_interrupted = run.rests_on("interruptions", "recovery_time")
-    return hull(_over_training(run)[0], exactly(BIG if is_interrupted else _BETWEEN_STEPS))
+    is_interrupted = run.claims_on("interruptions", "recovery_time")
+    return hull(_total_over_training_time(run)[0], exactly(BIG if is_interrupted else _BETWEEN_STEPS))
 
 
 def _utilisation(run: Section) -> list[Law]:
     done, words = _RECOMPUTED[run.word("recomputation")]
-    of, any_way = run.rests_on("recomputation"), Span(1.0, 1.0, done.high)
+    of, any_way = run.claims_on("recomputation"), Span(1.0, 1.0, done.high)
     return [
         _operations(run),
         law(run, "hfu = mfu", done, words, of),
-        law(run, "tflops_per_gpu = mfu * peak", any_way, of=of),
-        law(run, "compute = flops_per_token * tokens", any_way, of=of),
+        law(run, "tflops_per_gpu = mfu * peak", any_way, rests_on=of),
+        law(run, "compute = flops_per_token * tokens", any_way, rests_on=of),
     ]
 
 
@@ -183,10 +183,10 @@ def _operations(run: Section) -> Law:
     size = run.value("active_parameters") or run.value("parameters") or (named.value if named else 0.0)
     length = run.span("sequence_length")
     context, shape = length or exactly(_USUAL_CONTEXT), run.value("layers") * run.value("width")
-    attention, most, of = 0.0, 6.0, run.rests_on("sequence_length")
+    attention, most, of = 0.0, 6.0, run.claims_on("sequence_length")
     if size and shape:
         attention, most = 12 * shape * context.value / size, 12 * shape * context.high / size
-        of = run.rests_on("layers", "width", "sequence_length")
+        of = run.claims_on("layers", "width", "sequence_length")
     elif size:
         width = (size * _ASPECT / 12) ** (1 / 3)
         attention, most = context.value / width, (1.5 if length else 1.0) * context.high / width
@@ -205,10 +205,10 @@ def _batch(run: Section) -> list[Law]:
     equation = "batch = micro_batch * gpus" + (" * accumulation" if passes else "")
     words = f"1 / {shared:g} (GPUs that share a sequence)" if shared != 1 else ""
     constant = Span(1 / shared, 1 / shared, (1.0 if passes else BIG) / shared)
-    return [law(run, equation, constant, words, run.rests_on("model_parallel"))]
+    return [law(run, equation, constant, words, run.claims_on("model_parallel"))]
 
 
-def _states(run: Section) -> list[Law]:
+def _state_memory_laws(run: Section) -> list[Law]:
     """Bytes of states in a GPU."""
     stated, strategy = run.value("bytes_per_parameter"), run.word("strategy")
     is_mixture = run.figures("active_parameters") and not run.figures("parameters")
@@ -216,7 +216,7 @@ def _states(run: Section) -> list[Law]:
         return []
     total, shared, gpus = stated or _STATE_BYTES, max(run.value("model_parallel"), 1.0), run.gpus
     undivided = _UNDIVIDED.get(strategy, 0.0) / _STATE_BYTES * total
-    of, words = run.rests_on("strategy", "bytes_per_parameter", "model_parallel"), f"{total:g} bytes"
+    of, words = run.claims_on("strategy", "bytes_per_parameter", "model_parallel"), f"{total:g} bytes"
     if undivided == total:
         words += " (on every GPU)" if shared == 1 else f" / {shared:g} (GPUs that share a model)"
         return [law(run, "state_per_gpu = parameters", exactly(total / shared), words, of)]
@@ -229,4 +229,4 @@ def _states(run: Section) -> list[Law]:
         return []
     each = undivided / shared + (total - undivided) / gpus
     words = f"({undivided / shared:g} + {total - undivided:g} / {gpus:g}) bytes"
-    return [law(run, "state_per_gpu = parameters", exactly(each), words, of | run.rests_on("gpus", "nodes"))]
+    return [law(run, "state_per_gpu = parameters", exactly(each), words, of | run.claims_on("gpus", "nodes"))]

@@ -66,7 +66,7 @@ def _memory(family: str, gigabytes: int | None) -> Span | None:
     return Span(min(sizes), max(sizes), max(sizes)) if sizes else None
 
 
-def machine(text: str) -> Instance | None:
+def find_machine(text: str) -> Instance | None:
     """`p4d.24xlarge`, or `p4d` for the largest of its family; None for what the catalog does not have."""
     name = re.sub(r"^aws\s+|^ml\.|\s+\(.*\)$", "", text.strip().lower())
     family = [each for each in instance_names() if each.split(".")[0] == name.split(".")[0]]

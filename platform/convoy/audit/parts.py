@@ -58,12 +58,12 @@ def machine_limits(part: Section) -> Quantities:
     machine = part.machine
     if machine is None:
         return {}
-    of = part.rests_on("instance") or (part.run.rests_on("instance") if part.run else frozenset())
+    of = part.claims_on("instance") or (part.run.claims_on("instance") if part.run else frozenset())
     name, network = machine.name, machines.network_bytes_per_second(machine)
     gbit = f"{machine.network_gbps:g} Gbit/s = {gbs(network.value)} of a {name}"
     values: dict[str, tuple[Span, str]] = {}
     if part.claims.section == "checkpoints":
-        of |= part.rests_on("to") if part.word("to") != "shared" else frozenset()
+        of |= part.claims_on("to") if part.word("to") != "shared" else frozenset()
         disks, hosts = exactly(machine.nvme_count * _DISK), exactly(machine.gpus * _HOST)
         values["most_per_node"] = {
             "shared": (network, gbit),
@@ -71,7 +71,7 @@ def machine_limits(part: Section) -> Quantities:
             "memory": (hosts, f"{gbs(hosts.value)} of PCIe of a {name}"),
         }[part.word("to")]
     elif part.claims.section == "collectives":
-        values |= _of_collective(part, network, gbit)
+        values |= _collective_limits(part, network, gbit)
     elif part.word("scope") == "intra_node":
         nvlink = machines.nvlink_bytes_per_second(machine)
         if nvlink is not None:
@@ -80,9 +80,9 @@ def machine_limits(part: Section) -> Quantities:
         values["most"] = (network, gbit)
         if not part.figures("peak"):
             values["peak"] = values["most"]
-    of |= part.rests_on("ranks") | {f"{CATALOG}{name}"}
-    of |= part.rests_on("nodes") if part.claims.section == "collectives" else frozenset()
-    return {part.quantity(key): [Value(span, of, text)] for key, (span, text) in values.items() if span.value}
+    of |= part.claims_on("ranks") | {f"{CATALOG}{name}"}
+    of |= part.claims_on("nodes") if part.claims.section == "collectives" else frozenset()
+    return {part.quantity_name(key): [Value(span, of, text)] for key, (span, text) in values.items() if span.value}
 
 
 def _checkpoint(saved: Section) -> list[Law]:
@@ -93,12 +93,12 @@ def _checkpoint(saved: Section) -> list[Law]:
         law(saved, "size = size_per_node * nodes"),
         law(saved, "bandwidth = bandwidth_per_node * nodes"),
         law(saved, "most = most_per_node * nodes"),
-        law(saved, f"overhead = {paused} / interval", _overhead(saved, paused)),
+        law(saved, f"overhead = {paused} / interval", _overhead_factor(saved, paused)),
     ]
     run, contents = saved.run, saved.word("contents")
     if contents != "adapters" and not (run and run.adapters and not contents):  # of whose size nothing is known
         each, words = _CONTENTS[contents]
-        laws.append(law(saved, "size = parameters", each, words, saved.rests_on("contents")))
+        laws.append(law(saved, "size = parameters", each, words, saved.claims_on("contents")))
     if run is not None:
         laws.append(law(saved, "interval = interval_steps * other.step_time", other=run))
         laws += [law(saved, f"{key} = {key}_per_gpu * other.gpus", other=run) for key in ("size", "bandwidth")]
@@ -109,9 +109,9 @@ def _checkpoint(saved: Section) -> list[Law]:
     return laws
 
 
-def _overhead(saved: Section, paused: str) -> Span:
+def _overhead_factor(saved: Section, pause_key: str) -> Span:
     """Of the time between two saves, or of that and the save."""
-    pause, interval = saved.span(paused), saved.span("interval")
+    pause, interval = saved.span(pause_key), saved.span("interval")
     if pause and saved.figures("interval_steps") and not interval:
         return _AND_PAUSE
     if not pause or not interval or pause.high >= interval.low:
@@ -129,7 +129,7 @@ def _link(link: Section) -> list[Law]:
 
 def _collective(collective: Section) -> list[Law]:
     bus, words = _bus_factor(collective)
-    of = collective.rests_on("ranks", "nodes", "gpus_per_node")
+    of = collective.claims_on("ranks", "nodes", "gpus_per_node")
     laws = [law(collective, "algorithm_bandwidth = size / time")]
     if bus is not None:
         laws.append(law(collective, "bus_bandwidth = algorithm_bandwidth", bus, words, of))
@@ -150,16 +150,16 @@ def _bus_factor(collective: Section) -> tuple[Span | None, str]:
     ranks = sorted({round(n) for n in [collective.value("ranks") or 0] if n > 1} or {round(n) for n in sizes if n > 1})
     if not ranks:
         return None, ""
-    factors = [_moved(operation, n) for n in ranks]
+    factors = [_moved_factor(operation, n) for n in ranks]
     words = " or ".join(f"{factor:.4g} (of the bus for {n} ranks)" for n, factor in zip(ranks, factors, strict=True))
     return Span(factors[0], factors[-1], factors[-1]), words
 
 
-def _moved(operation: str, ranks: float) -> float:
+def _moved_factor(operation: str, ranks: float) -> float:
     return _PASSES[operation] * (ranks - 1) / ranks if operation in _PASSES else 1.0
 
 
-def _of_collective(collective: Section, network: Span, gbit: str) -> dict[str, tuple[Span, str]]:
+def _collective_limits(collective: Section, network: Span, network_text: str) -> dict[str, tuple[Span, str]]:
     """However it is done, each machine sends and receives its part over the network, and each GPU over NVLink."""
     machine, operation, ranks = collective.machine, collective.word("operation"), collective.value("ranks")
     bus, _ = _bus_factor(collective)
@@ -168,7 +168,7 @@ def _of_collective(collective: Section, network: Span, gbit: str) -> dict[str, t
     nodes = collective.value("nodes") or (ranks / machine.gpus if machine.gpus else 0.0)
     nvlink = machines.nvlink_bytes_per_second(machine)
     if nodes > 1:
-        algorithm, where = network.scaled(1 / _moved(operation, nodes)), f"{nodes:g} nodes with {gbit}"
+        algorithm, where = network.scaled(1 / _moved_factor(operation, nodes)), f"{nodes:g} nodes with {network_text}"
     elif nvlink is not None and 1 < ranks <= machine.gpus:
         # Switches that reduce on the way (NVLS) halve what a GPU sends.
         algorithm, where = exactly(nvlink.high / bus.low), f"{gbs(nvlink.low)} of NVLink of a {machine.name}"

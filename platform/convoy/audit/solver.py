@@ -13,7 +13,7 @@ from convoy.audit.claims import SETTINGS
 from convoy.audit.quantities.number import Span, exactly
 
 Kind = Literal["contradiction", "impossible", "unlikely", "cannot be checked"]
-Claims = frozenset[str]
+ClaimNames = frozenset[str]
 
 CATALOG = "catalog: "
 """Begins the name of a fact that is no claim of the page."""
@@ -33,7 +33,7 @@ class Value(NamedTuple):
     """A quantity as a claim states it, or as others imply it."""
 
     span: Span
-    of: Claims
+    of: ClaimNames
     text: str
     """As it is written, or is to be."""
     arithmetic: str = ""
@@ -47,7 +47,7 @@ class Law(NamedTuple):
     constant: Span = exactly(1.0)
     words: str = ""
     """Of the constant, in the arithmetic: `6 FLOP per parameter`."""
-    rests_on: Claims = frozenset()
+    rests_on: ClaimNames = frozenset()
     """Claims behind the constant."""
     unsolved: tuple[str, ...] = ()
     """Quantities that it is not solved for: a number of machines does not follow from their price."""
@@ -72,19 +72,19 @@ class Clash(NamedTuple):
     why: str = ""
 
     @property
-    def of(self) -> Claims:
+    def claims(self) -> ClaimNames:
         return self.stated.of | self.implied.of
 
 
 Quantities = dict[str, list[Value]]
 
 
-class Solved(NamedTuple):
+class SolveResult(NamedTuple):
     """All values of all quantities, what clashes, and the claims that were compared with something."""
 
     quantities: Quantities
     clashes: tuple[Clash, ...]
-    compared: Claims
+    compared: ClaimNames
 
 
 Write = Callable[[str, Span], str]
@@ -96,19 +96,19 @@ def derive_values(stated: Mapping[str, Sequence[Value]], laws: Sequence[Law], wr
     quantities = {quantity: list(values) for quantity, values in stated.items()}
     for _ in range(_ROUNDS):
         solutions = [each for law in laws for each in _solutions(law, quantities, write)]
-        if not sum(_add(quantities, quantity, value) for quantity, value in solutions):
+        if not sum(_add_if_new(quantities, quantity, value) for quantity, value in solutions):
             break
     return quantities
 
 
-def find_clashes(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
+def find_clashes(quantities: Quantities, bounds: Sequence[Bound]) -> SolveResult:
     """What of all that is known clashes with other values, or with bounds."""
     clashes: list[Clash] = []
     compared: set[str] = set()
     for quantity, values in quantities.items():
         for first, second in itertools.combinations(values, 2):
             compared |= first.of | second.of
-            if first.span.apart(second.span) and page_claims(first.of | second.of):
+            if first.span.apart(second.span) and without_catalog(first.of | second.of):
                 # Stated figures come first.
                 stated, implied = sorted((first, second), key=lambda v: (bool(v.arithmetic), len(v.of)))
                 clashes.append(Clash(quantity, stated, implied))
@@ -119,23 +119,23 @@ def find_clashes(quantities: Quantities, bounds: Sequence[Bound]) -> Solved:
             compared |= value.of | most.of
             if value.span.above(most.span):
                 clashes.append(Clash(bound.quantity, value, most, bound.kind, bound.why))
-    return Solved(quantities, tuple(clashes), frozenset(compared))
+    return SolveResult(quantities, tuple(clashes), frozenset(compared))
 
 
 def minimal_clashes(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clash]:
     """One for each smallest set of claims: of quantities the first in `order` whose claim is stated."""
     rank = {name: at for at, name in enumerate(order)}
 
-    def worth(clash: Clash) -> tuple[object, ...]:
-        name = clash.quantity.rpartition("/")[2]
-        return (len(clash.of), bool(clash.stated.arithmetic), rank.get(name, len(rank)), len(clash.implied.arithmetic))
+    def report_order(c: Clash) -> tuple[object, ...]:
+        name = c.quantity.rpartition("/")[2]
+        return (len(c.claims), bool(c.stated.arithmetic), rank.get(name, len(rank)), len(c.implied.arithmetic))
 
-    chosen: list[tuple[Clash, Claims, Claims]] = []
-    for clash in sorted(clashes, key=worth):
-        claims = page_claims(clash.of)
+    chosen: list[tuple[Clash, ClaimNames, ClaimNames]] = []
+    for clash in sorted(clashes, key=report_order):
+        claims = without_catalog(clash.claims)
         if any(of <= claims and _hides(each, clash) for each, of, _ in chosen):
             continue
-        blamed, steps = _without_settings(claims), _steps(clash)
+        blamed, steps = _without_settings(claims), _arithmetic_steps(clash)
         through_same = sum(bool(of & blamed) and _hides(each, clash) for each, _, of in chosen)
         if (steps > _MOST_STEPS and through_same) or (steps > 1 and through_same >= _MOST_REPORTED):
             continue
@@ -143,13 +143,13 @@ def minimal_clashes(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clas
     return [clash for clash, _, _ in chosen]
 
 
-def _steps(clash: Clash) -> int:
+def _arithmetic_steps(clash: Clash) -> int:
     return sum(value.arithmetic.count(";") + bool(value.arithmetic) for value in (clash.stated, clash.implied))
 
 
-def _without_settings(of: Claims) -> Claims:
+def _without_settings(claims: ClaimNames) -> ClaimNames:
     """Claims that are no settings."""
-    keys = {each: re.sub(r"\[\d+\]$", "", each).rpartition(".")[2] for each in page_claims(of)}
+    keys = {each: re.sub(r"\[\d+\]$", "", each).rpartition(".")[2] for each in without_catalog(claims)}
     return frozenset(each for each, key in keys.items() if key not in SETTINGS)
 
 
@@ -158,9 +158,9 @@ def _hides(first: Clash, other: Clash) -> bool:
     return first.kind != "unlikely" or other.kind == "unlikely"
 
 
-def page_claims(of: Claims) -> Claims:
+def without_catalog(claims: ClaimNames) -> ClaimNames:
     """Without the catalog's facts."""
-    return frozenset(each for each in of if not each.startswith(CATALOG))
+    return frozenset(each for each in claims if not each.startswith(CATALOG))
 
 
 def _solutions(law: Law, quantities: Quantities, write: Write) -> Iterator[tuple[str, Value]]:
@@ -201,7 +201,7 @@ def _arithmetic(factors: Sequence[tuple[Value, int]], law: Law, power: int, text
     return "; ".join([*before, line])
 
 
-def _add(quantities: Quantities, quantity: str, value: Value) -> bool:
+def _add_if_new(quantities: Quantities, quantity: str, value: Value) -> bool:
     """Unless what needs no more claims is known already."""
     values = quantities.setdefault(quantity, [])
     if any(each.of <= value.of for each in values):

@@ -12,7 +12,7 @@ from convoy.benchmark.pages import conclusions, cost, facts, headline, history, 
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
-from convoy.display.page import Block, Callout, Heading, Page, Text, folded
+from convoy.display.page import Block, Callout, Heading, Page, Text, fold_sections
 
 
 def benchmark_page(
@@ -52,7 +52,7 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
         *(block for suite in registry.SUITES if suite.comparison for block in suite.comparison(report)),
         *costs,
         *history.history_section(report),
-        *folded(
+        *fold_sections(
             (
                 *common_sections.step_parts_section(report),
                 *common_sections.memory_section(report),

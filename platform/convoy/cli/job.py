@@ -27,7 +27,7 @@ from convoy.launch.plans import read_plan
 from convoy.report.fold import fold
 from convoy.report.jobs import JobLine, job_line
 from convoy.report.pages.train import final_page, script_page
-from convoy.report.tail import follow as follow_log
+from convoy.report.tail import tail_lines as follow_log
 from convoy.report.trackers import to_mlflow, to_tensorboard
 from convoy.report.train_report import to_json
 from convoy.storage.thread_map import in_parallel

@@ -108,11 +108,11 @@ def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool =
         "axis": _STEP_AXIS,
         "scale": {"domain": [min(steps), max(max(steps), min(steps) + 1)]} if steps else {},
     }
-    layers = [_layer(s, x, y, colour) for s in series]
+    layers = [_curve_layer(s, x, y, colour) for s in series]
     lost = [p[0] for s in series for p in s.points if not math.isfinite(p[1])]
     if lost:
-        layers.append(_crosses(lost))
-    spec = framed(title, {"layer": layers})
+        layers.append(_crosses_layer(lost))
+    spec = chart_spec(title, {"layer": layers})
     return Chart(title, spec, {s.name: tuple(v for _, v in downsample(s.points)) for s in series})
 
 
@@ -130,15 +130,15 @@ def stacked_bar(title: str, parts: Mapping[str, float], unit: str = "ms") -> Cha
             "axis": {"tickCount": 8},
             "scale": {"nice": False},
         },
-        "color": legend("part", names),
+        "color": colour_encoding("part", names),
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": [{"field": "part"}, {"field": "value", "type": "quantitative", "format": ".3~s", "title": unit}],
     }
     body = {"data": {"values": values}, "mark": {"type": "bar", "height": 34}, "encoding": encoding}
-    return Chart(title, framed(title, {**body, "height": 48}), {name: (parts[name],) for name in names})
+    return Chart(title, chart_spec(title, {**body, "height": 48}), {name: (parts[name],) for name in names})
 
 
-def legend(field: str, names: Sequence[str], **options: Any) -> dict[str, Any]:
+def colour_encoding(field: str, names: Sequence[str], **options: Any) -> dict[str, Any]:
     """Encoding of a colour for each name, explained above the chart."""
     fixed = {PARTS[name] for name in names if name in PARTS}
     others = itertools.cycle([colour for colour in PALETTE if colour not in fixed] or PALETTE)
@@ -151,7 +151,7 @@ def legend(field: str, names: Sequence[str], **options: Any) -> dict[str, Any]:
     }
 
 
-def framed(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def chart_spec(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """A spec with what all charts share; `body` has the rest, and may overrule it."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -165,7 +165,7 @@ def framed(title: str, body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> dict[str, Any]:
+def _curve_layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> dict[str, Any]:
     points = downsample(series.points)
     mark: dict[str, Any] = {"type": "line", "strokeWidth": 1.5}
     if series.dots or len(points) == 1:
@@ -186,7 +186,7 @@ def _layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: dict[st
     }
 
 
-def _crosses(steps: Sequence[float]) -> dict[str, Any]:
+def _crosses_layer(steps: Sequence[float]) -> dict[str, Any]:
     xs = [x for x, _ in downsample([(x, 0.0) for x in steps])]
     return {
         "data": {"values": [{"step": x, "what": "not finite"} for x in xs]},

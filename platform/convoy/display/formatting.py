@@ -35,7 +35,7 @@ def integer(value: int) -> str:
     return f"{value:,}"
 
 
-def unit(name: str) -> Form:
+def in_unit(name: str) -> Form:
     """A formatter of three digits and this unit, e.g. `312 TFLOP/s`."""
     return lambda value: f"{significant(value)} {name}"
 
@@ -44,10 +44,10 @@ def count(value: float) -> str:
     """1234567 as `1.23 M`; below ten thousand every digit is shown."""
     if abs(value) < 10_000:
         return f"{value:,.0f}"
-    return _in_largest(value, {" T": 1e12, " B": 1e9, " M": 1e6, " k": 1e3}) or f"{value:,.0f}"
+    return _in_largest_unit(value, {" T": 1e12, " B": 1e9, " M": 1e6, " k": 1e3}) or f"{value:,.0f}"
 
 
-def _in_largest(value: float, units: Mapping[str, float]) -> str:
+def _in_largest_unit(value: float, units: Mapping[str, float]) -> str:
     """In the first unit of which there is at least one; empty: there is none."""
     unit = next((unit for unit, factor in units.items() if abs(value) >= 0.9995 * factor), None)
     return "" if unit is None else f"{significant(value / units[unit])}{unit}"
@@ -56,7 +56,7 @@ def _in_largest(value: float, units: Mapping[str, float]) -> str:
 def rate(tokens_per_second: float) -> str:
     """Tokens per second, e.g. `12.3k tok/s`."""
     units = {"M tok/s": 1e6, "k tok/s": 1e3}
-    return _in_largest(tokens_per_second, units) or f"{significant(tokens_per_second)} tok/s"
+    return _in_largest_unit(tokens_per_second, units) or f"{significant(tokens_per_second)} tok/s"
 
 
 def duration(seconds: float) -> str:
@@ -86,12 +86,12 @@ def long_duration(seconds: float) -> str:
     return f"{significant(seconds / YEAR) if seconds < 1e4 * YEAR else count(seconds / YEAR)} years"
 
 
-def work_progress(done: int, of: int, seconds: float) -> str:
+def work_progress(done: int, total: int, seconds: float) -> str:
     """How much of a row of equal pieces of work is done, for example `3 of 9 done in 2 m 05 s, about 4 m 10 s left`."""
     if done == 0:
-        return f"0 of {of} done"
-    left = f", about {duration(seconds / done * (of - done))} left" if done < of else ""
-    return f"{done} of {of} done in {duration(seconds)}{left}"
+        return f"0 of {total} done"
+    left = f", about {duration(seconds / done * (total - done))} left" if done < total else ""
+    return f"{done} of {total} done in {duration(seconds)}{left}"
 
 
 def clock(unix: float) -> str:
@@ -101,7 +101,7 @@ def clock(unix: float) -> str:
 
 def size(n_bytes: float) -> str:
     """Bytes in decimal units, e.g. `43.2 MB`."""
-    return _in_largest(n_bytes, {" TB": 1e12, " GB": 1e9, " MB": 1e6, " kB": 1e3}) or f"{n_bytes:.0f} B"
+    return _in_largest_unit(n_bytes, {" TB": 1e12, " GB": 1e9, " MB": 1e6, " kB": 1e3}) or f"{n_bytes:.0f} B"
 
 
 def bandwidth(bytes_per_second: float) -> str:
@@ -159,17 +159,17 @@ def estimate(figure: "Interval", form: Form = significant) -> str:
 def bounds(figure: "Interval", form: Form = significant) -> str:
     """`12.1k to 12.5k`, without the unit that `form` writes after each."""
     low, high = form(figure.low), form(figure.high)
-    number, unit = _split(low, high)
+    number, unit = _split_shared_unit(low, high)
     return f"{number} to {high.removesuffix(unit)}"
 
 
 def quartiles(figure: "Spread", form: Form = significant) -> str:
     """`IQR 1.2 to 1.4, n = 30`, each bound written by `form`; the unit is written once."""
     low, high = form(figure.q1), form(figure.q3)
-    return f"IQR {_split(low, high)[0]} to {high}, n = {figure.n:,}"
+    return f"IQR {_split_shared_unit(low, high)[0]} to {high}, n = {figure.n:,}"
 
 
-def _split(low: str, high: str) -> tuple[str, str]:
+def _split_shared_unit(low: str, high: str) -> tuple[str, str]:
     """The number of `low` and the unit that it shares with `high`; all of it, and no unit, if theirs differ."""
     number, space, unit = low.partition(" ")
     return (number, space + unit) if unit and high.endswith(f" {unit}") else (low, "")

@@ -22,7 +22,7 @@ _SHORT = 16
 def to_html(page: p.Page, draw: Draw) -> str:
     """The page as HTML. draw: of charts, such as `draw_svg`."""
     style = (resources.files(__package__) / "page.css").read_text()
-    sections = p.sections(page.blocks)
+    sections = p.split_sections(page.blocks)
     return "\n".join(
         [
             "<!doctype html>",
@@ -46,21 +46,21 @@ def to_html(page: p.Page, draw: Draw) -> str:
     )
 
 
-def _contents(firsts: Iterable[p.Block]) -> list[str]:
+def _contents(first_blocks: Iterable[p.Block]) -> list[str]:
     """Links to the sections, where there are several."""
     links = [
         f'<a href="#{_anchor(i, first)}">{escape(first.text)}</a>'
-        for i, first in enumerate(firsts)
+        for i, first in enumerate(first_blocks)
         if isinstance(first, p.Heading) and first.level > 1
     ]
     return [f"<nav>{''.join(links)}</nav>"] if len(links) > 1 else []
 
 
-def _anchor(place: int, heading: p.Heading) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", heading.text.lower()).strip("-") + f"-{place}"
+def _anchor(index: int, heading: p.Heading) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", heading.text.lower()).strip("-") + f"-{index}"
 
 
-def _section(place: int, blocks: Sequence[p.Block], draw: Draw) -> str:
+def _section(index: int, blocks: Sequence[p.Block], draw: Draw) -> str:
     first, *rest = blocks
     parts: list[str] = []
     for kind, blocks_of_kind in groupby(rest, key=type):
@@ -68,7 +68,7 @@ def _section(place: int, blocks: Sequence[p.Block], draw: Draw) -> str:
         parts += _charts(run, draw) if kind is p.Chart else map(_block, run)
     if not isinstance(first, p.Heading):
         return "\n".join(["<section>", _block(first), *parts, "</section>"])
-    anchor = _anchor(place, first)
+    anchor = _anchor(index, first)
     if first.folded:  # a link to what is inside opens it
         begin = ["<section>", "<details>", f"<summary>{_block(first)}</summary>", f'<div id="{anchor}">']
         return "\n".join([*begin, *parts, "</div>", "</details>", "</section>"])

@@ -117,12 +117,12 @@ class Page:
     blocks: tuple[Block, ...]
 
 
-def folded(blocks: Iterable[Block]) -> tuple[Block, ...]:
+def fold_sections(blocks: Iterable[Block]) -> tuple[Block, ...]:
     """The blocks with all their sections closed."""
     return tuple(replace(block, folded=True) if isinstance(block, Heading) else block for block in blocks)
 
 
-def sections(blocks: Iterable[Block]) -> list[list[Block]]:
+def split_sections(blocks: Iterable[Block]) -> list[list[Block]]:
     """The blocks by section, each from its heading on; first what comes before any heading."""
     runs: list[list[Block]] = [[]]
     for block in blocks:

@@ -22,7 +22,7 @@ from convoy.job.events.registry import (
     WorkerExited,
 )
 from convoy.job.lineage import History
-from convoy.report.analysis.lineage import lineage, surviving
+from convoy.report.analysis.lineage import events_on_branch, lineage
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport
 
@@ -59,7 +59,7 @@ class Observation:
     @cached_property
     def surviving_events(self) -> list[Event]:
         """The events that led to the final state."""
-        return surviving(self.events, lineage(self.events))
+        return events_on_branch(self.events, lineage(self.events))
 
     @property
     def failures(self) -> list[FailureDetected]:

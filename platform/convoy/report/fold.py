@@ -18,12 +18,12 @@ from convoy.job.events.registry import (
 from convoy.job.heartbeat import HERE, Heartbeat
 from convoy.report.analysis import checkpoints, throughput
 from convoy.report.analysis.goodput import goodput
-from convoy.report.analysis.incidents import incidents, newest_attempt, slow_nodes, storage_troubles
+from convoy.report.analysis.incidents import incidents, newest_attempt_generations, slow_nodes, storage_troubles
 from convoy.report.analysis.ledger import cost
-from convoy.report.analysis.lineage import lineage, surviving
+from convoy.report.analysis.lineage import events_on_branch, lineage
 from convoy.report.analysis.outcome import generations, outcome_of
 from convoy.report.analysis.timeline import timeline
-from convoy.report.train_report import Model, Outcome, Phase, Restore, Sample, Step, TrainReport, Validation
+from convoy.report.train_report import Model, Outcome, Restore, Sample, StartupPhase, Step, TrainReport, Validation
 
 PACE_STEPS = 50
 """The ETA's pace is taken over at most this many of the newest logged steps."""
@@ -37,13 +37,13 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
     events: by time, as `read_events` gives them. Curves, samples and checkpoints are of the living branch only;
     generations and the timeline are of the whole log. heartbeat: as `outcome_of` takes it.
     """
-    branch = surviving(events, lineage(events))
+    branch = events_on_branch(events, lineage(events))
     last = max((e.generation for e in events), default=0)
     newest = [e for e in events if e.generation == last]
     steps = [e for e in branch if isinstance(e, StepDone)]
     outcome = outcome_of(events, heartbeat)
     formed = generations(events, heartbeat)
-    attempt = newest_attempt(formed)
+    attempt = newest_attempt_generations(formed)
     alike, start = throughput.comparable_generations(events, branch)
     measured, ranks = throughput.measured_steps(branch, alike), start.world_size if start else None
     rate = throughput.gang_rate(measured)
@@ -52,7 +52,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
     flops = model.flops_per_token if model else None
     matmul = hardware.matmul_tflops.median if hardware and hardware.matmul_tflops else None
     rows = throughput.rank_rows(newest)
-    pace, pace_steps = _pace([s for s in steps if s.generation == last])
+    pace, pace_steps = _seconds_per_step([s for s in steps if s.generation == last])
     restorable = checkpoints.checkpoints(events, branch)
     spent = goodput(events, formed)
     step = _steps_done(branch, formed[-1].parent_step if formed else None)
@@ -63,7 +63,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         wall_seconds=spent.seconds if spent else 0.0,
         step=step,
         target_steps=target_steps,
-        eta_seconds=_eta(outcome, step, target_steps, pace),
+        eta_seconds=_eta_seconds(outcome, step, target_steps, pace),
         pace_steps=pace_steps,
         model=model,
         param_dtype=next((e.param_dtype for e in events if isinstance(e, GenerationStarted) and e.param_dtype), None),
@@ -75,7 +75,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         measured_training=start.training if start else "",
         tokens_per_second=rate,
         step_time=throughput.step_time(measured),
-        stretch=throughput.stretch(events, alike),
+        stretch=throughput.trained_stretch(events, alike),
         checkpoint_seconds=sum(e.seconds for e in events if isinstance(e, CheckpointSaved)),
         evaluation_seconds=sum(e.seconds for e in events if isinstance(e, Evaluated)),
         matmul_share=throughput.utilisation(matmul, flops, rate, ranks),
@@ -86,7 +86,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         tiers=checkpoints.tiers(events, restorable),
         saves=checkpoints.save_counts(events),
         save_time=checkpoints.save_time(events, alike),
-        alert=checkpoints.alert(events),
+        alert=checkpoints.current_save_alert(events),
         storage_troubles=storage_troubles(events, formed),
         slow_nodes=slow_nodes(newest),
         restores=tuple(Restore.model_validate(e) for e in events if isinstance(e, Restored)),
@@ -99,7 +99,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         },
         skipped_steps=sum(s.skipped for s in steps),
         samples=_samples(branch),
-        startup=_startup(newest),
+        startup=_startup_phases(newest),
         timeline=timeline(events),
     )
 
@@ -114,7 +114,7 @@ def _steps_done(branch: Sequence[Event], parent_step: int | None) -> int:
     return max(done, default=parent_step or 0)
 
 
-def _pace(steps: Sequence[StepDone]) -> tuple[float | None, int]:
+def _seconds_per_step(steps: Sequence[StepDone]) -> tuple[float | None, int]:
     """Mean wall seconds per step over the newest steps, and how many steps those are."""
     recent = steps[-PACE_STEPS:]
     if not recent:
@@ -125,7 +125,7 @@ def _pace(steps: Sequence[StepDone]) -> tuple[float | None, int]:
     return (last.t - first.t) / (last.step - first.step), last.step - first.step
 
 
-def _eta(outcome: Outcome, step: int, target: int | None, pace: float | None) -> float | None:
+def _eta_seconds(outcome: Outcome, step: int, target: int | None, pace: float | None) -> float | None:
     if outcome.state != "running" or target is None or pace is None:
         return None
     return max(target - step, 0) * pace
@@ -148,12 +148,12 @@ def _samples(branch: Sequence[Event]) -> tuple[Sample, ...]:
     return tuple(Sample.model_validate(e) for e in samples if e.step == newest)
 
 
-def _startup(newest: Sequence[Event]) -> tuple[Phase, ...]:
-    phases: list[Phase] = []
+def _startup_phases(newest: Sequence[Event]) -> tuple[StartupPhase, ...]:
+    phases: list[StartupPhase] = []
     before = 0.0
     for name in _PHASES:
         slowest = max((e.seconds for e in newest if isinstance(e, WorkerReady) and e.phase == name), default=None)
         if slowest is not None:
-            phases.append(Phase(name=name, at_seconds=slowest, took_seconds=max(slowest - before, 0.0)))
+            phases.append(StartupPhase(name=name, at_seconds=slowest, took_seconds=max(slowest - before, 0.0)))
             before = slowest
     return tuple(phases)

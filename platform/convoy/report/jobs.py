@@ -46,7 +46,7 @@ def job_line(job: str, store: Store) -> JobLine:
         record = read_record(store)
         if record is None:
             return JobLine(job=job, state=DAMAGED, problem="JOB.json is missing")
-        return _line(job, store, record)
+        return _read_job_line(job, store, record)
     except ValidationError as error:
         problem = f"JOB.json: {first_mistake(error)}"  # the other objects have errors of their own
     except (ValueError, ObjectMissing, StoreUnavailable) as error:
@@ -54,12 +54,12 @@ def job_line(job: str, store: Store) -> JobLine:
     return JobLine(job=job, state=DAMAGED, problem=problem)
 
 
-def _line(job: str, store: Store, record: JobRecord) -> JobLine:
+def _read_job_line(job: str, store: Store, record: JobRecord) -> JobLine:
     beat = heartbeat(store, time.time())  # first: a run that ends now is in the log then
     numbers = generation_numbers(store)
     newest = read_generation(store, generation_name(numbers[-1])) if numbers else None
-    steps = target_steps(store, _newest_config(store, numbers))
-    events = _newest_events(store, numbers)
+    steps = target_steps(store, _read_newest_config(store, numbers))
+    events = _read_newest_events(store, numbers)
     if any(isinstance(e, GenerationStarted) and e.rent is not None for e in events):
         report = fold(read_events(store), steps, beat)
     else:
@@ -76,7 +76,7 @@ def _line(job: str, store: Store, record: JobRecord) -> JobLine:
     )
 
 
-def _newest_config(store: Store, numbers: list[int]) -> dict[str, Any]:
+def _read_newest_config(store: Store, numbers: list[int]) -> dict[str, Any]:
     """The configuration of the newest generation that has one: a rewind has none."""
     for number in reversed(numbers):
         digest = read_generation(store, generation_name(number)).config_hash
@@ -94,7 +94,7 @@ def _without_most_steps(events: list[Event]) -> list[Event]:
     return sorted([*others, *steps[-1:]], key=lambda e: e.t)
 
 
-def _newest_events(store: Store, numbers: list[int]) -> list[Event]:
+def _read_newest_events(store: Store, numbers: list[int]) -> list[Event]:
     """The log of the newest generation that logged anything."""
     for number in reversed(numbers):
         events = read_events(store, number)

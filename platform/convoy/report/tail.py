@@ -15,7 +15,7 @@ from convoy.storage import Store
 POLL_SECONDS = 1.0
 
 
-def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> Iterator[str]:
+def tail_lines(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> Iterator[str]:
     """Lines for what the log holds and then, with `follow`, for what comes.
 
     It ends when the newest generation has ended, or when no run is working on the job, as after the loss of its host.
@@ -25,7 +25,7 @@ def follow(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -> It
         # Checked first, so that the last events of a run that ends now are printed.
         running = follow and _job_is_live(store)
         events = reader.poll()
-        yield from lines(events)
+        yield from event_lines(events)
         for event in events:
             if event.node == 0 and event.rank is None:
                 ended = isinstance(event, GenerationEnded) and not restarts
@@ -47,15 +47,15 @@ def _job_is_live(store: Store) -> bool:
     return mark is not None and is_live(mark, time.time())
 
 
-def lines(events: list[Event]) -> list[str]:
+def event_lines(events: list[Event]) -> list[str]:
     """One line per step and per moment that a person wants to read, by time."""
-    steps = [(e.t, _step(e)) for e in events if isinstance(e, StepDone)]
+    steps = [(e.t, _step_line(e)) for e in events if isinstance(e, StepDone)]
     moments = [(m.t, m.text) for m in timeline(events)]
     clock = [(time.strftime("%H:%M:%S", time.localtime(t)), text) for t, text in sorted(steps + moments)]
     return [f"{at}  {printable(text)}" for at, text in clock]
 
 
-def _step(e: StepDone) -> str:
+def _step_line(e: StepDone) -> str:
     rate = formatting.significant(e.tokens / e.seconds) if e.seconds else "?"
     note = "  skipped: not finite" if e.skipped else ""
     return f"step {e.step:,}  loss {formatting.significant(e.loss)}  {rate} tok/s  lr {e.lr:.3g}{note}"

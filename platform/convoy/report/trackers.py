@@ -7,7 +7,7 @@ from typing import Any
 
 from convoy.config.errors import ConfigError
 from convoy.job.events.registry import CheckpointSaved, Evaluated, Event, MemoryPeak, SampleText, StepDone
-from convoy.report.analysis.lineage import lineage, surviving
+from convoy.report.analysis.lineage import events_on_branch, lineage
 
 _MLFLOW_METRICS, _MLFLOW_PARAMETERS = 1000, 100
 """Per request; MLflow's REST API refuses more."""
@@ -15,8 +15,8 @@ _MLFLOW_METRICS, _MLFLOW_PARAMETERS = 1000, 100
 
 def scalars(events: Sequence[Event]) -> Iterator[tuple[str, float, int, float]]:
     """(name, value, step, Unix time) of every measured number on the living branch, by time."""
-    for event in surviving(events, lineage(events)):
-        for name, value in _numbers(event).items():
+    for event in events_on_branch(events, lineage(events)):
+        for name, value in _scalars_by_name(event).items():
             yield name, value, event.step, event.t  # type: ignore[attr-defined]  # all kinds with numbers have a step
 
 
@@ -83,7 +83,7 @@ def _fill_run(client: Any, run_id: str, events: Sequence[Event], parameters: Map
     params = [Param(name, str(value)) for name, value in flatten(parameters)]
     for i in range(0, len(params), _MLFLOW_PARAMETERS):
         client.log_batch(run_id, params=params[i : i + _MLFLOW_PARAMETERS])
-    for i, sample in enumerate(e for e in surviving(events, lineage(events)) if isinstance(e, SampleText)):
+    for i, sample in enumerate(e for e in events_on_branch(events, lineage(events)) if isinstance(e, SampleText)):
         client.log_text(run_id, sample.prompt + sample.text, f"samples/step-{sample.step:08d}-{i:03d}.txt")
 
 
@@ -96,7 +96,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def _numbers(event: Event) -> dict[str, float]:
+def _scalars_by_name(event: Event) -> dict[str, float]:
     values: dict[str, float] = {}
     match event:
         case StepDone():

@@ -17,11 +17,11 @@ from convoy.report.analysis.cost import Cost
 from convoy.stats.spread import Spread
 
 
-class Fact(BaseModel):
+class ReportPart(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True, ser_json_inf_nan="strings")
 
 
-class Outcome(Fact):
+class Outcome(ReportPart):
     """State of the newest generation."""
 
     state: Literal["running", "finished", "stopped", "preempted", "failed", "lost"]
@@ -34,7 +34,7 @@ class Outcome(Fact):
     """The first cause of a failure; None: nothing was seen to fail. While running: why the gang restarts in place."""
 
 
-class Step(Fact):
+class Step(ReportPart):
     """One optimizer step of the living branch."""
 
     step: int
@@ -45,7 +45,7 @@ class Step(Fact):
     skipped: bool
 
 
-class Validation(Fact):
+class Validation(ReportPart):
     """One evaluation on the held-out split."""
 
     step: int
@@ -53,7 +53,7 @@ class Validation(Fact):
     bits_per_byte: float | None
 
 
-class StepTime(Fact):
+class StepTime(ReportPart):
     """Medians of rank 0's step time and its parts, warm-up excluded. `other` is the rest of each step."""
 
     total: Spread
@@ -62,7 +62,7 @@ class StepTime(Fact):
     other."""
 
 
-class Stretch(Fact):
+class TrainedStretch(ReportPart):
     """Training from the second logged step of each generation to its last one, steps that were lost among them; of
     generations with the newest one's ranks and configuration."""
 
@@ -71,7 +71,7 @@ class Stretch(Fact):
     """Saves are in it, evaluations are not."""
 
 
-class RankRow(Fact):
+class RankRow(ReportPart):
     """One rank of the newest generation."""
 
     rank: int
@@ -83,7 +83,7 @@ class RankRow(Fact):
     matmul_tflops: float | None
 
 
-class Checkpoint(Fact):
+class Checkpoint(ReportPart):
     """A commit of the living branch that can be restored."""
 
     t: float
@@ -104,7 +104,7 @@ class Checkpoint(Fact):
     """Both count from the call."""
 
 
-class Tier(Fact):
+class Tier(ReportPart):
     """A shared tier for checkpoints, at the log's last event."""
 
     uri: str
@@ -118,7 +118,7 @@ class Tier(Fact):
     """Why the last commit that was to come here did not; None: it did."""
 
 
-class SaveCounts(Fact):
+class SaveCounts(ReportPart):
     """Saves that failed or were skipped, over all generations."""
 
     skipped: int = 0
@@ -130,7 +130,7 @@ class SaveCounts(Fact):
     """Commits that turned out not to be what was written."""
 
 
-class SaveTime(Fact):
+class SaveTime(ReportPart):
     """What periodic saves took: those after which their generation trained on, with the newest one's ranks and
     configuration."""
 
@@ -140,7 +140,7 @@ class SaveTime(Fact):
     """From the call until the ranks knew of the commit, at the end of a step; None: an older log without it."""
 
 
-class Alert(Fact):
+class SaveAlert(ReportPart):
     """Saves fail one after the other, while training continues without new checkpoints."""
 
     t: float
@@ -151,7 +151,7 @@ class Alert(Fact):
     error: str
 
 
-class StorageTrouble(Fact):
+class StorageTrouble(ReportPart):
     """A tier that does not take and give bytes, at the log's last event."""
 
     tier: str
@@ -163,7 +163,7 @@ class StorageTrouble(Fact):
     """The nodes that see it."""
 
 
-class SlowNow(Fact):
+class SlowNodeNow(ReportPart):
     """A node that the others wait for, at the log's last event."""
 
     node: int
@@ -172,7 +172,7 @@ class SlowNow(Fact):
     since: float
 
 
-class Restore(Fact):
+class Restore(ReportPart):
     """A state that was restored from a commit."""
 
     generation: int
@@ -181,7 +181,7 @@ class Restore(Fact):
     seconds: float
 
 
-class Generation(Fact):
+class Generation(ReportPart):
     """One formation of the gang."""
 
     number: int
@@ -202,7 +202,7 @@ class Generation(Fact):
     outcome: Literal["running", "finished", "stopped", "preempted", "failed", "ended without a word"]
 
 
-class Incident(Fact):
+class Incident(ReportPart):
     """A generation's end by failure or preemption. Seconds count from when it happened, as far as is known: from the
     last sign of life of what failed, or from the notice."""
 
@@ -230,7 +230,7 @@ class Incident(Fact):
     then: Literal["restarted in place", "next attempt", "next run", "not gone on"]
 
 
-class NodeTime(Fact):
+class NodeTime(ReportPart):
     """Where a node's time in the gang went, in seconds. The parts add up to the time of the gangs it was in."""
 
     node: int
@@ -254,7 +254,7 @@ class NodeTime(Fact):
         return float(sum(getattr(self, part) for part in NodeTime.model_fields if part != "node"))
 
 
-class Goodput(Fact):
+class Goodput(ReportPart):
     """The share of the gang's time in which the job progressed."""
 
     share: float
@@ -264,7 +264,7 @@ class Goodput(Fact):
     nodes: tuple[NodeTime, ...]
 
 
-class Sample(Fact):
+class Sample(ReportPart):
     """Text the model generated."""
 
     step: int
@@ -272,7 +272,7 @@ class Sample(Fact):
     text: str
 
 
-class Phase(Fact):
+class StartupPhase(ReportPart):
     """A point of start-up, reached by the slowest rank of the newest generation."""
 
     name: str
@@ -281,7 +281,7 @@ class Phase(Fact):
     took_seconds: float
 
 
-class Moment(Fact):
+class Moment(ReportPart):
     """A line of the events timeline."""
 
     t: float
@@ -289,7 +289,7 @@ class Moment(Fact):
     tone: Tone = "plain"
 
 
-class Model(Fact):
+class Model(ReportPart):
     """The model as it trains."""
 
     name: str
@@ -297,7 +297,7 @@ class Model(Fact):
     flops_per_token: float | None
 
 
-class Hardware(Fact):
+class Hardware(ReportPart):
     """What the newest generation ran on."""
 
     device: str
@@ -310,7 +310,7 @@ class Hardware(Fact):
     """What the slowest rank found after the job's first step; None: no generation measured."""
 
 
-class TrainReport(Fact):
+class TrainReport(ReportPart):
     """A job, by its event log."""
 
     outcome: Outcome
@@ -340,7 +340,7 @@ class TrainReport(Fact):
     tokens_per_second: Spread | None
     """The rate of the whole gang in its steps, without checkpoints and evaluations."""
     step_time: StepTime | None
-    stretch: Stretch | None
+    stretch: TrainedStretch | None
     """None before a step is done."""
     checkpoint_seconds: float
     """How long training stood still for saves, over all generations."""
@@ -358,10 +358,10 @@ class TrainReport(Fact):
     saves: SaveCounts
     save_time: SaveTime | None
     """None: no save was periodic."""
-    alert: Alert | None
+    alert: SaveAlert | None
     storage_troubles: tuple[StorageTrouble, ...]
     """Tiers that agents of the newest attempt report as full or out of reach."""
-    slow_nodes: tuple[SlowNow, ...]
+    slow_nodes: tuple[SlowNodeNow, ...]
     """None once a save is committed again."""
     restores: tuple[Restore, ...]
     generations: tuple[Generation, ...]
@@ -375,7 +375,7 @@ class TrainReport(Fact):
     """For each node of the newest generation that reported them, the sources of its notices."""
     skipped_steps: int
     samples: tuple[Sample, ...]
-    startup: tuple[Phase, ...]
+    startup: tuple[StartupPhase, ...]
     timeline: tuple[Moment, ...]
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from convoy.audit.claims import read_entries
 from convoy.audit.facts import model_size
-from convoy.audit.machines import gpu_kind, machine
+from convoy.audit.machines import find_machine, gpu_kind
 from convoy.audit.quantities.number import read_number
-from convoy.audit.quantities.units import parse
+from convoy.audit.quantities.units import parse_figure
 
 READ: list[tuple[str, str, float, str]] = [
     ("exact", "32 GPUs", 32, ""),
@@ -68,7 +68,7 @@ READ: list[tuple[str, str, float, str]] = [
 
 @pytest.mark.parametrize(("dimension", "text", "value", "per"), READ)
 def test_a_figure_is_read(dimension: str, text: str, value: float, per: str) -> None:
-    found = parse(dimension, text)
+    found = parse_figure(dimension, text)
     assert found.value == pytest.approx(value)
     assert found.per == per
     assert found.low <= found.value <= found.high
@@ -82,7 +82,7 @@ def test_a_figure_is_read(dimension: str, text: str, value: float, per: str) -> 
 )  # fmt: skip
 def test_what_is_no_such_figure_is_refused(dimension: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"^must "):
-        parse(dimension, text)
+        parse_figure(dimension, text)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_the_digits_tell_how_exact_a_figure_is(text: str, low: float, high: floa
 
 
 def test_a_size_with_few_digits_is_a_name() -> None:
-    seven = parse("size", "7B")
+    seven = parse_figure("size", "7B")
     assert seven.low < 6.66e9 < 7.3e9 < seven.high
-    assert parse("size", "6.74B").low > 6.7e9
+    assert parse_figure("size", "6.74B").low > 6.7e9
 
 
 @pytest.mark.parametrize(
@@ -147,14 +147,14 @@ def test_a_gpu_is_known_by_its_usual_names(text: str, tflops: float, gib: float)
 
 def test_what_the_catalog_does_not_have_is_none() -> None:
     assert gpu_kind("MI300X") is None
-    assert machine("p99.24xlarge") is None
-    assert machine("Standard_ND96") is None
+    assert find_machine("p99.24xlarge") is None
+    assert find_machine("Standard_ND96") is None
 
 
 def test_an_instance_is_known_by_its_family() -> None:
     texts = ("p4d", "P4d.24xlarge", "p4d.24xlarge (8x A100 40GB)", "ml.p4d.24xlarge")
     for text, name in (*((text, "p4d.24xlarge") for text in texts), ("p5", "p5.48xlarge")):
-        found = machine(text)
+        found = find_machine(text)
         assert found is not None
         assert found.name == name
 

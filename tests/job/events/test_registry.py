@@ -23,7 +23,7 @@ from convoy.job.events.registry import (
     encode,
 )
 from convoy.report.fold import fold
-from convoy.report.tail import lines
+from convoy.report.tail import event_lines
 from convoy.report.train_report import to_json
 from convoy.storage import Store, open_store
 from tests.campaign import examples
@@ -149,5 +149,5 @@ def test_one_element_has_it_read_shown_and_reported(store: Store, monkeypatch: p
     assert (read.seconds, read.generation, read.node, read.rank) == (float("inf"), 1, 0, None)
     assert json.loads(encode(read))["kind"] == "clock_stepped"
     text = "The clock of node 0 was set by inf s"
-    assert lines(events)[-1] == f"{time.strftime('%H:%M:%S', time.localtime(read.t))}  {text}"
+    assert event_lines(events)[-1] == f"{time.strftime('%H:%M:%S', time.localtime(read.t))}  {text}"
     assert text in [moment["text"] for moment in to_json(fold(events, None))["timeline"]]

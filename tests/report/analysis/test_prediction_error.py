@@ -20,9 +20,9 @@ from convoy.job.events.registry import (
 )
 from convoy.planner.plan import plan as plan_of
 from convoy.planner.plan_schema import Plan
-from convoy.report.analysis.prediction_error import Comparison, comparisons, computing_parts
+from convoy.report.analysis.prediction_error import Comparison, comparisons, computing_seconds
 from convoy.report.fold import fold
-from convoy.report.pages.predicted_sections import predicted
+from convoy.report.pages.predicted_sections import predictions
 from convoy.report.pages.train import final_page, live_page
 from tests.report.plans import MACHINE, planned, rented, unknown
 from tests.report.synthetic import (
@@ -70,7 +70,7 @@ def test_a_step_and_its_parts_stand_beside_the_medians_without_warm_up() -> None
 def test_a_part_that_nobody_named_is_in_forward_and_backward() -> None:
     plan = planned()
     assert plan.step is not None
-    assert set(plan.step.parts) - set(computing_parts(plan.step)) == {"optimizer", "step"}
+    assert set(plan.step.parts) - set(computing_seconds(plan.step)) == {"optimizer", "step"}
 
 
 def test_speed_and_utilisation_are_of_all_ranks_and_of_the_plan_s_peak() -> None:
@@ -173,7 +173,7 @@ def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
 def test_with_other_ranks_than_planned_only_the_checkpoint_is_compared() -> None:
     plan, report = planned(nodes=4), fold(on_gpus(finished_job()), 170)
     assert [each.what for each in comparisons(plan, report)] == ["checkpoint"]
-    assert Text("Planned for 4 ranks, and 2 trained: only what does not depend on that is compared.") in predicted(
+    assert Text("Planned for 4 ranks, and 2 trained: only what does not depend on that is compared.") in predictions(
         report, plan
     )
 
@@ -221,7 +221,7 @@ def test_steps_of_another_configuration_are_not_compared() -> None:
     assert list(pairs(plan, log)) == ["checkpoint"]
     report = fold(on_gpus(log), 170)
     said = "Planned of another configuration than the newest steps had: only what does not depend on that is compared."
-    assert Text(said) in predicted(report, plan)
+    assert Text(said) in predictions(report, plan)
 
 
 def as_told(event: Event, training: str) -> Event:
@@ -249,7 +249,7 @@ def test_what_an_older_log_does_not_tell_is_taken_to_be_as_planned() -> None:
 def test_what_another_device_took_is_not_compared(log: list[Event], why: str) -> None:
     report, plan = fold(log, 170), planned()
     assert [each.what for each in comparisons(plan, report)] == ["checkpoint"]
-    assert Text(f"{why}: only what does not depend on that is compared.") in predicted(report, plan)
+    assert Text(f"{why}: only what does not depend on that is compared.") in predictions(report, plan)
 
 
 def test_without_the_operations_of_a_token_there_is_no_utilisation() -> None:
@@ -266,7 +266,7 @@ def test_what_no_formula_of_a_step_has_leaves_it_without_an_error(words: str) ->
         assert (found[what].pct_error, found[what].why_not) == (None, plan.unmodelled), what
     assert found["memory peak, of the highest rank"].pct_error is not None
     assert found["save: training waits"].pct_error is not None
-    *_, notes = predicted(fold(on_gpus(finished_job()), 170), plan)
+    *_, notes = predictions(fold(on_gpus(finished_job()), 170), plan)
     assert isinstance(notes, Text)
     assert notes.text.count(plan.unmodelled) == 1
 
@@ -283,7 +283,7 @@ def test_before_anything_is_measured_the_plan_stands_there_alone() -> None:
 def test_the_section_has_a_row_for_each_with_its_error_and_its_count() -> None:
     plan = planned()
     assert plan.step is not None
-    heading, told, table, parts, notes = predicted(fold(on_gpus(finished_job()), 170), plan)
+    heading, told, table, parts, notes = predictions(fold(on_gpus(finished_job()), 170), plan)
     assert heading == Heading("Predicted and measured")
     assert isinstance(table, Table)
     rows = {row[0]: row[1:] for row in table.rows}
@@ -300,7 +300,7 @@ def test_the_section_has_a_row_for_each_with_its_error_and_its_count() -> None:
 
 
 def test_the_section_says_that_the_machine_was_measured_and_that_no_step_was() -> None:
-    _, told, *_ = predicted(fold(running_job(), 170), planned().model_copy(update={"measured": MACHINE}))
+    _, told, *_ = predictions(fold(running_job(), 170), planned().model_copy(update={"measured": MACHINE}))
     assert isinstance(told, Text)
     assert "this machine's matmul, memory and collectives" in told.text
     assert "no step's time is in it" in told.text
@@ -310,13 +310,13 @@ def test_a_run_that_may_not_fit_says_so() -> None:
     plan = planned()
     assert plan.memory is not None
     full = replace(plan.memory, share=0.95, reliable=False)
-    blocks = predicted(fold(running_job(), 170), plan.model_copy(update={"memory": full}))
+    blocks = predictions(fold(running_job(), 170), plan.model_copy(update={"memory": full}))
     (said,) = [block.text for block in blocks if isinstance(block, Text) and "By its plan" in block.text]
     assert said.endswith("takes 95% of what a rank has: above 90 % the estimate cannot say whether it fits.")
 
 
 def test_what_is_not_planned_is_named_with_the_reason() -> None:
-    *_, notes = predicted(fold(running_job(), 170), unknown())
+    *_, notes = predictions(fold(running_job(), 170), unknown())
     assert isinstance(notes, Text)
     assert "Not predicted: step (cpu: its fp32 peak is not in the catalog, so no time can be planned)." in notes.text
     assert "saves" not in notes.text

@@ -26,21 +26,21 @@ def number(value: float, digits: int = 3) -> str:
     return f"{round(value, digits - 1 - math.floor(math.log10(abs(value)))):,.{decimals}f}"
 
 
-def _steps(*steps: tuple[float, str]) -> Form:
+def _in_largest_unit(*units: tuple[float, str]) -> Form:
     """In the largest unit of which there is at least one."""
 
     def form(value: float) -> str:
-        factor, unit = next((step for step in steps if value >= 0.9995 * step[0]), steps[-1])
+        factor, unit = next((each for each in units if value >= 0.9995 * each[0]), units[-1])
         return f"{number(value / factor)}{unit}"
 
     return form
 
 
-def _unit(factor: float, unit: str) -> Form:
+def _in_unit(factor: float, unit: str) -> Form:
     return lambda value: f"{number(value / factor)}{unit}"
 
 
-_hours = _steps((3600.0, " h"), (60.0, " min"), (1.0, " s"), (1e-3, " ms"), (1e-6, " us"))
+_hours = _in_largest_unit((3600.0, " h"), (60.0, " min"), (1.0, " s"), (1e-3, " ms"), (1e-6, " us"))
 
 
 def duration(value: float) -> str:
@@ -50,18 +50,18 @@ def duration(value: float) -> str:
     return f"{number(value / DAY)} days" if value >= 3 * DAY else _hours(value)
 
 
-count = _steps((1e12, " T"), (1e9, " B"), (1e6, " M"), (1.0, ""))
-size = _steps((1e12, " TB"), (1e9, " GB"), (1e6, " MB"), (1e3, " kB"), (1.0, " B"))
-gigabytes_per_second = _unit(1e9, " GB/s")
-percent = _unit(0.01, " %")
+count = _in_largest_unit((1e12, " T"), (1e9, " B"), (1e6, " M"), (1.0, ""))
+size = _in_largest_unit((1e12, " TB"), (1e9, " GB"), (1e6, " MB"), (1e3, " kB"), (1.0, " B"))
+gigabytes_per_second = _in_unit(1e9, " GB/s")
+percent = _in_unit(0.01, " %")
 
 
 def dollars(value: float) -> str:
     return f"${value:,.0f}" if value >= 1000 else f"${value:.2f}" if value >= 1 else f"${number(value)}"
 
 
-def _then(form: Form, words: str) -> Form:
-    return lambda value: f"{form(value)}{words}"
+def _with_suffix(form: Form, suffix: str) -> Form:
+    return lambda value: f"{form(value)}{suffix}"
 
 
 _FORMS: dict[str, Form] = {
@@ -70,41 +70,41 @@ _FORMS: dict[str, Form] = {
     "gpu_memory memory_per_gpu state_per_gpu size size_per_node size_per_gpu": size,
     "bandwidth load_bandwidth algorithm_bandwidth bus_bandwidth bandwidth_per_node bandwidth_per_gpu peak_per_gpu most "
     "most_per_node most_algorithm": gigabytes_per_second,
-    "total_price_per_hour spot_price on_demand_price": _then(dollars, "/h"),
-    "price_per_hour list_price": _then(dollars, "/h per node"),
-    "price_per_gpu_hour": _then(dollars, "/h per GPU"),
+    "total_price_per_hour spot_price on_demand_price": _with_suffix(dollars, "/h"),
+    "price_per_hour list_price": _with_suffix(dollars, "/h per node"),
+    "price_per_gpu_hour": _with_suffix(dollars, "/h per GPU"),
     "cost": dollars,
     "cost_per_token": lambda value: f"{dollars(value * 1e9)} per 1 B tokens",
     "spot_share": lambda value: f"{percent(1 - value)} saved" if value <= 1 else f"{number(value)}x the price",
-    "parameters": _then(count, " parameters"),
-    "tokens": _then(count, " tokens"),
-    "batch_tokens": _then(count, " tokens per step"),
+    "parameters": _with_suffix(count, " parameters"),
+    "tokens": _with_suffix(count, " tokens"),
+    "batch_tokens": _with_suffix(count, " tokens per step"),
     "throughput": lambda value: f"{number(value, 6)} tokens/s",
     "throughput_per_gpu": lambda value: f"{number(value, 4)} tokens/s/GPU",
     "throughput_per_node": lambda value: f"{number(value, 4)} tokens/s/node",
-    "flops_per_token": _unit(1e9, " GFLOP per token"),
-    "peak": _unit(1e12, " TFLOP/s"),
-    "tflops_per_gpu": _unit(1e12, " TFLOP/s per GPU"),
+    "flops_per_token": _in_unit(1e9, " GFLOP per token"),
+    "peak": _in_unit(1e12, " TFLOP/s"),
+    "tflops_per_gpu": _in_unit(1e12, " TFLOP/s per GPU"),
     "compute": lambda value: f"{value:.3g} FLOP",
-    "samples_per_second": _unit(1.0, " samples/s"),
-    "batch": _unit(1.0, " sequences"),
-    "gpu_hours": _unit(3600.0, " GPU-hours"),
-    "gpus": _unit(1.0, " GPUs"),
-    "nodes": _unit(1.0, " nodes"),
-    "gpus_per_node": _unit(1.0, " GPUs per node"),
-    "speedup": _unit(1.0, "x"),
+    "samples_per_second": _in_unit(1.0, " samples/s"),
+    "batch": _in_unit(1.0, " sequences"),
+    "gpu_hours": _in_unit(3600.0, " GPU-hours"),
+    "gpus": _in_unit(1.0, " GPUs"),
+    "nodes": _in_unit(1.0, " nodes"),
+    "gpus_per_node": _in_unit(1.0, " GPUs per node"),
+    "speedup": _in_unit(1.0, "x"),
 }
 
 FORMS = {quantity: form for quantities, form in _FORMS.items() for quantity in quantities.split()}
 """By quantity; what is missing is a plain number."""
 
 
-def written(quantity: str, span: Span) -> str:
+def value_text(quantity: str, span: Span) -> str:
     """The value of any quantity of an audit, whose names end with one of FORMS."""
     return FORMS.get(quantity.rpartition("/")[2], number)(span.value)
 
 
-def written_range(quantity: str, span: Span) -> str:
+def range_text(quantity: str, span: Span) -> str:
     """` (24.97 to 489.54)`, or nothing where the bounds are near."""
     form = FORMS.get(quantity.rpartition("/")[2], number)
     if span.high >= BIG or span.low <= 0 or span.high < _WIDE * span.low:

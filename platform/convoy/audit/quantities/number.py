@@ -131,17 +131,17 @@ def read_number(text: str) -> Number:
     unit = parts["unit"].strip()
     if "+" in (unit[:1], unit[-1:]):  # 15+ T, and 15T+
         least, unit = True, unit.strip("+").strip()
-    span = rounded(parts["first"])
+    span = rounding_span(parts["first"])
     if parts["last"]:
-        last = rounded(parts["last"])
+        last = rounding_span(parts["last"])
         span = Span(min(span.low, last.low), (span.value + last.value) / 2, max(span.high, last.high))
-    slack = _SIGMAS * rounded(parts["error"]).value if parts["error"] else _VAGUE * span.value if about else 0.0
+    slack = _SIGMAS * rounding_span(parts["error"]).value if parts["error"] else _VAGUE * span.value if about else 0.0
     span = Span(max(min(span.low, span.value - slack), 0.0), span.value, max(span.high, span.value + slack))
     span = Span(0.0 if most else span.low, span.value, BIG if least else span.high)
     return Number(span, unit, parts["first"], any((*qualified, least, parts["last"], parts["error"])))
 
 
-def rounded(digits: str) -> Span:
+def rounding_span(digits: str) -> Span:
     """Half a unit of the last digit to either side; zeros at the end of a whole number do not count as digits."""
     plain = re.sub(r"[x×*]10(?:\^|\*\*)?", "e", re.sub(r"[,_\s]", "", digits)).lower()
     mantissa, _, exponent = plain.partition("e")

@@ -121,27 +121,27 @@ _SPELLINGS = [
 _PREFIX = "|".join(sorted(_MULTIPLIERS, key=len, reverse=True))
 
 
-def parse(name: str, text: str) -> Figure:
+def parse_figure(kind_name: str, text: str) -> Figure:
     """Raises ValueError with what would be right. Brackets after the figure hold a remark."""
-    kind, plain = KINDS[name], _NOISE.sub("", _REMARK.sub("", text.strip()))
+    kind, plain = KINDS[kind_name], _NOISE.sub("", _REMARK.sub("", text.strip()))
     if "usd" in kind.above:
         if re.search(r"[€£¥]", plain):
             raise ValueError("must be in US dollars, e.g. $0.89")
         plain = re.sub(r"\$\s*|\bUSD\b\s*", "", plain).strip()
     if kind.is_exact:  # up to 400 are 400, which every peak is
         plain = re.sub(r"^up to\s*", "", plain)
-    if name == "time":
+    if kind_name == "time":
         plain = re.sub(r"^every\s+", "", plain, flags=re.IGNORECASE)
     number = read_number(plain)
-    unit = _unit(kind, number.unit)
-    (low, value, high), per = _spread(name, kind, number, unit), unit.per
-    if name == "batch":
+    unit = _parse_unit(kind, number.unit)
+    (low, value, high), per = _figure_span(kind_name, kind, number, unit), unit.per
+    if kind_name == "batch":
         # Nobody has millions of sequences in a step.
         per = "tokens" if unit.top == "token" or unit.multiplier in ("m", "mi", "million") else "sequences"
     return Figure(text=text.strip(), low=low, value=value, high=high, per=per)
 
 
-class _Unit(NamedTuple):
+class _ParsedUnit(NamedTuple):
     factor: float
     top: str
     multiplier: str
@@ -149,27 +149,27 @@ class _Unit(NamedTuple):
     per: str = ""
 
 
-def _unit(kind: Kind, text: str) -> _Unit:
+def _parse_unit(kind: Kind, text: str) -> _ParsedUnit:
     """Raises ValueError for a unit that such a figure does not have."""
     if not text and ("" in kind.above or "usd" in kind.above):
-        return _Unit(kind.bare, "", "")
+        return _ParsedUnit(kind.bare, "", "")
     for words, plain in _SPELLINGS:
         text = words.sub(plain, text)
     above, *parts = [text] if "item" in kind.above else text.split("/")
-    top, multiplier, factor = _term(above, kind.above, kind)
+    top, multiplier, factor = _parse_term(above, kind.above, kind)
     per, is_divided = "", not kind.below
     for part in "-".join(parts).split("-") if parts else ():
         number = re.match(NUMBER, part) if kind.below else None
-        unit, _, size = _term(part[number.end() :] if number else part, (*kind.below, *_OF, *kind.ignored), kind)
+        unit, _, size = _parse_term(part[number.end() :] if number else part, (*kind.below, *_OF, *kind.ignored), kind)
         if unit in kind.below:
             factor, is_divided = factor / size / (read_number(number[0]).span.value if number else 1.0), True
         per = unit if unit in _OF and unit not in kind.ignored else per
     if not is_divided and (top not in ("", "usd") or parts or (kind.bare, kind.scale) != (1, 1)):
         raise ValueError(f"must be {kind.example}")
-    return _Unit(factor * kind.scale if parts else factor, top, multiplier, per)
+    return _ParsedUnit(factor * kind.scale if parts else factor, top, multiplier, per)
 
 
-def _term(text: str, units: tuple[str, ...], kind: Kind) -> tuple[str, str, float]:
+def _parse_term(text: str, units: tuple[str, ...], kind: Kind) -> tuple[str, str, float]:
     """What it is a unit of, its multiplier, and how many base units it is."""
     for unit in units:
         prefix = "" if unit == "time" else "k|m|" if "item" in kind.above else _PREFIX
@@ -180,7 +180,7 @@ def _term(text: str, units: tuple[str, ...], kind: Kind) -> tuple[str, str, floa
     raise ValueError(f"must be {kind.example}")
 
 
-def _spread(name: str, kind: Kind, number: Number, unit: _Unit) -> Span:
+def _figure_span(kind_name: str, kind: Kind, number: Number, unit: _ParsedUnit) -> Span:
     """In base units. What has one digit was chosen rather than measured, where the text leaves no end open."""
     span = number.span if number.approximate or not kind.is_exact else exactly(number.span.value)
     low, value, high = span.scaled(unit.factor)
@@ -188,15 +188,15 @@ def _spread(name: str, kind: Kind, number: Number, unit: _Unit) -> Span:
     if digits == 1 and unit.multiplier and "." not in number.digits and not number.approximate:
         low, high = max(low, value * (1 - kind.chosen)), min(high, max(value * (1 + kind.chosen), value))
     binary = 1.024 ** _powers_of_1000(unit.multiplier)
-    if name == "exact" and unit.multiplier:  # 16k GPUs are 16,000 or 16,384
+    if kind_name == "exact" and unit.multiplier:  # 16k GPUs are 16,000 or 16,384
         value, high = value * binary, high * binary
     elif kind.above == ("byte",) and not unit.multiplier.endswith("i"):  # many write GB for 2**30 bytes
         high *= binary
-    elif name == "size" and digits < 3:
+    elif kind_name == "size" and digits < 3:
         low, high = min(low, value * (1 - _NAMED)), max(high, value * (1 + _NAMED))
-    elif name == "batch":
+    elif kind_name == "batch":
         return exactly(value) if not unit.multiplier else Span(low, value, max(high, value * _BATCHES))
-    elif name == "share" and not unit.top and value > 1.5:
+    elif kind_name == "share" and not unit.top and value > 1.5:
         return Span(low / 100, value / 100, high / 100)
     return Span(low, value, high)
 

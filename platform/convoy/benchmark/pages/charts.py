@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy.benchmark.analysis.report import Verdict
-from convoy.display.charts import BLUE, GREEN, GREY, INK, LABEL, VERMILION, framed, legend
+from convoy.display.charts import BLUE, GREEN, GREY, INK, LABEL, VERMILION, chart_spec, colour_encoding
 from convoy.display.page import Chart
 from convoy.stats.interval import Interval
 
@@ -71,7 +71,7 @@ def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str
     encoding = {
         "y": _name_axis(list(parts)),
         "x": {"field": "value", "type": "quantitative", "title": unit, "stack": "zero", "axis": _AXIS},
-        "color": legend("part", names, columnPadding=16),
+        "color": colour_encoding("part", names, columnPadding=16),
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": [
             {"field": "name", "title": " "},
@@ -81,7 +81,7 @@ def stacked_bars(title: str, parts: Mapping[str, Mapping[str, float]], unit: str
     }
     mark = {"type": "bar", "height": {"band": 0.7}}
     body = {"data": {"values": values}, "mark": mark, "encoding": encoding, "height": {"step": _ROW}}
-    return Chart(title, framed(title, body), {case: (sum(of_case.values()),) for case, of_case in parts.items()})
+    return Chart(title, chart_spec(title, body), {case: (sum(of_case.values()),) for case, of_case in parts.items()})
 
 
 def over_ranks(title: str, curves: Mapping[str, Curve], y_title: str, ideal: Sequence[tuple[int, float]]) -> Chart:
@@ -98,7 +98,7 @@ def over_ranks(title: str, curves: Mapping[str, Curve], y_title: str, ideal: Seq
         "axis": {"values": sorted({ranks for curve in curves.values() for ranks, _ in curve}), "format": "d"},
         "scale": {"zero": False, "nice": False, "padding": 16},
     }
-    y, colour = _y_axis(y_title, from_zero=True), legend("curve", list(curves))
+    y, colour = _y_axis(y_title, from_zero=True), colour_encoding("curve", list(curves))
     layers = [
         {
             "data": {"values": [{"ranks": ranks, "value": value} for ranks, value in ideal]},
@@ -114,7 +114,7 @@ def over_ranks(title: str, curves: Mapping[str, Curve], y_title: str, ideal: Seq
             "encoding": {"x": x, "y": y, "color": colour},
         },
     ]
-    spec = framed(title, {"data": {"values": values}, "layer": layers})
+    spec = chart_spec(title, {"data": {"values": values}, "layer": layers})
     return Chart(title, spec, {name: tuple(each.estimate for _, each in curve) for name, curve in curves.items()})
 
 
@@ -141,7 +141,7 @@ def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool]) -
         }
         for at, better in changes.items()
     ]
-    return Chart(title, framed(title, {"layer": [*marks, line]}), {title: tuple(rates)})
+    return Chart(title, chart_spec(title, {"layer": [*marks, line]}), {title: tuple(rates)})
 
 
 def _row_chart(title: str, rows: Sequence[Row], layers: Sequence[dict[str, Any]]) -> Chart:
@@ -162,7 +162,7 @@ def _row_chart(title: str, rows: Sequence[Row], layers: Sequence[dict[str, Any]]
         "layer": list(layers),
         "height": {"step": _ROW},
     }
-    return Chart(title, framed(title, body), {row.name: (row.figure.estimate,) for row in rows})
+    return Chart(title, chart_spec(title, body), {row.name: (row.figure.estimate,) for row in rows})
 
 
 _TEXTS = {

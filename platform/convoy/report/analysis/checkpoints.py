@@ -19,7 +19,7 @@ from convoy.job.events.registry import (
     Restored,
     StepDone,
 )
-from convoy.report.train_report import Alert, Checkpoint, SaveCounts, SaveTime, Tier
+from convoy.report.train_report import Checkpoint, SaveAlert, SaveCounts, SaveTime, Tier
 from convoy.stats.spread import spread
 
 Ref = tuple[int, int]
@@ -30,10 +30,10 @@ def checkpoints(events: Sequence[Event], branch: Sequence[Event]) -> tuple[Check
 
     events: the whole log. branch: those events of it that lie on the living branch.
     """
-    placed, whole = _places(events), _verified(events)
+    placed, whole = _tiers_by_commit(events), _verified_commits(events)
     restorable: dict[Ref, Checkpoint] = {}
     for e in branch:
-        saved = _saved(e)
+        saved = _checkpoint_of(e)
         if saved is not None:
             ref = (saved.generation, saved.step)
             places = tuple(tier for tier in placed[ref])
@@ -60,23 +60,23 @@ def save_counts(events: Sequence[Event]) -> SaveCounts:
     )
 
 
-def save_time(events: Sequence[Event], alike: Collection[int]) -> SaveTime | None:
+def save_time(events: Sequence[Event], generations: Collection[int]) -> SaveTime | None:
     """What periodic saves of these generations took, without the last one of each, during which nothing is trained."""
     last = {e.generation: e.step for e in events if isinstance(e, StepDone)}
-    saved = (e for e in events if isinstance(e, CheckpointSaved) and e.generation in alike)
+    saved = (e for e in events if isinstance(e, CheckpointSaved) and e.generation in generations)
     periodic = [e for e in saved if e.step < last.get(e.generation, 0)]
     stall = spread(e.seconds for e in periodic)
     durable = spread(e.committed_seconds for e in periodic if e.committed_seconds)
     return SaveTime(stall_seconds=stall, durable_seconds=durable) if stall else None
 
 
-def alert(events: Sequence[Event]) -> Alert | None:
+def current_save_alert(events: Sequence[Event]) -> SaveAlert | None:
     """The newest alert, unless a checkpoint has been committed since."""
     last = next((e for e in reversed(events) if isinstance(e, CheckpointAlert | CheckpointSaved)), None)
-    return Alert.model_validate(last) if isinstance(last, CheckpointAlert) else None
+    return SaveAlert.model_validate(last) if isinstance(last, CheckpointAlert) else None
 
 
-def _saved(e: Event) -> Checkpoint | None:
+def _checkpoint_of(e: Event) -> Checkpoint | None:
     """A commit, by the event of its save or, where its rank died before it could log that, by a restore from it."""
     if isinstance(e, CheckpointSaved):
         return Checkpoint(
@@ -88,7 +88,7 @@ def _saved(e: Event) -> Checkpoint | None:
     return None
 
 
-def placed_by(e: Event) -> tuple[Ref, str, int] | None:
+def placed_commit(e: Event) -> tuple[Ref, str, int] | None:
     """The commit that an event reports to be on a tier, that tier, and the commit's bytes."""
     match e:
         case CheckpointSaved():
@@ -98,11 +98,11 @@ def placed_by(e: Event) -> tuple[Ref, str, int] | None:
     return None
 
 
-def _places(events: Sequence[Event]) -> dict[Ref, dict[str, None]]:
+def _tiers_by_commit(events: Sequence[Event]) -> dict[Ref, dict[str, None]]:
     """Tiers that have each commit, in the order in which they got it."""
     places: dict[Ref, dict[str, None]] = {}
     for e in events:
-        placed = placed_by(e)
+        placed = placed_commit(e)
         if placed is not None:
             places.setdefault(placed[0], {})[placed[1]] = None
         elif isinstance(e, CheckpointDamaged):
@@ -113,7 +113,7 @@ def _places(events: Sequence[Event]) -> dict[Ref, dict[str, None]]:
     return places
 
 
-def _verified(events: Sequence[Event]) -> set[tuple[Ref, str]]:
+def _verified_commits(events: Sequence[Event]) -> set[tuple[Ref, str]]:
     """Commits, each with a tier on which every part was read back whole."""
     parts: dict[tuple[Ref, str], set[int]] = {}
     whole = set()

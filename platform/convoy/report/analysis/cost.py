@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict
 from convoy.catalog.services import ServiceCost
 
 
-class CostFact(BaseModel):
+class CostPart(BaseModel):
     """The base of the models below."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Split(CostFact):
+class CostByUse(CostPart):
     """Money by what the machines did meanwhile; the parts are exactly the total."""
 
     productive: Decimal = Decimal(0)
@@ -30,13 +30,13 @@ class Split(CostFact):
 
     @property
     def total(self) -> Decimal:
-        return sum((getattr(self, part) for part in Split.model_fields), start=Decimal(0))
+        return sum((getattr(self, part) for part in CostByUse.model_fields), start=Decimal(0))
 
-    def __add__(self, other: "Split") -> "Split":
-        return Split(**{part: getattr(self, part) + getattr(other, part) for part in Split.model_fields})
+    def __add__(self, other: "CostByUse") -> "CostByUse":
+        return CostByUse(**{part: getattr(self, part) + getattr(other, part) for part in CostByUse.model_fields})
 
 
-class MachineCost(CostFact):
+class MachineCost(CostPart):
     """All node time that was bought at one price."""
 
     instance: str
@@ -47,11 +47,11 @@ class MachineCost(CostFact):
     """The price of one machine; None: not known."""
     price_date: date | None
     source: str
-    usd: Split | None
+    usd: CostByUse | None
     """None: the price is not known."""
 
 
-class OnDemandPrice(CostFact):
+class OnDemandPrice(CostPart):
     """What a machine costs on demand, which the cost is compared with."""
 
     instance: str
@@ -61,7 +61,7 @@ class OnDemandPrice(CostFact):
     source: str
 
 
-class Cost(CostFact):
+class Cost(CostPart):
     """The cost of a job so far, by its log: from when its agents began until they ended."""
 
     machines: tuple[MachineCost, ...]
@@ -70,7 +70,7 @@ class Cost(CostFact):
     """Why there is no total, one line each; empty: there is one."""
     not_counted: tuple[str, ...]
     """What may cost something too, and is not in the log."""
-    split: Split | None
+    split: CostByUse | None
     """The cost of all machines."""
     total: Decimal | None
     """Machines and services."""

@@ -28,7 +28,7 @@ from convoy.job.events.registry import (
     WorkerReady,
 )
 from convoy.report.analysis.lineage import by_generation, lineage
-from convoy.report.analysis.outcome import failure_of
+from convoy.report.analysis.outcome import first_failure
 from convoy.report.train_report import Generation, Goodput, NodeTime
 
 
@@ -38,7 +38,7 @@ def goodput(events: Sequence[Event], formed: Sequence[Generation]) -> Goodput | 
         return None
     nodes: dict[int, list[NodeTime]] = {}
     seconds: dict[int, float] = {}
-    for each in times(events, formed):
+    for each in generation_times(events, formed):
         nodes.setdefault(each.node, []).append(each.time)
         seconds[each.generation] = each.time.seconds  # the same on all its nodes
     rows = tuple(_sum_times(node, of) for node, of in sorted(nodes.items()))
@@ -59,25 +59,25 @@ class GenerationTime:
     first one with the measurement that follows, waits and saves in steps that were lost, and how one was ended."""
 
 
-def times(events: Sequence[Event], formed: Sequence[Generation]) -> list[GenerationTime]:
+def generation_times(events: Sequence[Event], formed: Sequence[Generation]) -> list[GenerationTime]:
     """The time of each node in each generation. formed: as for `goodput`."""
     logged, branch = by_generation(events), lineage(events)
     spent = []
     for i, generation in enumerate(formed):
         following = formed[i + 1] if i + 1 < len(formed) else None
         own = logged[generation.number]
-        shares = _shares(own, generation, _end(generation, following), branch.get(generation.number, -1.0))
-        waited = _waited(own)
+        shares = _gang_time(own, generation, _end_time(generation, following), branch.get(generation.number, -1.0))
+        waited = _waited_seconds_by_node(own)
         again = shares.starting + shares.measuring if i else 0.0
         for node in range(generation.nodes):
-            part = shares.waited_part(waited.get(node, 0.0))
+            part = shares.waited_share(waited.get(node, 0.0))
             interrupted = shares.ended + again + shares.undone + part * shares.lost
-            spent.append(GenerationTime(generation.number, node, shares.of(node, part), interrupted))
+            spent.append(GenerationTime(generation.number, node, shares.node_time(node, part), interrupted))
     return spent
 
 
 @dataclass
-class _Shares:
+class _GangTime:
     """Seconds of one generation, the same on all its nodes apart from waits in steps."""
 
     productive: float = 0.0
@@ -100,20 +100,20 @@ class _Shares:
     ended: float = 0.0
     """The part of the others that a failure or a preemption took at the generation's end."""
 
-    def waited_part(self, waited: float) -> float:
+    def waited_share(self, waited_seconds: float) -> float:
         """Share of its steps in which a node waited for others, given the seconds."""
         training = self.productive + self.lost
-        return min(waited / training, 1.0) if training else 0.0
+        return min(waited_seconds / training, 1.0) if training else 0.0
 
-    def of(self, node: int, waited_part: float) -> NodeTime:
+    def node_time(self, node: int, waited_share: float) -> NodeTime:
         return NodeTime(
             node=node,
-            productive_seconds=self.productive * (1 - waited_part) + self.evaluated,
-            recomputed_seconds=self.lost * (1 - waited_part) + self.evaluated_lost,
+            productive_seconds=self.productive * (1 - waited_share) + self.evaluated,
+            recomputed_seconds=self.lost * (1 - waited_share) + self.evaluated_lost,
             checkpoint_seconds=self.checkpoint,
             measuring_seconds=self.measuring,
             restarting_seconds=self.starting + self.stopping,
-            waiting_seconds=self.waiting + (self.productive + self.lost) * waited_part,
+            waiting_seconds=self.waiting + (self.productive + self.lost) * waited_share,
             other_seconds=self.other,
         )
 
@@ -125,7 +125,7 @@ def _sum_times(node: int, parts: Sequence[NodeTime]) -> NodeTime:
     return NodeTime(node=node, **{name: sum(getattr(part, name) for part in parts) for name in _SECONDS})
 
 
-def _end(generation: Generation, following: Generation | None) -> float:
+def _end_time(generation: Generation, following: Generation | None) -> float:
     """When the generation's time ends; what a superseded one did after that does not count."""
     end = generation.started + generation.seconds
     if following is None:
@@ -134,7 +134,7 @@ def _end(generation: Generation, following: Generation | None) -> float:
     return max(following.started if in_place else min(end, following.started), generation.started)
 
 
-class _Done(NamedTuple):
+class _DoneStep(NamedTuple):
     """A step that was done, by the log."""
 
     t: float
@@ -164,13 +164,13 @@ class _Stretch:
         return taken
 
 
-def _shares(own: Sequence[Event], generation: Generation, end: float, last_step: float) -> _Shares:
+def _gang_time(events: Sequence[Event], generation: Generation, end: float, last_step: float) -> _GangTime:
     """last_step: the last one that the job kept."""
-    own = [e for e in own if e.t <= end]
-    done = _done_steps(own, generation.parent_step or 0) or [_Done(end, math.inf)]
-    stretches = _stretches(own, generation.started, done, end)
-    measured = _measured(own, done)
-    shares = _Shares()
+    events = [e for e in events if e.t <= end]
+    done = _done_steps(events, generation.parent_step or 0) or [_DoneStep(end, math.inf)]
+    stretches = _stretches(events, generation.started, done, end)
+    measured = _measuring_time(events, done)
+    shares = _GangTime()
     for i, stretch in enumerate(stretches):
         _take_saves_and_evals(shares, stretch, last_step)
         if i == measured.after:
@@ -181,16 +181,16 @@ def _shares(own: Sequence[Event], generation: Generation, end: float, last_step:
                 shares.measuring += stretch.take(math.inf)
             shares.other += stretch.take(math.inf)
     shares.starting = stretches[0].take(math.inf)
-    _take_end(shares, stretches[-1], generation.outcome, own, last_step)
+    _take_end(shares, stretches[-1], generation.outcome, events, last_step)
     return shares
 
 
-def _stretches(own: Sequence[Event], start: float, done: Sequence[_Done], end: float) -> list[_Stretch]:
+def _stretches(events: Sequence[Event], start: float, done: Sequence[_DoneStep], end: float) -> list[_Stretch]:
     """The stretches before each step and after the last one, with the evaluations and saves that followed a step."""
     times = [start, *(each.t for each in done), end]
     stretches = [_Stretch(begin, end) for begin, end in pairwise(times)]
     steps = [each.step for each in done]
-    for e in own:
+    for e in events:
         if isinstance(e, Evaluated):
             stretches[bisect_right(steps, e.step)].evaluations.append(e)
         elif isinstance(e, CheckpointSaved):
@@ -198,7 +198,7 @@ def _stretches(own: Sequence[Event], start: float, done: Sequence[_Done], end: f
     return stretches
 
 
-def _take_saves_and_evals(shares: _Shares, stretch: _Stretch, last_step: float) -> None:
+def _take_saves_and_evals(shares: _GangTime, stretch: _Stretch, last_step: float) -> None:
     for save in stretch.saves:
         seconds = stretch.take(save.seconds)
         shares.checkpoint += seconds
@@ -211,7 +211,7 @@ def _take_saves_and_evals(shares: _Shares, stretch: _Stretch, last_step: float) 
             shares.evaluated_lost += seconds
 
 
-def _take_steps(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done, last_step: float) -> None:
+def _take_steps(shares: _GangTime, stretch: _Stretch, before: _DoneStep, after: _DoneStep, last_step: float) -> None:
     """Account for the steps between two logged ones; the last one that counts is placed by even pace."""
     steps = after.step - before.step
     seconds = stretch.take(after.seconds if steps == 1 else math.inf)
@@ -220,12 +220,12 @@ def _take_steps(shares: _Shares, stretch: _Stretch, before: _Done, after: _Done,
     shares.lost += seconds * (1 - part)
 
 
-def _take_end(shares: _Shares, stretch: _Stretch, outcome: str, own: Sequence[Event], last_step: float) -> None:
+def _take_end(shares: _GangTime, stretch: _Stretch, outcome: str, events: Sequence[Event], last_step: float) -> None:
     """Account for what follows the last logged step."""
     if outcome == "running":
         shares.productive += stretch.take(math.inf)  # the next step
     elif outcome in ("failed", "ended without a word"):
-        settled = failure_of(own)
+        settled = first_failure(events)
         silent = 0.0 if settled is None else stretch.end - (settled.t - settled.silent_seconds)
         shares.lost += stretch.take(stretch.left - silent)
         shares.stopping = shares.ended = stretch.take(math.inf)
@@ -237,40 +237,40 @@ def _take_end(shares: _Shares, stretch: _Stretch, outcome: str, own: Sequence[Ev
         shares.waiting = stretch.take(math.inf)
 
 
-def _done_steps(own: Sequence[Event], parent_step: int) -> list[_Done]:
+def _done_steps(events: Sequence[Event], parent_step: int) -> list[_DoneStep]:
     """The logged steps and the first one, by time and by step."""
-    done = [_Done(e.t, e.step, e.seconds) for e in own if isinstance(e, StepDone)]
-    done += [_Done(e.t, e.step) for e in own if isinstance(e, ScriptStep)]
-    ready = _first_step(own)
+    done = [_DoneStep(e.t, e.step, e.seconds) for e in events if isinstance(e, StepDone)]
+    done += [_DoneStep(e.t, e.step) for e in events if isinstance(e, ScriptStep)]
+    ready = _first_step_time(events)
     if ready is not None and (not done or min(done).step > parent_step + 1):
-        done.append(_Done(ready, parent_step + 1))
+        done.append(_DoneStep(ready, parent_step + 1))
     return sorted(done)
 
 
-class _Measured(NamedTuple):
+class _MeasuringTime(NamedTuple):
     after: int
     """Stretch in which the machine was measured."""
     until: float
     """When that was over, by the log."""
 
 
-def _measured(own: Sequence[Event], done: Sequence[_Done]) -> _Measured:
+def _measuring_time(events: Sequence[Event], done: Sequence[_DoneStep]) -> _MeasuringTime:
     """Each generation measures its machine after its first step that was not skipped, and then reports it."""
-    ready = _first_step(own)
+    ready = _first_step_time(events)
     after = 1 if ready is None else max(bisect_right([each.t for each in done], ready), 1)
-    reported = [e.t for e in own if isinstance(e, Environment) and e.rank == 0]
-    return _Measured(after, max(reported, default=-math.inf))
+    reported = [e.t for e in events if isinstance(e, Environment) and e.rank == 0]
+    return _MeasuringTime(after, max(reported, default=-math.inf))
 
 
-def _first_step(own: Sequence[Event]) -> float | None:
+def _first_step_time(events: Sequence[Event]) -> float | None:
     """When the gang was ready, as rank 0 reports it: after the first step that was not skipped."""
-    return next((e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0), None)
+    return next((e.t for e in events if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0), None)
 
 
-def _waited(own: Sequence[Event]) -> dict[int, float]:
+def _waited_seconds_by_node(events: Sequence[Event]) -> dict[int, float]:
     """By node, how long its ranks waited for others in their steps: the mean over the ranks that reported it."""
     ranks: dict[tuple[int, int | None], float] = {}
-    for e in own:
+    for e in events:
         if isinstance(e, RankThroughput):
             key = (e.node, e.rank)
             ranks[key] = ranks.get(key, 0.0) + e.waited_seconds

@@ -17,8 +17,8 @@ from convoy.job.events.registry import (
     WorkerReady,
 )
 from convoy.report.analysis.lineage import by_generation
-from convoy.report.analysis.outcome import ending_notice, failure_of, outcome_of
-from convoy.report.train_report import Generation, Incident, SlowNow, StorageTrouble
+from convoy.report.analysis.outcome import ending_notice, first_failure, outcome_of
+from convoy.report.train_report import Generation, Incident, SlowNodeNow, StorageTrouble
 
 
 def incidents(events: Sequence[Event], formed: Sequence[Generation]) -> tuple[Incident, ...]:
@@ -27,7 +27,7 @@ def incidents(events: Sequence[Event], formed: Sequence[Generation]) -> tuple[In
     A preemption is one, though nothing may be lost by it; that all ranks agreed to stop is none.
     """
     logged = by_generation(events)
-    progress = {number: _progress(own) for number, own in logged.items()}
+    progress = {number: _step_times(own) for number, own in logged.items()}
     rows = []
     for i, generation in enumerate(formed):
         if generation.outcome in ("preempted", "failed", "ended without a word"):
@@ -38,17 +38,17 @@ def incidents(events: Sequence[Event], formed: Sequence[Generation]) -> tuple[In
     return tuple(rows)
 
 
-class _Progress(NamedTuple):
+class _StepTimes(NamedTuple):
     """When a generation's first step was done, and when each logged one."""
 
     first_step: float | None
     steps: list[tuple[float, int]]
 
 
-def _progress(own: Sequence[Event]) -> _Progress:
-    steps = [(e.t, e.step) for e in own if isinstance(e, StepDone | ScriptStep)]
-    ready = [e.t for e in own if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0]
-    return _Progress(min([*ready, *(t for t, _ in steps[:1])], default=None), steps)
+def _step_times(events: Sequence[Event]) -> _StepTimes:
+    steps = [(e.t, e.step) for e in events if isinstance(e, StepDone | ScriptStep)]
+    ready = [e.t for e in events if isinstance(e, WorkerReady) and e.phase == "first_step" and e.rank == 0]
+    return _StepTimes(min([*ready, *(t for t, _ in steps[:1])], default=None), steps)
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,17 @@ class _Cause:
 
 
 def _incident(
-    generation: Generation, own: Sequence[Event], later: Sequence[Generation], progress: Mapping[int, _Progress]
+    generation: Generation, events: Sequence[Event], later: Sequence[Generation], step_times: Mapping[int, _StepTimes]
 ) -> Incident:
-    cause = _cause(generation, own)
-    done = [e.step for e in own if isinstance(e, StepDone | ScriptStep)]
+    cause = _cause(generation, events)
+    done = [e.step for e in events if isinstance(e, StepDone | ScriptStep)]
     last = max([*done, cause.step, generation.parent_step or 0])
-    stopped = [e.t for e in own if isinstance(e, GangStopped)]
-    after = [progress[g.number] for g in later]
+    stopped = [e.t for e in events if isinstance(e, GangStopped)]
+    after = [step_times[g.number] for g in later]
     again = [each.first_step for each in after if each.first_step is not None]
     beyond = [t for each in after for t, step in each.steps if step > last]
 
-    def since(times: Sequence[float]) -> float | None:
+    def seconds_until(times: Sequence[float]) -> float | None:
         return max(min(times) - cause.happened, 0.0) if times else None
 
     return Incident(
@@ -87,21 +87,21 @@ def _incident(
         what=cause.what,
         step=last,
         detected_s=cause.detected_s,
-        stopped_s=since([max(stopped)] if stopped else []),
-        recovered_s=since(again),
-        beyond_s=since(beyond),
+        stopped_s=seconds_until([max(stopped)] if stopped else []),
+        recovered_s=seconds_until(again),
+        beyond_s=seconds_until(beyond),
         steps_recomputed=max(last - (later[0].parent_step or 0), 0) if later else None,
         then=_how_resumed(generation, later),
     )
 
 
-def _cause(generation: Generation, own: Sequence[Event]) -> _Cause:
-    outcome, notice, settled = outcome_of(own), ending_notice(own), failure_of(own)
+def _cause(generation: Generation, events: Sequence[Event]) -> _Cause:
+    outcome, notice, settled = outcome_of(events), ending_notice(events), first_failure(events)
     if generation.outcome == "preempted":
-        t = notice.t if notice else own[-1].t
+        t = notice.t if notice else events[-1].t
         return _Cause(t, t, "preempted", notice.node if notice else None, None, outcome.reason)
     if outcome.cause is None:
-        t = own[-1].t
+        t = events[-1].t
         return _Cause(t, t, "unknown", None, None, f"generation {generation.number} {generation.outcome}")
     cause, silent = outcome.cause, settled.silent_seconds if settled else None
     return _Cause(
@@ -128,7 +128,7 @@ def _how_resumed(
 
 def storage_troubles(events: Sequence[Event], formed: Sequence[Generation]) -> tuple[StorageTrouble, ...]:
     """Tiers that some node of the newest attempt cannot reach, or that are full. formed: the log's generations."""
-    ours = newest_attempt(formed)
+    ours = newest_attempt_generations(formed)
     bad: dict[tuple[str, int], StorageBad] = {}
     for event in events:
         if isinstance(event, StorageBad) and event.generation in ours:
@@ -146,13 +146,13 @@ def storage_troubles(events: Sequence[Event], formed: Sequence[Generation]) -> t
     )
 
 
-def slow_nodes(newest: Sequence[Event]) -> tuple[SlowNow, ...]:
+def slow_nodes(newest: Sequence[Event]) -> tuple[SlowNodeNow, ...]:
     """Nodes that the others wait for. newest: the events of the newest generation."""
     last = {e.slow_node: e for e in newest if isinstance(e, SlowNode)}
-    return tuple(SlowNow(node=node, share=e.share, since=e.t) for node, e in sorted(last.items()) if e.share)
+    return tuple(SlowNodeNow(node=node, share=e.share, since=e.t) for node, e in sorted(last.items()) if e.share)
 
 
-def newest_attempt(formed: Sequence[Generation]) -> set[int]:
+def newest_attempt_generations(formed: Sequence[Generation]) -> set[int]:
     """The generations of the newest attempt, formed in place one after the other. formed: those of the log."""
     if not formed:
         return set()

@@ -20,9 +20,9 @@ from convoy.catalog.services import (
     service_price,
 )
 from convoy.job.events.registry import CheckpointsPruned, Event, GenerationStarted, Rent, StepDone, StoreRequests
-from convoy.report.analysis.checkpoints import Ref, placed_by
-from convoy.report.analysis.cost import Cost, MachineCost, OnDemandPrice, Split
-from convoy.report.analysis.goodput import GenerationTime, times
+from convoy.report.analysis.checkpoints import Ref, placed_commit
+from convoy.report.analysis.cost import Cost, CostByUse, MachineCost, OnDemandPrice
+from convoy.report.analysis.goodput import GenerationTime, generation_times
 from convoy.report.train_report import Generation, NodeTime
 
 UNKNOWN = "unknown"
@@ -37,19 +37,19 @@ def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> C
 
     formed: its generations, as `outcome.generations` gives them. steps: done on the living branch.
     """
-    rents = _rents(events)
+    rents = _rents_by_node(events)
     if not rents:
         return None
-    spent = times(events, formed)
-    machines = _machines(spent, rents)
-    services, not_counted = _services(events, rents)
-    lacking = tuple(_unknown(machine) for machine in machines if machine.usd is None)
+    spent = generation_times(events, formed)
+    machines = _machine_costs(spent, rents)
+    services, not_counted = _service_costs(events, rents)
+    lacking = tuple(_why_unpriced(machine) for machine in machines if machine.usd is None)
     splits = [machine.usd for machine in machines if machine.usd is not None]
-    split = None if lacking else sum(splits, start=Split())
+    split = None if lacking else sum(splits, start=CostByUse())
     extra = sum((service.usd for service in services), start=Decimal(0))
     total = None if split is None else split.total + extra
-    tokens = _tokens(events, steps)
-    on_demand = _on_demand(spent, rents)
+    tokens = _trained_tokens(events, steps)
+    on_demand = _on_demand_cost(spent, rents)
     instead = None if on_demand is None else on_demand + extra
     return Cost(
         machines=machines,
@@ -66,30 +66,30 @@ def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> C
     )
 
 
-def _rents(events: Iterable[Event]) -> dict[tuple[int, int], Rent]:
+def _rents_by_node(events: Iterable[Event]) -> dict[tuple[int, int], Rent]:
     return {(e.generation, e.node): e.rent for e in events if isinstance(e, GenerationStarted) and e.rent is not None}
 
 
-def _rent(rents: Mapping[tuple[int, int], Rent], generation: int, node: int) -> Rent | None:
+def _rent_of_node(rents: Mapping[tuple[int, int], Rent], generation: int, node: int) -> Rent | None:
     """A node's rent or, where the log lacks it, node 0's or any other's of the generation."""
     own = rents.get((generation, node)) or rents.get((generation, 0))
     return own or next((rent for (number, _), rent in sorted(rents.items()) if number == generation), None)
 
 
-def _machines(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], Rent]) -> tuple[MachineCost, ...]:
+def _machine_costs(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], Rent]) -> tuple[MachineCost, ...]:
     times_by_rent: dict[Rent | None, list[GenerationTime]] = {}
     for each in spent:
-        times_by_rent.setdefault(_rent(rents, each.generation, each.node), []).append(each)
-    return tuple(_machine(rent, of) for rent, of in times_by_rent.items())
+        times_by_rent.setdefault(_rent_of_node(rents, each.generation, each.node), []).append(each)
+    return tuple(_machine_cost(rent, of) for rent, of in times_by_rent.items())
 
 
-def _machine(rent: Rent | None, times: Sequence[GenerationTime]) -> MachineCost:
+def _machine_cost(rent: Rent | None, times: Sequence[GenerationTime]) -> MachineCost:
     seconds = [_seconds_by_use(each.time) for each in times]
     hours = {use: sum((Fraction(each[use]) for each in seconds), start=Fraction(0)) / 3600 for use in seconds[0]}
     usd = None
     if rent is not None and rent.usd_per_hour is not None:
         per_hour = Fraction(str(rent.usd_per_hour))
-        usd = Split(**dict(zip(hours, cents([part * per_hour for part in hours.values()]), strict=True)))
+        usd = CostByUse(**dict(zip(hours, cents([part * per_hour for part in hours.values()]), strict=True)))
     return MachineCost(
         instance=rent.instance if rent else UNKNOWN,
         market=rent.market if rent else UNKNOWN,
@@ -103,7 +103,7 @@ def _machine(rent: Rent | None, times: Sequence[GenerationTime]) -> MachineCost:
 
 
 def _seconds_by_use(time: NodeTime) -> dict[str, float]:
-    """Seconds of each part of a `Split`."""
+    """Seconds of each part of a `CostByUse`."""
     return {
         "productive": time.productive_seconds,
         "recomputed": time.recomputed_seconds,
@@ -113,18 +113,18 @@ def _seconds_by_use(time: NodeTime) -> dict[str, float]:
     }
 
 
-def _unknown(machine: MachineCost) -> str:
+def _why_unpriced(machine: MachineCost) -> str:
     if machine.instance == UNKNOWN:
         return f"of {machine.node_hours:.3g} node-hours the log does not say which machines they were"
     return f"the catalog has no {machine.market} price of {machine.instance} in {machine.region}"
 
 
-def _on_demand(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], Rent]) -> Decimal | None:
+def _on_demand_cost(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, int], Rent]) -> Decimal | None:
     usd = Fraction(0)
     if all(rent.market == "on_demand" for rent in rents.values()):
         return None
     for each in spent:
-        rent = _rent(rents, each.generation, each.node)
+        rent = _rent_of_node(rents, each.generation, each.node)
         if rent is None or rent.usd_per_hour_on_demand is None or rent.on_demand_date is None:
             return None
         seconds = each.time.seconds - each.time.recomputed_seconds - each.interrupted_seconds
@@ -148,13 +148,13 @@ def _on_demand_prices(rents: Iterable[Rent]) -> tuple[OnDemandPrice, ...]:
     return tuple(dict.fromkeys(prices))
 
 
-def _tokens(events: Sequence[Event], steps: int) -> int:
+def _trained_tokens(events: Sequence[Event], steps: int) -> int:
     """Tokens of all steps, at the mean of the logged ones: steps take equally many, apart from padding."""
     logged = [e.tokens for e in events if isinstance(e, StepDone)]
     return round(sum(logged) / len(logged) * steps) if logged else 0
 
 
-def _services(
+def _service_costs(
     events: Sequence[Event], rents: Mapping[tuple[int, int], Rent]
 ) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
     """Storage of checkpoints in buckets until the last event, and requests; and what of the rest is not known. A bucket
@@ -162,7 +162,7 @@ def _services(
     requests = [e for e in events if isinstance(e, StoreRequests)]
     home = next(iter(rents.values())).region
     regions = {e.bucket: e.region for e in requests if e.region is not None}
-    stored = {tier: n for tier, n in sorted(_byte_seconds(events).items()) if n}
+    stored = {tier: n for tier, n in sorted(_byte_seconds_by_tier(events).items()) if n}
     buckets = {tier: n for tier, n in stored.items() if tier.startswith(_S3)}
     away = sorted({e.bucket for e in requests} - {bucket for bucket, region in regions.items() if region == home})
     notes = {
@@ -172,7 +172,7 @@ def _services(
         _UNCOUNTED_REQUESTS: bool(requests),
         f"transfer between {home} and {', '.join(away)}, if that is in another region": bool(away),
     }
-    usages = [*_stored(buckets), *_requested(requests)]
+    usages = [*_storage_usages(buckets), *_request_usages(requests)]
     places = [regions.get(usage.bucket, home) for usage in usages]
     prices = [service_price(usage.service, region) for usage, region in zip(usages, places, strict=True)]
     priced = [(usage, price) for usage, price in zip(usages, prices, strict=True) if price is not None]
@@ -182,11 +182,11 @@ def _services(
         if price is None
     ]
     usd = cents([usage.quantity * Fraction(str(price.usd)) for usage, price in priced])
-    services = tuple(_service(*each, cost) for each, cost in zip(priced, usd, strict=True))
+    services = tuple(_service_cost(*each, cost) for each, cost in zip(priced, usd, strict=True))
     return services, (*unpriced, *(note for note, applies in notes.items() if applies))
 
 
-class _Usage(NamedTuple):
+class _ServiceUsage(NamedTuple):
     """So much of a service, not yet in cents."""
 
     what: str
@@ -195,30 +195,30 @@ class _Usage(NamedTuple):
     quantity: Fraction
 
 
-def _stored(buckets: Mapping[str, Fraction]) -> Iterator[_Usage]:
+def _storage_usages(buckets: Mapping[str, Fraction]) -> Iterator[_ServiceUsage]:
     """buckets: byte-seconds in each."""
     for tier, n in buckets.items():
         months = n / GB / (HOURS_PER_MONTH * 3600)
-        yield _Usage(f"checkpoints in {tier}", tier.removeprefix(_S3).partition("/")[0], "s3_storage", months)
+        yield _ServiceUsage(f"checkpoints in {tier}", tier.removeprefix(_S3).partition("/")[0], "s3_storage", months)
 
 
-def _requested(requests: Sequence[StoreRequests]) -> Iterator[_Usage]:
+def _request_usages(requests: Sequence[StoreRequests]) -> Iterator[_ServiceUsage]:
     for bucket in sorted({e.bucket for e in requests}):
         own, what = [e for e in requests if e.bucket == bucket], f"requests to {bucket}"
         if puts := sum(e.puts for e in own):
-            yield _Usage(f"{what}: PUT, COPY, POST, LIST", bucket, "s3_puts", Fraction(puts, REQUESTS))
+            yield _ServiceUsage(f"{what}: PUT, COPY, POST, LIST", bucket, "s3_puts", Fraction(puts, REQUESTS))
         if gets := sum(e.gets for e in own):
-            yield _Usage(f"{what}: GET and others", bucket, "s3_gets", Fraction(gets, REQUESTS))
+            yield _ServiceUsage(f"{what}: GET and others", bucket, "s3_gets", Fraction(gets, REQUESTS))
 
 
-def _service(usage: _Usage, price: ServicePrice, usd: Decimal) -> ServiceCost:
+def _service_cost(usage: _ServiceUsage, price: ServicePrice, usd: Decimal) -> ServiceCost:
     return ServiceCost(
         what=usage.what, quantity=float(usage.quantity), unit=price.unit, usd_per_unit=price.usd,
         price_date=price.date, source=price.source, usd=usd,
     )  # fmt: skip
 
 
-def _byte_seconds(events: Sequence[Event]) -> dict[str, Fraction]:
+def _byte_seconds_by_tier(events: Sequence[Event]) -> dict[str, Fraction]:
     """For each tier the bytes of its checkpoints, times how long they were there."""
     end = max((e.t for e in events), default=0.0)
     present: dict[tuple[str, Ref], tuple[float, int]] = {}
@@ -229,7 +229,7 @@ def _byte_seconds(events: Sequence[Event]) -> dict[str, Fraction]:
         totals[tier] = totals.get(tier, Fraction(0)) + size * Fraction(max(at - since, 0.0))
 
     for e in events:
-        placed = placed_by(e)
+        placed = placed_commit(e)
         if placed is not None:
             ref, tier, size = placed
             present.setdefault((tier, ref), (e.t, size))

@@ -17,7 +17,7 @@ def by_generation(events: Iterable[Event]) -> dict[int, list[Event]]:
     return dict(sorted(groups.items()))
 
 
-def starts(events: Iterable[Event]) -> dict[int, GenerationStarted]:
+def generation_starts(events: Iterable[Event]) -> dict[int, GenerationStarted]:
     """The start of each generation in order: node 0's, or another node's while node 0's is missing.
 
     Its parent is the commit that was restored: an older one than it was formed to resume from, where that was damaged.
@@ -32,10 +32,10 @@ def starts(events: Iterable[Event]) -> dict[int, GenerationStarted]:
             restored[event.generation] = event.from_generation, event.step
         elif isinstance(event, ScriptResumed):
             restored[event.generation] = event.generation - 1, event.step
-    return {generation: _from(start, restored.get(generation)) for generation, start in sorted(first.items())}
+    return {generation: _with_parent(start, restored.get(generation)) for generation, start in sorted(first.items())}
 
 
-def _from(start: GenerationStarted, restored: tuple[int, int] | None) -> GenerationStarted:
+def _with_parent(start: GenerationStarted, restored: tuple[int, int] | None) -> GenerationStarted:
     if restored is None:
         return start
     generation, step = restored
@@ -46,7 +46,7 @@ def lineage(events: Sequence[Event]) -> Branch:
     """The newest generation without limit, and its ancestors up to the step where the child branched off."""
     if not events:
         return {}
-    started = starts(events)
+    started = generation_starts(events)
     generation: int | None = max(event.generation for event in events)
     limit = float("inf")
     branch: dict[int, float] = {}
@@ -59,6 +59,6 @@ def lineage(events: Sequence[Event]) -> Branch:
     return branch
 
 
-def surviving(events: Iterable[Event], branch: Branch) -> list[Event]:
+def events_on_branch(events: Iterable[Event], branch: Branch) -> list[Event]:
     """Events of the branch: those without a step, and those at or below their generation's last step."""
     return [e for e in events if getattr(e, "step", 0) <= branch.get(e.generation, -math.inf)]

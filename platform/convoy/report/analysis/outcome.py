@@ -17,7 +17,7 @@ from convoy.job.events.registry import (
     WorkerExited,
 )
 from convoy.job.heartbeat import HERE, Heartbeat
-from convoy.report.analysis.lineage import by_generation, starts
+from convoy.report.analysis.lineage import by_generation, generation_starts
 from convoy.report.train_report import Generation, Outcome, TrainReport
 
 _ENDINGS: dict[str, str] = {
@@ -41,7 +41,7 @@ def outcome_of(events: Sequence[Event], heartbeat: Heartbeat | None = HERE) -> O
     """
     newest = max((e.generation for e in events), default=0)
     own = [e for e in events if e.generation == newest]
-    outcome = _outcome(own)
+    outcome = _generation_outcome(own)
     failures = _failures(own)
     if outcome.state == "failed" and failures and failures[-1].action == "restart":
         outcome = Outcome(state="running", cause=outcome.cause)
@@ -77,66 +77,66 @@ def stop_reason(stop: Stopping) -> str:
 def generations(events: Sequence[Event], heartbeat: Heartbeat | None = HERE) -> tuple[Generation, ...]:
     """Every generation of the log, abandoned ones too. heartbeat: as `outcome_of` takes it."""
     formed: list[Generation] = []
-    logged, started = by_generation(events), starts(events)
-    outcomes = {number: _outcome(own) for number, own in logged.items()}
+    logged, started = by_generation(events), generation_starts(events)
+    outcomes = {number: _generation_outcome(own) for number, own in logged.items()}
     for number, own in logged.items():
         start = started.get(number, GenerationStarted(generation=number))
-        why = _why(start, formed[-1] if formed else None, outcomes)
+        why = _why_started(start, formed[-1] if formed else None, outcomes)
         is_live = number == max(logged) and heartbeat is not None and heartbeat.live
         formed.append(_generation(own, start, why, outcomes[number], is_live=is_live))
     return tuple(formed)
 
 
-def failure_of(own: Sequence[Event]) -> FailureDetected | None:
+def first_failure(events: Sequence[Event]) -> FailureDetected | None:
     """The first cause that the agents settled on for a generation, given its events."""
-    return next(iter(_failures(own)), None)
+    return next(iter(_failures(events)), None)
 
 
-def ending_notice(own: Sequence[Event]) -> NoticeReceived | None:
+def ending_notice(events: Sequence[Event]) -> NoticeReceived | None:
     """The first notice for which a generation ended, given its events."""
-    return next((e for e in own if isinstance(e, NoticeReceived) and e.action in ("save_and_end", "end")), None)
+    return next((e for e in events if isinstance(e, NoticeReceived) and e.action in ("save_and_end", "end")), None)
 
 
-def _failures(own: Sequence[Event]) -> list[FailureDetected]:
+def _failures(events: Sequence[Event]) -> list[FailureDetected]:
     """What node 0's agent reported or, where it was lost, the others: in order of time."""
-    failures = [e for e in own if isinstance(e, FailureDetected)]
+    failures = [e for e in events if isinstance(e, FailureDetected)]
     return [e for e in failures if e.node == 0] or failures
 
 
-def _outcome(own: Sequence[Event]) -> Outcome:
-    ended = {e.outcome for e in own if isinstance(e, GenerationEnded)}
-    leader = next((e.outcome for e in own if isinstance(e, GenerationEnded) and e.node == 0), None)
-    settled, notice = failure_of(own), ending_notice(own)
+def _generation_outcome(events: Sequence[Event]) -> Outcome:
+    ended = {e.outcome for e in events if isinstance(e, GenerationEnded)}
+    leader = next((e.outcome for e in events if isinstance(e, GenerationEnded) and e.node == 0), None)
+    settled, notice = first_failure(events), ending_notice(events)
     source = notice.source if notice else ""
-    cause = first_cause(settled) if settled else _first_exit(own)
+    cause = first_cause(settled) if settled else _first_exit_cause(events)
     if leader == "preempted" or (leader is None and "preempted" in ended):
-        return Outcome(state="preempted", reason=_notice_in_words(own, notice), notice=source, cause=cause)
+        return Outcome(state="preempted", reason=_notice_in_words(events, notice), notice=source, cause=cause)
     if "failed" in ended or (leader is None and cause is not None):
         return Outcome(state="failed", cause=cause)
     if leader == "stopped":
-        return Outcome(state="stopped", reason=_last_stop(own) or "no reason was logged")
+        return Outcome(state="stopped", reason=_last_stop_reason(events) or "no reason was logged")
     if leader == "finished":
         return Outcome(state="finished")
-    return Outcome(state="running", reason=_notice_in_words(own, notice) if notice else "", notice=source)
+    return Outcome(state="running", reason=_notice_in_words(events, notice) if notice else "", notice=source)
 
 
-def _notice_in_words(own: Sequence[Event], notice: NoticeReceived | None) -> str:
+def _notice_in_words(events: Sequence[Event], notice: NoticeReceived | None) -> str:
     """Why the attempt was preempted."""
     if notice is None:
-        return _last_stop(own) or "no notice was logged"
+        return _last_stop_reason(events) or "no notice was logged"
     if notice.source == INTERRUPT:
         return notice.text  # which all nodes get
     return f"node {notice.node} had a notice ({notice.source})" + (f": {notice.text}" if notice.text else "")
 
 
-def _last_stop(own: Sequence[Event]) -> str:
+def _last_stop_reason(events: Sequence[Event]) -> str:
     """Why the ranks agreed to stop; empty: they did not."""
-    return next((stop_reason(e) for e in reversed(own) if isinstance(e, Stopping)), "")
+    return next((stop_reason(e) for e in reversed(events) if isinstance(e, Stopping)), "")
 
 
-def _first_exit(own: Sequence[Event]) -> FirstCause | None:
+def _first_exit_cause(events: Sequence[Event]) -> FirstCause | None:
     """The first cause in a log of before agents reported it."""
-    exits = [e for e in own if isinstance(e, WorkerExited)]
+    exits = [e for e in events if isinstance(e, WorkerExited)]
     if not exits:
         return None
     # A worker that lost a peer is a consequence, even where its host's clock is ahead of the cause's.
@@ -148,7 +148,7 @@ def _first_exit(own: Sequence[Event]) -> FirstCause | None:
 
 
 def _generation(
-    own: Sequence[Event], start: GenerationStarted, why: str, outcome: Outcome, *, is_live: bool
+    events: Sequence[Event], start: GenerationStarted, why: str, outcome: Outcome, *, is_live: bool
 ) -> Generation:
     silent = outcome.state == "running" and not is_live
     return Generation(
@@ -161,14 +161,14 @@ def _generation(
         parent_generation=start.parent_generation,
         parent_step=start.parent_step,
         why=why,
-        started=min(e.t for e in own),
-        seconds=max(e.t for e in own) - min(e.t for e in own),
-        last_step=max((e.step for e in own if isinstance(e, StepDone)), default=start.parent_step or 0),
+        started=min(e.t for e in events),
+        seconds=max(e.t for e in events) - min(e.t for e in events),
+        last_step=max((e.step for e in events if isinstance(e, StepDone)), default=start.parent_step or 0),
         outcome="ended without a word" if silent or outcome.state == "lost" else outcome.state,
     )
 
 
-def _why(start: GenerationStarted, previous: Generation | None, outcomes: Mapping[int, Outcome]) -> str:
+def _why_started(start: GenerationStarted, previous: Generation | None, outcomes: Mapping[int, Outcome]) -> str:
     if previous is None:
         return "first start"
     if start.generation > previous.number + 1 and start.parent_step is not None:

@@ -52,7 +52,7 @@ def plan_mismatch(plan: Plan, report: TrainReport) -> str:
     """How what trained differs from the plan, so that nothing of a step can be compared; empty: it does not."""
     if plan.memory is None and plan.step is None:
         return ""
-    ranks, device = report.measured_world_size, _other_device(plan, report)
+    ranks, device = report.measured_world_size, _unplanned_device(plan, report)
     if ranks is not None and ranks != plan.machines.ranks:
         return f"Planned for {formatting.plural(plan.machines.ranks, 'rank')}, and {ranks:,} trained"
     if device:
@@ -62,7 +62,7 @@ def plan_mismatch(plan: Plan, report: TrainReport) -> str:
     return ""
 
 
-def _other_device(plan: Plan, report: TrainReport) -> str:
+def _unplanned_device(plan: Plan, report: TrainReport) -> str:
     """The device that computes, if it is of another kind or another chip than planned; empty: it is not."""
     device, gpu = report.hardware.device if report.hardware else "", plan.machines.gpu
     kinds = {rank.memory_device for rank in report.ranks} - {None}
@@ -74,70 +74,70 @@ def _other_device(plan: Plan, report: TrainReport) -> str:
 
 def comparisons(plan: Plan, report: TrainReport) -> tuple[Comparison, ...]:
     """Each planned figure with its measurement. Where something else trained, only figures that do not depend on it."""
-    same = not plan_mismatch(plan, report)
+    as_planned = not plan_mismatch(plan, report)
     return (
-        *(_speed(plan, report) if same else ()),
-        *_checkpoints(plan, report, same),
-        *(_whole(plan, report) if same else ()),
+        *(_step_comparisons(plan, report) if as_planned else ()),
+        *_save_comparisons(plan, report, as_planned),
+        *(_whole_job_comparisons(plan, report) if as_planned else ()),
     )
 
 
-def computing_parts(planned: StepPlan) -> dict[str, float]:
+def computing_seconds(planned: StepPlan) -> dict[str, float]:
     """The planned seconds of each part of forward and backward."""
     return {name: each for name, each in planned.parts.items() if name not in OPTIMIZER + OVERHEAD}
 
 
-def _speed(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
+def _step_comparisons(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
     step, time, rate, why = plan.step, report.step_time, report.tokens_per_second, plan.unmodelled
     if step is not None:
-        yield _row("step", "seconds", step.seconds, time.total if time else None, why_not=why)
-        for what, seconds, names in _step_parts(step):
+        yield _compare("step", "seconds", step.seconds, time.total if time else None, why_not=why)
+        for what, seconds, names in _comparable_parts(step):
             took = sum(time.parts[name].median for name in names) if time else None
-            yield _row(what, "seconds", seconds, took, time.total.n if time else None, why)
-        yield _row("tokens per second", "tokens/s", step.tokens_per_second, rate, why_not=why)
+            yield _compare(what, "seconds", seconds, took, time.total.n if time else None, why)
+        yield _compare("tokens per second", "tokens/s", step.tokens_per_second, rate, why_not=why)
         flops = report.model.flops_per_token if report.model else None
         share = mfu(rate.median, flops, step.peak_flops, plan.machines.ranks) if rate and flops else None
         what = "share of matmul rate, at the job's sizes" if plan.measured else "MFU"
-        yield _row(what, "share", step.mfu, share, rate.n if rate and share is not None else None, why)
+        yield _compare(what, "share", step.mfu, share, rate.n if rate and share is not None else None, why)
     if plan.memory is not None:
         peaks = [r for r in report.ranks if r.memory_peak_bytes is not None]
         resident = any(r.memory_device != "cuda" for r in peaks)
         why = "planned are tensors, measured is the whole process" if resident else ""
         what = "memory peak, of the highest rank"
-        yield _row(what, "bytes", plan.memory.peak_bytes, report.memory_peak_bytes, len(peaks) or None, why)
+        yield _compare(what, "bytes", plan.memory.peak_bytes, report.memory_peak_bytes, len(peaks) or None, why)
 
 
-def _step_parts(step: StepPlan) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
+def _comparable_parts(step: StepPlan) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
     """The parts of a step that both sides distinguish, each with its planned seconds and the names of the measured
     parts; they add up to the step, apart from medians."""
     return (
-        ("of it forward and backward", sum(computing_parts(step).values()), ("forward", "backward")),
-        ("of it optimizer", _sum(step.parts, OPTIMIZER), ("optimizer",)),
-        ("of it batch, decisions, log", _sum(step.parts, OVERHEAD), ("data", "exchange", "other")),
+        ("of it forward and backward", sum(computing_seconds(step).values()), ("forward", "backward")),
+        ("of it optimizer", _sum_parts(step.parts, OPTIMIZER), ("optimizer",)),
+        ("of it batch, decisions, log", _sum_parts(step.parts, OVERHEAD), ("data", "exchange", "other")),
     )
 
 
-def _checkpoints(plan: Plan, report: TrainReport, same: bool) -> Iterator[Comparison]:
+def _save_comparisons(plan: Plan, report: TrainReport, as_planned: bool) -> Iterator[Comparison]:
     saves = plan.saves
     if saves is None:
         return
     newest, took = report.checkpoints[-1].bytes if report.checkpoints else None, report.save_time
-    yield _row("checkpoint", "bytes", saves.state_bytes, newest)
-    if same and saves.every_steps is not None:
-        yield _row("save: training waits", "seconds", saves.stall_seconds, took.stall_seconds if took else None)
+    yield _compare("checkpoint", "bytes", saves.state_bytes, newest)
+    if as_planned and saves.every_steps is not None:
+        yield _compare("save: training waits", "seconds", saves.stall_seconds, took.stall_seconds if took else None)
         if plan.step is not None:
-            agreed = _agreed_seconds(saves.durable_seconds, plan.step.seconds)
-            yield _row("save: until all ranks know of it", "seconds", agreed, took.durable_seconds if took else None)
+            known = _seconds_until_agreed(saves.durable_seconds, plan.step.seconds)
+            yield _compare("save: until all ranks know of it", "seconds", known, took.durable_seconds if took else None)
 
 
-def _agreed_seconds(durable_seconds: float, step_seconds: float) -> float:
+def _seconds_until_agreed(durable_seconds: float, step_seconds: float) -> float:
     """Seconds from the call of a save, between two steps, until all ranks know of its commit, as in a log: each rank
     reports what it knows as a step begins, and all act on it at its end (`training/step.py`). What is lost with a
     machine does not wait for it: a commit counts as soon as it is in the store."""
     return (math.ceil(durable_seconds / step_seconds) + 1) * step_seconds
 
 
-def _whole(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
+def _whole_job_comparisons(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
     """The whole job, which is measured when it is done; nothing for a job that ended early.
 
     Start and evaluations are not planned: steps and saves are compared without them, time and cost with them. Steps are
@@ -151,13 +151,13 @@ def _whole(plan: Plan, report: TrainReport) -> Iterator[Comparison]:
     if step is not None and steps is not None:
         seconds = steps * (step.seconds + (step.save_stall_seconds or 0.0))
         took = trained.seconds if trained else None
-        yield _row("all steps, with saves", "seconds", seconds, took, steps, plan.unmodelled)
+        yield _compare("all steps, with saves", "seconds", seconds, took, steps, plan.unmodelled)
     if bought is not None:
         why = plan.unmodelled or _why_only_partly(plan, report)
-        yield _row("whole job", "seconds", bought.seconds, report.wall_seconds if trained else None, why_not=why)
+        yield _compare("whole job", "seconds", bought.seconds, report.wall_seconds if trained else None, why_not=why)
         if bought.cost is not None:
             paid = report.cost.total if trained and report.cost else None
-            yield _row("cost", "usd", bought.cost.usd, None if paid is None else float(paid), why_not=why)
+            yield _compare("cost", "usd", bought.cost.usd, None if paid is None else float(paid), why_not=why)
 
 
 def _why_only_partly(plan: Plan, report: TrainReport) -> str:
@@ -170,7 +170,7 @@ def _why_only_partly(plan: Plan, report: TrainReport) -> str:
     return ""
 
 
-def _row(
+def _compare(
     what: str, unit: Unit, predicted: float, measured: Spread | float | None, n: int | None = None, why_not: str = ""
 ) -> Comparison:
     """measured: of a spread the median counts, with its n."""
@@ -179,5 +179,5 @@ def _row(
     return Comparison(what=what, unit=unit, predicted=predicted, measured=measured, n=n, why_not=why_not)
 
 
-def _sum(parts: dict[str, float], names: tuple[str, ...]) -> float:
+def _sum_parts(parts: dict[str, float], names: tuple[str, ...]) -> float:
     return sum(parts[name] for name in names if name in parts)

@@ -14,8 +14,8 @@ from convoy.job.events.registry import (
     StepDone,
 )
 from convoy.model.counts import mfu
-from convoy.report.analysis.lineage import by_generation, starts
-from convoy.report.train_report import Hardware, RankRow, StepTime, Stretch
+from convoy.report.analysis.lineage import by_generation, generation_starts
+from convoy.report.train_report import Hardware, RankRow, StepTime, TrainedStretch
 from convoy.stats.spread import Spread, spread
 
 WARMUP_STEPS = 5
@@ -36,14 +36,14 @@ def comparable_generations(
     newest = max((e.generation for e in branch if isinstance(e, StepDone)), default=None)
     if newest is None:
         return frozenset(), None
-    logged = starts(events)
+    logged = generation_starts(events)
     trained = {e.generation for e in events if isinstance(e, StepDone)}
     started = {g: logged.get(g, GenerationStarted(generation=g)) for g in trained}
     last = started[newest]
-    return frozenset(g for g, e in started.items() if e.world_size == last.world_size and _alike(e, last)), last
+    return frozenset(g for g, e in started.items() if e.world_size == last.world_size and _same_config(e, last)), last
 
 
-def _alike(one: GenerationStarted, other: GenerationStarted) -> bool:
+def _same_config(one: GenerationStarted, other: GenerationStarted) -> bool:
     return one.training == other.training or "" in (one.training, other.training)
 
 
@@ -67,7 +67,7 @@ def step_time(steps: Sequence[StepDone]) -> StepTime | None:
     return StepTime(total=total, parts={name: figure for name, figure in parts.items() if figure is not None})
 
 
-def stretch(events: Sequence[Event], generations: Collection[int]) -> Stretch | None:
+def trained_stretch(events: Sequence[Event], generations: Collection[int]) -> TrainedStretch | None:
     """The stretch of these generations, from the end of each one's first logged step, after which it measures."""
     done, seconds = 0, 0.0
     for own in by_generation(e for e in events if e.generation in generations).values():
@@ -78,7 +78,7 @@ def stretch(events: Sequence[Event], generations: Collection[int]) -> Stretch | 
             evaluations = sum(e.seconds for e in own if isinstance(e, Evaluated) and began < e.t <= last.t)
             done += last.step - first.step + 1
             seconds += last.t - began - evaluations
-    return Stretch(steps=done, seconds=seconds) if done else None
+    return TrainedStretch(steps=done, seconds=seconds) if done else None
 
 
 def gang_rate(steps: Sequence[StepDone]) -> Spread | None:
@@ -126,7 +126,7 @@ def _measured_machine(events: Sequence[Event]) -> MeasuredMachine | None:
     return min(machines, key=lambda machine: machine.matmul_flops, default=None)
 
 
-def _rates_by_steps(intervals: Sequence[RankThroughput]) -> list[float]:
+def _step_weighted_rates(intervals: Sequence[RankThroughput]) -> list[float]:
     """Tokens per second of all but the first one; later ones are of more steps, and count as often."""
     if len(intervals) < 2:
         return []
@@ -144,7 +144,7 @@ def _rank_row(rank: int, node: int, newest: Sequence[Event]) -> RankRow:
     return RankRow(
         rank=rank,
         node=node,
-        tokens_per_second=spread(_rates_by_steps(intervals) or [e.tokens / e.seconds for e in intervals]),
+        tokens_per_second=spread(_step_weighted_rates(intervals) or [e.tokens / e.seconds for e in intervals]),
         memory_peak_bytes=highest.bytes if highest else None,
         memory_device=highest.device if highest else None,
         matmul_tflops=next(

@@ -74,10 +74,10 @@ def _line(e: Event) -> Line | None:
     if isinstance(e, RankThroughput | MemoryPeak) or (isinstance(e, StepDone) and not e.skipped):
         return None  # most of a log
     own = e.timeline_text()
-    return _run_line(e) or _checkpoint_line(e) or _failure_line(e) or ((own, "plain") if own else None)
+    return _training_line(e) or _checkpoint_line(e) or _failure_line(e) or ((own, "plain") if own else None)
 
 
-def _run_line(e: Event) -> Line | None:
+def _training_line(e: Event) -> Line | None:
     match e:
         case GenerationStarted(node=0):
             ranks = f"{plural(e.world_size, 'rank')} on {plural(e.nodes, 'node')}"
@@ -185,14 +185,14 @@ E = TypeVar("E", GangStopped, NoticeSources, StorageBad, StorageGood)
 def _node_moments(events: Sequence[Event]) -> list[Moment]:
     """Moments that several nodes report, each at about the same time: one line for all of them."""
     return [
-        *map(_stopped, _together(events, GangStopped, lambda e: e.generation)),
-        *map(_sources, _together(events, NoticeSources, lambda e: (e.generation, *e.answering))),
-        *map(_bad_storage, _together(events, StorageBad, lambda e: e.tier)),
-        *map(_good_storage, _together(events, StorageGood, lambda e: e.tier)),
+        *map(_stopped_moment, _group_by_time(events, GangStopped, lambda e: e.generation)),
+        *map(_sources_moment, _group_by_time(events, NoticeSources, lambda e: (e.generation, *e.answering))),
+        *map(_storage_bad_moment, _group_by_time(events, StorageBad, lambda e: e.tier)),
+        *map(_storage_good_moment, _group_by_time(events, StorageGood, lambda e: e.tier)),
     ]
 
 
-def _together(events: Iterable[Event], kind: type[E], key: Callable[[E], Hashable]) -> list[list[E]]:
+def _group_by_time(events: Iterable[Event], kind: type[E], key: Callable[[E], Hashable]) -> list[list[E]]:
     """Groups of one key in which no node is twice, oldest first."""
     groups: list[list[E]] = []
     newest: dict[Hashable, list[E]] = {}
@@ -206,24 +206,24 @@ def _together(events: Iterable[Event], kind: type[E], key: Callable[[E], Hashabl
     return groups
 
 
-def _stopped(group: list[GangStopped]) -> Moment:
+def _stopped_moment(group: list[GangStopped]) -> Moment:
     slowest = max(e.seconds for e in group)
     text = f"No worker is left on {nodes_in_words(e.node for e in group)}, within {duration(slowest)}"
     return Moment(t=group[-1].t, text=text)
 
 
-def _sources(group: list[NoticeSources]) -> Moment:
+def _sources_moment(group: list[NoticeSources]) -> Moment:
     nodes, answering = nodes_in_words(e.node for e in group), ", ".join(group[0].answering)
     text = f"Notices on {nodes} come from {answering}" if answering else f"No notice source on {nodes}"
     return Moment(t=group[0].t, text=text)
 
 
-def _bad_storage(group: list[StorageBad]) -> Moment:
+def _storage_bad_moment(group: list[StorageBad]) -> Moment:
     nodes = nodes_in_words(e.node for e in group)
     return Moment(t=group[0].t, text=f"Storage {group[0].tier} on {nodes}: {group[0].problem}", tone="warning")
 
 
-def _good_storage(group: list[StorageGood]) -> Moment:
+def _storage_good_moment(group: list[StorageGood]) -> Moment:
     nodes, longest = nodes_in_words(e.node for e in group), max(e.seconds for e in group)
     text = f"Storage {group[0].tier} works again on {nodes}, after {duration(longest)}"
     return Moment(t=group[-1].t, text=text, tone="good")

@@ -19,7 +19,7 @@ def cost_value(report: TrainReport) -> Value:
         return Value("Cost", "—", f"not known: {spent.lacking[0]}")
     per_token = spent.usd_per_million_tokens
     each = f"{formatting.significant(per_token)} USD per million tokens" if per_token is not None else "no tokens yet"
-    return Value("Cost", usd(spent.total), f"{each}{_instead(spent)}", _tone(spent))
+    return Value("Cost", usd(spent.total), f"{each}{_saved_on_demand(spent)}", _saving_tone(spent))
 
 
 def cost(report: TrainReport) -> tuple[Block, ...]:
@@ -27,8 +27,8 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
     spent = report.cost
     if spent is None:
         return ()
-    rows = [*(_machine(machine) for machine in spent.machines), *(_service(service) for service in spent.services)]
-    splits = [(_name(machine), machine.usd) for machine in spent.machines if machine.usd is not None]
+    rows = [*map(_machine_row, spent.machines), *map(_service_row, spent.services)]
+    splits = [(_machine_name(machine), machine.usd) for machine in spent.machines if machine.usd is not None]
     if spent.total is not None and spent.split is not None:
         rows.append(("Total", "", "", usd(spent.total), ""))
         splits.append(("Total", spent.split))
@@ -49,46 +49,46 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
         "between steps. Idle: until the first step of a generation was done. What it would have cost on demand leaves "
         "out what interruptions took, so it is a lower bound."
     )
-    on_demand = [Text(f"On demand: {_on_demand(price)}.", quiet=True) for price in spent.on_demand_prices]
+    on_demand = [Text(f"On demand: {_on_demand_price(price)}.", quiet=True) for price in spent.on_demand_prices]
     return (Heading("Cost"), *why, Text(meaning, quiet=True), bill, *([uses] if splits else []), *on_demand, left_out)
 
 
-def _instead(spent: Cost) -> str:
+def _saved_on_demand(spent: Cost) -> str:
     if spent.saved is None or spent.on_demand is None:
         return ""
     word = "less" if spent.saved >= 0 else "more"
     return f", {formatting.percent(abs(spent.saved))} {word} than on demand ({usd(spent.on_demand)})"
 
 
-def _tone(spent: Cost) -> Tone:
+def _saving_tone(spent: Cost) -> Tone:
     if spent.saved is None:
         return "plain"
     return "good" if spent.saved >= 0 else "warning"
 
 
-def _machine(machine: MachineCost) -> tuple[str, ...]:
-    quantity = f"{formatting.significant(machine.node_hours)} node-hours"
+def _machine_row(machine: MachineCost) -> tuple[str, ...]:
+    name, quantity = _machine_name(machine), f"{formatting.significant(machine.node_hours)} node-hours"
     if machine.usd is None or machine.usd_per_hour is None:
-        return (_name(machine), quantity, "not known", "", "")
+        return (name, quantity, "not known", "", "")
     price = f"{machine.usd_per_hour:,g} an hour"
-    return (_name(machine), quantity, price, usd(machine.usd.total), _dated(machine.price_date, machine.source))
+    return (name, quantity, price, usd(machine.usd.total), _dated_source(machine.price_date, machine.source))
 
 
-def _name(machine: MachineCost) -> str:
+def _machine_name(machine: MachineCost) -> str:
     return f"{machine.instance}, {machine.market.replace('_', ' ')}, {machine.region}"
 
 
-def _on_demand(price: OnDemandPrice) -> str:
+def _on_demand_price(price: OnDemandPrice) -> str:
     each = f"{price.instance} in {price.region}, {price.usd_per_hour:,g} USD an hour"
-    return f"{each} ({_dated(price.price_date, price.source)})"
+    return f"{each} ({_dated_source(price.price_date, price.source)})"
 
 
-def _service(service: ServiceCost) -> tuple[str, ...]:
+def _service_row(service: ServiceCost) -> tuple[str, ...]:
     each = "thousand" if service.unit == "1,000 requests" else service.unit
     quantity = f"{formatting.significant(service.quantity)} {each}s"
     price = f"{service.usd_per_unit:g} a {each}"
-    return (service.what, quantity, price, usd(service.usd), _dated(service.price_date, service.source))
+    return (service.what, quantity, price, usd(service.usd), _dated_source(service.price_date, service.source))
 
 
-def _dated(day: date | None, source: str) -> str:
+def _dated_source(day: date | None, source: str) -> str:
     return f"{day}, {source}" if day else source

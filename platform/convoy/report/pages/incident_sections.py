@@ -33,7 +33,7 @@ def incidents(report: TrainReport) -> tuple[Block, ...]:
     return (Heading("Incidents"), Text(_summary(report), quiet=True), table, *more)
 
 
-def troubles(report: TrainReport) -> tuple[Block, ...]:
+def trouble_callouts(report: TrainReport) -> tuple[Block, ...]:
     """A callout for each tier that does not work and each slow node of a job that runs."""
     if report.outcome.state != "running":
         return ()
@@ -58,7 +58,7 @@ def goodput_value(report: TrainReport) -> Value:
         return Value("Goodput", "—", f"no step in {took}")
     n = len(report.incidents)
     tone: Tone = "warning" if n else "plain"
-    return Value("Goodput", formatting.percent(report.goodput.share), f"of {took}, {_count(n)}", tone)
+    return Value("Goodput", formatting.percent(report.goodput.share), f"of {took}, {_incident_count(n)}", tone)
 
 
 def goodput(report: TrainReport) -> tuple[Block, ...]:
@@ -102,19 +102,19 @@ _PARTS: dict[str, Callable[[NodeTime], float]] = {
 def _summary(report: TrainReport) -> str:
     all_of = report.incidents
     facts = [
-        _count(len(all_of)),
-        _median("detected", (i.detected_s for i in all_of)),
-        _median("recovered", (i.recovered_s for i in all_of)),
+        _incident_count(len(all_of)),
+        _median_text("detected", (i.detected_s for i in all_of)),
+        _median_text("recovered", (i.recovered_s for i in all_of)),
         f"{formatting.plural(sum(i.steps_recomputed or 0 for i in all_of), 'step')} recomputed",
     ]
     since = "Seconds count from the last sign of life of what failed, or from the notice."
     return f"{', '.join(filter(None, facts))}. {since}"
 
 
-def _median(what: str, seconds: Iterable[float | None]) -> str:
+def _median_text(what: str, seconds: Iterable[float | None]) -> str:
     figure = spread(s for s in seconds if s is not None)
     return "" if figure is None else f"{what} after {formatting.duration(figure.median)} (median, n = {figure.n:,})"
 
 
-def _count(n: int) -> str:
+def _incident_count(n: int) -> str:
     return formatting.plural(n, "incident") if n else "no incident"

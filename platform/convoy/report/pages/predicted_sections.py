@@ -7,16 +7,16 @@ from convoy.display.page import Block, Column, Heading, Text, columns
 from convoy.planner.pages.plan import warning
 from convoy.planner.plan_schema import Plan
 from convoy.planner.step.step_time import PART_NAMES, StepPlan
-from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_parts, plan_mismatch
+from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_seconds, plan_mismatch
 from convoy.report.train_report import TrainReport
 
 _WHOLE = "The whole job has its start, evaluations and export, which are not planned."
 
 
-def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
+def predictions(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
     """Predictions next to measurements, each with its error."""
     figures, yet = comparisons(plan, report), "not yet" if report.outcome.state == "running" else "not measured"
-    blocks: list[Block] = [Heading("Predicted and measured"), Text(_from(plan, figures), quiet=True)]
+    blocks: list[Block] = [Heading("Predicted and measured"), Text(_plan_origin(plan, figures), quiet=True)]
     if (why := warning(plan)) is not None:
         blocks.append(Text(f"By its plan the run {why}."))
     other = plan_mismatch(plan, report)
@@ -34,12 +34,12 @@ def predicted(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
             )
         )
     if plan.step is not None and not other:
-        blocks.append(Text(_computing(plan.step), quiet=True))
+        blocks.append(Text(_forward_backward_text(plan.step), quiet=True))
     notes = _notes(figures, report, plan)
     return (*blocks, *((Text(" ".join(notes), quiet=True),) if notes else ()))
 
 
-def _from(plan: Plan, figures: Sequence[Comparison]) -> str:
+def _plan_origin(plan: Plan, figures: Sequence[Comparison]) -> str:
     if plan.measured is not None:
         measured = "Planned from this machine's matmul, memory and collectives, measured as the job began"
         origin = f"{measured}; no step's time is in it."
@@ -70,9 +70,9 @@ def _notes(figures: Sequence[Comparison], report: TrainReport, plan: Plan) -> li
     return [*notes, *(f"Not predicted: {lacking}." for lacking in plan.missing_reasons())]
 
 
-def _computing(step: StepPlan) -> str:
+def _forward_backward_text(step: StepPlan) -> str:
     """The planned parts of forward and backward, the longest first."""
-    parts = sorted(computing_parts(step).items(), key=lambda part: -part[1])
+    parts = sorted(computing_seconds(step).items(), key=lambda part: -part[1])
     texts = [
         f"{PART_NAMES.get(name, name)} {formatting.duration(seconds)}"
         for name, seconds in parts

@@ -34,7 +34,7 @@ def outcome_callouts(report: TrainReport, *, of_script: bool = False) -> tuple[B
             title = f"{state_word(report).capitalize()}{at}"
             return (Callout(title, _sentences(outcome.reason, newest), "warning"),)
         case "failed":
-            return _failed(outcome.cause, at, newest)
+            return _failure_callout(outcome.cause, at, newest)
         case "running" if outcome.notice:
             return (Callout(f"Ending{at}", _sentences(outcome.reason, newest, _ENDING), "warning"),)
         case "running" if outcome.cause is not None:
@@ -42,7 +42,7 @@ def outcome_callouts(report: TrainReport, *, of_script: bool = False) -> tuple[B
     return ()
 
 
-def _failed(cause: FirstCause | None, at: str, newest: str) -> tuple[Block, ...]:
+def _failure_callout(cause: FirstCause | None, at: str, newest: str) -> tuple[Block, ...]:
     if cause is None:
         return (Callout(f"Failed{at}", "No worker's end was recorded, so the first cause is unknown."),)
     title = f"{cause_subject(cause).capitalize()} {cause_verb(cause)}{at}"
@@ -137,7 +137,7 @@ def ranks(report: TrainReport) -> tuple[Block, ...]:
         Column("Throughput", lambda r: r.tokens_per_second, lambda rate: formatting.rate(rate.median), "not measured"),
         Column("Spread", lambda r: r.tokens_per_second, lambda rate: formatting.quartiles(rate, formatting.rate)),
         Column("Memory peak", lambda r: r.memory_peak_bytes, formatting.size, "not measured"),
-        Column("Matmul rate", lambda r: r.matmul_tflops, formatting.unit("TFLOP/s"), "not measured"),
+        Column("Matmul rate", lambda r: r.matmul_tflops, formatting.in_unit("TFLOP/s"), "not measured"),
     )
     return (Heading("Ranks"), table)
 
@@ -156,15 +156,15 @@ def startup(report: TrainReport) -> tuple[Block, ...]:
     """The time from the workers' start to their first step."""
     if not report.startup:
         return ()
-    total = report.startup[-1].at_seconds
-    note = f"{formatting.duration(total)} from the workers' start to “{_phase(report.startup[-1].name)}”, slowest rank."
+    end = report.startup[-1]
+    note = f"{formatting.duration(end.at_seconds)} from the workers' start to “{_phase_text(end.name)}”, slowest rank."
     bar = charts.stacked_bar(
-        "Time to reach each point", {_phase(p.name): p.took_seconds for p in report.startup}, unit="s"
+        "Time to reach each point", {_phase_text(p.name): p.took_seconds for p in report.startup}, unit="s"
     )
     return (Heading("Start-up"), Text(note, quiet=True), bar)
 
 
-def history(report: TrainReport) -> tuple[Block, ...]:
+def generations_and_checkpoints(report: TrainReport) -> tuple[Block, ...]:
     """The generations, where there was more than one, and the newest checkpoints."""
     blocks: list[Block] = []
     if len(report.generations) > 1:
@@ -214,17 +214,17 @@ def tiers(report: TrainReport) -> tuple[Block, ...]:
         report.tiers,
         Column("Tier", lambda t: t.uri),
         Column("Newest step", lambda t: t.newest_step, formatting.integer, missing="none"),
-        Column("Behind", _behind),
+        Column("Behind", _behind_text),
         Column("Last failure", lambda t: t.error),
     )
-    return (Heading("Checkpoint tiers"), *_elsewhere(report), table)
+    return (Heading("Checkpoint tiers"), *_other_tier_note(report), table)
 
 
-def _behind(tier: Tier) -> str | None:
+def _behind_text(tier: Tier) -> str | None:
     return f"{tier.behind_steps:,} steps, {formatting.duration(tier.behind_seconds)}" if tier.behind_steps else None
 
 
-def _elsewhere(report: TrainReport) -> tuple[Block, ...]:
+def _other_tier_note(report: TrainReport) -> tuple[Block, ...]:
     """A note that saves pass over the first tier, since it failed."""
     first, newest = report.tiers[0].uri, report.checkpoints[-1].tier if report.checkpoints else ""
     if newest == first or newest not in {tier.uri for tier in report.tiers}:
@@ -285,7 +285,7 @@ def events(report: TrainReport) -> tuple[Block, ...]:
     return (Heading("Events"), Timeline(entries), *more)
 
 
-def _phase(name: str) -> str:
+def _phase_text(name: str) -> str:
     return name.replace("_", " ")
 
 

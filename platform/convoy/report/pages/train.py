@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from convoy.display import formatting
-from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values, folded
+from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values, fold_sections
 from convoy.report.analysis.outcome import state_word
 from convoy.report.pages import cost_sections, incident_sections, sections
 from convoy.report.train_report import TrainReport
@@ -19,16 +19,16 @@ def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None
     config: the resolved configuration as plain data. plan: of the job, where there is one.
     """
     return Page(
-        _name(report, config),
+        _model_name(report, config),
         (
-            *_top(report, config),
+            *_top_blocks(report, config),
             *sections.progress(report),
-            Values((_loss(report), _bits_per_byte(report), _speed(report), _last_checkpoint(report))),
+            Values((_loss(report), _bits_per_byte(report), _throughput(report), _last_checkpoint(report))),
             *incident_sections.incidents(report),
             *sections.tiers(report),
             *sections.curves(report),
             *sections.step_breakdown(report),
-            *_predicted(report, plan),
+            *_predicted_blocks(report, plan),
             *sections.samples(report),
             *sections.events(report),
         ),
@@ -43,14 +43,14 @@ def final_page(
     places: what is kept where, e.g. {"Model": "/jobs/a/model"}. plan: of the job, where there is one.
     """
     return Page(
-        _name(report, config),
+        _model_name(report, config),
         (
-            *_top(report, config),
+            *_top_blocks(report, config),
             Values(
                 (
                     _loss(report),
                     _bits_per_byte(report),
-                    _speed(report),
+                    _throughput(report),
                     _utilisation(report),
                     _memory(report),
                     incident_sections.goodput_value(report),
@@ -64,16 +64,16 @@ def final_page(
             *sections.curves(report),
             *sections.optimizer_curves(report),
             *sections.samples(report),
-            *folded(sections.step_breakdown(report, detailed=True)),
-            *folded(_predicted(report, plan)),
-            *folded(incident_sections.goodput(report)),
-            *folded(cost_sections.cost(report)),
-            *folded(sections.ranks(report)),
-            *folded(sections.startup(report)),
-            *folded(sections.history(report)),
-            *folded(sections.events(report)),
+            *fold_sections(sections.step_breakdown(report, detailed=True)),
+            *fold_sections(_predicted_blocks(report, plan)),
+            *fold_sections(incident_sections.goodput(report)),
+            *fold_sections(cost_sections.cost(report)),
+            *fold_sections(sections.ranks(report)),
+            *fold_sections(sections.startup(report)),
+            *fold_sections(sections.generations_and_checkpoints(report)),
+            *fold_sections(sections.events(report)),
             *sections.places(places or {}),
-            *folded(sections.hardware_and_config(report, config)),
+            *fold_sections(sections.hardware_and_config(report, config)),
         ),
     )
 
@@ -95,19 +95,19 @@ def script_page(report: TrainReport, name: str) -> Page:
     )
 
 
-def _predicted(report: TrainReport, plan: "Plan | None") -> tuple[Block, ...]:
+def _predicted_blocks(report: TrainReport, plan: "Plan | None") -> tuple[Block, ...]:
     if plan is None:
         return ()
-    from convoy.report.pages.predicted_sections import predicted  # an agent imports this module before its gang forms
+    from convoy.report.pages.predicted_sections import predictions  # an agent imports this module before its gang forms
 
-    return predicted(report, plan)
+    return predictions(report, plan)
 
 
-def _name(report: TrainReport, config: Mapping[str, Any]) -> str:
+def _model_name(report: TrainReport, config: Mapping[str, Any]) -> str:
     return report.model.name if report.model else str(config.get("model", {}).get("name", "Training"))
 
 
-def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
+def _top_blocks(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
     facts = [state_word(report).capitalize()]
     if report.model:
         facts.append(f"{formatting.count(report.model.parameters)} parameters")
@@ -121,11 +121,11 @@ def _top(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, ...]:
     if deaf := incident_sections.nodes_without_notices(report):
         facts.append(deaf)
     return (
-        Heading(_name(report, config), level=1),
+        Heading(_model_name(report, config), level=1),
         Text(" · ".join(facts), quiet=True),
         *sections.outcome_callouts(report),
         *sections.failed_saves(report),
-        *incident_sections.troubles(report),
+        *incident_sections.trouble_callouts(report),
     )
 
 
@@ -155,7 +155,7 @@ def _bits_per_byte(report: TrainReport) -> Value:
     return Value("Bits per byte", formatting.significant(after), f"from {formatting.significant(before)}{ratio}", tone)
 
 
-def _speed(report: TrainReport) -> Value:
+def _throughput(report: TrainReport) -> Value:
     rate = report.tokens_per_second
     if rate is None:
         return Value("Throughput", "—", f"measured after {report.warmup_steps} steps of warm-up")
@@ -167,7 +167,7 @@ def _utilisation(report: TrainReport) -> Value:
         return Value("MFU", formatting.percent(report.mfu), "model FLOP/s over the dense peak")
     if report.matmul_share is not None and report.hardware:
         rate = report.hardware.matmul_tflops
-        peak = "" if rate is None else formatting.unit("TFLOP/s")(rate.median)
+        peak = "" if rate is None else formatting.in_unit("TFLOP/s")(rate.median)
         formula = f"model FLOP/s over {peak}, a plain matmul here"
         return Value("Share of matmul rate", formatting.percent(report.matmul_share), formula)
     return Value("MFU", "—", "not shown: this device's peak is not known")

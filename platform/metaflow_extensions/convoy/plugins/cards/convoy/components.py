@@ -107,7 +107,7 @@ def _writing() -> list[Any]:
 
 def parts_of(page: p.Page) -> Iterator[Part]:
     """What comes before the first section, its headline numbers one by one, and then the sections."""
-    for blocks in p.sections(page.blocks):
+    for blocks in p.split_sections(page.blocks):
         first = blocks[0]
         if isinstance(first, p.Heading) and first.level > 1:
             yield Section(first, tuple(_single(blocks[1:])))
