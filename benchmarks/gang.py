@@ -16,7 +16,7 @@ from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig, config_hash
 from convoy.data.manifest import data_fingerprint
 from convoy.data.prepare import prepare_dataset
-from convoy.gang.task import Assignment, Place
+from convoy.gang.task import Assignment, RankPosition
 from convoy.gang.workers.board import Marker
 from convoy.gang.workers.processes import signal_at_end_of_parent
 from convoy.job.events.log import EventWriter
@@ -60,7 +60,7 @@ def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]
             fingerprint=data_fingerprint(manifest, config.data),
             generation=formed.generation,
             parent=None,
-            place=Place(
+            place=RankPosition(
                 rank=rank,
                 local_rank=rank,
                 node=0,
@@ -95,7 +95,7 @@ def training(
     config, store = assignment.config, open_store(assignment.job_uri)
     trained = trained or build_sharded_model(config, ranks)
     marker = marker or Marker(None, 0)
-    clock, began = clock_for(ranks.device, marker.pass_point), time.perf_counter()
+    clock, began = clock_for(ranks.device, marker.mark_shared_point), time.perf_counter()
     stepper = Stepper(trained, config.train, config.parallel, StepExchange(ranks.control), clock)
     events = EventWriter(store, assignment.generation, 0, ranks.place.rank)
     saver = Saver(assignment, ranks, trained, assignment.tiers, events, None, marker)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convoy.gang.workers.processes import descendants, living
+from convoy.gang.workers.processes import descendants, parents_by_pid
 from convoy.stats import interval
 
 
@@ -78,4 +78,4 @@ def cpu_seconds(pid: int) -> float:
 
 def cpu_seconds_below() -> float:
     """CPU time so far of the processes that this one and those below it have started, and that still run."""
-    return sum(map(cpu_seconds, descendants(living(), os.getpid())))
+    return sum(map(cpu_seconds, descendants(parents_by_pid(), os.getpid())))

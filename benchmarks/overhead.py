@@ -164,7 +164,7 @@ class Unwatched(Marker):
     def enter(self, phase: Phase, step: int | None = None) -> None:
         """Nobody looks."""
 
-    def pass_point(self) -> None:
+    def mark_shared_point(self) -> None:
         """Nobody looks."""
 
     def advance(self) -> None:

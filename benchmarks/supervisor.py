@@ -47,7 +47,7 @@ def main() -> None:
         while True:
             time.sleep(LOOK_SECONDS)
             marks, now = {0: board.read(0)}, time.monotonic()
-            patience.look(marks, now)
+            patience.learn_from(marks, now)
             find_hang(marks, now, patience)
             state_of(worker)
             for queue in (peers.events, poller.notices):

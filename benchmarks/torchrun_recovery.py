@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 
 from convoy.config.run import RunConfig
-from convoy.gang.workers.processes import TAG, descendants, kill_tagged, living, new_tag, state_of
+from convoy.gang.workers.processes import TAG, descendants, kill_tagged, new_tag, parents_by_pid, state_of
 from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 
@@ -117,11 +117,11 @@ class Job:
 
     def worker(self, node: int) -> int:
         """The worker's process; torchrun has no other child that runs this file."""
-        return next(pid for pid in descendants(living(), self._nodes[node].pid) if _runs_this_file(pid))
+        return next(pid for pid in descendants(parents_by_pid(), self._nodes[node].pid) if _runs_this_file(pid))
 
     def kill_node(self, node: int) -> None:
         torchrun = self._nodes[node]
-        for pid in (torchrun.pid, *descendants(living(), torchrun.pid)):
+        for pid in (torchrun.pid, *descendants(parents_by_pid(), torchrun.pid)):
             os.kill(pid, signal.SIGKILL)
         torchrun.wait()
         self._nodes[node] = self._start(node)

@@ -181,9 +181,9 @@ def efa(dev: Path, sysfs: Path) -> Finding:
 
 def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
     """Whether anything announces that this machine will be reclaimed."""
-    from convoy.gang.notices.sources import describe_statuses, machine_statuses
+    from convoy.gang.notices.sources import describe_statuses, poll_machine_sources
 
-    statuses = machine_statuses(environ, sysfs, DEADLINE_SECONDS)
+    statuses = poll_machine_sources(environ, sysfs, DEADLINE_SECONDS)
     if any(status.answers for status in statuses):
         return Finding("notices", "ok", describe_statuses(statuses))
     mend = "without one, Convoy learns that a machine was reclaimed only once it is gone" if statuses else ""

@@ -49,7 +49,7 @@ def progress(step: int) -> None:
         from convoy.gang.workers.board import heartbeat
 
         _beat.enter_context(heartbeat(_channel.marker))
-    _channel.progress(step)
+    _channel.report_progress(step)
 
 
 def notice() -> Notice | None:
@@ -64,8 +64,8 @@ def notice() -> Notice | None:
     """
     if _channel is None:
         return None
-    kind = _agreed(_channel.order())
-    _channel.set_agreed(kind)
+    kind = _agreed(_channel.poll_order())
+    _channel.set_agreed_order(kind)
     return None if kind == "none" else kind
 
 
@@ -73,7 +73,7 @@ def event(name: str, /, **values: Value) -> None:
     """Append to the job's event log, which its card and `convoy tail` show. Raises pydantic.ValidationError for values
     other than numbers, text, booleans or None."""
     if _channel is not None:
-        _channel.event(name, values)
+        _channel.log_event(name, values)
 
 
 def checkpoints_uri(default: str = "checkpoints") -> str:

@@ -20,7 +20,7 @@ from convoy.drills.checks import (
     leftover_process_problems,
     next_tier_save_problems,
     notice_problems,
-    prune_problems,
+    prune_and_find_orphans,
     recompute_problems,
     stall_problems,
     wrong_restore_problems,
@@ -114,18 +114,18 @@ ALERT = at(BEGAN + 2, CheckpointAlert(step=4, failures=3, newest=None, error="fu
             ["generation 2 read step 4 of 2, not generation=1 step=4", "two commits of step 4 were read"],
         ),
         # Saves for a notice.
-        (late_save_problems(trial(agreed(6), saved(6, 3)), ends=True), []),
-        (late_save_problems(trial(agreed(6), saved(4, 1)), ends=True), ["nothing was saved after the notice"]),
+        (late_save_problems(trial(agreed(6), saved(6, 3)), at_end=True), []),
+        (late_save_problems(trial(agreed(6), saved(4, 1)), at_end=True), ["nothing was saved after the notice"]),
         (
-            late_save_problems(trial(agreed(6), saved(6, 31)), ends=True),
+            late_save_problems(trial(agreed(6), saved(6, 31)), at_end=True),
             ["the save was committed 31.00 s after the notice, more than 3 times 10 s"],
         ),
         (
-            late_save_problems(trial(agreed(6, "preempted_unsaved"), saved(6, 3)), ends=True),
+            late_save_problems(trial(agreed(6, "preempted_unsaved"), saved(6, 3)), at_end=True),
             ["the gang did not agree to save and end"],
         ),
-        (late_save_problems(trial(agreed(6), saved(6, 3)), ends=False), ["the gang agreed to end at steps [6]"]),
-        (late_save_problems(trial(saved(6, 3)), ends=False), []),
+        (late_save_problems(trial(agreed(6), saved(6, 3)), at_end=False), ["the gang agreed to end at steps [6]"]),
+        (late_save_problems(trial(saved(6, 3)), at_end=False), []),
         # Steps that are done again.
         (recompute_problems(trial(*SIX_STEPS, failed(BEGAN + 1, 1, step=6), *DONE_AGAIN)), ["2 steps were done again"]),
         (recompute_problems(trial(*SIX_STEPS)), []),
@@ -170,7 +170,7 @@ def test_without_an_injection_every_check_still_reports(events: Sequence[Event])
     for lines in (
         late_stop_problems(uninjected, {0}),
         notice_problems(uninjected, 1, "spot", "save"),
-        late_save_problems(uninjected, ends=True),
+        late_save_problems(uninjected, at_end=True),
         next_tier_save_problems(uninjected, "/next", math.inf),
         stall_problems(uninjected, 4.0),
     ):
@@ -187,7 +187,7 @@ def test_only_files_of_a_generation_that_was_never_formed_stay(
     for made in (generation(1, None), generation(2, None)):
         store.create(made.name, made.model_dump_json().encode())
     store.write(shards_prefix(generation_of_save, 20, "attempt") + "00001.000.bin", b"bytes")
-    assert prune_problems(store) == lines
+    assert prune_and_find_orphans(store) == lines
     assert bool(store.sizes("shards/")) == bool(lines)
 
 

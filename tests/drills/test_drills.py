@@ -56,7 +56,7 @@ def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Campaigns:
 
 
 def passes(campaign: DrillRunner, name: str) -> None:
-    result = campaign.drill(drill_named("drill", name))
+    result = campaign.run_drill(drill_named("drill", name))
     (trial,) = result.trials
     assert trial.not_run is None, trial.not_run
     assert trial.ok, in_words(trial)

@@ -123,10 +123,10 @@ def test_the_job_lives_on_what_fails_and_the_next_tier_does_not(tmp_path: Path) 
     fault = a_fault(StorageFull, tmp_path)
     assert isinstance(fault, StorageFull)
     config = resolve({}, read_overrides(" ".join(fault.overrides())))
-    assert fault.job_root().startswith(str(fault.place))
+    assert fault.job_root().startswith(str(fault.mount_point))
     (tier,) = config.checkpoint.tiers
     assert tier == str(tmp_path / "next")
-    assert not tier.startswith(str(fault.place))
+    assert not tier.startswith(str(fault.mount_point))
 
 
 def test_the_root_fails_soon_after_a_save_or_just_before_the_next_one(tmp_path: Path) -> None:

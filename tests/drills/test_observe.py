@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from convoy.drills.faults.worker import RandomFaults, Undisturbed, WorkerHang
-from convoy.drills.observe import Observation, problems
+from convoy.drills.faults.worker import NoFault, RandomFaults, WorkerHang
+from convoy.drills.observe import Observation, trial_problems
 from convoy.gang.local_node import NodeResult
 from convoy.gang.messages import GangOutcome
 from convoy.job.events.registry import NoticeReceived, PeerSuspected, StepDone
@@ -35,14 +35,14 @@ def with_event(trial: Observation, event: Any) -> Observation:
 
 
 def test_a_trial_that_went_as_it_should_has_no_problem() -> None:
-    assert problems(killed_worker()) == []
+    assert trial_problems(killed_worker()) == []
 
 
 def test_its_figures_count_from_the_injection() -> None:
     trial = killed_worker()
     assert trial.detected_s == pytest.approx(0.2)
     assert trial.recovered_s == pytest.approx(2.0)
-    assert trial.beyond_s == pytest.approx(2.5)  # step 26, five after the first one
+    assert trial.new_progress_s == pytest.approx(2.5)  # step 26, five after the first one
     assert trial.steps_recomputed == 5
     assert trial.samples_lost_and_repeated() == (0, 0)
 
@@ -50,7 +50,7 @@ def test_its_figures_count_from_the_injection() -> None:
 def test_a_failure_before_the_injection_is_a_false_alarm_and_no_detection() -> None:
     trial = killed_worker(injected=[103.85])
     assert trial.detected_s is None
-    assert any(line.startswith("a false alarm: failure_detected") for line in problems(trial))
+    assert any(line.startswith("a false alarm: failure_detected") for line in trial_problems(trial))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_failure_before_the_injection_is_a_false_alarm_and_no_detection() -> N
 )
 def test_a_suspicion_or_a_notice_before_the_injection_is_a_false_alarm(event: Any) -> None:
     trial = with_event(killed_worker(), at(102.0, event))
-    (line,) = problems(trial)
+    (line,) = trial_problems(trial)
     assert line.startswith("a false alarm:")
 
 
@@ -73,14 +73,14 @@ def test_a_suspicion_or_a_notice_before_the_injection_is_a_false_alarm(event: An
 def test_another_first_cause_is_wrong(cause: dict[str, Any], says: str) -> None:
     trial = killed_worker()
     events = [failed(e.t, rank_of(trial), **cause) if e.kind == "failure_detected" else e for e in trial.events]
-    (line,) = problems(killed_worker(events=events))
+    (line,) = trial_problems(killed_worker(events=events))
     assert line.startswith(says)
 
 
 def test_the_cause_that_node_0_told_counts_and_not_what_another_node_saw_before() -> None:
     trial = killed_worker()
     other = failed(103.7, rank_of(trial), cause="link_lost").model_copy(update={"node": 2})
-    assert problems(with_event(trial, other)) == []
+    assert trial_problems(with_event(trial, other)) == []
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_the_cause_that_node_0_told_counts_and_not_what_another_node_saw_before(
     ],
 )
 def test_an_end_that_is_not_the_expected_one_is_wrong(changed: dict[str, Any], says: str) -> None:
-    assert any(line.startswith(says) for line in problems(killed_worker(**changed)))
+    assert any(line.startswith(says) for line in trial_problems(killed_worker(**changed)))
 
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_node_without_an_outcome_at_the_last_attempt_is_wrong(killed: bool) -> None:
     outcome = [NodeResult(outcome=GangOutcome(outcome="finished"))] * 2
     trial = killed_worker(results=[[*outcome, NodeResult(error="OSError: no space", was_killed=killed)]])
-    assert problems(trial) == ["node 2 of attempt 0: OSError: no space, not finished"]
+    assert trial_problems(trial) == ["node 2 of attempt 0: OSError: no space, not finished"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_node_without_an_outcome_at_the_last_attempt_is_wrong(killed: bool) ->
 def test_the_commit_says_which_samples_are_lost_or_repeated(commit: Any, lost_and_repeated: tuple[int, int]) -> None:
     trial = killed_worker(commit=commit)
     assert trial.samples_lost_and_repeated() == lost_and_repeated
-    assert len(problems(trial)) == 1
+    assert len(trial_problems(trial)) == 1
 
 
 def test_a_step_twice_on_the_branch_is_repeated() -> None:
@@ -126,13 +126,13 @@ def test_a_step_twice_on_the_branch_is_repeated() -> None:
 
 def test_a_trial_that_takes_three_times_the_target_is_wrong() -> None:
     late = killed_worker(injected=[103.6 - 0.75])
-    assert problems(late) == ["detected after 0.95 s, more than 3 times 0.3 s"]
+    assert trial_problems(late) == ["detected after 0.95 s, more than 3 times 0.3 s"]
 
 
 def test_a_fault_that_is_never_detected_is_wrong() -> None:
     trial = killed_worker()
     silent = killed_worker(events=[e for e in trial.events if e.kind != "failure_detected"])
-    assert "never detected" in problems(silent)
+    assert "never detected" in trial_problems(silent)
 
 
 def test_the_limit_of_a_hang_follows_the_steps_before_it() -> None:
@@ -147,7 +147,7 @@ def test_the_limit_of_a_hang_follows_the_steps_before_it() -> None:
 def quiet(**changed: Any) -> Observation:
     events = [*started(100.0, 1), *steps(1, STEPS, 101.0, 1), *ended(106.0, 1, "finished")]
     facts: dict[str, Any] = {
-        "fault": a_fault(Undisturbed),
+        "fault": a_fault(NoFault),
         "injected": [],
         "events": events,
         "history": history(None),
@@ -158,25 +158,25 @@ def quiet(**changed: Any) -> Observation:
 
 def test_a_gang_to_which_nothing_happens_has_no_figures_and_no_problem() -> None:
     trial = quiet()
-    assert problems(trial) == []
-    assert (trial.detected_s, trial.recovered_s, trial.beyond_s, trial.steps_recomputed) == (None, None, None, 0)
+    assert trial_problems(trial) == []
+    assert (trial.detected_s, trial.recovered_s, trial.new_progress_s, trial.steps_recomputed) == (None, None, None, 0)
 
 
 def test_any_alarm_in_a_gang_to_which_nothing_happens_is_false() -> None:
     events = [*quiet().events, at(105.5, PeerSuspected(peer=1, seconds=2.0, phi=9.0))]
-    (line,) = problems(quiet(events=events))
+    (line,) = trial_problems(quiet(events=events))
     assert line.startswith("a false alarm: peer_suspected")
 
 
 def test_the_drain_by_which_the_drill_ends_a_gang_is_no_alarm() -> None:
     drain = at(105.5, NoticeReceived(source="drain", notice="end", action="save_and_end"))
     trial = quiet(events=[*quiet().events, drain], results=told("preempted"), commit=commit(1, step=33), drained=True)
-    assert problems(trial) == []
+    assert trial_problems(trial) == []
 
 
 def test_an_attempt_that_ended_well_where_the_drill_had_to_end_it_is_wrong() -> None:
     trial = quiet(results=told("finished"), drained=True)
-    assert any("not preempted" in line for line in problems(trial))
+    assert any("not preempted" in line for line in trial_problems(trial))
 
 
 def test_random_faults_may_end_any_attempt_but_the_last_in_any_way() -> None:
@@ -184,6 +184,6 @@ def test_random_faults_may_end_any_attempt_but_the_last_in_any_way() -> None:
     trial = killed_worker(
         fault=a_fault(RandomFaults), results=outcomes, drained=True, history=history(None, None, None)
     )
-    assert problems(trial) == []
+    assert trial_problems(trial) == []
     undrained = killed_worker(fault=a_fault(RandomFaults), results=outcomes)
-    assert any("attempt 1" in line for line in problems(undrained))
+    assert any("attempt 1" in line for line in trial_problems(undrained))

@@ -69,7 +69,7 @@ def test_a_benchmark_takes_it_and_names_it_for_a_misspelt_one() -> None:
 
 def test_its_target_is_in_its_row(tmp_path: Path) -> None:
     runner = DrillRunner(DrillPlan(trials=1), tmp_path)
-    (trial,) = runner.drill(drill_named("drill", "coffee-spill")).trials
+    (trial,) = runner.run_drill(drill_named("drill", "coffee-spill")).trials
     assert trial.not_run == "a cup of coffee"
     run = trial.model_copy(update={"not_run": None, "ok": True, "detected_s": 0.4})
     assert table_row(result_of("coffee-spill", [run]), CoffeeSpill)[3] == "0.5"

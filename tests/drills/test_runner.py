@@ -40,14 +40,14 @@ def a_campaign(folder: Path, nodes: int, states: dict[str, State] | None = None)
 
 
 def test_an_undisturbed_run_is_made_once(made: list[str], tmp_path: Path) -> None:
-    a_campaign(tmp_path, 2).drill(drill_named("drill", "worker-kill"))
+    a_campaign(tmp_path, 2).run_drill(drill_named("drill", "worker-kill"))
     assert made == ["undisturbed-0"]
 
 
 def test_campaigns_may_share_it_where_their_gangs_are_alike(made: list[str], tmp_path: Path) -> None:
     states: dict[str, State] = {}
     for number, nodes in enumerate((2, 2, 3)):
-        a_campaign(tmp_path / str(number), nodes, states).drill(drill_named("drill", "worker-kill"))
+        a_campaign(tmp_path / str(number), nodes, states).run_drill(drill_named("drill", "worker-kill"))
     assert len(made) == 2
-    a_campaign(tmp_path / "apart", 2).drill(drill_named("drill", "worker-kill"))
+    a_campaign(tmp_path / "apart", 2).run_drill(drill_named("drill", "worker-kill"))
     assert len(made) == 3

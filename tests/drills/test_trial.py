@@ -10,9 +10,9 @@ from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.run import RunConfig
 from convoy.drills.fault import DrillPlan, GangSize
 from convoy.drills.faults import DRILLS
-from convoy.drills.faults.worker import NodeSlowdown, Undisturbed, WorkerKill
+from convoy.drills.faults.worker import NodeSlowdown, NoFault, WorkerKill
 from convoy.drills.runner import COMPUTING
-from convoy.drills.trial import config_of, differing, final_state, run_trial, undisturbed_config
+from convoy.drills.trial import config_of, differing_names, read_final_state, run_trial, undisturbed_config
 from convoy.storage import open_store
 from tests.drills.trials import a_fault
 from tests.training.checkpointing.test_restore import flip
@@ -41,7 +41,7 @@ def test_the_gang_trains_the_default_model(tmp_path: Path) -> None:
 
 
 def test_a_gang_that_goes_on_for_a_time_never_ends_by_itself(tmp_path: Path) -> None:
-    config = config_of(a_fault(Undisturbed, tmp_path, seconds=60.0), PLAN, str(tmp_path))
+    config = config_of(a_fault(NoFault, tmp_path, seconds=60.0), PLAN, str(tmp_path))
     assert config.train.steps == 1_000_000
     assert config.train.compile
 
@@ -88,19 +88,19 @@ def test_a_job_that_took_another_way_to_the_same_end_has_the_same_state(trained:
     other = Job(str(tmp_path), trained.config)
     other.run(2, train={"steps": 3})
     other.run(2)
-    one, another = final_state([trained.store]), final_state([other.store])
+    one, another = read_final_state([trained.store]), read_final_state([other.store])
     assert one[0] is not None
     assert another[0] is not None
     assert (one[0].step, one[0].generation) == (6, 1)
     assert (another[0].step, another[0].generation) == (6, 2)
     assert len(one[1]) > 10
-    assert differing(one[1], another[1]) == []
+    assert differing_names(one[1], another[1]) == []
 
 
 def test_a_job_with_another_seed_differs_in_every_weight(trained: Job, tmp_path: Path) -> None:
     other = Job(str(tmp_path), tiny(train={"steps": 6, "seed": 4}, checkpoint={"every_steps": 3}))
     other.run(2)
-    different = differing(final_state([trained.store])[1], final_state([other.store])[1])
+    different = differing_names(read_final_state([trained.store])[1], read_final_state([other.store])[1])
     assert any(name.startswith("model.") for name in different)
 
 
@@ -109,11 +109,11 @@ def test_a_commit_that_is_not_what_was_written_is_not_compared(trained: Job, tmp
     other.run(2)
     flip(other.store, step=6)
     with pytest.raises(DamagedCommitError, match="not what was written"):
-        final_state([other.store])
+        read_final_state([other.store])
 
 
 def test_a_job_without_a_commit_has_no_state(tmp_path: Path) -> None:
-    assert final_state([open_store(str(tmp_path))]) == (None, {})
+    assert read_final_state([open_store(str(tmp_path))]) == (None, {})
 
 
 def test_it_needs_no_torch() -> None:

@@ -73,7 +73,7 @@ def preempt(imds: ImdsStandIn, store: Store, generation: int) -> None:
 
     Not in its first step: a node that has heard of none yet has nothing to save, and ends at once."""
     await_events(store, generation, StepDone, count=5)
-    imds.interrupt()
+    imds.announce_interruption()
     await_events(store, generation, GenerationEnded, count=2)
     imds.withdraw_notices()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.run import RunConfig
-from convoy.gang.task import Assignment, Place
+from convoy.gang.task import Assignment, RankPosition
 from convoy.gang.workers.fork_server import serve
 from convoy.gang.workers.processes import TAG
 
@@ -31,7 +31,7 @@ def assignment(job: str, folder: Path, rank: int = 0, listen_fd: int | None = No
         fingerprint="",
         generation=1,
         parent=None,
-        place=Place(
+        place=RankPosition(
             rank=rank, local_rank=rank, node=0, nodes=1, nproc_per_node=9, host_rank=rank, host_ranks=9, threads=1
         ),
         master_host="",

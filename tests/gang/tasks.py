@@ -100,12 +100,12 @@ def wait_for_step(task: Task, step: int) -> None:
 
 def descendants(pid: int) -> set[int]:
     """Living processes below `pid`, whole tree."""
-    return processes.descendants(processes.living(), pid)
+    return processes.descendants(processes.parents_by_pid(), pid)
 
 
 def alive(pids: set[int]) -> set[int]:
     """Those that run; zombies do not."""
-    return pids & processes.living().keys()
+    return pids & processes.parents_by_pid().keys()
 
 
 DDP = Path(__file__).resolve().parents[1] / "flows" / "ddp_script.py"

@@ -14,9 +14,9 @@ from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
 from convoy.gang import agent
-from convoy.gang.agent import Gang, with_settled_dtype
+from convoy.gang.agent import Gang, settle_param_dtype
 from convoy.gang.task import EXPECTED, Task
-from convoy.gang.workers.processes import living
+from convoy.gang.workers.processes import parents_by_pid
 from convoy.job.events.registry import FailureDetected, GenerationStarted, Restored, StepDone, Stopping, WorkerExited
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LIVE
@@ -127,7 +127,7 @@ def test_the_end_of_what_workers_are_forked_from_is_told_and_the_gang_goes_on(tm
     task, others = a_task(str(tmp_path), train={"steps": 80, "threads_per_rank": 1}), descendants(os.getpid())
     with Gang(task, a_node()) as gang:
         pid = pid_of(gang, 0)
-        forked_from = living()[pid]
+        forked_from = parents_by_pid()[pid]
         wait_for_step(task, 1)
         tree = descendants(os.getpid()) - others
         os.kill(forked_from, signal.SIGKILL)
@@ -198,7 +198,7 @@ NEVER = "convoy.no_such_module"
 
 
 def settled_for(config: RunConfig, store: Store) -> Task:
-    return with_settled_dtype(Task(config, "blue", "", "", "data", None), a_node(), store)
+    return settle_param_dtype(Task(config, "blue", "", "", "data", None), a_node(), store)
 
 
 def formed_with(store: Store, dtype: str) -> None:

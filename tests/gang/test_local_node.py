@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, local_position, start
-from convoy.gang.workers.processes import environment_of, living
+from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, node_on_this_host, start_node
+from convoy.gang.workers.processes import environment_of, parents_by_pid
 from tests.gang.tasks import a_script, wait_for
 
 PATIENCE_SECONDS = 60.0
@@ -18,7 +18,7 @@ MARK = "CONVOY_TEST_LOCAL_NODE"
 
 def a_spec(folder: Path, program: str) -> NodeSpec:
     """One worker that runs this program."""
-    return NodeSpec(task=a_script(folder, program, cluster={"nodes": 1}), node=local_position(0, 1, 1, "Test/1"))
+    return NodeSpec(task=a_script(folder, program, cluster={"nodes": 1}), node=node_on_this_host(0, 1, 1, "Test/1"))
 
 
 def ended(node: LocalNode) -> NodeResult:
@@ -28,7 +28,7 @@ def ended(node: LocalNode) -> NodeResult:
 
 def marked(mark: str) -> set[int]:
     """Processes that have this in their environment and have not ended."""
-    return {pid for pid in living() if f"{MARK}={mark}".encode() in environment_of(pid)}
+    return {pid for pid in parents_by_pid() if f"{MARK}={mark}".encode() in environment_of(pid)}
 
 
 @pytest.mark.sampled(2)
@@ -37,7 +37,7 @@ def marked(mark: str) -> set[int]:
     [("print('done')", "finished", ""), ("raise ValueError('no such thing')", "failed", "ValueError: no such thing")],
 )
 def test_a_node_tells_how_its_gang_ended(tmp_path: Path, program: str, outcome: str, message: str) -> None:
-    told = ended(start(a_spec(tmp_path, program), tmp_path / "0"))
+    told = ended(start_node(a_spec(tmp_path, program), tmp_path / "0"))
     assert told.outcome is not None, told.error
     assert told.outcome.outcome == outcome
     assert message in told.outcome.message
@@ -45,7 +45,7 @@ def test_a_node_tells_how_its_gang_ended(tmp_path: Path, program: str, outcome: 
 
 
 def test_a_node_that_was_killed_is_told_to_be_gone(tmp_path: Path) -> None:
-    node = start(a_spec(tmp_path, "import time; time.sleep(600)"), tmp_path / "0")
+    node = start_node(a_spec(tmp_path, "import time; time.sleep(600)"), tmp_path / "0")
     assert node.result().error == "it did not end"
     os.kill(node.process.pid, signal.SIGKILL)
     told = ended(node)
@@ -61,9 +61,9 @@ def test_nothing_outlives_the_process_that_started_a_node(tmp_path: Path) -> Non
     starter = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from convoy.gang.local_node import NodeSpec, start\n"
+        "from convoy.gang.local_node import NodeSpec, start_node\n"
         "folder = Path(sys.argv[1])\n"
-        "start(NodeSpec.model_validate_json((folder / 'spec.json').read_text()), folder / '0')\n"
+        "start_node(NodeSpec.model_validate_json((folder / 'spec.json').read_text()), folder / '0')\n"
         "time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", starter, str(tmp_path)], env={**os.environ, MARK: mark})

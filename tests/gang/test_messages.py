@@ -7,7 +7,7 @@ import pytest
 
 from convoy.gang.messages import (
     Decision,
-    End,
+    EndAttempt,
     Evidence,
     Finished,
     Message,
@@ -48,7 +48,7 @@ def test_marks_arrive_by_the_receiver_s_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    "decision", [Restart(CAUSE), End(CAUSE), Finished(), Stopped(), Preempted(NOTICE, CAUSE), Preempted(NOTICE)]
+    "decision", [Restart(CAUSE), EndAttempt(CAUSE), Finished(), Stopped(), Preempted(NOTICE, CAUSE), Preempted(NOTICE)]
 )
 def test_a_decision_arrives(decision: Decision) -> None:
     message = sent(decision=decision)

@@ -51,7 +51,7 @@ class Nodes:
         self._threads: list[threading.Thread] = []
 
     def start(self, index: int) -> None:
-        gather = rendezvous.join if index else rendezvous.lead
+        gather = rendezvous.join_first_generation if index else rendezvous.form_first_generation
         self._threads.append(threading.Thread(target=self._gather, args=(gather, index)))
         self._threads[-1].start()
 
@@ -68,7 +68,7 @@ class Nodes:
             thread.join()
         for each in self.gathered.values():
             if isinstance(each, tuple):
-                each[0].release()
+                each[0].close_listener()
                 each[1].leave()
 
     def _gather(self, gather: Callable[..., tuple[FormedGeneration, Peers]], index: int) -> None:
@@ -136,15 +136,15 @@ def test_the_token_goes_too_when_nobody_comes_and_a_node_that_is_late_learns_it_
 ) -> None:
     monkeypatch.setattr(rendezvous, "LOCAL_JOIN_SECONDS", 0.2)
     with pytest.raises(FormationRefusedError, match=r"node 1 of 2 did not come within 0\.2 s"):
-        rendezvous.lead(a_site(tmp_path, 0, 2), time.sleep)
+        rendezvous.form_first_generation(a_site(tmp_path, 0, 2), time.sleep)
     assert token_files(tmp_path) == []
     with pytest.raises(
         FormationRefusedError, match=r"/job/tokens/000001-\w+: is gone: node 0 stopped waiting, or anoth"
     ):
-        rendezvous.join(a_site(tmp_path, 1, 2), time.sleep)
+        rendezvous.join_first_generation(a_site(tmp_path, 1, 2), time.sleep)
     refuse_formation(open_store(str(tmp_path / "job")), a_node().formation, "node 0 had no GPU")
     with pytest.raises(FormationRefusedError, match=r"^node 0 had no GPU$"):
-        rendezvous.join(a_site(tmp_path, 1, 2), time.sleep)
+        rendezvous.join_first_generation(a_site(tmp_path, 1, 2), time.sleep)
 
 
 def test_a_gang_removes_what_a_killed_one_left_and_not_what_a_newer_one_needs(tmp_path: Path) -> None:
@@ -172,13 +172,13 @@ def test_every_node_listens_where_the_others_are_told_and_nowhere_else(tmp_path:
 def test_an_address_that_is_not_this_machine_s_own_is_told_and_all_are_listened_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    formed, peers = rendezvous.lead(a_site(tmp_path, 0, 1, main_host="192.0.2.7"), time.sleep)
+    formed, peers = rendezvous.form_first_generation(a_site(tmp_path, 0, 1, main_host="192.0.2.7"), time.sleep)
     with peers:
         assert formed.generation.control.startswith("192.0.2.7:")
         assert formed.listener is not None
         with socket.create_connection(("127.0.0.1", formed.listener.getsockname()[1]), 5) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        formed.release()
+        formed.close_listener()
     assert capsys.readouterr().err == (
         f"convoy: node 0 on {socket.gethostname()} listens on all addresses: 192.0.2.7, where the others are to reach "
         "it, is none of its own\n"
@@ -199,7 +199,7 @@ def test_a_generation_of_an_older_version_is_not_joined(tmp_path: Path) -> None:
     )
     assert store.create(older.name, older.model_dump_json().encode())
     with pytest.raises(FormationRefusedError, match="was formed by another version of Convoy: all nodes need the same"):
-        rendezvous.join(a_site(tmp_path, 1, 2), time.sleep)
+        rendezvous.join_first_generation(a_site(tmp_path, 1, 2), time.sleep)
 
 
 def peers(*events: PeerEvent) -> Any:

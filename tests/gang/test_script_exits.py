@@ -81,9 +81,9 @@ def exit_codes(warm: Prefork, file: Path, folder: Path) -> list[int | None]:
         ]
     deadline = time.monotonic() + DEADLINE_SECONDS
     while any(worker.exit_code() is None for worker in workers) and time.monotonic() < deadline:
-        warm.wait(1.0)
+        warm.wait_for_report(1.0)
     codes = [worker.exit_code() for worker in workers]
-    warm.stop()
+    warm.kill_workers()
     return codes
 
 

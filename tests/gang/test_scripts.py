@@ -255,7 +255,7 @@ for step in range(1, 100000):
     task = a_script(tmp_path, text)
     with ImdsStandIn() as imds, agents(task, 2, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}) as gang:
         wait_for("some steps", lambda: any(isinstance(e, ScriptStep) and e.step > 5 for e in events_of(task)))
-        imds.interrupt(lead_seconds=120.0)
+        imds.announce_interruption(lead_seconds=120.0)
         outcomes = [agent.outcome() for agent in gang]
     assert {outcome.outcome for outcome in outcomes} == {"preempted"}
     (notice,) = [e for e in events_of(task) if isinstance(e, NoticeReceived)]

@@ -30,7 +30,7 @@ def agent(node: int = 0, stages: int = 1) -> Any:
         node=a_node(nproc=1, index=node, nodes=2),
         task=SimpleNamespace(script=None, config=config),
         store=None,
-        open_log=lambda number: SimpleNamespace(close=lambda seconds: None),
+        open_event_log=lambda number: SimpleNamespace(close=lambda seconds: None),
     )
     peers: Any = SimpleNamespace(events=SimpleQueue[Any](), send=lambda *_: None)
     surroundings: Any = SimpleNamespace(begin_generation=lambda: None)
@@ -52,7 +52,7 @@ def forming(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         may.wait(10)
         return FormedGeneration(generation(5))
 
-    monkeypatch.setattr(rendezvous, "form", form)
+    monkeypatch.setattr(rendezvous, "form_next_generation", form)
     return may
 
 

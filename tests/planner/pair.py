@@ -23,7 +23,7 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import data_fingerprint
 from convoy.data.prepare import prepare_dataset
-from convoy.gang.task import Place
+from convoy.gang.task import RankPosition
 from convoy.parallel.mesh import build_mesh
 from convoy.planner.workload import Workload
 from convoy.storage import open_store
@@ -148,7 +148,7 @@ def meet(rank: int, meeting: Meeting) -> Ranks:
     store = dist.TCPStore(meeting.address, meeting.port, 2, is_master=rank == 0)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     hosted = 1 if meeting.namespaces else 2
-    place = Place(
+    place = RankPosition(
         rank=rank, local_rank=rank, node=0, nodes=1, nproc_per_node=2, host_rank=rank, host_ranks=hosted, threads=1
     )
     control = dist.new_group(backend="gloo")

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy.drills.testbed.mounts import Disk, fill_disk, run
+from convoy.drills.testbed.mounts import Disk, fill_disk, run_command
 from tests.gang.tasks import wait_for
 
 
@@ -27,12 +27,12 @@ def read_only(disk: Disk) -> Iterator[None]:
     try:
         yield
     finally:
-        run("mount", "-o", "remount,rw", str(disk.path))
+        run_command("mount", "-o", "remount,rw", str(disk.path))
 
 
 def _turned_read_only(disk: Disk) -> bool:
     try:
-        run("mount", "-o", "remount,ro", str(disk.path))
+        run_command("mount", "-o", "remount,ro", str(disk.path))
     except RuntimeError as error:
         if "busy" in str(error):
             return False

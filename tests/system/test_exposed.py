@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.drills.testbed.mounts import run as command
+from convoy.drills.testbed.mounts import run_command as command
 from convoy.drills.testbed.namespaces import Network
 from convoy.planner.step.communication import communication_seconds
 from tests.planner import pair

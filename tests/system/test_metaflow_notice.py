@@ -35,7 +35,7 @@ with ImdsStandIn("169.254.169.254", 80) as server, EndingSignals() as flag:
     sources = [*machine_sources({}, NoticesConfig(), NOTICE_FILE), SignalSource(flag, 30)]
     with Poller(sources, poll_seconds=0.1) as poller:
         answering = [status.source for status in poller.await_first_round() if status.answers]
-        server.interrupt(lead_seconds=120)
+        server.announce_interruption(lead_seconds=120)
         due = time.time() + 120
         monitor = SpotTerminationMonitorSidecar()
         notices = [poller.notices.get(timeout=20) for _ in range(3)]

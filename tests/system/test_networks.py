@@ -13,7 +13,7 @@ from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import speedup
 from convoy.benchmark.results.files import read_cases
 from convoy.display.markdown import to_markdown
-from convoy.drills.testbed.mounts import run
+from convoy.drills.testbed.mounts import run_command
 
 pytestmark = [pytest.mark.system, pytest.mark.sampled(2), pytest.mark.timeout(900), pytest.mark.alone]
 
@@ -43,25 +43,25 @@ def host() -> Iterator[Sequence[str]]:
     """What runs a command on a host with two interfaces, of which one carries 40 Mbit/s. What goes to an address of the
     host itself goes over its loopback, so that is where it is held up."""
     name = f"convoy-{uuid.uuid4().hex[:8]}"
-    run("ip", "netns", "add", name)
+    run_command("ip", "netns", "add", name)
     inside = ("ip", "netns", "exec", name)
     try:
-        run(*inside, "ip", "link", "set", "lo", "up")
+        run_command(*inside, "ip", "link", "set", "lo", "up")
         for interface, address in (("fast", FAST), ("slow", SLOW)):
-            run(*inside, "ip", "link", "add", interface, "type", "veth", "peer", "name", f"{interface}-peer")
-            run(*inside, "ip", "addr", "add", f"{address}/24", "dev", interface)
-            run(*inside, "ip", "link", "set", interface, "up")
-            run(*inside, "ip", "link", "set", f"{interface}-peer", "up")
+            run_command(*inside, "ip", "link", "add", interface, "type", "veth", "peer", "name", f"{interface}-peer")
+            run_command(*inside, "ip", "addr", "add", f"{address}/24", "dev", interface)
+            run_command(*inside, "ip", "link", "set", interface, "up")
+            run_command(*inside, "ip", "link", "set", f"{interface}-peer", "up")
         for rule in (
             "qdisc add dev lo root handle 1: htb default 1",
             "class add dev lo parent 1: classid 1:1 htb rate 40gbit",
             "class add dev lo parent 1: classid 1:2 htb rate 40mbit burst 64k",
             f"filter add dev lo parent 1: protocol ip u32 match ip dst {SLOW}/32 flowid 1:2",
         ):
-            run(*inside, "tc", *rule.split())
+            run_command(*inside, "tc", *rule.split())
         yield inside
     finally:
-        run("ip", "netns", "delete", name)
+        run_command("ip", "netns", "delete", name)
 
 
 def test_gangs_in_two_environments_tell_which_network_is_slow(host: Sequence[str], tmp_path: Path) -> None:

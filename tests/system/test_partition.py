@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from convoy.drills.testbed.mounts import run
+from convoy.drills.testbed.mounts import run_command
 from convoy.drills.testbed.namespaces import Network
 from convoy.gang.network.failure_detector import MOST_SECONDS
 from tests.campaign import times
@@ -62,7 +62,7 @@ def test_a_node_that_is_cut_off_and_the_others_suspect_each_other(
 def test_when_only_one_direction_is_lost_both_ends_know_and_the_third_too(network: Network, gang: list[Agent]) -> None:
     zero, muted, third = gang
     blackhole = ("route", "add", "blackhole", f"{network.addresses[0]}/32")
-    cut = timed(lambda: run("ip", "-n", network.name(1), *blackhole))
+    cut = timed(lambda: run_command("ip", "-n", network.namespace_name(1), *blackhole))
     assert zero.await_one("PeerSilent", node=1).at - cut < SEEN_SECONDS
     assert muted.await_one("PeerReportedSilent", node=1, by=0).at - cut < SEEN_SECONDS
     assert third.await_one("PeerReportedSilent", node=1, by=0).at - cut < SEEN_SECONDS

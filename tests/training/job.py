@@ -18,7 +18,7 @@ from convoy.checkpoint.state.values import dtype_of
 from convoy.config.run import RunConfig
 from convoy.data.manifest import data_fingerprint
 from convoy.data.prepare import prepare_dataset
-from convoy.gang.task import Assignment, Place
+from convoy.gang.task import Assignment, RankPosition
 from convoy.gang.workers.board import Board
 from convoy.job.events.log import read_events
 from convoy.job.events.registry import Event, StepDone
@@ -207,10 +207,10 @@ class Job:
         return tensors
 
 
-def place(rank: int, world: int, nproc_per_node: int | None = None) -> Place:
+def place(rank: int, world: int, nproc_per_node: int | None = None) -> RankPosition:
     """A rank of `world` on this host, one thread each."""
     per_node = nproc_per_node or world
-    return Place(
+    return RankPosition(
         rank=rank,
         local_rank=rank % per_node,
         node=rank // per_node,

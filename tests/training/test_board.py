@@ -35,14 +35,14 @@ def noted(folder: Path) -> Fault:
 
     def fault(rank: int) -> None:
         folder.mkdir(exist_ok=True)
-        real = Marker.pass_point
+        real = Marker.mark_shared_point
 
         def passed(self: Marker) -> None:
             real(self)
             with open(folder / str(rank), "a") as file:
                 file.write(json.dumps([PHASES[self._phase], self._step, self._count]) + "\n")
 
-        Marker.pass_point = passed  # type: ignore[method-assign]
+        Marker.mark_shared_point = passed  # type: ignore[method-assign]
 
     return fault
 
@@ -175,7 +175,7 @@ def _watch(board: Board, found: list[tuple[int, str]], release: int) -> None:
         while hangs is None and board.read(0).phase != "finish":
             time.sleep(LOOK_SECONDS)
             marks, now = {rank: board.read(rank) for rank in (0, 1)}, time.monotonic()
-            patience.look(marks, now)
+            patience.learn_from(marks, now)
             hangs = find_hang(marks, now, patience)
         found += [] if hangs is None else [hangs]
         pipe.write(b"x")

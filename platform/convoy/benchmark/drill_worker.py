@@ -46,7 +46,7 @@ def main(group: Group, folder: Path, run: Callable[[str], DrillResult] | None = 
         runner = DrillRunner(plan, Path(temporary), lambda line: print(line, flush=True), drills=len(group.variants))
         for spec in group.variants:
             began = datetime.now(UTC)
-            result = run(spec.name) if run is not None else runner.drill(drill_named("drill", spec.name))
+            result = run(spec.name) if run is not None else runner.run_drill(drill_named("drill", spec.name))
             write_case(folder, case_of(group, recovery, result, began))
 
 

@@ -13,7 +13,7 @@ from convoy.cli.options import JSON
 from convoy.config.errors import ConfigError
 from convoy.drills import faults
 from convoy.drills.fault import DrillPlan, GangSize
-from convoy.drills.result import failure_notes, table
+from convoy.drills.result import failure_notes, results_table
 from convoy.drills.runner import DrillRunner
 
 WIDTH = 110
@@ -76,14 +76,14 @@ def drill(
     with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
         folder = Path(keep or temporary).absolute()
         runner = DrillRunner(plan, folder, lambda line: click.echo(line, err=True), drills=len(kinds))
-        results = [runner.drill(kind) for kind in kinds]
+        results = [runner.run_drill(kind) for kind in kinds]
     if as_json:
         rows = [result.model_dump(mode="json") for result in results]
         click.echo(json.dumps(rows if every else rows[0], indent=1))
     else:
         console = Console()
         console.width = max(console.width, WIDTH)
-        console.print(table(results))
+        console.print(results_table(results))
         for line in failure_notes(results):
             console.print(line, highlight=False, markup=False)
     click.echo(runner.conditions(), err=True)

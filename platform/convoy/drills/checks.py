@@ -81,14 +81,14 @@ def notice_problems(trial: Observation, node: int, source: str, action: str) -> 
     return [] if notices == expected else [f"notices (node, source, action) are {notices}, not {expected}"]
 
 
-def late_save_problems(trial: Observation, *, ends: bool) -> list[str]:
-    """Whether what the gang agreed to save was committed in time. ends: the attempt ends with it."""
+def late_save_problems(trial: Observation, *, at_end: bool) -> list[str]:
+    """Whether what the gang agreed to save was committed in time. at_end: the attempt ends with it."""
     began = _injected_at(trial)
     stops = [e.step for e in trial.events if isinstance(e, Stopping) and e.reason == "preempted" and e.t >= began]
-    if ends != bool(stops):
+    if at_end != bool(stops):
         return [f"the gang agreed to end at steps {stops}" if stops else "the gang did not agree to save and end"]
     saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t >= began]
-    agreed = [e.t - began for e in saves if not ends or e.step == stops[0]]
+    agreed = [e.t - began for e in saves if not at_end or e.step == stops[0]]
     if not agreed:
         return ["nothing was saved after the notice"]
     took = min(agreed)
@@ -102,10 +102,10 @@ def recompute_problems(trial: Observation) -> list[str]:
     return [f"{trial.steps_recomputed} steps were done again"] if trial.steps_recomputed else []
 
 
-def next_tier_save_problems(trial: Observation, tier: str, refused: float) -> list[str]:
+def next_tier_save_problems(trial: Observation, tier: str, refused_since: float) -> list[str]:
     """Whether the first save after the root failed is on the next tier, whose root that is, and none was given up.
-    refused: wall time from which on the root took nothing."""
-    saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > refused + UNDER_WAY_SECONDS]
+    refused_since: wall time from which on the root took nothing."""
+    saves = [e for e in trial.events if isinstance(e, CheckpointSaved) and e.t > refused_since + UNDER_WAY_SECONDS]
     wrong = [f"{e.failures} saves in a row were abandoned" for e in trial.events if isinstance(e, CheckpointAlert)]
     if not saves:
         return [*wrong, "nothing was saved after the root had failed"]
@@ -114,11 +114,11 @@ def next_tier_save_problems(trial: Observation, tier: str, refused: float) -> li
     return wrong
 
 
-def stall_problems(trial: Observation, seconds: float) -> list[str]:
-    """Whether training stopped in the time after the injection."""
+def stall_problems(trial: Observation, window_seconds: float) -> list[str]:
+    """Whether training stopped in so many seconds after the injection."""
     began = _injected_at(trial)
     at = [(e.t, e.step) for e in trial.events if isinstance(e, StepDone)]
-    steps = [(a, b) for a, b in pairwise(at) if b[0] > began and a[0] < began + seconds]
+    steps = [(a, b) for a, b in pairwise(at) if b[0] > began and a[0] < began + window_seconds]
     if not steps:
         return ["no step was done after the injection"]
     return [
@@ -137,7 +137,7 @@ def incomplete_log_problems(trial: Observation) -> list[str]:
     return [*lost, *([f"the log lacks steps {missing}"] if missing else [])]
 
 
-def prune_problems(store: Store) -> list[str]:
+def prune_and_find_orphans(store: Store) -> list[str]:
     """Whether anything of a save that was cut short stays for ever: removes what is to go when its time is over."""
     newest = max(generation_numbers(store), default=0)
     pruned = prune(store, newest, RetentionConfig(keep_last=KEEP_ALL), grace_seconds=0.0)

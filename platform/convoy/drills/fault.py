@@ -68,15 +68,15 @@ class GangProgress:
     """Wall times of the injections so far."""
 
     @property
-    def step(self) -> int:
+    def steps_done(self) -> int:
         """Steps done by the newest generation; 0 before its first."""
         return max(
             (e.step for e in self.events if isinstance(e, StepDone) and e.generation == self.generation), default=0
         )
 
-    def has_steps_and_commit(self, step: int) -> bool:
-        """The newest generation has done at least `step` steps, and some checkpoint is committed."""
-        return self.step >= step and self.committed is not None
+    def has_steps_and_commit(self, steps: int) -> bool:
+        """The newest generation has done at least `steps` steps, and some checkpoint is committed."""
+        return self.steps_done >= steps and self.committed is not None
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Fault(ABC):
     summary: ClassVar[str]
     """One line for people: what is done to the gang."""
     hooks: ClassVar[bool] = False
-    """The workers are to take orders of the drill (`DrillGang.order`)."""
+    """The workers are to take orders of the drill (`DrillGang.give_order`)."""
     repeated: ClassVar[bool] = False
     """`should_inject` is called again after an injection."""
     endless: ClassVar[bool] = False

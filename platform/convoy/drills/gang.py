@@ -12,10 +12,10 @@ from typing import Literal, TypeVar
 
 from convoy.config.run import RunConfig
 from convoy.drills.fault import Fault, GangProgress, GangSize
-from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, local_position, start
+from convoy.gang.local_node import LocalNode, NodeResult, NodeSpec, node_on_this_host, start_node
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.gang.task import Task
-from convoy.gang.workers.processes import descendants, environment_of, living, name_of, read_stat, state_of
+from convoy.gang.workers.processes import descendants, environment_of, name_of, parents_by_pid, read_stat, state_of
 from convoy.job.events.log import EventReader
 from convoy.job.events.registry import Event
 from convoy.job.heartbeat import read_mark
@@ -94,26 +94,26 @@ class DrillGang:
         )
 
     def wait_for(
-        self, what: str, happened: Callable[[], T | None], seconds: float = SOON_SECONDS, every: float = LOOK_SECONDS
+        self, text: str, happened: Callable[[], T | None], seconds: float = SOON_SECONDS, pause: float = LOOK_SECONDS
     ) -> T:
-        """The first true value of `happened()`. Raises DrillError if there is none in time. every: seconds between two
+        """The first true value of `happened()`. Raises DrillError if there is none in time. pause: seconds between two
         calls."""
         deadline = time.monotonic() + seconds
         while not (value := happened()):
             if time.monotonic() > deadline:
-                raise DrillError(f"{what}: did not happen in {seconds:g} s")
-            time.sleep(every)
+                raise DrillError(f"{text}: did not happen in {seconds:g} s")
+            time.sleep(pause)
         return value
 
-    def wait_for_event(self, what: str, which: Callable[[Event], bool], seconds: float = SOON_SECONDS) -> Event:
+    def wait_for_event(self, text: str, matches: Callable[[Event], bool], seconds: float = SOON_SECONDS) -> Event:
         """The first event of the log that is so, old ones included. Raises DrillError if there is none in time."""
-        events: list[Event] = self.wait_for(what, lambda: [*filter(which, self.progress().events)], seconds)
+        events: list[Event] = self.wait_for(text, lambda: [*filter(matches, self.progress().events)], seconds)
         return events[0]
 
     def pids(self) -> set[int]:
         """All that belong to this gang and have not ended."""
         entry = f"{MARK}={self.token}".encode()
-        return {pid for pid in living() if entry in environment_of(pid)}
+        return {pid for pid in parents_by_pid() if entry in environment_of(pid)}
 
     def await_worker_pid(self, rank: int) -> int:
         """Process id of a rank, once it is there."""
@@ -126,7 +126,7 @@ class DrillGang:
     def node_pids(self, node: int) -> set[int]:
         """All processes of a node: its agent, and whatever descends from it."""
         agent = self.agent_pid(node)
-        return {agent, *descendants(living(), agent)}
+        return {agent, *descendants(parents_by_pid(), agent)}
 
     def agent_pid(self, node: int) -> int:
         """Process id of a node's agent."""
@@ -138,7 +138,7 @@ class DrillGang:
 
     # What is done.
 
-    def order(self, rank: int, what: Order) -> float:
+    def give_order(self, rank: int, order: Order) -> float:
         """Have a worker do it, in its own process, as if it came from the training: wall time at which it began to.
 
         The process that workers are forked from finds `inside/sitecustomize.py` on its path, if the fault has `hooks`:
@@ -147,15 +147,15 @@ class DrillGang:
         """
         pid = self.await_worker_pid(rank)
         answer = self._orders / f"{pid}.answer"
-        (self._orders / str(pid)).write_text(what)
+        (self._orders / str(pid)).write_text(order)
         os.kill(pid, signal.SIGRTMIN + 7)  # named here: a laptop that only plans drills may not have it
 
-        def answered() -> bool:
+        def has_answered() -> bool:
             if state_of(pid) == "gone" and not answer.exists():
-                raise ProcessLookupError(f"process {pid} ended before it heeded the order to {what}")
+                raise ProcessLookupError(f"process {pid} ended before it heeded the order to {order}")
             return answer.exists()
 
-        self.wait_for(f"the answer of process {pid} to the order to {what}", answered)
+        self.wait_for(f"the answer of process {pid} to the order to {order}", has_answered)
         began = float(answer.read_text())
         answer.unlink()
         return began
@@ -186,13 +186,13 @@ class DrillGang:
         """Whether it has on one node at least."""
         return any(agent.process.poll() is not None for agent in self._agents)
 
-    def results(self) -> Sequence[Sequence[NodeResult]]:
+    def attempt_results(self) -> Sequence[Sequence[NodeResult]]:
         """How each attempt ended, by node; for a node without a result, how its agent ended."""
         return [*self._before, self._newest_results()]
 
     def killed_nodes(self) -> Sequence[int]:
         """Nodes of any attempt whose agents ended without a word, as a machine does that is gone."""
-        return sorted({node for results in self.results() for node, each in enumerate(results) if each.was_killed})
+        return sorted({node for ended in self.attempt_results() for node, each in enumerate(ended) if each.was_killed})
 
     def drain(self) -> None:
         """Have the run of the job save and end."""
@@ -226,13 +226,13 @@ class DrillGang:
 
     def _start_node(self, node: int) -> LocalNode:
         main_host, notice_file = self.fault.main_host(), self.folder / f"notice-{node}"
-        position = local_position(node, self.size.nodes, self.size.nproc, RUN, self.attempt, main_host, notice_file)
+        position = node_on_this_host(node, self.size.nodes, self.size.nproc, RUN, self.attempt, main_host, notice_file)
         spec = NodeSpec(task=self._task, node=position)
         temporary = self.temporary_folder(node)
         temporary.mkdir(exist_ok=True)
         environment = {**self._environment(node), "TMPDIR": str(temporary)}
         folder = self.folder / "nodes" / f"{self.attempt}-{node}"
-        return start(spec, folder, environment, self.fault.command_prefix(node))
+        return start_node(spec, folder, environment, self.fault.command_prefix(node))
 
 
 def newest_of_name(pids: Iterable[int], name: str) -> int | None:

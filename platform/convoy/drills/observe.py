@@ -78,9 +78,9 @@ class Observation:
         return self._seconds_since_injection(e.t for e in self._steps_of_later_generations())
 
     @property
-    def beyond_s(self) -> float | None:
+    def new_progress_s(self) -> float | None:
         return self._seconds_since_injection(
-            e.t for e in self._steps_of_later_generations() if e.step > self._last_step_before()
+            e.t for e in self._steps_of_later_generations() if e.step > self._last_step_before_restart()
         )
 
     @property
@@ -125,12 +125,12 @@ class Observation:
         before = self._generation_at_injection()
         return [e for e in self.events if isinstance(e, StepDone) and e.generation > before]
 
-    def _last_step_before(self) -> int:
+    def _last_step_before_restart(self) -> int:
         before = self._generation_at_injection()
         return max((e.step for e in self.events if isinstance(e, StepDone) and e.generation <= before), default=0)
 
 
-def problems(trial: Observation, slack: float = SLACK) -> list[str]:
+def trial_problems(trial: Observation, slack: float = SLACK) -> list[str]:
     """What is wrong with it, one line each, except for what only shows outside the log. slack: in place of SLACK."""
     expected = trial.fault.expected()
     lost, repeated = trial.samples_lost_and_repeated()
@@ -160,9 +160,9 @@ def _outcome_problems(trial: Observation, expected: Expectation) -> list[str]:
     if not trial.fault.repeated and len(trial.results) != len(wanted):
         wrong.append(f"{len(trial.results)} attempts, not {len(wanted)}: {_outcomes_text(trial.results[0])}")
     for attempt, results in enumerate(trial.results):
-        of_last = attempt == len(trial.results) - 1
-        allowed = _allowed_outcomes(trial, first, last, of_last=of_last)
-        may_be_gone = not of_last or (trial.fault.repeated and trial.drained)
+        is_last = attempt == len(trial.results) - 1
+        allowed = _allowed_outcomes(trial, first, last, is_last=is_last)
+        may_be_gone = not is_last or (trial.fault.repeated and trial.drained)
         for node, each in enumerate(results):
             if not (each.was_killed and may_be_gone) and (each.outcome is None or each.outcome.outcome not in allowed):
                 wrong.append(
@@ -174,11 +174,11 @@ def _outcome_problems(trial: Observation, expected: Expectation) -> list[str]:
     return wrong
 
 
-def _allowed_outcomes(trial: Observation, first: Sequence[str], last: str, *, of_last: bool) -> set[str]:
+def _allowed_outcomes(trial: Observation, first: Sequence[str], last: str, *, is_last: bool) -> set[str]:
     """Outcomes of an attempt that are as they should be."""
     if trial.fault.repeated:  # one more fault may have come while the drill had the job end
-        return {last, "failed", "preempted"} if trial.drained or not of_last else {last}
-    return {last} if of_last else set(first) or {"failed", "preempted"}
+        return {last, "failed", "preempted"} if trial.drained or not is_last else {last}
+    return {last} if is_last else set(first) or {"failed", "preempted"}
 
 
 def _first_cause_problems(trial: Observation, expected: Expectation) -> list[str]:

@@ -93,14 +93,14 @@ def percentiles(values: Iterable[float | None]) -> Percentiles:
     measured = sorted(value for value in values if value is not None)
     if not measured:
         return Percentiles()
-    return Percentiles(p50=_nearest_rank(measured, 0.5), p90=_nearest_rank(measured, 0.9), max=measured[-1])
+    return Percentiles(p50=_percentile(measured, 0.5), p90=_percentile(measured, 0.9), max=measured[-1])
 
 
-def _nearest_rank(ordered: Sequence[float], share: float) -> float:
+def _percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def table(results: Sequence[DrillResult]) -> Table:
+def results_table(results: Sequence[DrillResult]) -> Table:
     """A row for each drill."""
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("drill", "ok", "detected", "target", "recovered", "target", "lost", "final state"):
@@ -144,19 +144,19 @@ def _seconds_cell(figures: Percentiles) -> str:
     return "" if figures.p50 is None else f"{figures.p50:.2f} / {figures.max:.2f}"
 
 
-def _target_cell(trials: Sequence[tuple[float | None, float | None]], target: float | None) -> str:
+def _target_cell(timed: Sequence[tuple[float | None, float | None]], default: float | None) -> str:
     """The median is to keep to it, and each trial to SLACK times as much.
 
-    trials: the seconds of each, and its own target, of which the median counts. target: of trials without one, since
-    nothing was observed of them.
+    timed: the seconds of each trial, and its own target, of which the median counts. default: of those without one,
+    since nothing was observed of them.
     """
-    if target is None:
+    if default is None:
         return ""
-    seconds = percentiles(s for s, _ in trials)
-    wanted = percentiles(own for _, own in trials).p50 or target
+    seconds = percentiles(s for s, _ in timed)
+    wanted = percentiles(own for _, own in timed).p50 or default
     if seconds.p50 is None or seconds.max is None:
         return f"{wanted:.3g} NOT MET"
-    met = seconds.p50 <= wanted and all(s is None or s <= SLACK * (own or target) for s, own in trials)
+    met = seconds.p50 <= wanted and all(s is None or s <= SLACK * (own or default) for s, own in timed)
     return f"{wanted:.3g}" + ("" if met else " NOT MET")
 
 

@@ -12,7 +12,7 @@ from convoy.config.json_text import canonical_json
 from convoy.config.run import RunConfig
 from convoy.display.formatting import work_progress
 from convoy.drills.fault import DrillPlan, Fault, GangSize
-from convoy.drills.faults.worker import Undisturbed
+from convoy.drills.faults.worker import NoFault
 from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.drills.trial import State, run_trial, run_undisturbed
 from convoy.gang.task import usable_cores
@@ -43,7 +43,7 @@ class DrillRunner:
         self.step_seconds: list[float] = []
         """Median step of each trial."""
 
-    def drill(self, kind: type[Fault]) -> DrillResult:
+    def run_drill(self, kind: type[Fault]) -> DrillResult:
         """All its trials."""
         rows = [self._run_trial(kind, number) for number in range(self._plan.trials)]
         return result_of(kind.name, rows)
@@ -54,19 +54,19 @@ class DrillRunner:
         self._tell(f"{kind.name} {number + 1}/{self._plan.trials} begins (trials: {so_far})")
         seconds = self._plan.seconds if self._plan.seconds is not None else kind.default_seconds
         fault = self._new_fault(kind, job, seconds if kind.lasting else None)
-        result, observed = run_trial(fault, self._plan, job, self._jobs, self._undisturbed_state)
+        result, observed = run_trial(fault, self._plan, job, self._jobs_folder, self._undisturbed_state)
         if observed is not None and observed.step_seconds is not None:
             self.step_seconds.append(observed.step_seconds)
         self._tell(f"{kind.name} {number + 1}/{self._plan.trials}: {in_words(result)}")
-        self._clear(fault, job)
+        self._delete_trial_files(fault, job)
         self._done += 1
         return result
 
-    def _new_fault(self, kind: type[Fault], job: str, seconds: float | None = None) -> Fault:
+    def _new_fault(self, kind: type[Fault], job: str, train_seconds: float | None = None) -> Fault:
         folder = self._folder / "trials" / job
         folder.mkdir(parents=True)
         random = Random(f"{self._plan.seed}/{job}")
-        return kind(size=self._plan.size, random=random, folder=folder, seconds=seconds)
+        return kind(size=self._plan.size, random=random, folder=folder, seconds=train_seconds)
 
     def _undisturbed_state(self, config: RunConfig, size: GangSize) -> State:
         """Made once for each configuration that computes otherwise."""
@@ -75,10 +75,10 @@ class DrillRunner:
         if key not in self._states:
             job = f"undisturbed-{next(self._numbers)}"
             self._tell(f"the undisturbed run of {config.train.steps:,} steps, with which the final state is compared")
-            fault = self._new_fault(Undisturbed, job)
-            here = config.model_copy(update={"root": str(self._jobs)})
-            self._states[key] = run_undisturbed(fault, self._plan, here, self._jobs, job)
-            self._clear(fault, job)
+            fault = self._new_fault(NoFault, job)
+            here = config.model_copy(update={"root": str(self._jobs_folder)})
+            self._states[key] = run_undisturbed(fault, self._plan, here, self._jobs_folder, job)
+            self._delete_trial_files(fault, job)
         return self._states[key]
 
     def conditions(self) -> str:
@@ -91,13 +91,13 @@ class DrillRunner:
         )
 
     @property
-    def _jobs(self) -> Path:
+    def _jobs_folder(self) -> Path:
         return self._folder / "jobs"
 
-    def _clear(self, fault: Fault, job: str) -> None:
+    def _delete_trial_files(self, fault: Fault, job: str) -> None:
         if not self._plan.keep:
             shutil.rmtree(fault.folder, ignore_errors=True)
-            shutil.rmtree(self._jobs / job, ignore_errors=True)
+            shutil.rmtree(self._jobs_folder / job, ignore_errors=True)
 
 
 def in_words(result: TrialResult) -> str:

@@ -18,7 +18,7 @@ from convoy.config.run import RunConfig
 from convoy.drills.checks import leftover_file_problems, leftover_memory_problems, leftover_process_problems
 from convoy.drills.fault import SAVE_EVERY, STEPS, DrillPlan, Fault, GangSize
 from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang
-from convoy.drills.observe import Observation, problems
+from convoy.drills.observe import Observation, trial_problems
 from convoy.drills.result import TrialResult
 from convoy.job.lineage import newest_commit, read_history, tiers_holding
 from convoy.job.record import ensure_record, job_store, tier_stores
@@ -47,7 +47,7 @@ MOST_ATTEMPTS = 4
 State = dict[str, str]
 """A digest for each box of a tensor and for each plain value, by what it is of."""
 
-Undisturbed = Callable[[RunConfig, GangSize], State]
+UndisturbedState = Callable[[RunConfig, GangSize], State]
 """The final state of a gang with this configuration to which nothing happens."""
 
 OVERRIDES = (
@@ -79,7 +79,7 @@ def undisturbed_config(config: RunConfig, steps: int) -> RunConfig:
 
 
 @dataclass(frozen=True)
-class GangRun:
+class GangResult:
     """A gang that has ended."""
 
     observed: Observation
@@ -90,7 +90,7 @@ class GangRun:
 
 
 def run_trial(
-    fault: Fault, plan: DrillPlan, job: str, jobs: Path, undisturbed: Undisturbed
+    fault: Fault, plan: DrillPlan, job: str, jobs: Path, undisturbed_state: UndisturbedState
 ) -> tuple[TrialResult, Observation | None]:
     """fault: made for this trial. jobs: folder of the jobs' roots, where the fault wants none of its own."""
     if (lacking := fault.missing_requirement()) is not None:
@@ -106,8 +106,8 @@ def run_trial(
             stack.close()  # of the fault nothing is left while the undisturbed gang runs
             wrong, equal, commit = list(ran.wrong), None, ran.observed.commit
             if fault.expected().same_state and commit is not None:
-                reference = undisturbed(undisturbed_config(ran.observed.config, commit.step), plan.size)
-                different = differing(ran.state, reference)
+                reference = undisturbed_state(undisturbed_config(ran.observed.config, commit.step), plan.size)
+                different = differing_names(ran.state, reference)
                 equal = not different
                 if different:
                     wrong.append(f"the final state differs in {len(different)} values, such as {different[0]}")
@@ -116,10 +116,10 @@ def run_trial(
     lost, repeated = ran.observed.samples_lost_and_repeated()
     return TrialResult(
         ok=not wrong,
-        reason=joined_problems(wrong),
+        reason=summarize_problems(wrong),
         detected_s=ran.observed.detected_s,
         recovered_s=ran.observed.recovered_s,
-        beyond_s=ran.observed.beyond_s,
+        beyond_s=ran.observed.new_progress_s,
         steps_recomputed=ran.observed.steps_recomputed,
         samples_lost=lost,
         samples_repeated=repeated,
@@ -129,10 +129,10 @@ def run_trial(
     ), ran.observed
 
 
-def run_gang(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: str) -> GangRun:
+def run_gang(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: str) -> GangResult:
     """The gang of a trial, to its end; nothing of it runs afterwards. Raises DrillError, StoreUnavailable, ..."""
     with new_gang(fault, config, job, root) as gang:
-        course = _TrialRun(gang)
+        course = _TrialDriver(gang)
         course.run()
         left = leftover_process_problems(gang.pids)
         gang.kill()
@@ -141,27 +141,27 @@ def run_gang(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: s
             left += leftover_file_problems(gang.temporary_folder(node)) if node not in gone else []
         left += leftover_memory_problems(course.pids)
         tiers = tier_stores(root, job, config)
-        commit, state = final_state(tiers)
+        commit, state = read_final_state(tiers)
         observed = Observation(
             fault=fault,
             config=config,
             injected=tuple(gang.injected),
             events=gang.progress().events,
             history=read_history(tiers[0], tiers[1:]),
-            results=gang.results(),
+            results=gang.attempt_results(),
             commit=commit,
             drained=course.drained,
         )
     if not gang.injected and fault.expected().way != "undisturbed":
         left = ["the fault was never put in", *left]
-    return GangRun(observed, state, [*left, *problems(observed, plan.slack)])
+    return GangResult(observed, state, [*left, *trial_problems(observed, plan.slack)])
 
 
 def run_undisturbed(fault: Fault, plan: DrillPlan, config: RunConfig, jobs: Path, job: str) -> State:
     """The final state of a gang of this configuration. fault: none. Raises DrillError if something went wrong."""
     ran = run_gang(fault, plan, config, job, str(jobs))
     if ran.wrong:
-        raise DrillError(f"the undisturbed run: {joined_problems(ran.wrong)}")
+        raise DrillError(f"the undisturbed run: {summarize_problems(ran.wrong)}")
     return ran.state
 
 
@@ -181,7 +181,7 @@ def _must_be_ended(fault: Fault) -> bool:
     return fault.seconds is not None or fault.endless
 
 
-class _TrialRun:
+class _TrialDriver:
     """A gang's, from its first attempt to its last."""
 
     def __init__(self, gang: DrillGang) -> None:
@@ -199,7 +199,7 @@ class _TrialRun:
         gang.start()
         while True:
             self._run_attempt()
-            finished = all(each.outcome and each.outcome.outcome == "finished" for each in gang.results()[-1])
+            finished = all(each.outcome and each.outcome.outcome == "finished" for each in gang.attempt_results()[-1])
             most = 10**6 if fault.repeated else MOST_ATTEMPTS
             if finished or self.drained or gang.attempt + 1 >= most:
                 return
@@ -209,19 +209,19 @@ class _TrialRun:
     def _run_attempt(self) -> None:
         """Until the newest attempt has ended on all nodes."""
         gang = self._gang
-        until, ended_at = time.monotonic() + self._attempt_limit(), None
+        until, ended_at = time.monotonic() + self._attempt_limit_seconds(), None
         while not gang.all_nodes_ended():
             now = time.monotonic()
             ended_at = ended_at or (now if gang.any_node_ended() else None)
             if now > until or (ended_at is not None and now > ended_at + OTHERS_SECONDS):
                 self._record_pids(now)
                 raise DrillError(
-                    f"the gang did not end: {'; '.join(each.error or 'ended' for each in gang.results()[-1])}"
+                    f"the gang did not end: {'; '.join(each.error or 'ended' for each in gang.attempt_results()[-1])}"
                 )
             self._inject_or_drain(now)
             time.sleep(LOOK_SECONDS)
 
-    def _attempt_limit(self) -> float:
+    def _attempt_limit_seconds(self) -> float:
         if _must_be_ended(self._gang.fault):
             return LASTING_SECONDS + (self._seconds or 0.0)
         return ATTEMPT_SECONDS + STEP_SECONDS * self._gang.config.train.steps
@@ -230,7 +230,7 @@ class _TrialRun:
         gang, fault = self._gang, self._gang.fault
         self._record_pids(now)
         progress = gang.progress()
-        if self._began is None and progress.step > 0:
+        if self._began is None and progress.steps_done > 0:
             self._began = now
         if self._should_drain(now):
             if not self.drained:
@@ -251,13 +251,13 @@ class _TrialRun:
             self.pids |= self._gang.pids()
 
 
-def joined_problems(wrong: Sequence[str]) -> str:
+def summarize_problems(wrong: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
     more = len(wrong) - MOST_PROBLEMS
     return "; ".join([*wrong[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
-def final_state(tiers: Sequence[Store]) -> tuple[Commit | None, State]:
+def read_final_state(tiers: Sequence[Store]) -> tuple[Commit | None, State]:
     """The newest commit that counts on any tier, the root first, and its state; without one, nothing. Raises
     StoreUnavailable, and DamagedCommitError where it is not what was written."""
     history = read_history(tiers[0], tiers[1:])
@@ -268,16 +268,16 @@ def final_state(tiers: Sequence[Store]) -> tuple[Commit | None, State]:
     commit, parts = read_commit_and_parts(store, newest)
     state: State = {}
     for part in parts:
-        state |= _state_of(store, commit, part)
+        state |= _read_part_state(store, commit, part)
     return commit, state
 
 
-def differing(one: State, other: State) -> list[str]:
+def differing_names(one: State, other: State) -> list[str]:
     """What is not the same in both, or only in one of them."""
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
-def _state_of(store: Store, commit: Commit, part: PartRecord) -> State:
+def _read_part_state(store: Store, commit: Commit, part: PartRecord) -> State:
     files = [store.read(commit.shards + file.name) for file in part.files]
     for file, data in zip(part.files, files, strict=True):
         chunks = [data[start : start + part.chunk_bytes] for start in range(0, len(data), part.chunk_bytes)]

@@ -20,7 +20,7 @@ from convoy.gang.async_call import say
 from convoy.gang.diagnosis.node_monitor import NodeMonitor
 from convoy.gang.diagnosis.storage_probe import StorageProbe
 from convoy.gang.messages import PREEMPTED, GangOutcome, PreemptedError
-from convoy.gang.notices.notice import Poller, Source
+from convoy.gang.notices.notice import NoticeSource, Poller
 from convoy.gang.notices.sources import DrainSource, LauncherSource, SignalSource, machine_sources
 from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.supervisor import Supervisor
@@ -60,8 +60,8 @@ class Gang:
         self._ended = threading.Event()
 
     def __enter__(self) -> "Gang":
-        """Form or join the first generation. Raises what prevents it, as `rendezvous.lead` and `rendezvous.join`, and
-        PreemptedError if this machine has notice before all have joined."""
+        """Form or join the first generation. Raises what `rendezvous` raises, and PreemptedError if this machine
+        has notice before all have joined."""
         with ExitStack() as stack:  # undone also if a later part of this fails
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="convoy-")))
             compiled = CompileCache(self.store, folder / "compiled", uploads=self._node.leads)
@@ -74,13 +74,13 @@ class Gang:
             if context.is_remote:
                 stack.enter_context(LogUpload(self.store, folder))
             poll_seconds = self._task.config.notices.poll_seconds
-            own = self._own_notice_sources(stack)
-            self._poller = stack.enter_context(Poller(self._notice_sources(), poll_seconds, own=own))
+            own = self._process_notice_sources(stack)
+            self._poller = stack.enter_context(Poller(self._outside_notice_sources(), poll_seconds, in_process=own))
             if self._node.leads:
                 stack.enter_context(rendezvous.job_claim(self._task, self._node, self.store))
-                context = replace(context, task=with_settled_dtype(self._task, self._node, self.store))
-            come_together = rendezvous.lead if self._node.leads else rendezvous.join
-            formed, peers = come_together(context, self._pause)
+                context = replace(context, task=settle_param_dtype(self._task, self._node, self.store))
+            come_together = rendezvous.form_first_generation if self._node.leads else rendezvous.join_first_generation
+            formed, peers = come_together(context, self._wait_unless_preempted)
             stack.enter_context(peers)
             config = with_recorded_dtype(context.task.config, self.store, formed.generation.config_hash)
             context = replace(context, task=replace(context.task, config=config))
@@ -127,22 +127,22 @@ class Gang:
             self._error = error
         self._ended.set()
 
-    def _own_notice_sources(self, stack: ExitStack) -> list[Source]:
+    def _process_notice_sources(self, stack: ExitStack) -> list[NoticeSource]:
         """What this process itself observes. Only node 0 reports a launcher that is gone: it started the others."""
-        seconds, own = self._task.config.notices.deadline_seconds, list[Source]()
+        seconds, own = self._task.config.notices.deadline_seconds, list[NoticeSource]()
         if threading.current_thread() is threading.main_thread():
             own.append(SignalSource(stack.enter_context(EndingSignals()), seconds))
         if self._node.leads and self._node.shares_host:
             own.append(LauncherSource(seconds))
         return own
 
-    def _notice_sources(self) -> Sequence[Source]:
+    def _outside_notice_sources(self) -> Sequence[NoticeSource]:
         sources = machine_sources(os.environ, self._task.config.notices, self._node.notice_file)
         if self._node.leads:
             sources.append(DrainSource(self.store, self._node.run))
         return sources
 
-    def _pause(self, seconds: float) -> None:
+    def _wait_unless_preempted(self, seconds: float) -> None:
         """Wait, before the gang is formed. Raises PreemptedError for a notice that ends the attempt, and
         FormationRefusedError if the nodes will not come together."""
         hindrance = self._hindrance()
@@ -160,7 +160,7 @@ class Gang:
                 )
 
 
-def with_settled_dtype(task: Task, node: Node, store: Store) -> Task:
+def settle_param_dtype(task: Task, node: Node, store: Store) -> Task:
     """The task with a settled parameter type, for node 0 before it forms a job's first generation. The generation's
     recorded configuration holds it, from which the other nodes and every later generation of the job take it. Raises
     ConfigError if it cannot be measured."""

@@ -25,7 +25,7 @@ class BackgroundCall(Generic[T]):
         self._value: T
         self._error: Exception | None = None
         self._returned = threading.Event()
-        threading.Thread(target=self._run, name=what, daemon=True).start()
+        threading.Thread(target=self._run_call, name=what, daemon=True).start()
 
     @property
     def is_over(self) -> bool:
@@ -40,7 +40,7 @@ class BackgroundCall(Generic[T]):
             raise self._error
         return self._value
 
-    def _run(self) -> None:
+    def _run_call(self) -> None:
         try:
             self._value = self._call()
         except Exception as error:

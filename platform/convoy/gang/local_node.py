@@ -1,6 +1,6 @@
 """A node of a gang on this host, without Metaflow: a process that runs its agent to the end, and records the result.
 
-`start` runs `python -m convoy.gang.local_node SPEC RESULT PARENT`, which ends at once with the process PARENT.
+`start_node` runs `python -m convoy.gang.local_node SPEC RESULT PARENT`, which ends at once with the process PARENT.
 """
 
 import os
@@ -60,7 +60,7 @@ class LocalNode:
         return NodeResult(error=error, was_killed=code == -signal.SIGKILL)
 
 
-def local_position(
+def node_on_this_host(
     index: int, nodes: int, nproc: int, run: str, attempt: int = 0, main_host: str = "127.0.0.1",
     notice_file: Path = NOTICE_FILE,
 ) -> Node:  # fmt: skip
@@ -78,18 +78,18 @@ def local_position(
     )
 
 
-def start(
-    spec: NodeSpec, stem: Path, environment: Mapping[str, str] | None = None, command: Sequence[str] = ()
+def start_node(
+    spec: NodeSpec, stem: Path, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
 ) -> LocalNode:
     """Start a node. It dies when the calling thread ends, and all its workers with it.
 
     stem: of the paths of its files, such as `nodes/0-1` for nodes/0-1.log. environment: None: this process's own.
-    command: what runs it, in front of the interpreter.
+    prefix: what runs it, in front of the interpreter.
     """
     spec_file, result, log = (stem.with_name(f"{stem.name}.{end}") for end in ("spec.json", "result.json", "log"))
     spec_file.parent.mkdir(parents=True, exist_ok=True)
     spec_file.write_text(spec.model_dump_json())
-    words = [*command, sys.executable, "-m", "convoy.gang.local_node", str(spec_file), str(result), str(os.getpid())]
+    words = [*prefix, sys.executable, "-m", "convoy.gang.local_node", str(spec_file), str(result), str(os.getpid())]
     with open(log, "wb") as output:
         process = subprocess.Popen(
             words,
@@ -106,13 +106,13 @@ def main(spec: Path, result: Path, parent: int) -> None:
     signal_at_end_of_parent(signal.SIGKILL)  # its workers end with it
     if os.getppid() != parent:
         return
-    ended = _run(NodeSpec.model_validate_json(spec.read_text()))
+    ended = _run_agent(NodeSpec.model_validate_json(spec.read_text()))
     new = result.with_suffix(".new")
     new.write_text(ended.model_dump_json())
     new.rename(result)
 
 
-def _run(spec: NodeSpec) -> NodeResult:
+def _run_agent(spec: NodeSpec) -> NodeResult:
     try:
         with Gang(spec.task, spec.node) as gang:
             outcome = None

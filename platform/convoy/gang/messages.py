@@ -125,14 +125,14 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class End:
+class EndAttempt:
     """This attempt is over. `cause.retryable`: another one may do better."""
 
     cause: FailureDetected
     kind: Literal["end"] = "end"
 
 
-Decision = Restart | End | Preempted | Finished | Stopped
+Decision = Restart | EndAttempt | Preempted | Finished | Stopped
 """A verdict that ends a generation."""
 
 Verdict = Wait | Decision

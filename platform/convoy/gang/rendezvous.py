@@ -53,13 +53,13 @@ class FormedGeneration:
     """Bound to the rendezvous' port, on node 0: handed to rank 0, so that no other process can take the port
     between."""
 
-    def release(self) -> None:
+    def close_listener(self) -> None:
         """The workers have what they need, or there will be none."""
         if self.listener is not None:
             self.listener.close()
 
 
-def lead(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
+def form_first_generation(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
     """Form the first generation, and wait until all nodes have joined. Raises as `form_generation` and
     `await_gang_formed`."""
     node, token, control = context.node, new_token(), listen(context.node.main_host)
@@ -67,7 +67,7 @@ def lead(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
         where = f"listens on all addresses: {node.main_host}, where the others are to reach it, is none of its own"
         say(f"convoy: node 0 on {socket.gethostname()} {where}", error=True)
     try:
-        formed = form(context, _address(node, control), token if node.nodes > 1 else "")
+        formed = form_next_generation(context, _address(node, control), token if node.nodes > 1 else "")
     except BaseException:
         control.close()
         raise
@@ -76,14 +76,14 @@ def lead(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
     try:
         await_gang_formed(peers, node, pause)
     except BaseException:
-        formed.release()
+        formed.close_listener()
         _await_removal(_remove_tokens(context, formed))
         raise
     _remove_tokens(context, formed)  # the workers need not wait for it
     return formed, peers
 
 
-def join(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
+def join_first_generation(context: NodeContext, pause: Pause) -> tuple[FormedGeneration, Peers]:
     """Find the first generation, and wait until all nodes have joined. Raises as `await_generation` and
     `await_gang_formed`."""
     node = context.node
@@ -136,10 +136,10 @@ def await_gang_formed(peers: Peers, node: Node, pause: Pause) -> None:
         raise
 
 
-def form(context: NodeContext, control: str, token: str = "") -> FormedGeneration:
+def form_next_generation(context: NodeContext, control_address: str, token: str = "") -> FormedGeneration:
     """Create the job's next generation, which continues from its newest commit. Raises as `form_generation`.
 
-    control, token: for the first generation, which the other nodes have yet to join.
+    control_address, token: for the first generation, which the other nodes have yet to join.
     """
     node, listener = context.node, listen(context.node.main_host)
     try:
@@ -151,7 +151,7 @@ def form(context: NodeContext, control: str, token: str = "") -> FormedGeneratio
             config_hash=keep_config(context.store, context.task.config),
             rendezvous=_address(node, listener),
             others=context.tiers[1:],
-            control=control,
+            control=control_address,
             token=token,
         )
     except BaseException:

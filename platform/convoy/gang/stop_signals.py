@@ -34,7 +34,7 @@ class EndingSignals:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)  # type: ignore[arg-type]
 
     @property
-    def first(self) -> int | None:
+    def first_signal(self) -> int | None:
         """Number of the first one."""
         return self.received[0][0] if self.received else None
 

@@ -13,11 +13,11 @@ from convoy.config.errors import ConfigError
 from convoy.gang import rendezvous
 from convoy.gang.async_call import BackgroundCall, say
 from convoy.gang.diagnosis.hang_detector import HangDetector
-from convoy.gang.diagnosis.monitor import Monitor
+from convoy.gang.diagnosis.monitor import GangMonitor
 from convoy.gang.diagnosis.node_monitor import NodeMonitor, take_queued
 from convoy.gang.diagnosis.stragglers import StragglerDetector
 from convoy.gang.diagnosis.verdict import FailureHistory, judge, outcome_of
-from convoy.gang.messages import Decision, End, Finished, GangOutcome, Message, Preempted, Restart, Stopped, Wait
+from convoy.gang.messages import Decision, EndAttempt, Finished, GangOutcome, Message, Preempted, Restart, Stopped, Wait
 from convoy.gang.network.formation import PayloadReceived, PeerSilent
 from convoy.gang.network.peers import Peers
 from convoy.gang.rendezvous import FormedGeneration
@@ -56,7 +56,7 @@ class Supervisor:
         node, script = context.node, context.task.script
         self._context, self._node, self._peers, self._node_monitor = context, node, peers, node_monitor
         exit_seconds = math.inf if script is None else script.exit_seconds
-        self._monitor = Monitor(node, _hang_detector_for(context.task), exit_seconds)
+        self._monitor = GangMonitor(node, _hang_detector_for(context.task), exit_seconds)
         self._stragglers = StragglerDetector(node.nodes, node.world_size, context.task.config.parallel.pipeline)
         self._began = time.monotonic()
         self._cancelled = threading.Event()
@@ -76,28 +76,28 @@ class Supervisor:
         """What this agent knows itself, while it waits until that time for node 0's decision."""
         self._judge_at: float | None = None
         self._look_at = self._send_at = 0.0
-        self._start(formed)
+        self._begin_starting(formed)
 
     def run(self) -> GangOutcome:
         """Run until the gang has ended, on this node as on all. Raises StoreUnavailable if it ended well and the log
         cannot be written."""
         try:
             while not self._cancelled.is_set():
-                self._observe(time.monotonic())
+                self._collect_evidence(time.monotonic())
                 decision = self._decide(time.monotonic())
                 if isinstance(decision, Restart):
                     self._restart()
                 elif decision is not None:
                     return self._end(decision)
-                self._send(time.monotonic())
-                self._context.prefork.wait(self._poll_timeout(time.monotonic()))
+                self._send_evidence_and_marks(time.monotonic())
+                self._context.prefork.wait_for_report(self._poll_timeout(time.monotonic()))
             return GangOutcome(outcome="failed", message=f"node {self._node.index} was ordered to end")
         except Exception as error:
             self._monitor.add_own_failure(f"{type(error).__name__}: {error}", lasting=False)
-            self._send(time.monotonic())
+            self._send_evidence_and_marks(time.monotonic())
             raise
         finally:
-            self._leave()
+            self._stop_and_close_logs()
 
     def cancel(self) -> None:
         """Have `run` return soon, whatever the gang does. From any thread."""
@@ -105,7 +105,7 @@ class Supervisor:
 
     # Evidence.
 
-    def _observe(self, now: float) -> None:
+    def _collect_evidence(self, now: float) -> None:
         self._continue_starting(now)
         for event in take_queued(self._peers.events.get_nowait):
             if isinstance(event, PayloadReceived):
@@ -119,15 +119,15 @@ class Supervisor:
             if now >= self._look_at:
                 self._look_at = now + LOOK_SECONDS
                 self._check_workers(self.workers, now)
-        if self._log is not None:
-            self._monitor.add_own(self._node_monitor.look(now, self.workers, self._log))
+        if self._event_log is not None:
+            self._monitor.add_own(self._node_monitor.collect_evidence(now, self.workers, self._event_log))
 
     def _check_workers(self, workers: WorkerGroup, now: float) -> None:
         self._monitor.add_own(workers.new_stops(now))
         self._monitor.update_marks(workers.marks(), now)
         if self._node.leads:
             self._monitor.look_for_hangs(now)
-            for change in self._stragglers.look(self._monitor.marks, now):
+            for change in self._stragglers.update(self._monitor.marks, now):
                 self._log_event(SlowNode(slow_node=change.node, share=change.share, seconds=change.seconds))
                 say(f"convoy: {change}")
 
@@ -146,9 +146,9 @@ class Supervisor:
             if isinstance(decision, Restart):  # here, since the next generation may start in the same turn
                 self._over = message.generation
         if message.formed is not None and event.node == 0:
-            self._start(FormedGeneration(message.formed))
+            self._begin_starting(FormedGeneration(message.formed))
 
-    def _send(self, now: float) -> None:
+    def _send_evidence_and_marks(self, now: float) -> None:
         number = self.generation.generation
         unsent = self._monitor.take_unsent()
         if unsent:
@@ -159,11 +159,11 @@ class Supervisor:
 
     def _log_event(self, event: Event) -> None:
         """To the newest generation's log; the event is lost if that could not be opened."""
-        if self._log is not None:
-            self._log.append(event)
+        if self._event_log is not None:
+            self._event_log.append(event)
 
     @property
-    def _log(self) -> EventWriter | None:
+    def _event_log(self) -> EventWriter | None:
         workers = self.workers or self._ended_workers
         return None if workers is None else workers.events
 
@@ -193,18 +193,18 @@ class Supervisor:
         return None
 
     def _log_cause(self, decision: Decision) -> Decision:
-        if isinstance(decision, Restart | End | Preempted) and decision.cause is not None:
+        if isinstance(decision, Restart | EndAttempt | Preempted) and decision.cause is not None:
             self._log_event(decision.cause)
             self._history.add(decision.cause)
         return decision
 
     # What follows from them.
 
-    def _start(self, formed: FormedGeneration) -> None:
+    def _begin_starting(self, formed: FormedGeneration) -> None:
         """Start the workers of a generation that exists, as soon as its log is open."""
-        number = formed.generation.generation
+        number, open_log = formed.generation.generation, self._context.open_event_log
         self.generation = formed.generation
-        self._starting = BackgroundCall("the event log", lambda: (formed, self._context.open_log(number)), OPEN_SECONDS)
+        self._starting = BackgroundCall("the event log", lambda: (formed, open_log(number)), OPEN_SECONDS)
 
     def _restart(self) -> None:
         self._stop_workers("failed")
@@ -214,11 +214,11 @@ class Supervisor:
         self._stragglers.begin_generation()
         self._node_monitor.begin_generation()
         if self._node.leads:
-            self._starting = BackgroundCall("forming the next generation", self._form, rendezvous.FORM_SECONDS)
+            self._starting = BackgroundCall("forming the next generation", self._form_next, rendezvous.FORM_SECONDS)
 
-    def _form(self) -> tuple[FormedGeneration, EventWriter]:
-        formed = rendezvous.form(self._context, self._first.control)
-        return formed, self._context.open_log(formed.generation.generation)
+    def _form_next(self) -> tuple[FormedGeneration, EventWriter]:
+        formed = rendezvous.form_next_generation(self._context, self._first.control)
+        return formed, self._context.open_event_log(formed.generation.generation)
 
     def _continue_starting(self, now: float) -> None:
         if self._starting is None or not self._starting.is_over:
@@ -227,7 +227,7 @@ class Supervisor:
         try:
             formed, events = starting.result()
             if formed.generation.generation <= self._over:  # a worker elsewhere failed before any was started here
-                formed.release()
+                formed.close_listener()
                 self._closing.append(
                     BackgroundCall("the event log", lambda: events.close(CLOSE_SECONDS), CLOSE_SECONDS)
                 )
@@ -239,14 +239,14 @@ class Supervisor:
                 self._peers.send(None, Message(generation=number, sent=now, formed=formed.generation).body())
             workers = WorkerGroup(self._context, formed.generation, events)
             if self._ended_workers is not None:
-                self._closing.append(self._ended_workers.close())
+                self._closing.append(self._ended_workers.close_log())
             self.workers, self._ended_workers = workers, None
             spent_seconds = self._context.task.spent_seconds + now - self._began
             try:
                 # A generation in place gains nothing from a check: its machines are the same.
                 workers.start(formed.listener, spent_seconds, check_node=is_first)
             finally:
-                formed.release()
+                formed.close_listener()
         except (OSError, ConfigError, GenerationLostError, CommitsLostError) as error:
             self._monitor.add_own_failure(str(error), lasting=not isinstance(error, OSError))
 
@@ -259,13 +259,13 @@ class Supervisor:
             pids = ", ".join(map(str, sorted(left)))
             self._monitor.add_own_failure(f"processes {pids} hang in the kernel and cannot be killed", lasting=False)
 
-    def _end(self, decision: End | Finished | Preempted | Stopped) -> GangOutcome:
+    def _end(self, decision: EndAttempt | Finished | Preempted | Stopped) -> GangOutcome:
         outcome = outcome_of(decision)
         self._stop_workers(outcome.outcome)
         ended_well = outcome.outcome in ("finished", "stopped")
         try:
-            if self._log is not None:
-                self._log.flush(FLUSH_SECONDS if ended_well else CLOSE_SECONDS)
+            if self._event_log is not None:
+                self._event_log.flush(FLUSH_SECONDS if ended_well else CLOSE_SECONDS)
         except StoreUnavailable as error:  # never in place of the cause
             if ended_well:
                 raise
@@ -273,10 +273,10 @@ class Supervisor:
             return outcome.model_copy(update={"message": message})
         return outcome
 
-    def _leave(self) -> None:
+    def _stop_and_close_logs(self) -> None:
         self._stop_workers("failed")
         if self._ended_workers is not None:
-            self._closing.append(self._ended_workers.close())
+            self._closing.append(self._ended_workers.close_log())
         for closing in self._closing:
             with contextlib.suppress(StoreUnavailable):
                 closing.result()

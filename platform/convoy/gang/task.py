@@ -70,7 +70,7 @@ class Task:
     """How this node settled `train.param_dtype: auto`; None: it did not have to."""
 
 
-class Place(BaseModel, frozen=True):
+class RankPosition(BaseModel, frozen=True):
     """A rank's position in the gang."""
 
     rank: int
@@ -133,10 +133,10 @@ class Node:
             return config.train.threads_per_rank
         return max(1, usable_cores() // self.ranks_on_host)
 
-    def place_of(self, local_rank: int, threads: int) -> Place:
+    def place_of(self, local_rank: int, threads: int) -> RankPosition:
         """The position of one of the node's workers."""
         rank = self.first_rank + local_rank
-        return Place(
+        return RankPosition(
             rank=rank,
             local_rank=local_rank,
             node=self.index,
@@ -167,7 +167,7 @@ class Assignment(BaseModel, frozen=True):
     """The commit that the generation continues from; None: from the start."""
     tiers: list[str] = Field(default_factory=list)
     """URIs of the job on each shared tier, in order: the root, which is `job_uri`, first."""
-    place: Place
+    place: RankPosition
     master_host: str
     master_port: int
     listen_fd: int | None = None

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from convoy.config.errors import ConfigError
-from convoy.gang.task import Assignment, Place
+from convoy.gang.task import Assignment, RankPosition
 from convoy.parallel.mesh import build_mesh, data_rank_and_size
 
 TIMEOUT = datetime.timedelta(minutes=10)
@@ -24,7 +24,7 @@ _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe",
 class Ranks:
     """This rank, and the groups it talks in."""
 
-    place: Place
+    place: RankPosition
     device: torch.device
     mesh: DeviceMesh
     control: dist.ProcessGroup
@@ -48,7 +48,7 @@ class Ranks:
         return self.place.rank == 0
 
 
-def choose_device(place: Place, gpus: int) -> torch.device:
+def choose_device(place: RankPosition, gpus: int) -> torch.device:
     """This rank's own of the host's GPUs, or the CPU where it has none. Raises ConfigError if there are too few."""
     if gpus == 0:
         return torch.device("cpu")

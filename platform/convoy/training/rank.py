@@ -134,10 +134,10 @@ def _make_training(
     progress: Progress,
     marker: Marker,
 ) -> Training:
-    config, clock = assignment.config, clock_for(ranks.device, marker.pass_point)
+    config, clock = assignment.config, clock_for(ranks.device, marker.mark_shared_point)
     buffers = ModuleBuffers(trained.module, ranks.training_group) if isinstance(trained.module, CustomModel) else None
-    exchange = StepExchange(ranks.control, config.parallel.shared_by)
-    stepper = Stepper(trained, config.train, config.parallel, exchange, clock, buffers=buffers, advance=marker.advance)
+    exchange, advance = StepExchange(ranks.control, config.parallel.shared_by), marker.mark_own_progress
+    stepper = Stepper(trained, config.train, config.parallel, exchange, clock, buffers=buffers, advance=advance)
     return Training(
         config=config,
         first=ranks.first,
@@ -163,7 +163,7 @@ def _make_evaluator(
     batches, token_bytes_v = data.validation_batches(), data.token_bytes_v()
 
     def evaluate_held_out(step: int, is_urgent: Callable[[], bool]) -> Evaluated | None:
-        measured = evaluate(trained, ranks, batches, token_bytes_v, step, marker.pass_point, is_urgent)
+        measured = evaluate(trained, ranks, batches, token_bytes_v, step, marker.mark_shared_point, is_urgent)
         if buffers is not None:
             buffers.put_back()
         return measured

@@ -12,7 +12,7 @@ from convoy.benchmark.measure.predictions import _in_catalog, predict_cases
 from convoy.benchmark.results.case import CasePrediction
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
-from convoy.gang.task import Place
+from convoy.gang.task import RankPosition
 from convoy.model.counts import checkpoint_bytes
 from convoy.training.process_groups import Ranks
 from tests.benchmark.benches import a_group
@@ -20,7 +20,7 @@ from tests.benchmark.cases import MEASURED, replaced
 
 ON_CPUS = cast("Ranks", SimpleNamespace(device=torch.device("cpu")))
 
-PLACE = Place(rank=0, local_rank=0, node=0, nodes=2, nproc_per_node=1, host_rank=0, host_ranks=2, threads=1)
+PLACE = RankPosition(rank=0, local_rank=0, node=0, nodes=2, nproc_per_node=1, host_rank=0, host_ranks=2, threads=1)
 """Two ranks, a node each."""
 
 

@@ -77,7 +77,7 @@ def test_other_methods_are_refused(imds: ImdsStandIn) -> None:
 
 def test_notices_have_the_form_that_ec2_has_and_an_interruption_comes_two_minutes_ahead(imds: ImdsStandIn) -> None:
     assert get(imds, SPOT_ACTION)[0] == get(imds, TERMINATION_TIME)[0] == 404
-    imds.interrupt()
+    imds.announce_interruption()
     told = json.loads(get(imds, SPOT_ACTION)[1])
     at = calendar.timegm(time.strptime(told["time"], "%Y-%m-%dT%H:%M:%SZ"))
     assert set(told) == {"action", "time"}
@@ -88,7 +88,7 @@ def test_notices_have_the_form_that_ec2_has_and_an_interruption_comes_two_minute
     assert set(json.loads(get(imds, REBALANCE)[1])) == {"noticeTime"}
     imds.withdraw_notices()
     assert get(imds, REBALANCE)[0] == get(imds, TERMINATION_TIME)[0] == 404
-    imds.interrupt("stop")  # which has no termination time
+    imds.announce_interruption("stop")  # which has no termination time
     assert json.loads(get(imds, SPOT_ACTION)[1])["action"] == "stop"
     assert get(imds, TERMINATION_TIME)[0] == 404
 
@@ -103,7 +103,7 @@ def test_a_path_answers_what_it_was_last_set_to(imds: ImdsStandIn) -> None:
 
 
 def test_boto_s_fetcher_gets_what_ours_gets(imds: ImdsStandIn) -> None:
-    imds.interrupt()
+    imds.announce_interruption()
     ours = Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url})
     boto = IMDSFetcher(config={"ec2_metadata_service_endpoint": imds.url}, env={})
     for path in ("meta-data/instance-id", SPOT_ACTION, TERMINATION_TIME):

@@ -18,7 +18,7 @@ from convoy.gang.diagnosis.hang_detector import (
     HangDetector,
     RecentTimes,
     find_hang,
-    furthest_behind,
+    rank_furthest_behind,
 )
 from convoy.gang.workers.board import PHASES, Mark, Phase
 from tests.campaign import examples
@@ -42,15 +42,15 @@ def a_mark(phase: Phase = "step", step: int = 40, count: int = 1, at: float = 0.
 def after_steps(seconds: Sequence[float], *, compiled: bool = False) -> tuple[HangDetector, Mark, float]:
     """A patience that has seen rank 0 take these steps after its first one, the mark it stands at, and the moment."""
     patience, now = HangDetector(compiled=compiled), 100.0
-    patience.look({0: a_mark("step", 1, at=now)}, now)
+    patience.learn_from({0: a_mark("step", 1, at=now)}, now)
     mark = a_mark("step", 1, at=now)
     for step, took in enumerate(seconds, 2):
         while now + LOOK < mark.at + took:
             now += LOOK
-            patience.look({0: mark}, now)
+            patience.learn_from({0: mark}, now)
         now = mark.at + took
         mark = a_mark("step", step, at=now, step_seconds=took)
-        patience.look({0: mark}, now)
+        patience.learn_from({0: mark}, now)
     return patience, mark, now
 
 
@@ -104,19 +104,19 @@ def test_few_steps_tell_nothing() -> None:
 def test_a_slow_first_step_makes_patient_with_the_next_ones() -> None:
     patience = HangDetector()
     for second in range(40):
-        patience.look({0: a_mark("first_step", 0, at=0.0)}, float(second))
-    patience.look({0: a_mark("step", 1, at=40.0, step_seconds=40.0)}, 40.0)
+        patience.learn_from({0: a_mark("first_step", 0, at=0.0)}, float(second))
+    patience.learn_from({0: a_mark("step", 1, at=40.0, step_seconds=40.0)}, 40.0)
 
     assert patience.limit_seconds(0, "step") == SLACK * 40.0
 
 
 def test_what_is_short_within_a_first_step_tells_nothing_of_its_long_part() -> None:
     patience = HangDetector(compiled=True)
-    patience.look({0: a_mark("first_step", 0, at=0.0)}, 0.0)
-    patience.look({0: a_mark("evaluate", 0, at=0.1)}, 0.1)  # of batches that were quickly there
-    patience.look({0: a_mark("first_step", 0, at=0.2)}, 0.2)
+    patience.learn_from({0: a_mark("first_step", 0, at=0.0)}, 0.0)
+    patience.learn_from({0: a_mark("evaluate", 0, at=0.1)}, 0.1)  # of batches that were quickly there
+    patience.learn_from({0: a_mark("first_step", 0, at=0.2)}, 0.2)
     assert patience.limit_seconds(0, "first_step") == LIMITS["first_step"].compiled, "nothing was compiled yet"
-    patience.look({0: a_mark("step", 1, at=90.2, step_seconds=90.0)}, 0.3)
+    patience.learn_from({0: a_mark("step", 1, at=90.2, step_seconds=90.0)}, 0.3)
     assert patience.limit_seconds(0, "first_step") == SLACK * 90.0
 
 
@@ -127,7 +127,7 @@ def test_steps_of_a_compiled_model_are_judged_anew_in_each_generation_and_others
 
     for patience in (compiled, plain):
         patience.begin_generation()
-        patience.look({0: a_mark("step", 10, at=now)}, now)
+        patience.learn_from({0: a_mark("step", 10, at=now)}, now)
 
     limits = [detector.limit_seconds(0, "step") for detector in (compiled, plain)]
     assert limits == [LIMITS["step"].compiled, LIMITS["step"].floor]
@@ -141,14 +141,14 @@ def test_the_first_evaluation_of_a_process_may_compile() -> None:
         for phase in ("evaluate", "evaluate", "step"):
             now = next(seconds)
             assert patience.limit_seconds(0, "evaluate") == LIMITS["evaluate"].compiled, generation
-            patience.look({0: a_mark(phase, 0, at=now)}, now)
+            patience.learn_from({0: a_mark(phase, 0, at=now)}, now)
         assert patience.limit_seconds(0, "evaluate") == LIMITS["evaluate"].floor
 
 
 def test_a_script_that_tells_nothing_never_hangs() -> None:
     patience, mark = HangDetector(script_seconds=5.0), a_mark("script", 0, at=0.0)
     for moment in (0.0, 1e3, 1e6):
-        patience.look({0: mark}, moment)
+        patience.learn_from({0: mark}, moment)
     assert hung(0, mark, 1e9, patience) is None
     # Nor a gang one of whose ranks tells nothing.
     assert find_hang({0: mark, 1: a_mark("step", 7, at=0.0)}, 1e9, patience) is None
@@ -157,12 +157,12 @@ def test_a_script_that_tells_nothing_never_hangs() -> None:
 def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_what_nearly_all_took() -> None:
     patience, now = HangDetector(script_seconds=5.0), 0.0
     for step in range(1, 40):
-        patience.look({0: a_mark("step", step, at=now, step_seconds=0.01)}, now)
+        patience.learn_from({0: a_mark("step", step, at=now, step_seconds=0.01)}, now)
         now += 0.01
     assert patience.limit_seconds(0, "step") == 5.0
     assert LIMITS["step"].floor < 5.0 < LIMITS["step"].first
     for step in range(40, 80):
-        patience.look({0: a_mark("step", step, at=now, step_seconds=2.0)}, now)
+        patience.learn_from({0: a_mark("step", step, at=now, step_seconds=2.0)}, now)
         now += 0.9
     assert patience.limit_seconds(0, "step") == SLACK * 2.0
 
@@ -170,8 +170,8 @@ def test_a_script_may_take_its_own_limit_from_step_to_step_and_a_multiple_of_wha
 def test_what_a_phase_took_in_an_earlier_generation_counts() -> None:
     patience = HangDetector()
     for second in range(200):
-        patience.look({0: a_mark("build", 0, at=0.0)}, float(second))
-    patience.look({0: a_mark("restore", 0, at=200.0)}, 200.0)
+        patience.learn_from({0: a_mark("build", 0, at=0.0)}, float(second))
+    patience.learn_from({0: a_mark("restore", 0, at=200.0)}, 200.0)
 
     patience.begin_generation()
 
@@ -189,20 +189,20 @@ def test_while_this_process_stands_still_nobody_hangs(pause: float, part: float)
     patience, mark, now = after_steps([0.2] * 20)
     woke = now + pause
     mark = replace(mark, step=mark.step + 1, at=now + part * pause, step_seconds=part * pause)
-    patience.look({0: mark}, woke)
+    patience.learn_from({0: mark}, woke)
 
-    assert patience.age(mark, woke) <= LATE_SECONDS
+    assert patience.idle_seconds(mark, woke) <= LATE_SECONDS
     assert hung(0, mark, woke, patience) is None
 
 
 def test_a_hang_after_a_pause_is_seen_as_soon_as_any() -> None:
     patience, mark, now = after_steps([0.2] * 20)
     woke = now + 60.0
-    patience.look({0: mark}, woke)
+    patience.learn_from({0: mark}, woke)
     looks = [woke + LOOK * i for i in range(1, 40)]
     seen = []
     for moment in looks:
-        patience.look({0: mark}, moment)
+        patience.learn_from({0: mark}, moment)
         seen.append(hung(0, mark, moment, patience) is not None)
 
     assert LIMITS["step"].floor - LATE_SECONDS - 0.2 < looks[seen.index(True)] - woke < LIMITS["step"].floor + 0.1
@@ -210,9 +210,9 @@ def test_a_hang_after_a_pause_is_seen_as_soon_as_any() -> None:
 
 def test_times_over_a_pause_are_not_learned_from() -> None:
     patience = HangDetector()
-    patience.look({0: a_mark("evaluate", 0, at=0.0)}, 0.0)
-    patience.look({0: a_mark("evaluate", 0, count=2, at=0.1)}, 0.1)
-    patience.look({0: a_mark("save", 0, at=99.0)}, 99.0)
+    patience.learn_from({0: a_mark("evaluate", 0, at=0.0)}, 0.0)
+    patience.learn_from({0: a_mark("evaluate", 0, count=2, at=0.1)}, 0.1)
+    patience.learn_from({0: a_mark("save", 0, at=99.0)}, 99.0)
 
     assert patience.limit_seconds(0, "evaluate") == LIMITS["evaluate"].floor
 
@@ -246,13 +246,13 @@ def test_a_healthy_worker_never_hangs(stays: list[Stay], compiled: bool, look: f
         mark = a_mark(stay.phase, step, at=now, step_seconds=0.0)
         end = now + stay.seconds
         while now < end:
-            patience.look({0: mark}, now)
+            patience.learn_from({0: mark}, now)
             assert find_hang({0: mark}, now, patience) is None
             now = min(end, now + look)
         if stay.phase in ("step", "first_step"):
             step += 1
             mark = replace(mark, step=step, at=now, step_seconds=stay.seconds)
-            patience.look({0: mark}, now)
+            patience.learn_from({0: mark}, now)
             assert find_hang({0: mark}, now, patience) is None
 
 
@@ -268,7 +268,7 @@ def waits(mark: Mark, now: float) -> Mark:
 def test_a_rank_in_an_earlier_stage_is_behind(behind: Phase, ahead: Phase) -> None:
     marks = {0: a_mark(ahead, 0, count=1, at=0.0), 1: a_mark(behind, 0, count=2, at=9.0)}
 
-    assert furthest_behind(marks, 10.0) == 1
+    assert rank_furthest_behind(marks, 10.0) == 1
 
 
 WAITS, LATER_WAITS = waits(a_mark(at=4.0), 10.0), waits(a_mark(at=4.5), 10.0)
@@ -294,11 +294,11 @@ def test_the_others_wait_for_the_rank_that_is_furthest_behind(
 ) -> None:
     marks = list(others)
     marks.insert(rank, first)
-    assert furthest_behind(dict(enumerate(marks)), 10.0) == rank
+    assert rank_furthest_behind(dict(enumerate(marks)), 10.0) == rank
 
 
 def test_of_ranks_that_came_to_one_point_at_one_time_it_is_the_lowest() -> None:
-    assert furthest_behind({2: a_mark(at=5.0), 1: a_mark(at=5.0)}, 10.0) == 1
+    assert rank_furthest_behind({2: a_mark(at=5.0), 1: a_mark(at=5.0)}, 10.0) == 1
 
 
 def test_those_who_wait_for_a_rank_that_saves_do_not_hang() -> None:
@@ -361,7 +361,7 @@ def test_the_one_that_none_has_passed_is_found_whoever_stands_where(
     marks = {rank: waits(a_mark(*points[stand[rank]], at=now - 10), now) for rank in order}
     marks[hangs] = a_mark(*points[stand[hangs]], at=now - 10)
 
-    assert furthest_behind(marks, now) == hangs
+    assert rank_furthest_behind(marks, now) == hangs
 
 
 def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
@@ -372,11 +372,11 @@ def test_evaluations_and_saves_do_not_make_steps_seem_long() -> None:
         took = 20.0 if phase == "evaluate" else 0.1
         end = now + took
         while now < end:
-            patience.look({0: mark}, now)
+            patience.learn_from({0: mark}, now)
             now = min(end, now + LOOK)
         if phase == "step":
             step += 1
-            patience.look({0: a_mark("step", step, count=1, at=now, step_seconds=took)}, now)
+            patience.learn_from({0: a_mark("step", step, count=1, at=now, step_seconds=took)}, now)
 
     assert patience.limit_seconds(0, "step") == LIMITS["step"].floor
     assert patience.limit_seconds(0, "evaluate") == pytest.approx(SLACK * 20.0, rel=0.02)

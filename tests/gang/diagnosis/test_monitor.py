@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from convoy.gang.diagnosis.hang_detector import HangDetector
-from convoy.gang.diagnosis.monitor import FRESH_SECONDS, Monitor
+from convoy.gang.diagnosis.monitor import FRESH_SECONDS, GangMonitor
 from convoy.gang.messages import Evidence
 from convoy.gang.network.formation import PeerGone, PeerLeft, PeerReportedSilent, PeersFailed, PeerSilent
 from convoy.gang.task import STOPPED, Node
@@ -15,15 +15,15 @@ from tests.gang.tasks import a_node
 LEADER = a_node(nproc=1, nodes=2)
 
 
-def watch(node: Node = LEADER) -> Monitor:
-    return Monitor(node, HangDetector())
+def watch(node: Node = LEADER) -> GangMonitor:
+    return GangMonitor(node, HangDetector())
 
 
 def training(step: int, at: float, count: int = 1, phase: Phase = "step", advances: int = 0) -> Mark:
     return Mark(phase, step, count, at, step_seconds=0.1, own_seconds=0.1, beat_at=at, waiting_at=at, advances=advances)
 
 
-def trained(seen: Monitor, steps: int) -> float:
+def trained(seen: GangMonitor, steps: int) -> float:
     """Both ranks have done so many steps, one each 0.1 s; the time then."""
     now = 0.0
     for step in range(1, steps + 1):
@@ -33,7 +33,7 @@ def trained(seen: Monitor, steps: int) -> float:
     return now
 
 
-def frozen(seen: Monitor, now: float, seconds: float, step: int, jitter: float = 0.0) -> float:
+def frozen(seen: GangMonitor, now: float, seconds: float, step: int, jitter: float = 0.0) -> float:
     """Both ranks stay where they are, as node 1 tells with delays that vary; the time then."""
     began, until = now, now + seconds
     while now < until:
@@ -102,7 +102,7 @@ def at_its_end(at: float, earned: int | None, advances: int = 0) -> Mark:
 
 @pytest.mark.parametrize("earned", [0, STOPPED])
 def test_scripts_that_make_no_progress_after_their_last_lines_have_ended_with_their_own_exit_codes(earned: int) -> None:
-    seen = Monitor(LEADER, HangDetector(script_seconds=600.0), exit_seconds=35.0)
+    seen = GangMonitor(LEADER, HangDetector(script_seconds=600.0), exit_seconds=35.0)
     seen.update_marks({0: at_its_end(100.0, earned), 1: at_its_end(100.0, earned)}, 134.0)
     seen.look_for_hangs(134.0)
     assert seen.evidence == []
@@ -118,7 +118,7 @@ def test_scripts_that_make_no_progress_after_their_last_lines_have_ended_with_th
 
 
 def test_a_rank_at_its_end_may_wait_for_one_whose_script_still_runs() -> None:
-    seen = Monitor(LEADER, HangDetector(script_seconds=600.0), exit_seconds=35.0)
+    seen = GangMonitor(LEADER, HangDetector(script_seconds=600.0), exit_seconds=35.0)
     seen.update_marks({0: at_its_end(100.0, 0), 1: at_its_end(100.0, None)}, 5000.0)
     seen.look_for_hangs(5000.0)
     assert seen.evidence == []

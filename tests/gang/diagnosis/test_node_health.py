@@ -15,8 +15,8 @@ from convoy.gang.diagnosis.node_health import (
     MATMUL_FACTOR,
     ROUNDS,
     RankMeasurement,
-    gpu_problem,
     partner,
+    query_gpu_problem,
     unfit_ranks,
 )
 from tests.campaign import examples
@@ -147,7 +147,7 @@ UNMAPPABLE = "GPU 00000000:2C:00.0: an error in its memory could not be mapped o
 
 
 def test_without_a_driver_nothing_is_wrong(tmp_path: Path) -> None:
-    assert gpu_problem({"PATH": str(tmp_path)}) == ""
+    assert query_gpu_problem({"PATH": str(tmp_path)}) == ""
 
 
 @pytest.mark.parametrize("listing", [FINE, f"GPU 0: fine\n  {LOST}  \n{LOST}"], ids=["listed", "lost"])
@@ -164,12 +164,12 @@ def test_a_gpu_that_is_lost_or_has_memory_that_cannot_be_mended_is_named_in_one_
     listing: str, remapped: str, problem: str, tmp_path: Path
 ) -> None:
     body = f"case \"$1\" in\n-L) echo '{listing}' >&2;;\n--query-remapped-rows*) echo '{remapped}';;\nesac"
-    assert gpu_problem(program(tmp_path / "bin", "nvidia-smi", body)) == (LOST if LOST in listing else problem)
+    assert query_gpu_problem(program(tmp_path / "bin", "nvidia-smi", body)) == (LOST if LOST in listing else problem)
 
 
 def test_a_driver_that_does_not_answer_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_health, "DRIVER_SECONDS", 0.3)
     environ = program(tmp_path / "bin", "nvidia-smi", "exec sleep 60")
     began = time.monotonic()
-    assert gpu_problem(environ) == ""
+    assert query_gpu_problem(environ) == ""
     assert time.monotonic() - began < 30

@@ -44,18 +44,18 @@ class Here:
         self.notices: SimpleQueue[Notice] = SimpleQueue()
         self.asked_gpus = 0
 
-        def gpu_problem(environ: Any) -> str:
+        def query_gpu_problem(environ: Any) -> str:
             self.asked_gpus += 1
             return gpu
 
-        monkeypatch.setattr(node_monitor, "gpu_problem", gpu_problem)
+        monkeypatch.setattr(node_monitor, "query_gpu_problem", query_gpu_problem)
         config = SimpleNamespace(notices=NoticesConfig())
         node = SimpleNamespace(index=NODE, shares_host=shares_host)
         site = SimpleNamespace(node=node, task=SimpleNamespace(config=config, script=None))
         poller = SimpleNamespace(await_first_round=lambda: list(standings), notices=self.notices)
         self.seen = NodeMonitor(cast(NodeContext, site), cast(Poller, poller), cast(StorageProbe, self))
 
-    def changes(self, now: float) -> list[TierChange]:
+    def take_changes(self, now: float) -> list[TierChange]:
         found, self.found = self.found, []
         return found
 
@@ -67,7 +67,7 @@ class Here:
         orders, tiers = self.orders.append, self.told_away.append
         team = SimpleNamespace(marks=lambda: {NODE: mark}, give_order=orders, set_unusable_tiers=tiers)
         log = cast(EventWriter, self)
-        return self.seen.look(time.monotonic(), None if mark is None else cast(WorkerGroup, team), log)
+        return self.seen.collect_evidence(time.monotonic(), None if mark is None else cast(WorkerGroup, team), log)
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -103,7 +103,7 @@ def test_only_what_foretells_the_machine_s_end_is_a_source(
 def test_no_source_is_told_only_where_there_might_be_one(
     instance: bool, told: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(node_monitor, "has_metadata", lambda environ: instance)
+    monkeypatch.setattr(node_monitor, "may_have_metadata", lambda environ: instance)
     here = Here(monkeypatch, [SourceStatus("spot", True, False, "no answer")], shares_host=True)
     wait_for("the sources", lambda: here.look() or here.seen._sources is None)
     assert [e.answering for e in here.of(NoticeSources)] == told

@@ -52,7 +52,7 @@ def next_change(probe: StorageProbe) -> TierChange:
     found: list[TierChange] = []
 
     def happened() -> list[TierChange]:
-        found.extend(probe.changes(time.monotonic()))
+        found.extend(probe.take_changes(time.monotonic()))
         return found
 
     wait_for("a change", happened)
@@ -64,7 +64,7 @@ def looked_for(probe: StorageProbe, seconds: float) -> list[TierChange]:
     """All changes in so many seconds."""
     found, until = list[TierChange](), time.monotonic() + seconds
     while time.monotonic() < until:
-        found += probe.changes(time.monotonic())
+        found += probe.take_changes(time.monotonic())
         time.sleep(0.02)
     return found
 
@@ -117,7 +117,7 @@ def test_saves_leave_a_tier_that_hangs_on(tiers: list[Scripted], monkeypatch: py
     with probing(tiers) as probe:
         tiers[1].go_on.clear()
         next_change(probe)
-        wait_for("the tier to be away", lambda: probe.changes(time.monotonic()) or probe.unusable_tiers == {1})
+        wait_for("the tier to be away", lambda: probe.take_changes(time.monotonic()) or probe.unusable_tiers == {1})
         tiers[1].go_on.set()
         next_change(probe)
         assert probe.unusable_tiers == frozenset()
@@ -146,10 +146,10 @@ def test_what_this_process_slept_is_not_the_tier_s(tiers: list[Scripted]) -> Non
     with probing(tiers, pace) as probe:
         wait_for("a question", lambda: tiers[0].asked)
         now = time.monotonic()
-        assert probe.changes(now) == []
-        assert probe.changes(now + 100) == []
-        assert probe.changes(now + 200) == []
-        (change,) = [change for later in range(201, 210) for change in probe.changes(now + later)]
+        assert probe.take_changes(now) == []
+        assert probe.take_changes(now + 100) == []
+        assert probe.take_changes(now + 200) == []
+        (change,) = [change for later in range(201, 210) for change in probe.take_changes(now + later)]
         assert change.problem
 
 

@@ -43,7 +43,7 @@ class Gang:
                 waiting = self.rng.random() < part(rank)
                 step = 10 + int((self.now - 100.0) * STEPS_PER_SECOND)
                 self.marks[rank] = Mark("step", step, 1, 0.0, looks=mark.looks + 1, waits=mark.waits + waiting)
-            found += self.slow.look(self.marks, self.now)
+            found += self.slow.update(self.marks, self.now)
         return found
 
 
@@ -107,9 +107,9 @@ def test_only_training_is_looked_at_and_only_of_all_ranks() -> None:
     slow = StragglerDetector(3, 3)
     for _ in range(60):
         gang.train(1, {0: 0.7, 1: 0.7, 2: 0.0})
-        assert slow.look({rank: mark for rank, mark in gang.marks.items() if rank}, gang.now) == []
+        assert slow.update({rank: mark for rank, mark in gang.marks.items() if rank}, gang.now) == []
         compiling = {**gang.marks, 0: Mark("first_step", 10, 1, 0.0)}
-        assert slow.look(compiling, gang.now) == []
+        assert slow.update(compiling, gang.now) == []
 
 
 def test_new_workers_begin_anew() -> None:

@@ -21,7 +21,17 @@ from convoy.gang.diagnosis.verdict import (
     read_earlier_failures,
     repeat_count,
 )
-from convoy.gang.messages import End, Evidence, EvidenceKind, Finished, Preempted, Restart, Stopped, Verdict, Wait
+from convoy.gang.messages import (
+    EndAttempt,
+    Evidence,
+    EvidenceKind,
+    Finished,
+    Preempted,
+    Restart,
+    Stopped,
+    Verdict,
+    Wait,
+)
 from convoy.gang.task import EXPECTED, STOPPED, Node
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import OUTAGE, PEER_LOST, UNFIT, Event, FailureDetected, FailureKind, GenerationStarted
@@ -59,7 +69,7 @@ def settled(signs: Sequence[Evidence], here: Node = LEADER, history: Sequence[Fa
 
 
 def cause_of(verdict: Verdict) -> FailureDetected:
-    assert isinstance(verdict, Restart | End), verdict
+    assert isinstance(verdict, Restart | EndAttempt), verdict
     return verdict.cause
 
 
@@ -110,7 +120,7 @@ def test_a_signal_or_a_lost_node_comes_before_an_error_that_was_seen_a_moment_ea
 def test_a_lost_node_ends_the_attempt_of_every_other_one(how: EvidenceKind, lost: int) -> None:
     for node in {0, 1, 2} - {lost}:
         verdict = settled([sign(how, lost)], a_node(nproc=1, index=node, nodes=3))
-        assert isinstance(verdict, End)
+        assert isinstance(verdict, EndAttempt)
         assert verdict.cause.retryable
         assert (verdict.cause.failed_node, verdict.cause.worker, verdict.cause.action) == (lost, None, "end")
 
@@ -124,7 +134,7 @@ def test_a_node_that_left_after_its_workers_were_done_is_not_lost() -> None:
 def test_a_node_that_says_why_it_leaves_is_believed() -> None:
     told = sign("agent", 2, 10.0, reason="port 4000 is taken", lasting=True)
     verdict = settled([sign("left", 2, 9.99), told])
-    assert isinstance(verdict, End)
+    assert isinstance(verdict, EndAttempt)
     assert not verdict.cause.retryable
     assert cause_message(verdict.cause) == "node 2 could not continue: port 4000 is taken"
 
@@ -153,9 +163,9 @@ def test_other_nodes_leave_what_agents_can_mend_to_node_0() -> None:
     assert settled([killed(1), exited(EXPECTED, 2), sign("hung", 1), sign("stopped", 1)], member) == Wait()
     assert settled([ended(0), ended(1), ended(2)], member) == Wait()
     assert settled([sign("agent", 2)], member) == Wait()
-    assert isinstance(settled([sign("agent", 1)], member), End)
+    assert isinstance(settled([sign("agent", 1)], member), EndAttempt)
     own = settled([killed(1, 5.0), sign("gone", 0, 5.5)], member)
-    assert isinstance(own, End)
+    assert isinstance(own, EndAttempt)
     assert own.cause.signal == "SIGKILL"  # what came first, also where a lost node ends the attempt
 
 
@@ -199,7 +209,7 @@ def test_a_stopped_worker_is_the_cause_of_those_that_hang() -> None:
 @pytest.mark.parametrize(("code", "retryable"), [(EXPECTED, False), (OUTAGE, True)])
 def test_what_one_line_tells_in_full_is_not_tried_again_in_place(code: int, retryable: bool) -> None:
     verdict = settled([exited(code, reason="data.path = /x: does not exist")])
-    assert isinstance(verdict, End)
+    assert isinstance(verdict, EndAttempt)
     assert verdict.cause.retryable == retryable
     assert cause_message(verdict.cause) == "data.path = /x: does not exist"
 
@@ -209,7 +219,7 @@ def test_a_machine_that_is_not_fit_ends_the_attempt_by_its_name_and_another_may_
     reason = "a matrix product takes 8.0 times as long as on the other ranks"
     found = sign("exited" if sees == "worker" else "agent", 2, 1.0, exit_code=UNFIT, reason=reason)
     verdict = settled([exited(PEER_LOST, 0, 0.9), found, exited(PEER_LOST, 1, 1.1)])
-    assert isinstance(verdict, End)
+    assert isinstance(verdict, EndAttempt)
     assert (verdict.cause.cause, verdict.cause.failed_node, verdict.cause.retryable) == ("unfit", 2, True)
     who = "rank 2 on node 2" if sees == "worker" else "node 2"
     assert cause_message(verdict.cause) == f"{who} is not fit to train, another machine may be: {reason}"
@@ -218,7 +228,7 @@ def test_a_machine_that_is_not_fit_ends_the_attempt_by_its_name_and_another_may_
 def test_without_the_store_no_generation_is_formed() -> None:
     away = sign("store", 2, at=1.0, ok=False)
     verdict = settled([away, killed(1, 2.0)])
-    assert isinstance(verdict, End)
+    assert isinstance(verdict, EndAttempt)
     assert verdict.cause.retryable
     assert cause_message(verdict.cause).endswith(
         "\nnode 2 does not reach the store, without which no generation can be formed"
@@ -232,7 +242,7 @@ def test_the_same_failure_at_the_same_step_three_times_is_a_bug() -> None:
     once = failed(41, reason="IndexError: index 9 is out of bounds")
     assert isinstance(settled([bug], history=[once, failed(40), failed(41, reason="KeyError: 'x'")]), Restart)
     verdict = settled([bug], history=[once, failed(60), once])
-    assert isinstance(verdict, End)
+    assert isinstance(verdict, EndAttempt)
     assert not verdict.cause.retryable
     assert repeat_count([once, once], verdict.cause) == REPEATS
     assert "the same failure at step 41, 3 times" in cause_message(verdict.cause)
@@ -249,7 +259,7 @@ def test_a_gang_that_gets_nowhere_ends_and_may_be_tried_elsewhere() -> None:
     assert failures_without_progress(nowhere, failed(41)) == MOST_WITHOUT_PROGRESS
     assert isinstance(settled([sign("stopped", step=42)], history=nowhere), Restart)
     verdict = settled([sign("stopped", step=41)], history=nowhere)
-    assert isinstance(verdict, End)
+    assert isinstance(verdict, EndAttempt)
     assert verdict.cause.retryable
 
 
@@ -356,7 +366,7 @@ def test_the_true_cause_is_found_whatever_comes_first(scene: Scene) -> None:
     verdict, now = scene.verdict()
     cause = cause_of(verdict)
     assert (cause.cause, cause.failed_node, cause.worker) == (scene.cause, scene.node, scene.rank)
-    assert isinstance(verdict, End if scene.cause == "node_gone" else Restart)
+    assert isinstance(verdict, EndAttempt if scene.cause == "node_gone" else Restart)
     true = next(s for s in scene.signs if (s.node, s.rank) == (scene.node, scene.rank))
     assert now <= true.noticed + SETTLE_SECONDS + 1e-9
 
@@ -391,14 +401,14 @@ def test_whatever_was_seen_some_things_never_happen(signs: list[Evidence], rando
         if verdict.until is not None:
             assert not isinstance(judge(signs, verdict.until, here), Wait)
     if node != 0:
-        assert isinstance(verdict, Wait | End | Preempted)
+        assert isinstance(verdict, Wait | EndAttempt | Preempted)
     if any(s.kind == "notice" for s in signs):
-        assert not isinstance(verdict, Restart | End | Stopped)
+        assert not isinstance(verdict, Restart | EndAttempt | Stopped)
     if isinstance(verdict, Restart):
         done = {n for n in range(3) if any(s.is_success and s.node == n for s in signs)}
         assert not any(s.kind in ("silent", "agent") for s in signs)
         assert all(s.node in done for s in signs if s.kind in ("gone", "left"))
-    if isinstance(verdict, Restart | End) and verdict.cause.worker is not None:
+    if isinstance(verdict, Restart | EndAttempt) and verdict.cause.worker is not None:
         seen = [s for s in signs if s.rank == verdict.cause.worker and not s.by_us]
         assert seen
         if verdict.cause.exit_code == PEER_LOST:

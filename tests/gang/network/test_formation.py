@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.network import handshake
-from convoy.gang.network.formation import Connect, Formation, GangFormed, PeersFailed, Send, Step
+from convoy.gang.network.formation import Action, ConnectTo, Formation, GangFormed, PeersFailed, SendMessage
 from tests.campaign import examples
 from tests.gang.agents import a_hello, a_member
 
@@ -33,13 +33,13 @@ class Nodes:
         for here, there in ((node, to), (to, node)):
             self.queues[here, there] = deque([None])
 
-    def do(self, node: int, steps: list[Step]) -> None:
+    def do(self, node: int, steps: list[Action]) -> None:
         for step in steps:
             match step:
-                case Send(to=to, message=message):
+                case SendMessage(to=to, message=message):
                     for there in [to] if to is not None else self.connected(node):
                         self.queues[node, there].append(message)
-                case Connect(node=other):
+                case ConnectTo(node=other):
                     self.connect(node, other.node)
                 case _:
                     self.ended[node].append(step)
@@ -110,7 +110,10 @@ def test_node_0_waits_no_longer_than_it_was_told_and_names_who_is_missing() -> N
     formation.on_joined(a_member(2))
     assert formation.on_tick(699.0) == []
     reason = "nodes 1, 3 of 4 did not come within 600 s"
-    assert formation.on_tick(700.0) == [Send(None, handshake.FormationFailed(reason=reason)), PeersFailed(reason)]
+    assert formation.on_tick(700.0) == [
+        SendMessage(None, handshake.FormationFailed(reason=reason)),
+        PeersFailed(reason),
+    ]
     assert formation.on_tick(701.0) == []
     assert formation.on_joined(a_member(1)) == []
 
@@ -119,7 +122,7 @@ def test_what_one_node_finds_out_is_told_to_all_by_node_0() -> None:
     leader, other = Formation(a_hello(0, 3), 60.0, 0.0), Formation(a_hello(2, 3), 60.0, 0.0)
     failed = handshake.FormationFailed(reason="node 2 cannot connect to node 1")
     event = PeersFailed(failed.reason)
-    assert other.fail(failed.reason) == [Send(0, failed), event]
-    assert leader.on_message(2, failed) == [Send(None, failed), event]
+    assert other.fail(failed.reason) == [SendMessage(0, failed), event]
+    assert leader.on_message(2, failed) == [SendMessage(None, failed), event]
     assert other.on_message(0, failed) == []
     assert Formation(a_hello(1, 3), 60.0, 0.0).on_message(0, failed) == [event]

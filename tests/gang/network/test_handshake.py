@@ -92,30 +92,30 @@ def connection(token: str = "ours", others: str = "ours") -> tuple[Authenticator
 
 def test_both_ends_believe_each_other_by_the_token() -> None:
     caller, called = connection()
-    assert called.unseal(caller.seal(HELLO)) == (HELLO, True)
-    assert caller.unseal(called.seal(b"welcome")) == (b"welcome", True)
+    assert called.unseal_and_verify(caller.seal(HELLO)) == (HELLO, True)
+    assert caller.unseal_and_verify(called.seal(b"welcome")) == (b"welcome", True)
 
 
 @pytest.mark.parametrize("other", ["", "other", "tok\u00e4n", "ours "])
 def test_another_token_proves_nothing(other: str) -> None:
     caller, called = connection(others=other)
-    assert called.unseal(caller.seal(HELLO)) == (HELLO, False)
-    assert caller.unseal(called.seal(b"no")) == (b"no", False)
+    assert called.unseal_and_verify(caller.seal(HELLO)) == (HELLO, False)
+    assert caller.unseal_and_verify(called.seal(b"no")) == (b"no", False)
 
 
 def test_a_proof_is_of_no_use_on_another_connection() -> None:
     overheard = connection()[0].seal(HELLO)
     _, called = connection()
-    assert called.unseal(overheard) == (HELLO, False)
+    assert called.unseal_and_verify(overheard) == (HELLO, False)
 
 
 def test_a_proof_that_is_sent_back_proves_nothing() -> None:
     caller, called = connection()
-    assert caller.unseal(caller.seal(HELLO)) == (HELLO, False)
+    assert caller.unseal_and_verify(caller.seal(HELLO)) == (HELLO, False)
     echoed = Authenticator("ours", "caller")
     echoed.set_challenge(echoed.nonce)
-    assert echoed.unseal(echoed.seal(HELLO)) == (HELLO, False)
-    assert called.unseal(called.seal(HELLO)) == (HELLO, False)
+    assert echoed.unseal_and_verify(echoed.seal(HELLO)) == (HELLO, False)
+    assert called.unseal_and_verify(called.seal(HELLO)) == (HELLO, False)
 
 
 def test_a_proof_is_of_one_message() -> None:
@@ -124,8 +124,8 @@ def test_a_proof_is_of_one_message() -> None:
     for at in range(len(sealed)):
         changed = bytearray(sealed)
         changed[at] ^= 1
-        assert not called.unseal(bytes(changed))[1]
-    assert not called.unseal(sealed[:20])[1]
+        assert not called.unseal_and_verify(bytes(changed))[1]
+    assert not called.unseal_and_verify(sealed[:20])[1]
 
 
 @pytest.mark.parametrize("nonce", [b"", bytes(NONCE_BYTES - 1), bytes(NONCE_BYTES + 1)])

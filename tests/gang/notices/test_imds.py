@@ -8,7 +8,7 @@ import pytest
 
 from convoy.drills.testbed.imds import TOKEN, ImdsStandIn, Reply, Request
 from convoy.gang.notices.imds import ENDPOINT, ENDPOINT_IPV6, Imds
-from convoy.gang.notices.notice import NoAnswer
+from convoy.gang.notices.notice import NoAnswerError
 
 TYPE = "meta-data/instance-type"
 PUT = Request("PUT", TOKEN, 200)
@@ -21,7 +21,7 @@ def client(imds: ImdsStandIn) -> Imds:
 
 
 def refused(client: Imds, path: str = TYPE) -> str:
-    with pytest.raises(NoAnswer) as caught:
+    with pytest.raises(NoAnswerError) as caught:
         client.get(path)
     text = str(caught.value)
     assert "\n" not in text
@@ -113,7 +113,7 @@ def test_something_that_is_not_http_is_told() -> None:
 
 def test_a_page_that_answers_everything_is_not_taken_for_the_service(client: Imds, imds: ImdsStandIn) -> None:
     """Such as the login page of a network."""
-    imds.answer = lambda *_: (Reply("<html>\n<p>Please log in</p>\n</html>"), {})  # type: ignore[method-assign]
+    imds.reply_and_record = lambda *_: (Reply("<html>\n<p>Please log in</p>\n</html>"), {})  # type: ignore[method-assign]
     assert refused(client) == f"{imds.url}: is no metadata service: what it gave is no token"
 
 

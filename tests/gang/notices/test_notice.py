@@ -19,7 +19,7 @@ from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.notices.notice import (
     END_SECONDS,
     FIRST_SAVE_SECONDS,
-    NoAnswer,
+    NoAnswerError,
     Notice,
     Poller,
     SourceStatus,
@@ -217,7 +217,7 @@ def test_a_source_that_hangs_later_stops_answering(hung: Scripted) -> None:
 
 def test_a_source_that_fails_is_asked_again_and_told_why() -> None:
     gate = threading.Event()
-    source = Scripted([NoAnswer("503"), lambda: cast("None", gate.wait(5) and None), NOTICE])
+    source = Scripted([NoAnswerError("503"), lambda: cast("None", gate.wait(5) and None), NOTICE])
     with polling(source, deadline_seconds=5) as poller:
         source.wait_asked(2)
         assert poller.statuses() == [SourceStatus("scripted", True, False, "503")]
@@ -265,7 +265,7 @@ def test_a_spot_notice_is_seen_at_the_next_look(imds: ImdsStandIn) -> None:
     with Poller(machine_sources(environ, NoticesConfig()), NoticesConfig().poll_seconds) as poller:
         assert {standing.source for standing in poller.await_first_round() if standing.answers} >= {"spot", "rebalance"}
         time.sleep(0.3)  # between two looks
-        imds.interrupt()
+        imds.announce_interruption()
         given = time.monotonic()
         assert poller.notices.get(timeout=5).source == "spot"
         assert time.monotonic() - given <= 4.0

@@ -16,7 +16,7 @@ from convoy.config.run import RunConfig
 from convoy.config.train import NoticesConfig
 from convoy.drills.testbed.imds import REBALANCE, SPOT_ACTION, ImdsStandIn, Reply, utc
 from convoy.gang.notices.imds import Imds
-from convoy.gang.notices.notice import NoAnswer, Notice, Source, SourceStatus
+from convoy.gang.notices.notice import NoAnswerError, Notice, NoticeSource, SourceStatus
 from convoy.gang.notices.sources import (
     DRAIN,
     INTERRUPT_SECONDS,
@@ -29,12 +29,12 @@ from convoy.gang.notices.sources import (
     SignalSource,
     SpotSource,
     describe_statuses,
-    has_metadata,
+    is_on_ec2,
+    iso_to_unix,
     machine_sources,
-    machine_statuses,
-    on_ec2,
+    may_have_metadata,
+    poll_machine_sources,
     request_drain,
-    unix_time,
 )
 from convoy.gang.stop_signals import EndingSignals
 from convoy.launch.checks.preflight import notice_line
@@ -57,15 +57,15 @@ def client(imds: ImdsStandIn) -> Imds:
     return Imds({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url})
 
 
-def noticed(source: Source) -> Notice:
+def noticed(source: NoticeSource) -> Notice:
     notice = source.poll()
     assert notice is not None
     assert notice.source == source.name
     return notice
 
 
-def silent(source: Source) -> str:
-    with pytest.raises(NoAnswer) as caught:
+def silent(source: NoticeSource) -> str:
+    with pytest.raises(NoAnswerError) as caught:
         source.poll()
     return str(caught.value)
 
@@ -76,7 +76,7 @@ def silent(source: Source) -> str:
 @pytest.mark.parametrize("action", ["terminate", "stop"])
 def test_an_interruption_is_a_notice_with_its_time(spot: SpotSource, imds: ImdsStandIn, action: str) -> None:
     assert spot.poll() is None
-    imds.interrupt(action, lead_seconds=120)
+    imds.announce_interruption(action, lead_seconds=120)
     notice = noticed(spot)
     assert notice.kind == "end"
     assert notice.deadline == pytest.approx(time.time() + 120, abs=2)
@@ -85,14 +85,14 @@ def test_an_interruption_is_a_notice_with_its_time(spot: SpotSource, imds: ImdsS
 
 
 def test_hibernation_begins_at_once(spot: SpotSource, imds: ImdsStandIn) -> None:
-    imds.interrupt("hibernate")
+    imds.announce_interruption("hibernate")
     assert noticed(spot).deadline == 0
 
 
 @pytest.mark.parametrize("skew", [-3600.0, -30.0, 30.0, 3600.0])
 def test_a_time_is_understood_though_this_host_s_clock_is_wrong(imds: ImdsStandIn, skew: float) -> None:
     spot = SpotSource(client(imds), deadline_seconds=30, clock=lambda: time.time() + skew)
-    imds.interrupt(lead_seconds=120)
+    imds.announce_interruption(lead_seconds=120)
     notice = noticed(spot)
     assert notice.deadline == pytest.approx(time.time() + skew + 120, abs=3)
 
@@ -100,9 +100,9 @@ def test_a_time_is_understood_though_this_host_s_clock_is_wrong(imds: ImdsStandI
 def test_a_time_that_is_long_over_is_no_notice(spot: SpotSource, imds: ImdsStandIn) -> None:
     """The machine was not reclaimed after all."""
     for action in ("terminate", "hibernate"):
-        imds.interrupt(action, lead_seconds=-STALE_SECONDS - 5)
+        imds.announce_interruption(action, lead_seconds=-STALE_SECONDS - 5)
         assert spot.poll() is None
-        imds.interrupt(action, lead_seconds=-STALE_SECONDS + 5)
+        imds.announce_interruption(action, lead_seconds=-STALE_SECONDS + 5)
         assert spot.poll() is not None
 
 
@@ -297,14 +297,14 @@ def test_the_machine_s_sources_all_foretell_its_end(imds: ImdsStandIn, tmp_path:
 
 @given(st.integers(0, 4_000_000_000), st.integers(-14, 14))
 def test_a_time_is_the_same_in_every_zone(unix: int, hours: int) -> None:
-    assert unix_time(utc(unix)) == unix_time(utc(unix).removesuffix("Z")) == unix  # without a zone it is UTC
+    assert iso_to_unix(utc(unix)) == iso_to_unix(utc(unix).removesuffix("Z")) == unix  # without a zone it is UTC
     there = datetime.fromtimestamp(unix, timezone(timedelta(hours=hours)))
-    assert unix_time(there.isoformat()) == unix
+    assert iso_to_unix(there.isoformat()) == unix
 
 
 @given(st.one_of(st.text(), st.none(), st.integers(), st.lists(st.text())))
 def test_what_is_no_time_raises_nothing(text: object) -> None:
-    unix_time(text)
+    iso_to_unix(text)
 
 
 def firmware(sysfs: Path, **files: str) -> Path:
@@ -325,20 +325,20 @@ def firmware(sysfs: Path, **files: str) -> Path:
     ],
 )
 def test_an_instance_of_ec2_is_known_by_its_firmware(files: dict[str, str], ec2: bool, tmp_path: Path) -> None:
-    assert on_ec2(firmware(tmp_path, **files)) == ec2
-    assert has_metadata({}, tmp_path) == ec2
+    assert is_on_ec2(firmware(tmp_path, **files)) == ec2
+    assert may_have_metadata({}, tmp_path) == ec2
 
 
 def test_firmware_that_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
     sysfs = firmware(tmp_path, board_vendor="Amazon EC2")
     (sysfs / "devices/virtual/dmi/id/sys_vendor").mkdir()  # root may read any file, but not a folder as a file
-    assert on_ec2(sysfs)
+    assert is_on_ec2(sysfs)
 
 
 def test_elsewhere_nothing_is_asked_unless_the_environment_says_where(tmp_path: Path, imds: ImdsStandIn) -> None:
-    assert machine_statuses({}, tmp_path) == []
+    assert poll_machine_sources({}, tmp_path) == []
     assert describe_statuses([]) == "no notice source: this is no EC2 instance"
-    found = machine_statuses({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}, tmp_path)
+    found = poll_machine_sources({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}, tmp_path)
     assert describe_statuses(found) == "notices of this machine's end come from spot, rebalance"
 
 
@@ -359,6 +359,6 @@ def test_before_a_run_it_is_told_where_the_gang_is_here(imds: ImdsStandIn) -> No
     assert notice_line(local, environ) == "convoy: notices of this machine's end come from spot, rebalance"
     nobody = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}
     assert notice_line(local, nobody).startswith("convoy: no notice source: ")
-    assert notice_line(local, {}) is None or on_ec2()
+    assert notice_line(local, {}) is None or is_on_ec2()
     cluster = local.cluster.model_copy(update={"backend": "kubernetes"})
     assert "each node reports" in notice_line(local.model_copy(update={"cluster": cluster}), environ)

@@ -45,7 +45,7 @@ def test_what_one_worker_marks_is_read_of_it_alone(board: Board) -> None:
     before = time.monotonic()
     marker = Marker(board.path, 1)
     marker.enter("step", 41)
-    marker.pass_point()
+    marker.mark_shared_point()
 
     mark = board.read(1)
 
@@ -74,8 +74,8 @@ def test_who_goes_on_shows_life_and_passes_no_point(board: Board) -> None:
     marker = Marker(board.path, 0)
     marker.enter("step", 3)
     before = board.read(0)
-    marker.advance()
-    marker.advance()
+    marker.mark_own_progress()
+    marker.mark_own_progress()
     mark = board.read(0)
 
     assert (mark.phase, mark.step, mark.count, mark.advances) == ("step", 3, before.count, 2)
@@ -107,7 +107,7 @@ def test_all_workers_know_which_tiers_are_away(board: Board) -> None:
 
 CALLS = st.one_of(
     st.sampled_from(PHASES).map(lambda phase: ("enter", phase)),
-    st.just(("pass_point",)),
+    st.just(("mark_shared_point",)),
     st.tuples(st.just("step_done"), st.integers(0, LONGEST), st.floats(0, 1e6), st.floats(0, 1e6)),
     st.tuples(st.just("save_done"), st.floats(0, 1e6)),
 )
@@ -124,7 +124,7 @@ def test_whatever_is_marked_is_what_is_read(calls: list[tuple[object, ...]], slo
             match name, values:
                 case "enter", [str(entered)]:
                     phase, count = entered, count + 1
-                case "pass_point", []:
+                case "mark_shared_point", []:
                     count += 1
                 case "step_done", [int(done), float(a), float(b)]:
                     step, count, seconds, own = done, 1, a, b
@@ -142,7 +142,7 @@ def test_a_count_that_is_too_long_stays_and_touches_nothing_else(board: Board) -
     marker.enter("save", 5)
     marker._count = 2**24 - 2
     for _ in range(3):
-        marker.pass_point()
+        marker.mark_shared_point()
 
     mark = board.read(0)
     assert (mark.phase, mark.step, mark.count) == ("save", 5, 2**24 - 1)
@@ -232,7 +232,7 @@ def test_a_closed_board_is_gone_and_a_worker_that_has_it_open_goes_on() -> None:
     files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
     board.close()
-    marker.pass_point()
+    marker.mark_shared_point()
 
     with pytest.raises(OSError):
         Marker(board.path, 0)

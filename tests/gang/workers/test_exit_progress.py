@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convoy.gang.workers import exit_progress
-from convoy.gang.workers.exit_progress import ExitProgress, ResourceUse, resources_used_below, use_between
+from convoy.gang.workers.exit_progress import ExitProgress, ResourceUse, resources_used_by_tree, use_between
 from tests.gang.tasks import wait_for
 
 
@@ -52,7 +52,7 @@ def test_what_a_child_of_the_worker_does_is_progress_and_to_sleep_is_none() -> N
         wait_for("the child", lambda: Path(f"/proc/{worker.pid}/task/{worker.pid}/children").exists)
         seconds, now = 10_000.0, 0.0
         progress = ExitProgress(worker.pid, now, seconds / 500)  # 640 KiB; 1 s on a core
-        progress.look(now)
+        progress.update(now)
         assert (progress.at, progress.count) == (0.0, 0)
 
         def seen() -> bool:
@@ -61,7 +61,7 @@ def test_what_a_child_of_the_worker_does_is_progress_and_to_sleep_is_none() -> N
             assert worker.stdin is not None
             worker.stdin.write(b"\n")
             worker.stdin.flush()
-            progress.look(now)
+            progress.update(now)
             return progress.count > 1
 
         wait_for("progress", seen)
@@ -77,12 +77,12 @@ def test_what_a_worker_sends_to_a_socket_is_progress() -> None:
         command = [sys.executable, "-c", send, str(server.getsockname()[1])]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as worker:
             connection, _ = server.accept()
-            before = resources_used_below(worker.pid)[worker.pid].io_bytes
+            before = resources_used_by_tree(worker.pid)[worker.pid].io_bytes
             assert worker.stdin is not None
             worker.stdin.write(b"\n")
             worker.stdin.flush()
             connection.recv(100_000, socket.MSG_WAITALL)
-            assert resources_used_below(worker.pid)[worker.pid].io_bytes - before >= 100_000
+            assert resources_used_by_tree(worker.pid)[worker.pid].io_bytes - before >= 100_000
             worker.kill()
             connection.close()
 
@@ -91,9 +91,9 @@ def test_sockets_that_come_and_go_or_may_not_be_looked_at_are_no_error(monkeypat
     churn = "import socket\nwhile True: socket.socket().close()"
     with subprocess.Popen([sys.executable, "-c", churn]) as worker:
         for _ in range(300):
-            assert resources_used_below(worker.pid)[worker.pid].io_bytes >= 0
+            assert resources_used_by_tree(worker.pid)[worker.pid].io_bytes >= 0
         monkeypatch.setattr(exit_progress, "_PIDFD_GETFD", -1)  # no such call
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-        assert resources_used_below(worker.pid)[worker.pid].io_bytes >= 0
+        assert resources_used_by_tree(worker.pid)[worker.pid].io_bytes >= 0
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
         worker.kill()

@@ -14,7 +14,7 @@ import pytest
 
 from convoy.gang.workers import prefork
 from convoy.gang.workers.prefork import Prefork
-from convoy.gang.workers.processes import TAG, kill_tagged, living
+from convoy.gang.workers.processes import TAG, kill_tagged, parents_by_pid
 from convoy.gang.workers.worker import Worker, exit_event
 from tests.gang.light import assignment
 from tests.gang.tasks import alive, descendants, wait_for
@@ -42,7 +42,7 @@ def code_of(warm: Prefork, worker: Worker) -> int:
     deadline = time.monotonic() + 20
     while (code := worker.exit_code()) is None:
         assert time.monotonic() < deadline, "it does not end"
-        warm.wait(1.0)
+        warm.wait_for_report(1.0)
     return code
 
 
@@ -86,7 +86,7 @@ def test_an_end_that_any_question_took_in_ends_the_wait(warm: Prefork, tmp_path:
         for worker in reversed(workers):
             worker.exit_code()
         began = time.monotonic()
-        warm.wait(5.0)
+        warm.wait_for_report(5.0)
         assert time.monotonic() - began < 4.0
         assert time.monotonic() < deadline
 
@@ -126,7 +126,7 @@ def test_a_stopped_worker_is_seen_by_its_state(warm: Prefork, tmp_path: Path) ->
 
     wait_for("the stop", lambda: worker.state() == "stopped")
     assert worker.exit_code() is None
-    assert warm.stop() == set()
+    assert warm.kill_workers() == set()
     assert (worker.exit_code(), worker.state()) == (-signal.SIGKILL, "gone")
 
 
@@ -138,7 +138,7 @@ def test_what_a_worker_left_behind_ends_with_the_others(how: str, warm: Prefork,
     assert alive({left}) == {left}
     began = time.monotonic()
 
-    assert warm.stop() == set()
+    assert warm.kill_workers() == set()
 
     assert time.monotonic() - began < AT_ONCE_SECONDS
     assert alive({left}) == set()
@@ -212,7 +212,7 @@ def test_one_that_dies_takes_its_workers_with_it_and_is_replaced(warm: Prefork, 
     worker = start(warm, tmp_path, "leave marked daemon")
     left = int(said(worker))
     assert worker.pid is not None
-    process = living()[worker.pid]
+    process = parents_by_pid()[worker.pid]
 
     os.kill(process, signal.SIGKILL)
 
@@ -230,7 +230,7 @@ def test_one_that_never_gets_ready_is_replaced_once(tmp_path: Path) -> None:
         assert [exit_event(worker).reason for worker in workers] == [why] * 2
         wait_for("its replacement's end", lambda: start(warm, tmp_path, "return 0").exit_code() == 1)
         assert warm._process is None
-        warm.wait(0.01)
+        warm.wait_for_report(0.01)
 
 
 def test_workers_can_be_stopped_before_they_are_there(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_workers_can_be_stopped_before_they_are_there(tmp_path: Path) -> None:
     with light(tmp_path, LIGHT_PREPARE="is slow") as warm:
         worker = start(warm, tmp_path, "sleep")
         began = time.monotonic()
-        assert warm.stop() == set()
+        assert warm.kill_workers() == set()
         assert time.monotonic() - began < AT_ONCE_SECONDS
         assert (worker.exit_code(), worker.pid, worker.state()) == (-signal.SIGKILL, None, "gone")
         assert len(descendants(os.getpid()) - before) == 1  # for the next ones

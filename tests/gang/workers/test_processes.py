@@ -20,12 +20,12 @@ from convoy.gang.workers.processes import (
     environment_of,
     kill_below,
     kill_tagged,
-    living,
     new_tag,
+    parents_by_pid,
     parse_stat,
+    pids_with_tag,
     read_stat,
     state_of,
-    tagged,
 )
 from tests.gang.tasks import alive, wait_for
 
@@ -150,22 +150,22 @@ def test_a_list_that_changed_while_it_was_read_does_not_go_round_for_ever() -> N
 )
 def test_nothing_is_left_below_one_that_adopts_orphans(script: str, adopters: list["subprocess.Popen[str]"]) -> None:
     other, root = adopter(adopters, "sleep 600 &"), adopter(adopters, script)
-    below = wait_for("what it started", lambda: descendants(living(), root))
+    below = wait_for("what it started", lambda: descendants(parents_by_pid(), root))
 
     assert kill_below(root) == set()
 
     assert alive(below) == set()
-    assert descendants(living(), root) == set()
-    assert len(alive({root, other}) | descendants(living(), other)) == 3
+    assert descendants(parents_by_pid(), root) == set()
+    assert len(alive({root, other}) | descendants(parents_by_pid(), other)) == 3
 
 
 def test_one_that_a_look_misses_is_found_by_the_next(
     adopters: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = adopter(adopters, "sleep 600 &")
-    below = wait_for("what it started", lambda: descendants(living(), root))
+    below = wait_for("what it started", lambda: descendants(parents_by_pid(), root))
     looks = iter([{1: 0}])
-    monkeypatch.setattr(processes, "living", lambda: next(looks, None) or living())
+    monkeypatch.setattr(processes, "parents_by_pid", lambda: next(looks, None) or parents_by_pid())
 
     assert kill_below(root) == set()
 
@@ -174,12 +174,12 @@ def test_one_that_a_look_misses_is_found_by_the_next(
 
 def test_what_forks_while_it_is_killed_is_killed_too(adopters: list["subprocess.Popen[str]"]) -> None:
     root = adopter(adopters, "for i in 1 2 3; do (while true; do sleep 0.01 & sleep 600 & sleep 0.005; done) & done")
-    wait_for("several", lambda: len(descendants(living(), root)) > 8)
+    wait_for("several", lambda: len(descendants(parents_by_pid(), root)) > 8)
 
     assert kill_below(root) == set()
 
     time.sleep(0.05)
-    assert descendants(living(), root) == set()
+    assert descendants(parents_by_pid(), root) == set()
 
 
 def test_what_inherited_a_marker_is_found_wherever_it_is() -> None:
@@ -192,8 +192,8 @@ def test_what_inherited_a_marker_is_found_wherever_it_is() -> None:
         check=True,
     )
     orphan = int(done.stdout)
-    wait_for("the orphan", lambda: tagged(marker) == {orphan})
-    assert tagged(new_tag()) == set()
+    wait_for("the orphan", lambda: pids_with_tag(marker) == {orphan})
+    assert pids_with_tag(new_tag()) == set()
 
     assert kill_tagged(marker) == set()
 
@@ -204,11 +204,11 @@ def test_this_process_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = (entry.decode().partition("=") for entry in environment_of(os.getpid()))
     name, value = next((name, value) for name, _, value in entries if value)
     monkeypatch.setattr("convoy.gang.workers.processes.TAG", name)
-    assert os.getpid() not in tagged(value)
+    assert os.getpid() not in pids_with_tag(value)
 
 
 def test_zombies_do_not_live() -> None:
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert process.pid not in living()
+    assert process.pid not in parents_by_pid()
     assert process.wait() == 0

@@ -77,7 +77,7 @@ def test_a_large_log_is_put_again_only_when_it_has_grown_by_a_quarter(
     logs = LogUpload(store, tmp_path, upload_seconds=600)
     for size in (50, 60, 110, 120, 137, 138, 139):
         log.write_bytes(b"x" * size)
-        logs._upload(least_growth=0.25)
+        logs._upload(least_growth_share=0.25)
     assert store.written == [50, 60, 110, 138]
     with logs:
         pass

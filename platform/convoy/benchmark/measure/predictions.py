@@ -15,7 +15,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.gang.task import Place
+from convoy.gang.task import RankPosition
 from convoy.model.counts import checkpoint_bytes
 from convoy.planner.memory.rank import peak
 from convoy.planner.step.calibration import shipped, shipped_for_measured
@@ -77,7 +77,7 @@ def gather_slowest_machine(own: MeasuredMachine | None, ranks: Ranks) -> Measure
 
 
 def predict_cases(
-    group: Group, place: Place, machines: Mapping[str, MeasuredMachine], *, on_gpus: bool
+    group: Group, place: RankPosition, machines: Mapping[str, MeasuredMachine], *, on_gpus: bool
 ) -> dict[str, CasePrediction]:
     """Predictions for all cases of a gang by their names, with the constants that are shipped.
 
@@ -87,7 +87,7 @@ def predict_cases(
 
 
 def _predict_case(
-    spec: VariantSpec, group: Group, place: Place, machines: Mapping[str, MeasuredMachine], on_gpus: bool
+    spec: VariantSpec, group: Group, place: RankPosition, machines: Mapping[str, MeasuredMachine], on_gpus: bool
 ) -> CasePrediction:
     config, ranks = spec.config(group.run), spec.ranks or place.world_size
     per_node = min(ranks, place.nproc_per_node)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.gang.task import Place
+from convoy.gang.task import RankPosition
 from convoy.parallel.mesh import build_mesh
 from convoy.training.process_groups import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
 
@@ -17,12 +17,12 @@ _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RAN
 """Set for a script's rank by a gang, and by torchrun."""
 
 
-def place_of_environment(config: RunConfig) -> Place:
+def place_of_environment(config: RunConfig) -> RankPosition:
     """The place of this rank. All ranks of a local run share one host, whatever nodes they stand for."""
     rank, local_rank, world_size, per_node, node = (int(os.environ[name]) for name in _VARIABLES)
     local = config.cluster.backend == "local"
     on_host = world_size if local else per_node
-    return Place(
+    return RankPosition(
         rank=rank,
         local_rank=local_rank,
         node=node,
@@ -34,7 +34,7 @@ def place_of_environment(config: RunConfig) -> Place:
     )
 
 
-def join_ranks(config: RunConfig, place: Place) -> Ranks:
+def join_ranks(config: RunConfig, place: RankPosition) -> Ranks:
     """Join the others. All ranks call it."""
     torch.set_num_threads(place.threads)
     # The ranks of each node see only the node's own GPUs, even where nodes share a host.

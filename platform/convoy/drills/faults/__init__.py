@@ -9,10 +9,10 @@ from convoy.drills.faults.storage import StorageFull, StorageHang
 from convoy.drills.faults.worker import (
     DoubleFault,
     NodeSlowdown,
+    NoFault,
     NotANumber,
     OutOfMemory,
     RandomFaults,
-    Undisturbed,
     WorkerError,
     WorkerExit0,
     WorkerHang,
@@ -30,7 +30,7 @@ DRILLS: tuple[type[Fault], ...] = (
     NotANumber,
     NodeSlowdown,
     DoubleFault,
-    Undisturbed,
+    NoFault,
     NodeKill,
     Node0Kill,
     Partition,
@@ -47,9 +47,9 @@ DRILLS: tuple[type[Fault], ...] = (
 )
 
 
-def drill_named(key: str, name: str) -> type[Fault]:
+def drill_named(error_key: str, name: str) -> type[Fault]:
     """The drill of this name. Raises ConfigError, which begins with the key that names the drill."""
     drills = {drill.name: drill for drill in DRILLS}
     if name not in drills:
-        raise ConfigError(f"{key} {name}: no such drill; {nearest(name, drills)}")
+        raise ConfigError(f"{error_key} {name}: no such drill; {nearest(name, drills)}")
     return drills[name]

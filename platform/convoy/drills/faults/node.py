@@ -118,10 +118,10 @@ class PartitionHeal(Partition):
     def inject(self, gang: DrillGang) -> float:
         at = super().inject(gang)
 
-        def suspected(event: Event) -> bool:
+        def suspects_peer(event: Event) -> bool:
             return isinstance(event, PeerSuspected) and event.t > at
 
-        gang.wait_for_event("a suspicion", suspected)
+        gang.wait_for_event("a suspicion", suspects_peer)
         self.network.plug(self.victim)
         return at
 

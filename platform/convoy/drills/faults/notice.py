@@ -60,7 +60,7 @@ class _NoticeFault(Fault):
     def own_problems(self, trial: Observation) -> list[str]:
         return [
             *notice_problems(trial, self.victim, self.source, "save_and_end"),
-            *late_save_problems(trial, ends=True),
+            *late_save_problems(trial, at_end=True),
             *recompute_problems(trial),
         ]
 
@@ -72,7 +72,7 @@ class SpotNotice(_NoticeFault):
     summary = "EC2 warns one node, two minutes ahead, that it reclaims the machine"
 
     def inject(self, gang: DrillGang) -> float:
-        self.service.interrupt(lead_seconds=LEAD_SECONDS)
+        self.service.announce_interruption(lead_seconds=LEAD_SECONDS)
         return time.time()
 
     def repair(self, gang: DrillGang) -> None:
@@ -87,7 +87,7 @@ class NoticeThenNothing(_NoticeFault):
     summary = "a spot notice is taken back as soon as the node has read it, and the machine stays"
 
     def inject(self, gang: DrillGang) -> float:
-        self.service.interrupt(lead_seconds=LEAD_SECONDS)
+        self.service.announce_interruption(lead_seconds=LEAD_SECONDS)
         at = time.time()
         gang.wait_for("the question for notices", lambda: _has_served_notice(self.service))
         self.service.withdraw_notices()
@@ -105,7 +105,7 @@ class RebalanceNotice(_NoticeFault):
         return ("checkpoint.every_steps=1000", "notices.rebalance=save")  # so that no other save is taken for this one
 
     def should_inject(self, progress: GangProgress) -> bool:
-        return progress.step >= INJECT_AFTER
+        return progress.steps_done >= INJECT_AFTER
 
     def inject(self, gang: DrillGang) -> float:
         self.service.recommend_rebalance()
@@ -115,7 +115,7 @@ class RebalanceNotice(_NoticeFault):
         return Expectation(way="undisturbed")
 
     def own_problems(self, trial: Observation) -> list[str]:
-        return [*notice_problems(trial, self.victim, self.source, "save"), *late_save_problems(trial, ends=False)]
+        return [*notice_problems(trial, self.victim, self.source, "save"), *late_save_problems(trial, at_end=False)]
 
 
 class SigtermNotice(_NoticeFault):

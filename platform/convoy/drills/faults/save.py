@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from convoy.checkpoint.format import file_name, part_name
-from convoy.drills.checks import prune_problems
+from convoy.drills.checks import prune_and_find_orphans
 from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillError, DrillGang
 from convoy.drills.observe import Observation
@@ -31,7 +31,7 @@ MOST_TRIES = 5
 BEFORE_RESTORE: frozenset[Phase] = frozenset({"start", "connect", "build"})
 
 
-class _WorkerKilled(Fault):
+class _CheckpointKill(Fault):
     """A worker is killed, any of them."""
 
     target_detected = 0.3
@@ -44,10 +44,10 @@ class _WorkerKilled(Fault):
         return self.random.randrange(self.size.ranks)
 
     def own_problems(self, trial: Observation) -> list[str]:
-        return [] if self._store is None else prune_problems(self._store)
+        return [] if self._store is None else prune_and_find_orphans(self._store)
 
 
-class KillDuringSave(_WorkerKilled):
+class KillDuringSave(_CheckpointKill):
     """What it has not written keeps the save from being committed: what the others have written is of no use."""
 
     name = "kill-during-save"
@@ -77,7 +77,7 @@ class KillDuringSave(_WorkerKilled):
         return [*([] if self._cut_short else [missed]), *super().own_problems(trial)]
 
 
-class KillDuringRestore(_WorkerKilled):
+class KillDuringRestore(_CheckpointKill):
     """The generation that takes the place of one whose worker was killed loses a worker before its first step."""
 
     name = "kill-during-restore"
@@ -114,7 +114,7 @@ class KillDuringRestore(_WorkerKilled):
         began, agent = time.monotonic(), gang.agent_pid(self.size.node_of(self.victim))
         worker, local = gang.await_worker_pid(self.victim), self.victim % self.size.nproc
 
-        def restores_or_has() -> bool:
+        def has_reached_restore() -> bool:
             # Opened anew each time: there may be none yet, or the last generation's, whose workers are dead.
             try:
                 with contextlib.closing(open_agent_board(agent, self.size.nproc)) as board:
@@ -123,7 +123,7 @@ class KillDuringRestore(_WorkerKilled):
                 return False
             return mark.phase == "restore" or (mark.phase not in BEFORE_RESTORE and mark.at > began)
 
-        gang.wait_for("a worker that restores", restores_or_has, MOMENT_SECONDS, LOOK_SECONDS)
+        gang.wait_for("a worker that restores", has_reached_restore, MOMENT_SECONDS, LOOK_SECONDS)
         with contextlib.closing(open_agent_board(agent, self.size.nproc)) as board:
             at = time.time()
             os.kill(worker, signal.SIGKILL)
@@ -131,20 +131,18 @@ class KillDuringRestore(_WorkerKilled):
         return at
 
     def expected(self) -> Expectation:
-        return Expectation(way="in place", causes=frozenset({"exited"}), generations=self._generations)
+        return Expectation(way="in place", causes=frozenset({"exited"}), generations=self._expected_generations)
 
     def own_problems(self, trial: Observation) -> list[str]:
-        wrong = []
+        wrong, expected = [], self._expected_generations
         if "restore" not in self._killed_in:
             wrong.append(f"workers were killed in their phases {self._killed_in}, and none while it restored")
-        if (len(trial.results), trial.history.newest) != (1, self._generations):
-            wrong.append(
-                f"{len(trial.results)} attempts and {trial.history.newest} generations, not 1 and {self._generations}"
-            )
+        if (len(trial.results), trial.history.newest) != (1, expected):
+            wrong.append(f"{len(trial.results)} attempts and {trial.history.newest} generations, not 1 and {expected}")
         return [*wrong, *super().own_problems(trial)]
 
     @property
-    def _generations(self) -> int:
+    def _expected_generations(self) -> int:
         """In all: one more for each kill."""
         return self._first + 1 + len(self._killed_in)
 
@@ -156,10 +154,10 @@ def is_writing(store: Store, writer: int) -> bool:
     return any(name.endswith(begun) and name.removesuffix(begun) + ended not in there for name in there)
 
 
-def open_agent_board(agent: int, slots: int) -> Board:
+def open_agent_board(agent_pid: int, slots: int) -> Board:
     """The progress board of an agent's workers. Raises DrillError if it has none now."""
-    for file in Path(f"/proc/{agent}/fd").iterdir():
+    for file in Path(f"/proc/{agent_pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             if "/memfd:convoy-board" in str(file.readlink()):
                 return Board(os.open(file, os.O_RDWR | os.O_CLOEXEC), slots)
-    raise DrillError(f"the agent {agent} has no progress board")
+    raise DrillError(f"the agent {agent_pid} has no progress board")

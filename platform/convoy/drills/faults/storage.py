@@ -31,18 +31,18 @@ class _RootRefusesWrites(Fault):
 
     endless = True
     target_detected = 3.0
-    refused = 0.0
+    refused_since = 0.0
     """Wall time from which on it did, after the moments that it takes to have it so."""
     lasted = 0.0
     """Seconds for which it did."""
 
     @property
     @abstractmethod
-    def place(self) -> Path:
+    def mount_point(self) -> Path:
         """Where the file system is mounted."""
 
     @abstractmethod
-    def refusing(self) -> AbstractContextManager[object]:
+    def refuse_writes(self) -> AbstractContextManager[object]:
         """While it is entered, the file system takes no writes."""
 
     @property
@@ -50,24 +50,24 @@ class _RootRefusesWrites(Fault):
         return self.folder / "next"
 
     def job_root(self) -> str:
-        return str(self.place / "root")
+        return str(self.mount_point / "root")
 
     def overrides(self) -> Sequence[str]:
         return (f"checkpoint.tiers=[{self.next_tier}]",)
 
     @cached_property
-    def steps_since_save(self) -> int:
+    def steps_from_save_to_fault(self) -> int:
         """Soon after a save, so that the root is known to fail when the next one is due; or so late that the next one
         begins there, and has to be reclaimed from it."""
         return self.random.choice((2, SAVE_EVERY - 1))
 
     def should_inject(self, progress: GangProgress) -> bool:
-        return progress.has_steps_and_commit(SAVE_EVERY + self.steps_since_save)
+        return progress.has_steps_and_commit(SAVE_EVERY + self.steps_from_save_to_fault)
 
     def inject(self, gang: DrillGang) -> float:
         at = time.time()
-        with self.refusing():
-            self.refused = time.time()
+        with self.refuse_writes():
+            self.refused_since = time.time()
             gang.wait_for("a save on the next tier", lambda: self.next_tier_is_ahead(gang), ELSEWHERE_SECONDS)
             time.sleep(max(0.0, at + LEAST_SECONDS - time.time()))
             self.lasted = time.time() - at
@@ -86,7 +86,7 @@ class _RootRefusesWrites(Fault):
 
     def own_problems(self, trial: Observation) -> list[str]:
         return [
-            *next_tier_save_problems(trial, str(self.next_tier), self.refused),
+            *next_tier_save_problems(trial, str(self.next_tier), self.refused_since),
             *stall_problems(trial, self.lasted),
             *incomplete_log_problems(trial),
         ]
@@ -99,14 +99,14 @@ class StorageFull(_RootRefusesWrites):
     summary = "the job's root has no room left, until the next save has come to another tier"
 
     @property
-    def place(self) -> Path:
+    def mount_point(self) -> Path:
         return self.folder / "memory"
 
     def setup(self, stack: ExitStack) -> None:
-        stack.enter_context(mounted_tmpfs(self.place, ROOM_MIB))
+        stack.enter_context(mounted_tmpfs(self.mount_point, ROOM_MIB))
 
-    def refusing(self) -> AbstractContextManager[object]:
-        return always_full_disk(self.place)
+    def refuse_writes(self) -> AbstractContextManager[object]:
+        return always_full_disk(self.mount_point)
 
 
 class StorageHang(_RootRefusesWrites):
@@ -120,7 +120,7 @@ class StorageHang(_RootRefusesWrites):
         return Disk(self.folder, ROOM_MIB)
 
     @property
-    def place(self) -> Path:
+    def mount_point(self) -> Path:
         return self.disk.path
 
     def setup(self, stack: ExitStack) -> None:
@@ -128,5 +128,5 @@ class StorageHang(_RootRefusesWrites):
         with self.disk.frozen():  # where that cannot be, the drill is not run
             pass
 
-    def refusing(self) -> AbstractContextManager[object]:
+    def refuse_writes(self) -> AbstractContextManager[object]:
         return self.disk.frozen()

@@ -16,7 +16,7 @@ SLOW_SECONDS = 120.0
 """For a node that has become slow to be reported: several times what that takes."""
 
 
-class Undisturbed(Fault):
+class NoFault(Fault):
     """To see that nothing is seen where nothing is."""
 
     name = "none"
@@ -71,17 +71,17 @@ class WorkerStop(WorkerFault):
         return send_signal(gang.await_worker_pid(self.rank), signal.SIGSTOP)
 
 
-class OrderedFault(WorkerFault):
+class SelfInflictedFault(WorkerFault):
     """What a worker does in its own process."""
 
     hooks = True
     order: ClassVar[Order]
 
     def inject(self, gang: DrillGang) -> float:
-        return gang.order(self.rank, self.order)
+        return gang.give_order(self.rank, self.order)
 
 
-class WorkerHang(OrderedFault):
+class WorkerHang(SelfInflictedFault):
     name = "worker-hang"
     summary = "a worker hangs in C, and holds Python's lock"
     causes = frozenset({"hung"})
@@ -96,34 +96,34 @@ class WorkerHang(OrderedFault):
         return self.detection_target_seconds(trial) + self.target_recovered - self.target_detected
 
 
-class WorkerError(OrderedFault):
+class WorkerError(SelfInflictedFault):
     name = "worker-error"
     summary = "an exception in a worker's training"
     causes = frozenset({"exited"})
     order = "fail"
 
     def own_problems(self, trial: Observation) -> list[str]:
-        return _mention_problems(trial, "DrilledError")
+        return _cause_text_problems(trial, "DrilledError")
 
 
-class WorkerExit0(OrderedFault):
+class WorkerExit0(SelfInflictedFault):
     name = "worker-exit0"
     summary = "a worker ends with success while the others continue"
     causes = frozenset({"exited_early"})
     order = "exit"
 
 
-class OutOfMemory(OrderedFault):
+class OutOfMemory(SelfInflictedFault):
     name = "oom"
     summary = "a worker takes memory until the kernel gives it no more"
     causes = frozenset({"exited"})
     order = "allocate"
 
     def own_problems(self, trial: Observation) -> list[str]:
-        return _mention_problems(trial, "MemoryError")
+        return _cause_text_problems(trial, "MemoryError")
 
 
-class NotANumber(OrderedFault):
+class NotANumber(SelfInflictedFault):
     """A checkpoint is never made of it: the attempt ends when enough steps were not finite, and the next one goes on
     from before them."""
 
@@ -140,10 +140,10 @@ class NotANumber(OrderedFault):
         wrong = [] if skipped else ["no step was skipped"]
         if trial.commit is not None and trial.commit.progress.skipped:
             wrong.append("the final state was computed with skipped steps")
-        return wrong + _mention_problems(trial, "not finite")
+        return wrong + _cause_text_problems(trial, "not finite")
 
 
-class NodeSlowdown(OrderedFault):
+class NodeSlowdown(SelfInflictedFault):
     name = "slow-node"
     summary = "every step of one worker takes several times the computing that it took"
     causes = frozenset()
@@ -275,7 +275,7 @@ def p99_step_seconds(trial: Observation) -> float:
     return statistics.quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else 0.0
 
 
-def _mention_problems(trial: Observation, what: str) -> list[str]:
+def _cause_text_problems(trial: Observation, text: str) -> list[str]:
     """Whether the first cause says so."""
     texts = [e.reason + e.log_tail for e in trial.failures[:1]]
-    return [] if texts and what in texts[0] else [f"the first cause does not mention {what}: {texts}"]
+    return [] if texts and text in texts[0] else [f"the first cause does not mention {text}: {texts}"]

@@ -40,7 +40,7 @@ def carry_out_order(*_: object) -> None:
         case "exit":
             os._exit(0)
         case "allocate":
-            exhaust_memory()
+            allocate_past_limit()
         case "poison":
             poison_weights()
         case "crawl":
@@ -54,8 +54,8 @@ def hang() -> NoReturn:
         ctypes.PyDLL(None).sleep(3600)
 
 
-def exhaust_memory() -> NoReturn:
-    """Until the kernel gives no more. Raises MemoryError."""
+def allocate_past_limit() -> NoReturn:
+    """With this process limited to little more memory than it has. Raises MemoryError."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + HEADROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

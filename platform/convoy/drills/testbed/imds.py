@@ -79,7 +79,7 @@ class ImdsStandIn(ThreadingHTTPServer):
         else:
             self._replies[path] = reply
 
-    def interrupt(self, action: str = "terminate", lead_seconds: float = 120.0) -> None:
+    def announce_interruption(self, action: str = "terminate", lead_seconds: float = 120.0) -> None:
         """Give the notice of a spot interruption, `lead_seconds` ahead of it."""
         at = utc(time.time() + lead_seconds)
         self.set_reply(SPOT_ACTION, Reply(f'{{"action": "{action}", "time": "{at}"}}'))
@@ -99,7 +99,7 @@ class ImdsStandIn(ThreadingHTTPServer):
         """Every token given so far is refused from now on."""
         self._tokens.clear()
 
-    def answer(self, method: str, path: str, headers: Any) -> tuple[Reply, dict[str, str]]:
+    def reply_and_record(self, method: str, path: str, headers: Any) -> tuple[Reply, dict[str, str]]:
         """The reply to a request and its headers, by the rules of IMDSv2."""
         reply, headers_sent = self._reply_to(method, path, headers)
         self.requests.append(Request(method, path, reply.status))
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         root, _, path = self.path.lstrip("/").partition("/")
-        reply, headers_sent = self.server.answer(
+        reply, headers_sent = self.server.reply_and_record(
             self.command, path.rstrip("/") if root == "latest" else "", self.headers
         )
         time.sleep(reply.delay_seconds)

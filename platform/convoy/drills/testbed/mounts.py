@@ -18,7 +18,7 @@ HOARD_SECONDS = 0.05
 """Between two looks whether there is room again."""
 
 
-def run(*command: str) -> None:
+def run_command(*command: str) -> None:
     """Run it. Raises RuntimeError with what it wrote, or that there is no such command."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
@@ -38,24 +38,24 @@ class Disk:
         self.path.mkdir()
         with self._image.open("wb") as image:
             image.truncate(megabytes * MIB)
-        run("mkfs.ext4", "-q", "-F", str(self._image))
+        run_command("mkfs.ext4", "-q", "-F", str(self._image))
 
     def mount(self) -> None:
-        run("mount", "-o", "loop", str(self._image), str(self.path))
+        run_command("mount", "-o", "loop", str(self._image), str(self.path))
 
     def unmount(self) -> None:
         """Also where something still uses it."""
-        run("umount", "-l", str(self.path))
+        run_command("umount", "-l", str(self.path))
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         """Whoever writes meanwhile waits, in a state in which no signal ends it. What was written before is on the
         disk."""
-        run("fsfreeze", "--freeze", str(self.path))
+        run_command("fsfreeze", "--freeze", str(self.path))
         try:
             yield
         finally:
-            run("fsfreeze", "--unfreeze", str(self.path))
+            run_command("fsfreeze", "--unfreeze", str(self.path))
 
     def __enter__(self) -> Self:
         self.mount()
@@ -70,11 +70,11 @@ class Disk:
 def mounted_tmpfs(path: Path, megabytes: int) -> Iterator[Path]:
     """A tmpfs of that size."""
     path.mkdir()
-    run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path))
+    run_command("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path))
     try:
         yield path
     finally:
-        run("umount", "-l", str(path))
+        run_command("umount", "-l", str(path))
 
 
 @contextlib.contextmanager

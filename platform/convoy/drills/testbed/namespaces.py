@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Self
 
-from convoy.drills.testbed.mounts import run
+from convoy.drills.testbed.mounts import run_command
 
 
 class Network:
@@ -20,14 +20,14 @@ class Network:
 
     def command_prefix(self, host: int) -> Sequence[str]:
         """Of the command line of what runs on the host."""
-        return ["ip", "netns", "exec", self.name(host)]
+        return ["ip", "netns", "exec", self.namespace_name(host)]
 
     def unplug(self, host: int) -> None:
         """Nothing reaches the host any more, or leaves it; no connection is closed."""
-        self._on_switch("link", "set", f"port{host}", "nomaster")
+        self._run_on_switch("link", "set", f"port{host}", "nomaster")
 
     def plug(self, host: int) -> None:
-        self._on_switch("link", "set", f"port{host}", "master", "bridge")
+        self._run_on_switch("link", "set", f"port{host}", "master", "bridge")
 
     def __enter__(self) -> Self:
         try:
@@ -41,28 +41,28 @@ class Network:
         self._remove()
 
     def _make(self) -> None:
-        run("ip", "netns", "add", self._switch)
-        self._on_switch("link", "add", "bridge", "type", "bridge")
-        self._on_switch("link", "set", "bridge", "up")
+        run_command("ip", "netns", "add", self._switch)
+        self._run_on_switch("link", "add", "bridge", "type", "bridge")
+        self._run_on_switch("link", "set", "bridge", "up")
         for host, address in enumerate(self.addresses):
-            name, port = self.name(host), f"port{host}"
-            run("ip", "netns", "add", name)
+            name, port = self.namespace_name(host), f"port{host}"
+            run_command("ip", "netns", "add", name)
             frames = ("mtu", str(self._mtu))
-            self._on_switch(
+            self._run_on_switch(
                 "link", "add", port, *frames, "type", "veth", "peer", "name", "eth0", *frames, "netns", name
             )
-            self._on_switch("link", "set", port, "master", "bridge", "up")
-            run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-            run("ip", "-n", name, "link", "set", "lo", "up")
-            run("ip", "-n", name, "link", "set", "eth0", "up")
+            self._run_on_switch("link", "set", port, "master", "bridge", "up")
+            run_command("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            run_command("ip", "-n", name, "link", "set", "lo", "up")
+            run_command("ip", "-n", name, "link", "set", "eth0", "up")
 
     def _remove(self) -> None:
-        for name in (*map(self.name, range(len(self.addresses))), self._switch):
+        for name in (*map(self.namespace_name, range(len(self.addresses))), self._switch):
             with contextlib.suppress(RuntimeError):  # it was never made
-                run("ip", "netns", "delete", name)
+                run_command("ip", "netns", "delete", name)
 
-    def name(self, host: int) -> str:
+    def namespace_name(self, host: int) -> str:
         return f"convoy-{self._id}-{host}"
 
-    def _on_switch(self, *arguments: str) -> None:
-        run("ip", "-n", self._switch, *arguments)
+    def _run_on_switch(self, *arguments: str) -> None:
+        run_command("ip", "-n", self._switch, *arguments)

@@ -89,7 +89,7 @@ class RecentTimes:
 
 
 @dataclass
-class _Rank:
+class _RankState:
     """One worker in this generation."""
 
     mark: Mark
@@ -109,7 +109,7 @@ class HangDetector:
         self._script_seconds = script_seconds
         self._compiled = compiled
         self._times: dict[Phase, RecentTimes] = {phase: RecentTimes() for phase in LIMITS}
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, _RankState] = {}
         self._looked: float | None = None
         self._pauses: deque[tuple[float, float]] = deque(maxlen=_PAUSES)
 
@@ -118,20 +118,20 @@ class HangDetector:
         self._ranks = {}
         self._looked = None
 
-    def look(self, marks: Mapping[int, Mark], now: float) -> None:
+    def learn_from(self, marks: Mapping[int, Mark], now: float) -> None:
         """Learn from the workers' newest marks. Call it at least every `LATE_SECONDS`, before `hung`."""
         late = 0.0 if self._looked is None else now - self._looked - LATE_SECONDS
         self._looked = now
         if late > 0:
             self._pauses.append((now, late))
         for rank, mark in marks.items():
-            state = self._ranks.setdefault(rank, _Rank(mark))
+            state = self._ranks.setdefault(rank, _RankState(mark))
             if mark != state.mark:
                 # Over a pause several phases may have passed, and the length of each is unknown.
-                self._learn(state, mark, timed=late <= 0)
+                self._learn_durations(state, mark, timed=late <= 0)
                 state.mark = mark
 
-    def age(self, mark: Mark, now: float) -> float:
+    def idle_seconds(self, mark: Mark, now: float) -> float:
         """For how long the worker has shown no progress, without the time in which this process itself was paused."""
         paused = sum(min(late, end - mark.at) for end, late in self._pauses if end > mark.at)
         return max(0.0, now - mark.at - paused)
@@ -158,7 +158,7 @@ class HangDetector:
             return own is not None and own.steps >= FEWEST_STEPS
         return phase != "evaluate" or (own is not None and phase in own.left)
 
-    def _learn(self, state: _Rank, mark: Mark, *, timed: bool) -> None:
+    def _learn_durations(self, state: _RankState, mark: Mark, *, timed: bool) -> None:
         before = state.mark
         if mark.phase != before.phase:
             state.left.add(before.phase)
@@ -178,14 +178,14 @@ class HangDetector:
             self._times["step"].add(mark.step_seconds)
 
 
-def furthest_behind(marks: Mapping[int, Mark], now: float) -> int:
+def rank_furthest_behind(marks: Mapping[int, Mark], now: float) -> int:
     """The rank that the others wait for, of all that still run: the one that is furthest behind.
 
     Of ranks at the same point all but one wait for that one. It is the one in which Python does not run, or else the
     one that does not wait in a collective, or else the one that has been there longest. A rank that failed is behind
     all that have done as many steps: they wait for it in vain. marks: at least one.
     """
-    return min(marks, key=lambda rank: (*progress_key(marks[rank]), _aliveness(marks[rank], now), marks[rank].at, rank))
+    return min(marks, key=lambda r: (*progress_key(marks[r]), _liveness_level(marks[r], now), marks[r].at, r))
 
 
 def find_hang(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> tuple[int, str] | None:
@@ -197,12 +197,12 @@ def find_hang(marks: Mapping[int, Mark], now: float, detector: HangDetector) -> 
     """
     if not marks:
         return None
-    first = furthest_behind(marks, now)
+    first = rank_furthest_behind(marks, now)
     mark, limit = marks[first], detector.limit_seconds(first, marks[first].phase)
-    if min(detector.age(each, now) for each in marks.values()) <= limit:
+    if min(detector.idle_seconds(each, now) for each in marks.values()) <= limit:
         return None
     place = LIMITS[mark.phase].place.format(step=mark.step, next=mark.step + 1)
-    age = detector.age(mark, now)
+    age = detector.idle_seconds(mark, now)
     return first, f"rank {first} has shown no progress in {place} for {age:.1f} s; the limit is {limit:.3g} s"
 
 
@@ -211,7 +211,7 @@ def progress_key(mark: Mark) -> tuple[int, int, int]:
     return mark.step, LIMITS[mark.phase].stage, mark.count
 
 
-def _aliveness(mark: Mark, now: float) -> int:
+def _liveness_level(mark: Mark, now: float) -> int:
     """0: Python does not run there, or that is unknown; 1: it runs; 2: it runs, and waits for other ranks."""
     if now - mark.beat_at > RECENT_SECONDS:
         return 0

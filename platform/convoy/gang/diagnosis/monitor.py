@@ -15,7 +15,7 @@ FRESH_SECONDS = 1.0
 """Marks from another node that are older than this say nothing about now."""
 
 
-class Monitor:
+class GangMonitor:
     """Used by one thread."""
 
     def __init__(self, node: Node, detector: HangDetector, exit_seconds: float = math.inf) -> None:
@@ -91,12 +91,12 @@ class Monitor:
         hung = {e.rank for e in self.evidence if e.kind == "hung"}
         left = {rank: mark for rank, mark in self.marks.items() if rank not in ended}
         running = {rank: mark for rank, mark in left.items() if mark.earned is None}
-        self._detector.look(running, now)
+        self._detector.learn_from(running, now)
         complete = len(left) + len(ended) == self._node.world_size
         if not complete or any(now - self._marked_at[rank] > FRESH_SECONDS for rank in left):
             return
         if not running:
-            self._report_idle_scripts(left, now)
+            self._add_idle_script_exits(left, now)
             return
         found = find_hang(running, now, self._detector)
         if found is not None and found[0] not in hung:
@@ -104,11 +104,11 @@ class Monitor:
             mark = running[rank]
             self.add_own([self._rank_evidence("hung", rank, mark, at=mark.at, progress=progress_key(mark), reason=why)])
 
-    def _report_idle_scripts(self, left: Mapping[int, Mark], now: float) -> None:
+    def _add_idle_script_exits(self, marks: Mapping[int, Mark], now: float) -> None:
         """Every script has run its last line. Where no rank that is left makes progress, they do not wait for each
         other: they have ended, with the exit codes that they earned. A failed one is reported by its own agent."""
-        if all(now - mark.at > self._exit_seconds for mark in left.values()):
-            successful = {rank: mark for rank, mark in left.items() if mark.earned in (0, STOPPED)}
+        if all(now - mark.at > self._exit_seconds for mark in marks.values()):
+            successful = {rank: mark for rank, mark in marks.items() if mark.earned in (0, STOPPED)}
             ended_at = time.monotonic()
             self.add_own(
                 self._rank_evidence("exited", rank, mark, at=ended_at, exit_code=mark.earned)

@@ -100,7 +100,7 @@ def _outlier_ratio(own: float, others: Sequence[float], factor: float, least_sec
     return own / median if clear and own > factor * median else None
 
 
-def gpu_problem(environ: Mapping[str, str]) -> str:
+def query_gpu_problem(environ: Mapping[str, str]) -> str:
     """What is wrong with a GPU of this machine, in one line; empty: nothing, as far as is known.
 
     A GPU is bad if the driver has lost it, or if its memory has an error that no spare row could replace (NVIDIA: "GPU
@@ -108,7 +108,7 @@ def gpu_problem(environ: Mapping[str, str]) -> str:
     """
     if shutil.which("nvidia-smi", path=environ.get("PATH", "")) is None:
         return ""
-    return lost_gpu_line(_command_output(_LIST, environ)) or unmappable_gpu_line(_command_output(_REMAPPED, environ))
+    return lost_gpu_line(_command_output(_LIST, environ)) or remap_failure_line(_command_output(_REMAPPED, environ))
 
 
 def lost_gpu_line(answer: str) -> str:
@@ -116,7 +116,7 @@ def lost_gpu_line(answer: str) -> str:
     return next((line.strip() for line in answer.splitlines() if _LOST.search(line)), "")
 
 
-def unmappable_gpu_line(answer: str) -> str:
+def remap_failure_line(answer: str) -> str:
     """answer: of `nvidia-smi --query-remapped-rows`, whose drivers write 1 or Yes; GPUs before Ampere have none."""
     for line in answer.splitlines():
         bus, _, failed = line.partition(",")

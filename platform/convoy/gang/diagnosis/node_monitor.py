@@ -9,11 +9,11 @@ from queue import Empty
 from typing import TypeVar
 
 from convoy.gang.async_call import BackgroundCall, say
-from convoy.gang.diagnosis.node_health import DRIVER_SECONDS, gpu_problem
+from convoy.gang.diagnosis.node_health import DRIVER_SECONDS, query_gpu_problem
 from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
 from convoy.gang.messages import Evidence, own_evidence
 from convoy.gang.notices.notice import Notice, Poller, SourceStatus, ending_evidence, order_for, strongest_order
-from convoy.gang.notices.sources import has_metadata
+from convoy.gang.notices.sources import may_have_metadata
 from convoy.gang.workers.board import Mark, OrderKind
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.log import EventWriter
@@ -42,16 +42,16 @@ class NodeMonitor:
 
     def begin_generation(self) -> None:
         """Workers are about to start: check the GPUs again meanwhile."""
-        self._gpus = BackgroundCall("GPUs", lambda: gpu_problem(os.environ), 2 * DRIVER_SECONDS)
+        self._gpus = BackgroundCall("GPUs", lambda: query_gpu_problem(os.environ), 2 * DRIVER_SECONDS)
 
-    def look(self, now: float, workers: WorkerGroup | None, log: EventWriter) -> list[Evidence]:
+    def collect_evidence(self, now: float, workers: WorkerGroup | None, log: EventWriter) -> list[Evidence]:
         """The evidence since the last call, which is also logged and passed to the workers. log: of the newest
         generation. Call it a few times per second."""
         self._report_sources(log)
         notices = take_queued(self._poller.notices.get_nowait)
         evidence = [item for notice in notices for item in self._act_on(notice, now, workers, log)]
         evidence += self._check_gpus(now)
-        evidence += [item for change in self._probe.changes(now) for item in self._report_tier(change, now, log)]
+        evidence += [item for change in self._probe.take_changes(now) for item in self._report_tier(change, now, log)]
         if workers is not None:
             workers.set_unusable_tiers(self._probe.unusable_tiers)
         return evidence
@@ -71,7 +71,7 @@ class NodeMonitor:
             return
         statuses, self._sources = self._sources.result(), None
         answering = [s.source for s in statuses if s.answers and s.foretells]
-        if not answering and self._context.node.shares_host and not has_metadata(os.environ):
+        if not answering and self._context.node.shares_host and not may_have_metadata(os.environ):
             return  # a machine of one's own is expected to have no source
         log.append(NoticeSources(answering=answering))
         self._say(f"notices of its machine's end come from {', '.join(answering)}" if answering else "no notice source")

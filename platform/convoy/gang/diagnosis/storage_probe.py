@@ -62,7 +62,7 @@ class TierChange:
 
 
 class StorageProbe:
-    """Tries every tier of a job while a `with` block runs. `changes` is called by one thread, and never waits."""
+    """Tries every tier of a job while a `with` block runs. `take_changes` is called by one thread, and never waits."""
 
     def __init__(self, tiers: Sequence[Store], node: int, settings: ProbeSettings | None = None) -> None:
         """node: whose probe it is. settings: for all tiers; None: for each by its kind."""
@@ -86,15 +86,15 @@ class StorageProbe:
         for probe in self._probes:
             probe.thread.join(max(0.0, deadline - time.monotonic()))
 
-    def changes(self, now: float) -> list[TierChange]:
+    def take_changes(self, now: float) -> list[TierChange]:
         """The changes since the last call. now: by a monotonic clock. Call it a few times per second."""
         self._clock = self._clock or AwakeClock(now, _LONGEST_LOOK_SECONDS)
         awake = self._clock.tick(now)
-        return [change for probe in self._probes if (change := probe.look(awake)) is not None]
+        return [change for probe in self._probes if (change := probe.detect_change(awake)) is not None]
 
     @property
     def unusable_tiers(self) -> frozenset[int]:
-        """The tiers on which no save should begin or continue, as of the last call of `changes`: those that refuse, or
+        """The tiers on which no save should begin or continue, as of the last `take_changes`: those that refuse, or
         have not answered for AWAY_SECONDS."""
         return frozenset(probe.tier for probe in self._probes if probe.is_away)
 
@@ -113,7 +113,7 @@ class _TierProbe:
     def __init__(self, tier: int, store: Store, name: str, settings: ProbeSettings, over: threading.Event) -> None:
         self.tier = tier
         self.is_away = False
-        self.thread = threading.Thread(target=self._run, name=f"probe {store.uri}", daemon=True)
+        self.thread = threading.Thread(target=self._probe_until_over, name=f"probe {store.uri}", daemon=True)
         self._store = store
         self._name = name
         self._settings = settings
@@ -128,38 +128,38 @@ class _TierProbe:
         """The attempt under way, and when it was first noticed."""
         self._bad_since = 0.0
 
-    def look(self, awake: float) -> TierChange | None:
-        """awake: seconds of an AwakeClock."""
+    def detect_change(self, awake_seconds: float) -> TierChange | None:
+        """awake_seconds: of an AwakeClock."""
         answer, attempt = self._answer, self._attempt
         if answer.number > self._newest:
             self._newest = answer.number
             if not answer.problem:
                 self._times.add(answer.seconds)
             self.is_away = bool(answer.problem)
-            return self._change(answer.problem, answer.seconds, awake)
+            return self._record_result(answer.problem, answer.seconds, awake_seconds)
         if attempt == answer.number:
             return None
         if self._waiting[0] != attempt:
-            self._waiting = (attempt, awake)
-        waited = awake - self._waiting[1]
+            self._waiting = (attempt, awake_seconds)
+        waited = awake_seconds - self._waiting[1]
         if waited <= self._limit_seconds():
             return None
         self.is_away = self.is_away or waited > AWAY_SECONDS
-        return self._change(f"no answer for {waited:.1f} s", waited, awake)
+        return self._record_result(f"no answer for {waited:.1f} s", waited, awake_seconds)
 
-    def _change(self, problem: str, seconds: float, awake: float) -> TierChange | None:
+    def _record_result(self, problem: str, seconds: float, awake_seconds: float) -> TierChange | None:
         if self._is_available == (not problem):
             return None
         self._is_available = not problem
         if problem:
-            self._bad_since = awake - seconds
+            self._bad_since = awake_seconds - seconds
             return TierChange(self.tier, self._store.uri, problem, seconds)
-        return TierChange(self.tier, self._store.uri, "", awake - self._bad_since)
+        return TierChange(self.tier, self._store.uri, "", awake_seconds - self._bad_since)
 
     def _limit_seconds(self) -> float:
         return min(max(self._settings.least_seconds, SLACK * self._times.p99()), MOST_SECONDS)
 
-    def _run(self) -> None:
+    def _probe_until_over(self) -> None:
         while True:
             self._probe_once()
             if self._over.wait(self._settings.every_seconds):

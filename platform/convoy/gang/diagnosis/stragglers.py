@@ -59,7 +59,7 @@ class StragglerDetector:
         self._began = None
         self._in_a_row, self._since, self._slow = {}, {}, set()
 
-    def look(self, marks: Mapping[int, Mark], now: float) -> list[StragglerChange]:
+    def update(self, marks: Mapping[int, Mark], now: float) -> list[StragglerChange]:
         """The changes since the last call. marks: the newest ones, of the ranks that have any."""
         if len(marks) < self._world_size or any(mark.phase not in _TRAINING for mark in marks.values()):
             self._began = None
@@ -84,9 +84,9 @@ class StragglerDetector:
         for waits in stages.values():
             for node in waits:
                 shares[node] = max(shares.get(node, 0.0), excess_wait_share(node, waits))
-        return self._judge(shares, began, now)
+        return self._update_slow_nodes(shares, began, now)
 
-    def _judge(self, shares: Mapping[int, float], began: float, now: float) -> list[StragglerChange]:
+    def _update_slow_nodes(self, shares: Mapping[int, float], began: float, now: float) -> list[StragglerChange]:
         changes = []
         for node, share in shares.items():
             slow = node in self._slow

@@ -16,7 +16,7 @@ from convoy.gang.async_call import BackgroundCall
 from convoy.gang.messages import (
     INTERRUPTED,
     PREEMPTED,
-    End,
+    EndAttempt,
     Evidence,
     Finished,
     GangOutcome,
@@ -161,7 +161,7 @@ def judge(evidence: Sequence[Evidence], now: float, here: Node, history: Sequenc
     if here.leads:
         if len({e.rank for e in evidence if e.is_success}) == here.world_size:
             return _verdict_when_all_ended(evidence, notice)
-    elif not any(_ends_without_leader(e, here) for e in possible):
+    elif not any(_lets_follower_end(e, here) for e in possible):
         return Wait()
     settled = _settled_at(possible)
     if settled is not None and now >= settled:
@@ -182,7 +182,7 @@ def repeat_count(history: Sequence[FailureDetected], cause: FailureDetected) -> 
     """
     if cause.cause not in ("exited", "exited_early", "hung"):
         return 0
-    return 1 + sum(_signature(earlier) == _signature(cause) for earlier in history)
+    return 1 + sum(_failure_signature(earlier) == _failure_signature(cause) for earlier in history)
 
 
 def failures_without_progress(history: Sequence[FailureDetected], cause: FailureDetected) -> int:
@@ -200,7 +200,7 @@ def _verdict_when_all_ended(evidence: Sequence[Evidence], notice: Evidence | Non
     return Stopped() if notice is None else Preempted(notice)
 
 
-def _ends_without_leader(item: Evidence, here: Node) -> bool:
+def _lets_follower_end(item: Evidence, here: Node) -> bool:
     return item.kind in _WITHOUT_NODE and (item.kind != "agent" or item.node == here.index)
 
 
@@ -209,11 +209,11 @@ def _restart_or_end(
     possible: Sequence[Evidence],
     evidence: Sequence[Evidence],
     history: Sequence[FailureDetected],
-) -> Restart | End:
+) -> Restart | EndAttempt:
     if cause.cause == "exited" and cause.exit_code in (EXPECTED, OUTAGE):
-        return End(cause.model_copy(update={"retryable": cause.exit_code == OUTAGE}))
+        return EndAttempt(cause.model_copy(update={"retryable": cause.exit_code == OUTAGE}))
     if cause.cause == "unfit" or any(e.kind in _WITHOUT_NODE for e in possible):
-        return End(cause)
+        return EndAttempt(cause)
     node = _node_without_store(evidence)
     if node is not None:
         return _end_because(cause, f"node {node} does not reach the store, without which no generation can be formed")
@@ -225,8 +225,8 @@ def _restart_or_end(
     return Restart(cause.model_copy(update={"action": "restart"}))
 
 
-def _end_because(cause: FailureDetected, why: str, *, retryable: bool = True) -> End:
-    return End(cause.model_copy(update={"why": why, "retryable": retryable}))
+def _end_because(cause: FailureDetected, why: str, *, retryable: bool = True) -> EndAttempt:
+    return EndAttempt(cause.model_copy(update={"why": why, "retryable": retryable}))
 
 
 def _node_without_store(evidence: Sequence[Evidence]) -> int | None:
@@ -235,7 +235,7 @@ def _node_without_store(evidence: Sequence[Evidence]) -> int | None:
     return min((node for node, ok in last.items() if not ok), default=None)
 
 
-def _signature(cause: FailureDetected) -> tuple[object, ...]:
+def _failure_signature(cause: FailureDetected) -> tuple[object, ...]:
     reason = re.sub(r"0x[0-9a-f]+|\d+", "#", cause.reason)
     return cause.cause, cause.exit_code, cause.signal, reason, cause.step
 
@@ -259,13 +259,13 @@ class FailureHistory:
         return self._own
 
 
-def read_earlier_failures(store: Store, before: int) -> list[FailureDetected]:
-    """As node 0's agents logged them, oldest first, for as many generations below `before` as a verdict looks at.
+def read_earlier_failures(store: Store, before_generation: int) -> list[FailureDetected]:
+    """As node 0's agents logged them, oldest first, for as many generations before that one as a verdict looks at.
 
     Nothing is logged where node 0 itself was lost, which was not the job's fault. Raises StoreUnavailable.
     """
     failures: list[FailureDetected] = []
-    for generation in range(max(1, before - MOST_WITHOUT_PROGRESS), before):
+    for generation in range(max(1, before_generation - MOST_WITHOUT_PROGRESS), before_generation):
         for name in store.sizes(f"events/{generation:06d}/00000/agent"):
             for line in store.read(name).splitlines():
                 with contextlib.suppress(ValidationError):  # another version's event, or half a line
@@ -274,12 +274,12 @@ def read_earlier_failures(store: Store, before: int) -> list[FailureDetected]:
     return failures
 
 
-def outcome_of(decision: End | Finished | Preempted | Stopped) -> GangOutcome:
+def outcome_of(decision: EndAttempt | Finished | Preempted | Stopped) -> GangOutcome:
     """What the gang's end means to whoever started it."""
     match decision:
         case Finished() | Stopped():
             return GangOutcome(outcome=decision.kind)
-        case End(cause):
+        case EndAttempt(cause):
             return GangOutcome(outcome="failed", message=cause_message(cause))
         case Preempted(notice, cause):
             message = f"{PREEMPTED}node {notice.node} had a notice {notice.reason}"

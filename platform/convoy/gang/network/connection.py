@@ -171,10 +171,10 @@ class Connection:
         self.socket.close()
 
 
-class ConnectionUser(Protocol):
+class ConnectionHandler(Protocol):
     """Whoever the connections are served for."""
 
-    def on_open(self, connection: Connection) -> None:
+    def on_dialed(self, connection: Connection) -> None:
         """A connection that this node was opening is established."""
 
     def on_frame(self, connection: Connection, data: bytes) -> None:
@@ -185,10 +185,10 @@ class ConnectionUser(Protocol):
 
 
 class Connections:
-    """All connections of an agent. Not thread-safe; the user is called from within `serve` alone."""
+    """All connections of an agent. Not thread-safe; the handler is called from within `serve` alone."""
 
-    def __init__(self, user: ConnectionUser) -> None:
-        self._user = user
+    def __init__(self, handler: ConnectionHandler) -> None:
+        self._handler = handler
         self._open: dict[Connection, str | None] = {}  # why nothing can be sent any more, where that is so
         self._selector = selectors.DefaultSelector()
 
@@ -198,17 +198,17 @@ class Connections:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def watch(self, ready: socket.socket, do: Callable[[], None]) -> None:
-        """Call `do` when a socket that is not one of the connections can be read."""
-        self._selector.register(ready, selectors.EVENT_READ, lambda _: do())
+    def watch(self, socket_: socket.socket, on_readable: Callable[[], None]) -> None:
+        """Call `on_readable` when a socket that is not one of the connections can be read."""
+        self._selector.register(socket_, selectors.EVENT_READ, lambda _: on_readable())
 
-    def unwatch(self, ready: socket.socket) -> None:
-        self._selector.unregister(ready)
+    def unwatch(self, socket_: socket.socket) -> None:
+        self._selector.unregister(socket_)
 
-    def serve(self, seconds: float, woken: Callable[[], None] = lambda: None) -> None:
-        """Wait until something can be read or written, for at most `seconds`, and do it. woken: called in between."""
+    def serve(self, seconds: float, after_wait: Callable[[], None] = lambda: None) -> None:
+        """Wait until something can be read or written, for at most `seconds`, and do it. after_wait: called first."""
         ready = self._selector.select(max(0.0, seconds))
-        woken()
+        after_wait()
         for key, mask in ready:
             key.data(mask)
         for connection, why in list(self._open.items()):
@@ -219,7 +219,7 @@ class Connections:
         """Own this connection and serve it too. address: see Connection."""
         connection = Connection(socket_, address)
         self._open[connection] = None
-        self._selector.register(socket_, _interest(connection), partial(self._serve, connection))
+        self._selector.register(socket_, _interest(connection), partial(self._serve_ready, connection))
         return connection
 
     def write(self, connection: Connection, framed: bytes) -> None:
@@ -234,7 +234,7 @@ class Connections:
         self._update_interest(connection)
 
     def drop(self, connection: Connection) -> None:
-        """Close the connection without telling the user."""
+        """Close the connection without a call of the handler."""
         if connection in self._open:
             del self._open[connection]
             self._selector.unregister(connection.socket)
@@ -246,13 +246,13 @@ class Connections:
             self.drop(connection)
         self._selector.close()
 
-    def _serve(self, connection: Connection, mask: int) -> None:
+    def _serve_ready(self, connection: Connection, mask: int) -> None:
         if connection not in self._open:
             return
         try:
             if connection.connecting:
                 connection.complete_connect()
-                self._user.on_open(connection)
+                self._handler.on_dialed(connection)
             elif mask & selectors.EVENT_WRITE:
                 connection.flush()
         except ConnectionLostError as error:
@@ -262,12 +262,12 @@ class Connections:
         if mask & selectors.EVENT_READ:
             self._read(connection)
 
-    def _read(self, connection: Connection, broken: str | None = None) -> None:
+    def _read(self, connection: Connection, write_error: str | None = None) -> None:
         frames, ended = connection.read()
-        ended = broken or ended
+        ended = write_error or ended
         for data in frames:
             try:
-                self._user.on_frame(connection, data)
+                self._handler.on_frame(connection, data)
             except ValueError as error:
                 ended = f"it sent what no agent sends: {' '.join(str(error).split())[:200]}"
                 break
@@ -275,7 +275,7 @@ class Connections:
                 return
         if ended is not None and connection in self._open:
             self.drop(connection)
-            self._user.on_lost(connection, ended)
+            self._handler.on_lost(connection, ended)
 
     def _update_interest(self, connection: Connection) -> None:
         if connection in self._open:

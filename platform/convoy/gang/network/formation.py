@@ -83,7 +83,7 @@ PeerEvent = (
 
 
 @dataclass(frozen=True)
-class Send:
+class SendMessage:
     """Send a message to a node; None: to all that are connected."""
 
     to: int | None
@@ -91,13 +91,13 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Connect:
+class ConnectTo:
     """Connect to a node."""
 
     node: NodeAddress
 
 
-Step = Send | Connect | GangFormed | PeersFailed
+Action = SendMessage | ConnectTo | GangFormed | PeersFailed
 
 
 class Formation:
@@ -115,16 +115,16 @@ class Formation:
         self.ended = False
         """The gang is formed, or never will be."""
 
-    def begin(self) -> list[Step]:
+    def begin(self) -> list[Action]:
         """A gang of one node is formed at once."""
-        return self._next_steps() if self._leads else []
+        return self._next_actions() if self._leads else []
 
-    def on_joined(self, node: NodeAddress) -> list[Step]:
+    def on_joined(self, node: NodeAddress) -> list[Action]:
         """The node is connected to this one."""
         self._joined[node.node] = node
-        return [] if self.ended else self._next_steps()
+        return [] if self.ended else self._next_actions()
 
-    def on_message(self, node: int, message: handshake.Message) -> list[Step]:
+    def on_message(self, node: int, message: handshake.Message) -> list[Action]:
         """A node sent this; nothing follows from a message that does not belong to forming."""
         match message:
             case _ if self.ended:
@@ -133,22 +133,22 @@ class Formation:
                 return self.fail(message.reason, by=node)
             case handshake.MeshReady() if self._leads:
                 self._ready.add(node)
-                return self._next_steps()
+                return self._next_actions()
             case handshake.AddressList() if node == 0:
                 self._nodes = message.nodes
-                lower = [Connect(other) for other in message.nodes if other.node < self._ours.node]
-                return [*lower, *self._next_steps()]
+                lower = [ConnectTo(other) for other in message.nodes if other.node < self._ours.node]
+                return [*lower, *self._next_actions()]
             case handshake.FormationComplete() if node == 0:
                 self.ended = True
                 return [GangFormed()]
         return []
 
-    def on_gone(self, node: int) -> list[Step]:
+    def on_gone(self, node: int) -> list[Action]:
         """The node's agent has ended."""
         ended = f"node {node} ended before all {self._ours.nodes} nodes had come together"
         return self.fail(ended) if self._leads else []
 
-    def on_tick(self, now: float) -> list[Step]:
+    def on_tick(self, now: float) -> list[Action]:
         """Node 0 has a deadline; the others wait for node 0, whose beats they hear."""
         if not self._leads or self._nodes or now < self._deadline:
             return []
@@ -156,26 +156,26 @@ class Formation:
         which = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {self._ours.nodes}"
         return self.fail(f"{which} did not come within {self._join_seconds:g} s")
 
-    def fail(self, reason: str, by: int | None = None) -> list[Step]:
+    def fail(self, reason: str, by: int | None = None) -> list[Action]:
         """The gang cannot be formed. by: the node that reports it; None: this node."""
         if self.ended:
             return []
         self.ended = True
         failed = handshake.FormationFailed(reason=reason)
         if self._leads:
-            return [Send(None, failed), PeersFailed(reason)]
-        return [*([Send(0, failed)] if by is None else []), PeersFailed(reason)]
+            return [SendMessage(None, failed), PeersFailed(reason)]
+        return [*([SendMessage(0, failed)] if by is None else []), PeersFailed(reason)]
 
-    def _next_steps(self) -> list[Step]:
+    def _next_actions(self) -> list[Action]:
         if len(self._joined) < self._ours.nodes - 1:
             return []
         if not self._leads:
-            return [Send(0, handshake.MeshReady())] if self._nodes else []
-        steps: list[Step] = []
+            return [SendMessage(0, handshake.MeshReady())] if self._nodes else []
+        actions: list[Action] = []
         if not self._nodes:
             self._nodes = tuple(self._joined[node] for node in sorted(self._joined))
-            steps.append(Send(None, handshake.AddressList(nodes=self._nodes)))
+            actions.append(SendMessage(None, handshake.AddressList(nodes=self._nodes)))
         if len(self._ready) == self._ours.nodes - 1:
             self.ended = True
-            steps += [Send(None, handshake.FormationComplete()), GangFormed()]
-        return steps
+            actions += [SendMessage(None, handshake.FormationComplete()), GangFormed()]
+        return actions

@@ -280,7 +280,7 @@ class Authenticator:
         """The message with this end's proof."""
         return self._proof(self._role, message) + message
 
-    def unseal(self, data: bytes) -> tuple[bytes, bool]:
+    def unseal_and_verify(self, data: bytes) -> tuple[bytes, bool]:
         """The message of the other end, and whether its proof is right."""
         proof, message = data[:_PROOF_BYTES], data[_PROOF_BYTES:]
         return message, hmac.compare_digest(proof, self._proof(_OTHER[self._role], message))

@@ -13,7 +13,8 @@ from convoy.gang.network import handshake
 from convoy.gang.network.connection import Connection, Connections, frame
 from convoy.gang.network.failure_detector import BEAT_SECONDS, AwakeClock, FailureDetector
 from convoy.gang.network.formation import (
-    Connect,
+    Action,
+    ConnectTo,
     Formation,
     PayloadReceived,
     PeerEvent,
@@ -22,8 +23,7 @@ from convoy.gang.network.formation import (
     PeerLeft,
     PeerReportedSilent,
     PeerSilent,
-    Send,
-    Step,
+    SendMessage,
 )
 from convoy.gang.network.handshake import Authenticator, Hello, NodeAddress, Skew
 from convoy.gang.network.sockets import Dialer, listen
@@ -50,7 +50,7 @@ _BEAT_FRAME = handshake.Beat().framed()
 
 
 @dataclass
-class _Unidentified:
+class _Handshake:
     """The state of a connection whose other end has not identified itself."""
 
     deadline: float
@@ -98,7 +98,7 @@ class Mesh:
         self._awake = 0.0
         self._next_beat = self._now
         self._connections = Connections(self)
-        self._unidentified: dict[Connection, _Unidentified] = {}
+        self._unidentified: dict[Connection, _Handshake] = {}
         self._nodes: dict[Connection, int] = {}
         self._peers: dict[int, _Peer] = {}
         self._dialers: list[Dialer] = []
@@ -111,9 +111,9 @@ class Mesh:
             self._dialers.append(Dialer(0, *first, join_seconds, self._now))
         self._carry_out(self._formation.begin())
 
-    def watch(self, ready: socket.socket, do: Callable[[], None]) -> None:
-        """Call `do` in a turn in which the socket can be read."""
-        self._connections.watch(ready, do)
+    def watch(self, socket_: socket.socket, on_readable: Callable[[], None]) -> None:
+        """Call `on_readable` in a turn in which the socket can be read."""
+        self._connections.watch(socket_, on_readable)
 
     def send(self, to: int | None, framed: bytes) -> None:
         """Send to a node, or to all; nothing is sent to a node that is not connected."""
@@ -181,15 +181,15 @@ class Mesh:
 
     def _drop_overdue(self) -> None:
         """Drop connections whose other end did not identify itself in time."""
-        for connection, other in list(self._unidentified.items()):
-            if self._now < other.deadline:
+        for connection, pending in list(self._unidentified.items()):
+            if self._now < pending.deadline:
                 continue
             self._connections.drop(connection)
-            if other.dialer is None or connection.connecting:
+            if pending.dialer is None or connection.connecting:
                 self.on_lost(connection, "timed out")
                 continue
             del self._unidentified[connection]
-            took = f"{other.dialer.place} took the connection and did not answer as node {other.dialer.node}"
+            took = f"{pending.dialer.place} took the connection and did not answer as node {pending.dialer.node}"
             self._carry_out(self._formation.fail(f"{took} within {ANSWER_SECONDS:g} s"))
 
     def _dial(self) -> None:
@@ -197,10 +197,10 @@ class Mesh:
             if dialer.is_late(self._now):
                 who = f"node {self._ours.node} on {self._ours.hostname}"
                 self._carry_out(self._formation.fail(f"{who} {dialer.failure_text}"))
-            elif (opened := dialer.attempt(self._now)) is not None:
+            elif (opened := dialer.try_connect(self._now)) is not None:
                 connection = self._connections.add(opened, None)
                 authenticator = Authenticator(self._token, "caller")
-                self._unidentified[connection] = _Unidentified(self._now + CONNECT_SECONDS, dialer, authenticator)
+                self._unidentified[connection] = _Handshake(self._now + CONNECT_SECONDS, dialer, authenticator)
 
     # The handshake.
 
@@ -210,23 +210,23 @@ class Mesh:
                 accepted, address = listener.accept()
                 self._make_room()
                 connection = self._connections.add(accepted, address[0])
-                other = _Unidentified(self._now + HELLO_SECONDS, None, Authenticator(self._token, "called"))
-                self._unidentified[connection] = other
-                self._connections.write(connection, frame(other.authenticator.nonce))
+                pending = _Handshake(self._now + HELLO_SECONDS, None, Authenticator(self._token, "called"))
+                self._unidentified[connection] = pending
+                self._connections.write(connection, frame(pending.authenticator.nonce))
 
     def _make_room(self) -> None:
         """For one more unidentified connection."""
-        accepted = [connection for connection, other in self._unidentified.items() if other.dialer is None]
+        accepted = [connection for connection, pending in self._unidentified.items() if pending.dialer is None]
         if len(accepted) >= MOST_UNIDENTIFIED:
             self._connections.drop(accepted[0])
             del self._unidentified[accepted[0]]
 
-    def on_open(self, connection: Connection) -> None:
-        other = self._unidentified[connection]
-        other.deadline = self._now + ANSWER_SECONDS
+    def on_dialed(self, connection: Connection) -> None:
+        pending = self._unidentified[connection]
+        pending.deadline = self._now + ANSWER_SECONDS
         if self._listener is None and not self._formation.ended:
             self._listen_at_own_address(connection)
-        self._connections.write(connection, frame(other.authenticator.nonce))
+        self._connections.write(connection, frame(pending.authenticator.nonce))
 
     def _listen_at_own_address(self, connection: Connection) -> None:
         """At this end's address of the connection, which is the one that the others will be given."""
@@ -243,47 +243,47 @@ class Mesh:
         self._listener = listener
         self._connections.watch(listener, partial(self._accept, listener))
 
-    def _on_nonce(self, connection: Connection, other: _Unidentified, nonce: bytes) -> None:
+    def _on_nonce(self, connection: Connection, pending: _Handshake, nonce: bytes) -> None:
         """The end that opened the connection answers the other's nonce with its hello."""
-        other.authenticator.set_challenge(nonce)
-        if other.dialer is not None:
-            other.sent = time.time()
-            hello = self._ours.model_copy(update={"to": other.dialer.node, "wall": other.sent})
-            self._connections.write(connection, frame(other.authenticator.seal(hello.encoded())))
+        pending.authenticator.set_challenge(nonce)
+        if pending.dialer is not None:
+            pending.sent = time.time()
+            hello = self._ours.model_copy(update={"to": pending.dialer.node, "wall": pending.sent})
+            self._connections.write(connection, frame(pending.authenticator.seal(hello.encoded())))
 
-    def _on_hello(self, connection: Connection, other: _Unidentified, data: bytes) -> None:
+    def _on_hello(self, connection: Connection, pending: _Handshake, data: bytes) -> None:
         received = time.time()
-        message, proven = other.authenticator.unseal(data)
+        message, proven = pending.authenticator.unseal_and_verify(data)
         if not proven:
             us = f"node {self._ours.node} on {self._ours.hostname}"
-            self._refuse(connection, other, f"{us} belongs to another gang: the token is not its own")
+            self._refuse(connection, pending, f"{us} belongs to another gang: the token is not its own")
             return
         try:
             hello = handshake.read_hello(message, self._ours)
             if hello.node in self._peers:
                 raise handshake.IncompatibleNodeError(f"node {hello.node} on {hello.hostname} is there already")
         except handshake.IncompatibleNodeError as error:
-            self._refuse(connection, other, str(error))
+            self._refuse(connection, pending, str(error))
             self._carry_out(self._formation.fail(str(error)))
             return
         self._add_peer(connection, hello.node, hello)
         welcome = handshake.HelloAccepted(node=self._ours.node, received=received, wall=time.time())
-        self._connections.write(connection, frame(other.authenticator.seal(welcome.encoded())))
+        self._connections.write(connection, frame(pending.authenticator.seal(welcome.encoded())))
 
-    def _refuse(self, connection: Connection, other: _Unidentified, reason: str) -> None:
+    def _refuse(self, connection: Connection, pending: _Handshake, reason: str) -> None:
         refused = handshake.HelloRefused(reason=reason).encoded()
-        self._connections.write(connection, frame(other.authenticator.seal(refused)))
+        self._connections.write(connection, frame(pending.authenticator.seal(refused)))
         connection.end_writing()
         self._connections.drop(connection)
         del self._unidentified[connection]
 
-    def _on_answer(self, connection: Connection, other: _Unidentified, dialer: Dialer, data: bytes) -> None:
+    def _on_answer(self, connection: Connection, pending: _Handshake, dialer: Dialer, data: bytes) -> None:
         """The answer to this node's hello."""
-        answer, proven = other.authenticator.unseal(data)
+        answer, proven = pending.authenticator.unseal_and_verify(data)
         message = handshake.MESSAGES.validate_json(answer)
         match message:
             case handshake.HelloAccepted() if proven and message.node == dialer.node:
-                skew = handshake.skew(other.sent, message.received, message.wall, time.time())
+                skew = handshake.skew(pending.sent, message.received, message.wall, time.time())
                 self._add_peer(connection, dialer.node, None)
                 ack = handshake.Ack(skew_seconds=-skew.seconds, error_seconds=skew.error_seconds)
                 self._connections.write(connection, ack.framed())
@@ -307,15 +307,15 @@ class Mesh:
         self._events.put(PeerJoined(node.node, skew))
         self._carry_out(self._formation.on_joined(node))
 
-    def _carry_out(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            match step:
-                case Send():
-                    self.send(step.to, step.message.framed())
-                case Connect(node):
+    def _carry_out(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case SendMessage():
+                    self.send(action.to, action.message.framed())
+                case ConnectTo(node):
                     self._dialers.append(Dialer(node.node, node.address, node.port, MESH_SECONDS, self._now))
                 case _:
-                    self._events.put(step)
+                    self._events.put(action)
         if self._formation.ended:
             self._dialers.clear()
             self._stop_listening()
@@ -333,13 +333,13 @@ class Mesh:
         if connection in self._nodes:
             self._on_message(self._nodes[connection], self._peers[self._nodes[connection]], data)
             return
-        other = self._unidentified[connection]
-        if not other.authenticator.is_challenged:
-            self._on_nonce(connection, other, data)
-        elif other.dialer is None:
-            self._on_hello(connection, other, data)
+        pending = self._unidentified[connection]
+        if not pending.authenticator.is_challenged:
+            self._on_nonce(connection, pending, data)
+        elif pending.dialer is None:
+            self._on_hello(connection, pending, data)
         else:
-            self._on_answer(connection, other, other.dialer, data)
+            self._on_answer(connection, pending, pending.dialer, data)
 
     def on_lost(self, connection: Connection, how: str) -> None:
         if connection in self._nodes:
@@ -360,7 +360,7 @@ class Mesh:
             case handshake.Payload():
                 self._events.put(PayloadReceived(node, message.body, self._now))
             case handshake.SilenceReport():
-                self._forward(node, message)
+                self._on_silence_report(node, message)
             case handshake.Ack() if peer.hello is not None:
                 address = NodeAddress(node=node, address=peer.connection.address, port=peer.hello.port)
                 self._on_joined(address, Skew(message.skew_seconds, message.error_seconds))
@@ -372,7 +372,7 @@ class Mesh:
             case _:
                 self._carry_out(self._formation.on_message(node, message))
 
-    def _forward(self, sender: int, report: handshake.SilenceReport) -> None:
+    def _on_silence_report(self, sender: int, report: handshake.SilenceReport) -> None:
         key = (report.node, report.by, report.number)
         if key in self._silences:
             return

@@ -65,8 +65,8 @@ class Peers:
         for end in (self._wake, self._woken):
             end.setblocking(False)
         self._mesh = Mesh(ours, token, listener, first, seconds, self.events)
-        self._mesh.watch(self._woken, self._drain_wakes)
-        self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
+        self._mesh.watch(self._woken, self._clear_wakes)
+        self._thread = threading.Thread(target=self._run_mesh, name="peers", daemon=True)
         self._thread.start()
 
     def send(self, to: int | None, body: dict[str, Any]) -> None:
@@ -95,19 +95,19 @@ class Peers:
         except OSError:
             return  # the thread is awake already, or has ended
 
-    def _drain_wakes(self) -> None:
+    def _clear_wakes(self) -> None:
         try:
             while self._woken.recv(4096):
                 pass
         except BlockingIOError:
             return
 
-    def _run(self) -> None:
+    def _run_mesh(self) -> None:
         try:
             while not self._closing.is_set():
                 self._mesh.run_turn()
-                self._send_all()
-            self._send_all()
+                self._send_outbox()
+            self._send_outbox()
             self._mesh.leave(LEAVE_SECONDS)
         except Exception:  # a bug: this node no longer sees the others, and must not continue as if it did
             self._mesh.close()
@@ -117,7 +117,7 @@ class Peers:
             self._wake.close()
             self._woken.close()
 
-    def _send_all(self) -> None:
+    def _send_outbox(self) -> None:
         while self._outbox:
             self._mesh.send(*self._outbox.popleft())
 

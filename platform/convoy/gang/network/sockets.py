@@ -58,7 +58,7 @@ class Dialer:
         """Whether the deadline has passed without a connection."""
         return not self._under_way and now >= self._deadline
 
-    def attempt(self, now: float) -> socket.socket | None:
+    def try_connect(self, now: float) -> socket.socket | None:
         """A connecting socket, if it is time for another attempt. Waits for nothing but the name's resolution."""
         if self._under_way or now < self._retry_at:
             return None

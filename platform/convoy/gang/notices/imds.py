@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-from convoy.gang.notices.notice import NoAnswer
+from convoy.gang.notices.notice import NoAnswerError
 
 ENDPOINT = "http://169.254.169.254"
 ENDPOINT_IPV6 = "http://[fd00:ec2::254]"
@@ -44,28 +44,28 @@ class Imds:
         self._token = ""
 
     def get(self, path: str) -> Answer | None:
-        """What is at `/latest/PATH`; None if nothing is. Raises NoAnswer."""
-        answer = self._get(path)
+        """What is at `/latest/PATH`; None if nothing is. Raises NoAnswerError."""
+        answer = self._get_with_token(path)
         if answer.status == 401:  # the token has ended, or the service has forgotten it
             self._token = ""
-            answer = self._get(path)
+            answer = self._get_with_token(path)
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise NoAnswer(f"{self._url()}: answered {answer.status} to GET {path}")
+            raise NoAnswerError(f"{self._url()}: answered {answer.status} to GET {path}")
         return answer
 
-    def _get(self, path: str) -> Answer:
+    def _get_with_token(self, path: str) -> Answer:
         if not self._token:
-            self._token = self._new_token()
+            self._token = self._request_token()
         return self._request("GET", path, {"X-aws-ec2-metadata-token": self._token})
 
-    def _new_token(self) -> str:
+    def _request_token(self) -> str:
         answer = self._request("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)})
         if answer.status != 200:
-            raise NoAnswer(f"{self._url()}: answered {answer.status} to the question for a token")
+            raise NoAnswerError(f"{self._url()}: answered {answer.status} to the question for a token")
         if not (answer.text.isascii() and answer.text.isprintable() and answer.text):
-            raise NoAnswer(f"{self._url()}: is no metadata service: what it gave is no token")
+            raise NoAnswerError(f"{self._url()}: is no metadata service: what it gave is no token")
         return answer.text
 
     def _request(self, method: str, path: str, headers: dict[str, str]) -> Answer:
@@ -78,32 +78,32 @@ class Imds:
             connection.connect()
         except OSError as error:
             connection.close()
-            raise NoAnswer(f"{url}: cannot be reached ({error})") from None
+            raise NoAnswerError(f"{url}: cannot be reached ({error})") from None
         try:
             place = f"{parts.path.rstrip('/')}/latest/{path}"
             connection.request(method, place, headers={**headers, "Connection": "close"})
             response = connection.getresponse()
             text = response.read(_MOST_BYTES).decode(errors="replace").strip()
-            return Answer(response.status, text, _unix_time(response.getheader("Date")))
+            return Answer(response.status, text, _parse_http_date(response.getheader("Date")))
         except TimeoutError:
             # Answers to PUT may travel no further than the instance's hop limit: 1, if nobody has raised it.
             hint = "; in a container the instance's metadata hop limit must be at least 2" if method == "PUT" else ""
-            raise NoAnswer(f"{url}: no answer within {self._timeout:g} s{hint}") from None
+            raise NoAnswerError(f"{url}: no answer within {self._timeout:g} s{hint}") from None
         except (OSError, http.client.HTTPException) as error:
-            raise NoAnswer(f"{url}: {error!r}") from None
+            raise NoAnswerError(f"{url}: {error!r}") from None
         finally:
             connection.close()
 
     def _url(self) -> str:
-        """The service's address. Raises NoAnswer if the environment disables it, or gives no usable address."""
+        """The service's address. Raises NoAnswerError if the environment disables it, or gives no usable address."""
         if self._environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
-            raise NoAnswer("AWS_EC2_METADATA_DISABLED = true")
+            raise NoAnswerError("AWS_EC2_METADATA_DISABLED = true")
         endpoint = self._environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
         if not endpoint:
             mode = self._environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "")
             return ENDPOINT_IPV6 if mode.lower() == "ipv6" else ENDPOINT
         if not _is_http(endpoint):
-            raise NoAnswer(f"AWS_EC2_METADATA_SERVICE_ENDPOINT = {endpoint}: must be a URL such as {ENDPOINT}")
+            raise NoAnswerError(f"AWS_EC2_METADATA_SERVICE_ENDPOINT = {endpoint}: must be a URL such as {ENDPOINT}")
         return endpoint.rstrip("/")
 
 
@@ -115,7 +115,7 @@ def _is_http(url: str) -> bool:
         return False
 
 
-def _unix_time(date: str | None) -> float | None:
+def _parse_http_date(date: str | None) -> float | None:
     """Unix time of an HTTP date; None if there is none, or it is malformed."""
     try:
         return parsedate_to_datetime(date).timestamp() if date else None

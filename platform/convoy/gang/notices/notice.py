@@ -46,11 +46,11 @@ class Notice:
     """For people. Two notices of a source with the same text are one."""
 
 
-class NoAnswer(Exception):
+class NoAnswerError(Exception):
     """The source cannot be polled, or did not answer; the text is one line that says why."""
 
 
-class Source(Protocol):
+class NoticeSource(Protocol):
     """Something that may give notice. Used by one thread at a time."""
 
     name: str
@@ -58,7 +58,7 @@ class Source(Protocol):
     """It announces that the machine is reclaimed, which is what people mean by a source of notices."""
 
     def poll(self) -> Notice | None:
-        """The notice, if there is one. May take any time: other sources are polled meanwhile. Raises NoAnswer."""
+        """The notice, if there is one. May take any time: other sources are polled meanwhile. Raises NoAnswerError."""
 
 
 def order_for(
@@ -123,17 +123,17 @@ class Poller:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[NoticeSource],
         poll_seconds: float = 1.0,
         deadline_seconds: float = DEADLINE_SECONDS,
-        own: Sequence[Source] = (),
+        in_process: Sequence[NoticeSource] = (),
     ) -> None:
-        """poll_seconds: from one poll to the next. deadline_seconds: for an answer. own: what this process itself
-        observes, which costs nothing to poll and may leave few seconds: it is polled more often."""
+        """poll_seconds: from one poll to the next. deadline_seconds: for an answer. in_process: what this process
+        observes itself, which costs nothing to poll and may leave few seconds: it is polled more often."""
         self.notices: SimpleQueue[Notice] = SimpleQueue()
         self._deadline_seconds = deadline_seconds
         self._done = threading.Event()
-        paces = [*((source, poll_seconds) for source in sources), *((source, OWN_SECONDS) for source in own)]
+        paces = [*((source, poll_seconds) for source in sources), *((source, OWN_SECONDS) for source in in_process)]
         self._pollers = [_SourcePoller(source, seconds, self.notices, self._done) for source, seconds in paces]
 
     def __enter__(self) -> "Poller":
@@ -161,10 +161,10 @@ class _SourcePoller:
     """One source and the thread that polls it."""
 
     def __init__(
-        self, source: Source, poll_seconds: float, notices: "SimpleQueue[Notice]", done: threading.Event
+        self, source: NoticeSource, poll_seconds: float, notices: "SimpleQueue[Notice]", done: threading.Event
     ) -> None:
         self.polled_once = threading.Event()
-        self.thread = threading.Thread(target=self._run, name=f"notices {source.name}", daemon=True)
+        self.thread = threading.Thread(target=self._poll_until_done, name=f"notices {source.name}", daemon=True)
         self._source = source
         self._poll_seconds = poll_seconds
         self._notices = notices
@@ -180,7 +180,7 @@ class _SourcePoller:
             problem = f"no answer for {waited:.1f} s"
         return SourceStatus(self._source.name, self._source.foretells, not problem, problem)
 
-    def _run(self) -> None:
+    def _poll_until_done(self) -> None:
         reported: set[tuple[str, str]] = set()
         while not self._done.is_set():
             began = self._began = time.monotonic()
@@ -196,13 +196,13 @@ class _SourcePoller:
         """The notice if there is one, and what is wrong if something is."""
         try:
             return self._source.poll(), ""
-        except NoAnswer as error:
+        except NoAnswerError as error:
             return None, str(error)
         except Exception as error:  # one fault must not silence a source for the rest of the run
             return None, f"{type(error).__name__}: {error}"
 
 
-def poll_once(sources: Sequence[Source], deadline_seconds: float = DEADLINE_SECONDS) -> list[SourceStatus]:
+def poll_once(sources: Sequence[NoticeSource], deadline_seconds: float = DEADLINE_SECONDS) -> list[SourceStatus]:
     """Poll each source once, all at the same time."""
     with Poller(sources, deadline_seconds=deadline_seconds) as poller:
         return poller.await_first_round()

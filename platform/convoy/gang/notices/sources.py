@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from convoy.config.json_text import parse_json
 from convoy.config.train import NoticesConfig
 from convoy.gang.notices.imds import Answer, Imds
-from convoy.gang.notices.notice import DEADLINE_SECONDS, NoAnswer, Notice, Source, SourceStatus, poll_once
+from convoy.gang.notices.notice import DEADLINE_SECONDS, NoAnswerError, Notice, NoticeSource, SourceStatus, poll_once
 from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.task import NOTICE_FILE
 from convoy.job.events.registry import INTERRUPT
@@ -91,11 +91,11 @@ class SpotSource:
         now = self.clock()
         if answer is None:
             return None
-        content = _json_object(answer, "meta-data/spot/instance-action")
+        content = _parse_json_object(answer, "meta-data/spot/instance-action")
         action, at = content.get("action"), content.get("time")
         if not isinstance(action, str):
-            raise NoAnswer(f"meta-data/spot/instance-action: names no action: {answer.text[:80]}")
-        deadline = _by_own_clock(unix_time(at), answer, now)
+            raise NoAnswerError(f"meta-data/spot/instance-action: names no action: {answer.text[:80]}")
+        deadline = _by_own_clock(iso_to_unix(at), answer, now)
         if deadline is not None and _is_stale(deadline, now):
             return None
         if action == "hibernate":  # begins at once, and the machine may return
@@ -126,7 +126,7 @@ class RebalanceSource:
             self.at_first = text
         if answer is None or text == self.at_first:
             return None
-        at = _json_object(answer, "meta-data/events/recommendations/rebalance").get("noticeTime")
+        at = _parse_json_object(answer, "meta-data/events/recommendations/rebalance").get("noticeTime")
         return Notice(self.name, "rebalance", None, f"EC2 recommends leaving this spot instance (notice of {at})")
 
 
@@ -146,12 +146,12 @@ class NoticeFileSource:
             text = self.path.read_text(errors="replace").strip()
             written = self.path.stat().st_mtime
         except FileNotFoundError:
-            raise NoAnswer(f"{self.path}: not there, and would be only with a notice") from None
+            raise NoAnswerError(f"{self.path}: not there, and would be only with a notice") from None
         except OSError as error:
-            raise NoAnswer(f"{self.path}: {error.strerror}") from None
+            raise NoAnswerError(f"{self.path}: {error.strerror}") from None
         if not text:  # opened, and not written yet
             return None
-        named = unix_time(text)
+        named = iso_to_unix(text)
         deadline = written + self.deadline_seconds if named is None else named
         if _is_stale(deadline, self.clock()):
             return None
@@ -214,7 +214,7 @@ class DrainSource:
         try:
             drain = read_drain(self.store)
         except (StoreUnavailable, InvalidDrainError) as error:
-            raise NoAnswer(str(error)) from None
+            raise NoAnswerError(str(error)) from None
         if drain is None or drain.run != self.run:
             return None
         how = "convoy drain --now" if drain.now else "convoy drain"
@@ -222,7 +222,7 @@ class DrainSource:
         return Notice(self.name, "end", 0 if drain.now else None, f"{how} on {drain.host} at {at:%H:%M:%S} UTC")
 
 
-def machine_sources(environ: Mapping[str, str], config: NoticesConfig, file: Path = NOTICE_FILE) -> list[Source]:
+def machine_sources(environ: Mapping[str, str], config: NoticesConfig, file: Path = NOTICE_FILE) -> list[NoticeSource]:
     """The sources of notices of this machine's end, apart from SIGTERM.
 
     file: of Metaflow's monitor, `current.spot_termination_notice` where there is one.
@@ -234,7 +234,7 @@ def machine_sources(environ: Mapping[str, str], config: NoticesConfig, file: Pat
     ]
 
 
-def unix_time(text: object) -> float | None:
+def iso_to_unix(text: object) -> float | None:
     """Unix time of an ISO 8601 time, UTC unless it says otherwise; None if it is not one."""
     if not isinstance(text, str):
         return None
@@ -245,14 +245,14 @@ def unix_time(text: object) -> float | None:
         return None
 
 
-def _json_object(answer: Answer, path: str) -> dict[str, Any]:
-    """Raises NoAnswer: what is not understood is not a notice, since a notice ends the attempt."""
+def _parse_json_object(answer: Answer, path: str) -> dict[str, Any]:
+    """Raises NoAnswerError: what is not understood is not a notice, since a notice ends the attempt."""
     try:
         content = parse_json(answer.text)
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise NoAnswer(f"{path}: not understood: {answer.text[:80]}")
+        raise NoAnswerError(f"{path}: not understood: {answer.text[:80]}")
     return content
 
 
@@ -272,7 +272,7 @@ _VENDORS = ("sys_vendor", "board_vendor", "bios_vendor")
 _HINT = "a pod needs --http-put-response-hop-limit 2 in its instance's metadata options"
 
 
-def on_ec2(sysfs: Path = Path("/sys")) -> bool:
+def is_on_ec2(sysfs: Path = Path("/sys")) -> bool:
     """Whether this is an EC2 instance, by its firmware. A file that cannot be read says nothing."""
     for name in _VENDORS:
         with contextlib.suppress(OSError):
@@ -281,16 +281,16 @@ def on_ec2(sysfs: Path = Path("/sys")) -> bool:
     return False
 
 
-def has_metadata(environ: Mapping[str, str], sysfs: Path = Path("/sys")) -> bool:
+def may_have_metadata(environ: Mapping[str, str], sysfs: Path = Path("/sys")) -> bool:
     """Whether it is worth requesting an instance's metadata: elsewhere a request may take seconds to fail."""
-    return "AWS_EC2_METADATA_SERVICE_ENDPOINT" in environ or on_ec2(sysfs)
+    return "AWS_EC2_METADATA_SERVICE_ENDPOINT" in environ or is_on_ec2(sysfs)
 
 
-def machine_statuses(
+def poll_machine_sources(
     environ: Mapping[str, str], sysfs: Path = Path("/sys"), seconds: float = DEADLINE_SECONDS
 ) -> list[SourceStatus]:
     """The status of each source of this machine's notices; empty where there can be none. seconds: most it takes."""
-    return poll_once(machine_sources(environ, NoticesConfig()), seconds) if has_metadata(environ, sysfs) else []
+    return poll_once(machine_sources(environ, NoticesConfig()), seconds) if may_have_metadata(environ, sysfs) else []
 
 
 def describe_statuses(statuses: Sequence[SourceStatus]) -> str:

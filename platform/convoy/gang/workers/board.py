@@ -185,15 +185,15 @@ class Marker:
         self._phase = PHASES.index(phase)
         if step is not None:
             self._step, self._count = step, 0
-        self.pass_point()
+        self.mark_shared_point()
 
-    def pass_point(self) -> None:
+    def mark_shared_point(self) -> None:
         """The worker reaches a point within the phase, the same on all ranks."""
         self._count = min(self._count + 1, _MOST_COUNT)
         self._memory.reals[self._first + _AT] = time.monotonic()
         self._memory.ints[self._first + _POINT] = _pack_point(self._phase, self._step, self._count)
 
-    def advance(self) -> None:
+    def mark_own_progress(self) -> None:
         """The worker makes progress that other ranks make in another order, or more often, such as the stages of a
         pipeline. It is no point: the rank with the fewest is not the one that the others wait for."""
         self._memory.reals[self._first + _AT] = time.monotonic()
@@ -204,12 +204,12 @@ class Marker:
         self._memory.reals[self._first + _OWN_SECONDS] = own_seconds
         self._memory.reals[self._first + _STEP_SECONDS] = seconds
         self._step, self._count = step, 0
-        self.pass_point()
+        self.mark_shared_point()
 
     def set_exit_code(self, code: int) -> None:
         """The script's last line has run, and the worker is to end with this exit code."""
         self._memory.ints[self._first + _EARNED] = code + 1
-        self.pass_point()
+        self.mark_shared_point()
 
     def save_done(self, seconds: float) -> None:
         """A commit exists. seconds: since the call to save."""
@@ -310,7 +310,7 @@ def heartbeat(marker: Marker, waits_in: Collection[CodeType] = ()) -> Iterator[N
     that waits less than all others. waits_in: functions outside of torch that wait for other ranks.
     """
     over, main = threading.Event(), threading.get_ident()
-    thread = threading.Thread(target=_beat, args=(marker, main, waits_in, over), name="beat", daemon=True)
+    thread = threading.Thread(target=_beat_until_over, args=(marker, main, waits_in, over), name="beat", daemon=True)
     thread.start()
     try:
         yield
@@ -318,9 +318,9 @@ def heartbeat(marker: Marker, waits_in: Collection[CodeType] = ()) -> Iterator[N
         over.set()
 
 
-def _beat(marker: Marker, main: int, waits_in: Collection[CodeType], over: threading.Event) -> None:
+def _beat_until_over(marker: Marker, main_thread: int, waits_in: Collection[CodeType], over: threading.Event) -> None:
     while True:
-        marker.beat(waiting=is_waiting(main, waits_in))
+        marker.beat(waiting=is_waiting(main_thread, waits_in))
         if over.wait(LOOK_SECONDS):
             return
 

@@ -85,7 +85,7 @@ class CompileCache:
         self._complete: FileStamps = {}
         self._uploaded: FileStamps = {}
         self._left = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="compiled code", daemon=True)
+        self._thread = threading.Thread(target=self._fetch_then_upload, name="compiled code", daemon=True)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -108,7 +108,7 @@ class CompileCache:
             for name in _file_stamps(self._folder).keys() - self._complete.keys():
                 (self._folder / name).unlink(missing_ok=True)
 
-    def _run(self) -> None:
+    def _fetch_then_upload(self) -> None:
         self._fetch()
         self._uploaded = dict(self._complete)
         before, pause = dict[str, tuple[int, int]](), LOOK_SECONDS

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from convoy.gang.workers.processes import descendants, living, read_stat
+from convoy.gang.workers.processes import descendants, parents_by_pid, read_stat
 
 CORE_SHARE = 0.05
 """Less than this share of one core is no progress. Threads of communication libraries poll even when idle: those of
@@ -48,7 +48,7 @@ class ExitProgress:
         self.count = 0
         """How often progress was noticed."""
         self._look_at = began
-        self._last = resources_used_below(pid)
+        self._last = resources_used_by_tree(pid)
         self._cpu_seconds = 0.0
         """Used since `at`."""
         self._moved_at = began
@@ -56,12 +56,12 @@ class ExitProgress:
         self._io_bytes = 0
         """Read or written since then."""
 
-    def look(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """Call it often; it queries the kernel no more than necessary."""
         if now < self._look_at:
             return
         self._look_at = now + self._seconds / LOOKS
-        before, self._last = self._last, resources_used_below(self._pid)
+        before, self._last = self._last, resources_used_by_tree(self._pid)
         self.record_use(now, use_between(before, self._last))
 
     def record_use(self, now: float, used: ResourceUse) -> None:
@@ -85,9 +85,9 @@ def use_between(before: dict[int, ResourceUse], after: dict[int, ResourceUse]) -
     return ResourceUse(cpu_seconds, io_bytes)
 
 
-def resources_used_below(root: int) -> dict[int, ResourceUse]:
+def resources_used_by_tree(root: int) -> dict[int, ResourceUse]:
     """What a process and each one below it have used."""
-    return {pid: _resources_used(pid) for pid in (root, *descendants(living(), root))}
+    return {pid: _resources_used(pid) for pid in (root, *descendants(parents_by_pid(), root))}
 
 
 def _resources_used(pid: int) -> ResourceUse:
@@ -113,13 +113,13 @@ def _tcp_bytes(pid: int) -> int:
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # one that is just closed
                 if str(entry.readlink()).startswith("socket:"):
-                    total += _socket_bytes(_LIBC.syscall(_PIDFD_GETFD, process, int(entry.name), 0))
+                    total += _count_bytes_and_close(_LIBC.syscall(_PIDFD_GETFD, process, int(entry.name), 0))
     finally:
         os.close(process)
     return total
 
 
-def _socket_bytes(descriptor: int) -> int:
+def _count_bytes_and_close(descriptor: int) -> int:
     """By a descriptor of this process, which is closed here: not by Python's socket, which may change what both
     processes share. 0 for what is not a TCP connection."""
     if descriptor < 0:

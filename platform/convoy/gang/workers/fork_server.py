@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 
 from pydantic import BaseModel
 
-from convoy.gang.workers.processes import adopt_orphans, kill_below, set_name, signal_at_end_of_parent
+from convoy.gang.workers.processes import adopt_orphans, kill_below, set_process_name, signal_at_end_of_parent
 
 IDLE_SECONDS = 3.0
 """After this long without a request, modules that are needed late are imported: no worker's start waits for them."""
@@ -65,9 +65,9 @@ class WorkerBody(Protocol):
         """A worker's whole life; its exit code. listener: file descriptor of rank 0's listening socket."""
 
 
-def serve(agent: int, channel: socket.socket, body: WorkerBody) -> NoReturn:
-    """Fork a worker for each request. agent: the process that started this one, and holds the channel's other end."""
-    _end_with_agent(agent)
+def serve(agent_pid: int, channel: socket.socket, body: WorkerBody) -> NoReturn:
+    """Fork a worker for each request. agent_pid: of the process that started this one, at the channel's other end."""
+    _end_with_agent(agent_pid)
     adopt_orphans()
     gc.disable()  # until everything is imported: objects freed before would leave holes for workers to write to
     body.import_modules()
@@ -75,19 +75,19 @@ def serve(agent: int, channel: socket.socket, body: WorkerBody) -> NoReturn:
     _ForkServer(channel, body).serve()
 
 
-def _end_with_agent(agent: int) -> None:
+def _end_with_agent(agent_pid: int) -> None:
     """End when the agent does, and by nothing else: the agent decides what a signal to its workers means."""
 
-    def check(*_: object) -> None:
-        if os.getppid() != agent:  # else only the agent's thread that started this process has ended
+    def end_if_orphaned(*_: object) -> None:
+        if os.getppid() != agent_pid:  # else only the agent's thread that started this process has ended
             kill_below(os.getpid())
             os._exit(0)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, check)
+    signal.signal(signal.SIGHUP, end_if_orphaned)
     signal_at_end_of_parent(signal.SIGHUP)
-    check()
+    end_if_orphaned()
 
 
 class _ForkServer:
@@ -118,9 +118,9 @@ class _ForkServer:
             # Exits first: an exit is reported before a request that came after it is served.
             self._report_exits()
             if any(file == self._channel.fileno() for file, _ in events):
-                self._serve_one()
+                self._serve_request()
 
-    def _serve_one(self) -> None:
+    def _serve_request(self) -> None:
         try:
             packet, files, _, _ = socket.recv_fds(self._channel, MOST_BYTES, MOST_FILES, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
@@ -169,7 +169,7 @@ class _ForkServer:
         """Be the worker."""
         code = 1
         try:
-            self._undo_setup(request)
+            self._prepare_worker(request)
             task, output, *listener = files
             with open(task, "rb", closefd=False) as file:
                 assignment = file.read()
@@ -190,7 +190,7 @@ class _ForkServer:
             # Peers may be gone, and then interpreter shutdown waits for process groups that cannot close.
             os._exit(code)
 
-    def _undo_setup(self, request: ForkRequest) -> None:
+    def _prepare_worker(self, request: ForkRequest) -> None:
         """In the worker: undo what belongs to the server alone."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
@@ -200,7 +200,7 @@ class _ForkServer:
         if os.getppid() != self._pid:  # it ended before the kernel knew that this process ends with it
             os._exit(1)
         os.setsid()
-        set_name(f"convoy rank {request.rank}")
+        set_process_name(f"convoy rank {request.rank}")
         for own in (self._channel, self._child_ended, self._wakeup):
             own.close()
         os.environ["LOCAL_RANK"] = str(request.local_rank)

@@ -29,7 +29,7 @@ END_SECONDS = 1.0
 
 
 @dataclass
-class _ForkServer:
+class _ServerProcess:
     """One process that forks workers."""
 
     popen: "subprocess.Popen[bytes]"
@@ -49,12 +49,12 @@ class Prefork:
         self._environment = environment
         self._log = log
         self._module = module
-        self._process: _ForkServer | None = None
+        self._process: _ServerProcess | None = None
         self._requests = 0
         self._open: dict[int, Worker] = {}
         """Workers whose end was not reported yet, by the number of their request."""
         self._has_news = False
-        """A report was taken in since the last `wait`, by any query."""
+        """A report was taken in since the last `wait_for_report`, by any query."""
         self._unready = 0
         """Number of processes in a row that died before they were ready."""
         self._broken = "the process that workers are forked from was not started"
@@ -91,7 +91,7 @@ class Prefork:
                 self._take_report(self._process, WorkerReport(worker=self._requests, error=str(error)))
         return worker
 
-    def wait(self, seconds: float) -> None:
+    def wait_for_report(self, seconds: float) -> None:
         """Wait until a worker was reported on, such as its end, since the last call; at most `seconds`."""
         if self._process is None and not self._has_news:
             time.sleep(seconds)
@@ -116,7 +116,7 @@ class Prefork:
             else:
                 self._on_server_death(process)
 
-    def stop(self) -> set[int]:
+    def kill_workers(self) -> set[int]:
         """Kill all workers with everything that any of them started; more can be forked at once.
 
         Returns those still alive after KILL_SECONDS, which hang in the kernel.
@@ -129,11 +129,11 @@ class Prefork:
         if self._process is process and any(worker.reported_pid is None for worker in self._open.values()):
             left |= self._end_server(process)  # or it would still serve the request
             self._replace_server()
-        self._end_unreported()
+        self._record_unreported_ends()
         return left
 
     def close(self) -> set[int]:
-        """As `stop`, and end the process too."""
+        """As `kill_workers`, and end the process too."""
         self.take_reports()
         process = self._process
         if process is None:
@@ -143,7 +143,7 @@ class Prefork:
         self.take_reports()
         if self._process is not None:  # or its replacement, where it has just died
             left |= self._end_server(self._process)
-        self._end_unreported()
+        self._record_unreported_ends()
         return left
 
     def _start_server(self) -> None:
@@ -163,9 +163,9 @@ class Prefork:
         except BaseException:
             ours.close()
             raise
-        self._process = _ForkServer(popen, ours, tag)
+        self._process = _ServerProcess(popen, ours, tag)
 
-    def _take_report(self, process: _ForkServer, report: WorkerReport) -> None:
+    def _take_report(self, process: _ServerProcess, report: WorkerReport) -> None:
         self._has_news = True
         if report.worker is None:
             process.ready, self._unready = True, 0
@@ -181,10 +181,10 @@ class Prefork:
             worker.reported_code, worker.fate = 1, f"it could not be forked: {report.error}"
         del self._open[report.worker]
 
-    def _on_server_death(self, process: _ForkServer) -> None:
+    def _on_server_death(self, process: _ServerProcess) -> None:
         self._broken = f"the process that workers are forked from {self._ending_text(process.popen)}"
         self._end_server(process)
-        self._end_unreported(self._broken)
+        self._record_unreported_ends(self._broken)
         self._unready += not process.ready
         if self._unready < 2:
             self._replace_server()
@@ -206,7 +206,7 @@ class Prefork:
         except OSError as error:
             self._broken = f"the process that workers are forked from cannot be started: {error}"
 
-    def _end_server(self, process: _ForkServer) -> set[int]:
+    def _end_server(self, process: _ServerProcess) -> set[int]:
         """End the process and all that is, or was, below it; what cannot be killed."""
         self._process = None
         process.popen.kill()
@@ -215,7 +215,7 @@ class Prefork:
         process.channel.close()
         return kill_tagged(process.tag)
 
-    def _end_unreported(self, fate: str = "") -> None:
+    def _record_unreported_ends(self, fate: str = "") -> None:
         """Record the end of workers whose end was not reported: they were killed, or never started."""
         self._has_news = True
         for worker in self._open.values():

@@ -97,7 +97,7 @@ def environment_of(pid: int) -> list[bytes]:
         return []
 
 
-def living() -> dict[int, int]:
+def parents_by_pid() -> dict[int, int]:
     """All processes that have not ended, and the parent of each."""
     stats = ((pid, read_stat(pid)) for pid in _pids())
     return {pid: stat.parent for pid, stat in stats if stat is not None and stat.state != "gone"}
@@ -121,7 +121,7 @@ def new_tag() -> str:
     return secrets.token_hex(16)
 
 
-def tagged(tag: str) -> set[int]:
+def pids_with_tag(tag: str) -> set[int]:
     """Living processes, except this one, that had the tag in their environment at their start."""
     entry = f"{TAG}={tag}".encode()
     return {pid for pid in _pids() if pid != os.getpid() and entry in environment_of(pid)}
@@ -129,13 +129,13 @@ def tagged(tag: str) -> set[int]:
 
 def kill_below(root: int, seconds: float = KILL_SECONDS) -> set[int]:
     """Kill all descendants of a process, but not itself, until none is left; those still alive after `seconds`."""
-    return _kill_until_none(lambda: descendants(living(), root), seconds)
+    return _kill_until_none(lambda: descendants(parents_by_pid(), root), seconds)
 
 
 def kill_tagged(tag: str, seconds: float = KILL_SECONDS) -> set[int]:
     """Kill all processes that inherited a tag, except this one, until none is left; those still alive after
     `seconds`."""
-    return _kill_until_none(lambda: tagged(tag), seconds)
+    return _kill_until_none(lambda: pids_with_tag(tag), seconds)
 
 
 def _kill_until_none(find: Callable[[], set[int]], seconds: float) -> set[int]:
@@ -170,7 +170,7 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def set_name(name: str) -> None:
+def set_process_name(name: str) -> None:
     """Set what `ps -o comm` and `top` show for this thread, cut to 15 bytes. Raises OSError."""
     _prctl(_PR_SET_NAME, name.encode())
 

@@ -40,7 +40,7 @@ class ScriptChannel:
         self._logged: tuple[float, int] = (0.0, 0)
         """Time and step of the last `ScriptStep`."""
 
-    def progress(self, step: int) -> None:
+    def report_progress(self, step: int) -> None:
         """`step` steps are done. Costs microseconds."""
         now = time.monotonic()
         if not self.steps:
@@ -52,21 +52,21 @@ class ScriptChannel:
         self.steps += 1
         self._stepped_at = now
 
-    def order(self) -> OrderKind:
+    def poll_order(self) -> OrderKind:
         """The order of this node's agent to the gang."""
         self.marker.set_polls_orders()
         return self.marker.current_order().kind
 
-    def set_agreed(self, kind: OrderKind) -> None:
+    def set_agreed_order(self, kind: OrderKind) -> None:
         """The whole gang agreed on this order, and the script will carry it out."""
         if kind == "save":
             self.marker.acknowledge(kind)
         elif kind != "none":
             self.ends_for_notice = True
 
-    def event(self, name: str, values: Mapping[str, Value]) -> None:
+    def log_event(self, name: str, values: Mapping[str, Value]) -> None:
         """Append to the job's event log. Raises pydantic.ValidationError for values of other kinds."""
-        self._events().append(ScriptEvent(name=name, values=dict(values)))
+        self._event_log().append(ScriptEvent(name=name, values=dict(values)))
 
     def close(self) -> None:
         """Flush the last events to the log, unless it is out of reach."""
@@ -76,20 +76,20 @@ class ScriptChannel:
                 log.close(CLOSE_SECONDS)
 
     def _log_first_step(self, step: int, now: float) -> None:
-        self._events().append(WorkerReady(phase="first_step", seconds=time.perf_counter() - self._began))
+        self._event_log().append(WorkerReady(phase="first_step", seconds=time.perf_counter() - self._began))
         if self._assignment.place.rank == 0:
             if step > 1 and self._assignment.generation > 1:
-                self._events().append(ScriptResumed(step=step - 1))
-            self._events().append(ScriptStep(step=step, seconds=0.0))
+                self._event_log().append(ScriptResumed(step=step - 1))
+            self._event_log().append(ScriptStep(step=step, seconds=0.0))
             self._logged = now, step
 
     def _log_step(self, step: int, now: float) -> None:
         at, logged = self._logged
         if self._assignment.place.rank == 0 and step > logged and now - at >= EVENT_SECONDS:
-            self._events().append(ScriptStep(step=step, seconds=(now - at) / (step - logged)))
+            self._event_log().append(ScriptStep(step=step, seconds=(now - at) / (step - logged)))
             self._logged = now, step
 
-    def _events(self) -> EventWriter:
+    def _event_log(self) -> EventWriter:
         with self._lock:
             if self._log is None:
                 own = self._assignment

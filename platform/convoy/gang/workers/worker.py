@@ -65,13 +65,13 @@ class Worker:
 def exit_event(worker: Worker) -> WorkerExited:
     """How a worker ended, with its reason and last lines. Reads its log, which may be in the store."""
     left = worker.reason.read_text().strip() if worker.reason.exists() else ""
-    ended = exit_without_log(worker)
+    ended = exit_event_without_log(worker)
     return ended.model_copy(
         update={"reason": (ended.reason or left)[:_REASON_CHARACTERS], "log_tail": log_tail(worker.log)}
     )
 
 
-def exit_without_log(worker: Worker) -> WorkerExited:
+def exit_event_without_log(worker: Worker) -> WorkerExited:
     """The same without reading any file."""
     code = worker.exit_code()
     assert code is not None
@@ -135,27 +135,27 @@ class LogUpload:
         self._one_at_a_time = threading.Lock()
 
     def __enter__(self) -> "LogUpload":
-        threading.Thread(target=self._run, name="the workers' output", daemon=True).start()
+        threading.Thread(target=self._upload_periodically, name="the workers' output", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._left.set()
         with contextlib.suppress(StoreUnavailable):  # a failed last step must not hide how the gang ended
-            BackgroundCall("the workers' output", lambda: self._upload(least_growth=0.0), LAST_SECONDS).result()
+            BackgroundCall("the workers' output", lambda: self._upload(least_growth_share=0.0), LAST_SECONDS).result()
 
-    def _run(self) -> None:
+    def _upload_periodically(self) -> None:
         while not self._left.wait(self._upload_seconds):
             with contextlib.suppress(StoreUnavailable):  # the next upload tries again
-                self._upload(least_growth=0.25)
+                self._upload(least_growth_share=0.25)
 
-    def _upload(self, least_growth: float) -> None:
+    def _upload(self, least_growth_share: float) -> None:
         """Upload the logs that have grown, large ones by at least that share. Raises StoreUnavailable."""
         with self._one_at_a_time:
             for path in sorted((self._folder / LOGS).rglob("*.log")):
                 name = path.relative_to(self._folder).as_posix()
                 uploaded = self._uploaded.get(name, -1)
                 grown = path.stat().st_size - uploaded
-                if grown > (least_growth * uploaded if uploaded > SMALL_BYTES else 0):
+                if grown > (least_growth_share * uploaded if uploaded > SMALL_BYTES else 0):
                     data = path.read_bytes()
                     self._store.write(name, data)
                     self._uploaded[name] = len(data)

@@ -16,7 +16,7 @@ from convoy.gang.workers.board import Board, Mark, OrderKind
 from convoy.gang.workers.compile_cache import CompileCache
 from convoy.gang.workers.exit_progress import ExitProgress
 from convoy.gang.workers.prefork import Prefork
-from convoy.gang.workers.worker import Worker, exit_event, exit_without_log
+from convoy.gang.workers.worker import Worker, exit_event, exit_event_without_log
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import GangStopped, GenerationEnded, GenerationStarted, ScriptEndedLate, WorkerExited
 from convoy.job.lineage import Generation
@@ -57,15 +57,15 @@ class NodeContext:
         (`gang/workers/worker.py`)."""
         return is_shared(self.store.uri)
 
-    def log_of(self, generation: int, rank: int) -> Path:
+    def worker_log(self, generation: int, rank: int) -> Path:
         """The file that a worker prints to."""
         return (self.folder if self.is_remote else Path(self.store.uri)) / log_name(generation, self.node.index, rank)
 
-    def open_log(self, generation: int) -> EventWriter:
+    def open_event_log(self, generation: int) -> EventWriter:
         """This node's event log of a generation; creates the folder of the workers' logs too. Uses the store: raises
         StoreUnavailable."""
         with outages():
-            self.log_of(generation, 0).parent.mkdir(parents=True, exist_ok=True)
+            self.worker_log(generation, 0).parent.mkdir(parents=True, exist_ok=True)
         return EventWriter(self.store, generation, self.node.index, requests=True)
 
 
@@ -93,21 +93,21 @@ class WorkerGroup:
         self._context.compiled.delete_incomplete()
         for local_rank in range(self._context.node.nproc_per_node):
             assignment = self._assignment(local_rank, listener, spent_seconds, check_node)
-            log = self._context.log_of(self.generation.generation, assignment.place.rank)
+            log = self._context.worker_log(self.generation.generation, assignment.place.rank)
             self.workers.append(self._context.prefork.fork(assignment, log))
 
     def marks(self) -> dict[int, Mark]:
         """Each worker's newest mark, by rank; the last one of a worker that has ended."""
-        return {w.rank: self._with_progress(w, self._board.read(local)) for local, w in enumerate(self.workers)}
+        return {w.rank: self._update_exit_progress(w, self._board.read(local)) for local, w in enumerate(self.workers)}
 
-    def _with_progress(self, worker: Worker, mark: Mark) -> Mark:
+    def _update_exit_progress(self, worker: Worker, mark: Mark) -> Mark:
         """After a script's last line the worker marks nothing any more, and its use of resources shows progress."""
         if mark.earned is None or self._context.task.script is None or worker.pid is None or worker.state() == "gone":
             return mark
         if worker.rank not in self._exit_progress:
             self._exit_progress[worker.rank] = ExitProgress(worker.pid, mark.at, self._context.task.script.exit_seconds)
         progress = self._exit_progress[worker.rank]
-        progress.look(time.monotonic())
+        progress.update(time.monotonic())
         return replace(mark, at=progress.at, advances=mark.advances + progress.count)
 
     def _idle_at_exit(self, now: float) -> dict[int, Mark]:
@@ -167,7 +167,7 @@ class WorkerGroup:
             assert mark.earned is not None
             self.events.append(ScriptEndedLate(worker=rank, exit_code=mark.earned, seconds=began - mark.at))
             say(_ended_late_text(rank, mark.earned, began - mark.at))
-        left = self._context.prefork.stop()
+        left = self._context.prefork.kill_workers()
         step = max((mark.step for mark in self.marks().values()), default=0)
         if outcome != "finished":
             self.events.append(GangStopped(seconds=time.monotonic() - began))
@@ -175,11 +175,11 @@ class WorkerGroup:
         self._board.close()
         return left
 
-    def close(self) -> BackgroundCall[None]:
+    def close_log(self) -> BackgroundCall[None]:
         """Close the log, once the workers have ended; nothing is logged about them afterwards."""
-        return BackgroundCall("the log", self._close, CLOSE_SECONDS)
+        return BackgroundCall("the log", self._try_close_log, CLOSE_SECONDS)
 
-    def _close(self) -> None:
+    def _try_close_log(self) -> None:
         with contextlib.suppress(StoreUnavailable):  # a failed last step must not hide how the gang ended
             self.events.close(CLOSE_SECONDS)
 
@@ -251,7 +251,7 @@ def _exit_events(ended: Sequence[Worker]) -> list[WorkerExited]:
     try:
         return reading.result()
     except OSError:
-        return [exit_without_log(worker) for worker in frozen]
+        return [exit_event_without_log(worker) for worker in frozen]
 
 
 def _ended_late_text(rank: int, code: int, seconds: float) -> str:

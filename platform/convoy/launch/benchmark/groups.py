@@ -123,8 +123,8 @@ def local_gang_runner(job: str, nodes: int, nproc: int) -> Callable[[Group, Scri
         with tempfile.TemporaryDirectory(prefix="convoy-gang-") as name:
             task = Task(run_named_after(group), f"{job}-{group.name}", str(group.run.root), "", "script", script=script)
             processes = [
-                local_node.start(
-                    local_node.NodeSpec(task=task, node=local_node.local_position(index, nodes, nproc, job)),
+                local_node.start_node(
+                    local_node.NodeSpec(task=task, node=local_node.node_on_this_host(index, nodes, nproc, job)),
                     Path(name) / str(index),
                     {**os.environ, "PYTHONUNBUFFERED": "1"},
                 )

@@ -232,9 +232,9 @@ def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
     reports its own. None: it is no EC2 instance, which nobody takes away."""
     if config.cluster.backend != "local":
         return "convoy: each node reports in its log, and on the card, which of its sources of notices answer"
-    from convoy.gang.notices.sources import describe_statuses, has_metadata, machine_statuses
+    from convoy.gang.notices.sources import describe_statuses, may_have_metadata, poll_machine_sources
 
-    return f"convoy: {describe_statuses(machine_statuses(environ))}" if has_metadata(environ) else None
+    return f"convoy: {describe_statuses(poll_machine_sources(environ))}" if may_have_metadata(environ) else None
 
 
 def check_job_is_free(config: RunConfig, job: str) -> None:

@@ -71,11 +71,11 @@ def run_until_done(request: RunRequest) -> int:
             turn = _FlowRun(request, signals)
             history.append(turn.run())
             decision = decide_rerun(history, request.limits, random.random())
-            if signals.first is not None and history[-1].how != "finished":
-                decision = NoRerun(128 + signals.first)
+            if signals.first_signal is not None and history[-1].how != "finished":
+                decision = NoRerun(128 + signals.first_signal)
             say(outcome_line(history[-1], decision))
             if isinstance(decision, Rerun) and signals.wait(decision.pause_seconds):
-                decision = NoRerun(128 + int(signals.first or 0))
+                decision = NoRerun(128 + int(signals.first_signal or 0))
             if isinstance(decision, NoRerun):
                 if len(history) > 1:
                     say(summary(request.job, history))

@@ -128,7 +128,7 @@ class Saver:
             on_commit=self._marker.save_done,
         )
         self._settlement = StepSettlement(
-            group, len(self._tiers), away=self._marker.unusable_tiers, passed=self._marker.pass_point
+            group, len(self._tiers), away=self._marker.unusable_tiers, passed=self._marker.mark_shared_point
         )
         self._driver = SaveDriver(
             engine,

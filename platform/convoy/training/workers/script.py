@@ -28,9 +28,9 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from convoy import script as script_interface
-from convoy.gang.task import RESERVED, STOPPED, Assignment, Place, Script
+from convoy.gang.task import RESERVED, STOPPED, Assignment, RankPosition, Script
 from convoy.gang.workers.fork_server import serve
-from convoy.gang.workers.processes import set_name, signal_at_end_of_parent
+from convoy.gang.workers.processes import set_process_name, signal_at_end_of_parent
 from convoy.gang.workers.script_channel import ScriptChannel
 from convoy.gang.workers.worker import error_line, first_line, write_reason
 from convoy.job.events.registry import PEER_LOST
@@ -219,7 +219,7 @@ def _fork_tcp_store(assignment: Assignment, listener: int) -> None:
 
 def _serve_tcp_store(assignment: Assignment, listener: int, parent: int) -> NoReturn:
     try:
-        set_name("convoy store")
+        set_process_name("convoy store")
         while os.getppid() == parent:  # until the process that forks workers has adopted this one
             time.sleep(0.001)
         signal_at_end_of_parent(signal.SIGKILL)
@@ -278,7 +278,7 @@ def visible_devices(environment: Mapping[str, str], folder: Path = Path("/dev"))
     return sorted((number for number in numbers if number.isdigit()), key=int)
 
 
-def _node_devices(place: Place, devices: Sequence[str]) -> Sequence[str]:
+def _node_devices(place: RankPosition, devices: Sequence[str]) -> Sequence[str]:
     """Of a host that several nodes share, those that are this node's own: scripts take the LOCAL_RANK-th of them."""
     if place.host_ranks == place.nproc_per_node:
         return ()
