@@ -16,9 +16,9 @@ from convoy.benchmark.planner_fit import leave_one_out_errors
 from convoy.benchmark.planner_runs import workload_of
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.run import RunConfig
-from convoy.planner.step.calibration import NEGLIGIBLE, Calibration, Prior, prior, shipped_for_measured
+from convoy.planner.step.calibration import NEGLIGIBLE, Calibration, Prior, prior, shipped_calibration
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.fit import fit, percent_errors
+from convoy.planner.validation.fit import fit_calibration, percent_errors
 from convoy.planner.validation.published import MeasuredRun
 from convoy.planner.validation.validate import median_abs, p90_abs
 from generated import replaced
@@ -89,7 +89,7 @@ def _measured(row: Mapping[str, Any], source: str) -> MeasuredRun:
 
 def fitted(rows: Sequence[MeasuredRun]) -> Calibration:
     """Fit without the digests of its rows, which `convoy plan validate` never reads."""
-    return fit(rows, cpu_prior()).model_copy(update={"seen": ()})
+    return fit_calibration(rows, cpu_prior()).model_copy(update={"seen": ()})
 
 
 def others(rows: Sequence[MeasuredRun]) -> list[float]:
@@ -101,7 +101,7 @@ def others(rows: Sequence[MeasuredRun]) -> list[float]:
 
 def table(rows: Sequence[MeasuredRun], calibration: Calibration) -> str:
     """Markdown."""
-    columns = (percent_errors(rows, shipped_for_measured("cpu")), percent_errors(rows, calibration), others(rows))
+    columns = (percent_errors(rows, shipped_calibration("cpu")), percent_errors(rows, calibration), others(rows))
     lines = ["| tokens/s of | measured | shipped | fitted | fitted to others |", "| --- | --- | --- | --- | --- |"]
     for row, *errors in zip(rows, *columns, strict=True):
         lines.append(f"| {row.name} | {row.tokens_per_second:.0f} | {' | '.join(f'{e:+.1f} %' for e in errors)} |")
@@ -145,7 +145,7 @@ def rewritten(document: str, text: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     if arguments == ["--check"]:
-        rows, shipped = read(ROWS), shipped_for_measured("cpu")
+        rows, shipped = read(ROWS), shipped_calibration("cpu")
         document = DOCUMENT.read_text()
         same = near(fitted(rows), shipped) and rewritten(document, section(rows, shipped)) == document
         print("up to date" if same else f"{CONSTANTS.name}, {DOCUMENT.name}: run tools/cpu_constants.py")

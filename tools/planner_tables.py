@@ -26,11 +26,11 @@ from convoy.display.page import Chart
 from convoy.display.terminal import show
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.plan import plan
-from convoy.planner.step.break_even import break_even_tokens, bytes_per_parameter
-from convoy.planner.step.calibration import Constants, Prior, efficiency_key, prior, shipped
+from convoy.planner.step.break_even import break_even_tokens, network_bytes_per_parameter
+from convoy.planner.step.calibration import Constants, Prior, efficiency_key, prior, shipped_calibration
 from convoy.planner.step.hardware import peak_rates
-from convoy.planner.validation.fit import fit, percent_errors
-from convoy.planner.validation.published import MeasuredRun, published, read_measured
+from convoy.planner.validation.fit import fit_calibration, percent_errors
+from convoy.planner.validation.published import MeasuredRun, published_runs, read_measured
 from convoy.planner.validation.validate import baseline_errors, median_abs, p90_abs
 from convoy.planner.workload import Workload, rented_machine
 from generated import replaced
@@ -70,7 +70,7 @@ ABLATIONS: dict[str, dict[str, float]] = {
 
 def constants() -> str:
     """Markdown table."""
-    physics, constants = prior(), shipped().constants
+    physics, constants = prior(), shipped_calibration().constants
     lines = ["| constant | prior, and its spread | fitted | from |", "| --- | --- | --- | --- |"]
     for name in _names(constants):
         spread = physics.spread.get(name)
@@ -82,7 +82,7 @@ def constants() -> str:
 
 def accuracy() -> str:
     """Markdown table: errors of the planner and of a baseline, on rows that neither was fitted to."""
-    rows, clusters = published(), read_measured(OTHERS)
+    rows, clusters = published_runs(), read_measured(OTHERS)
     lines = [
         "| left out | runs | planner: median | 90th | worst | constant HFU: median | 90th |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -90,18 +90,19 @@ def accuracy() -> str:
     ]
     for name in dict.fromkeys(row.name for row in rows):
         left, fitted = [row for row in rows if row.name == name], [row for row in rows if row.name != name]
-        lines.append(_line(name, len(left), percent_errors(left, fit(fitted, prior())), baseline_errors(fitted, left)))
+        wrong = percent_errors(left, fit_calibration(fitted, prior()))
+        lines.append(_line(name, len(left), wrong, baseline_errors(fitted, left)))
     for name, source in _by_source(clusters).items():
-        lines.append(_line(name, len(source), percent_errors(source, shipped()), baseline_errors(rows, source)))
-    lines.append(
-        _line("all other clusters", len(clusters), percent_errors(clusters, shipped()), baseline_errors(rows, clusters))
-    )
+        wrong = percent_errors(source, shipped_calibration())
+        lines.append(_line(name, len(source), wrong, baseline_errors(rows, source)))
+    wrong = percent_errors(clusters, shipped_calibration())
+    lines.append(_line("all other clusters", len(clusters), wrong, baseline_errors(rows, clusters)))
     return "\n".join(lines)
 
 
 def ablation() -> str:
     """Markdown table: each part left out, and all other constants fitted again."""
-    rows, clusters = published(), read_measured(OTHERS)
+    rows, clusters = published_runs(), read_measured(OTHERS)
     lines = [
         "| model | a tenth left out: median | 90th | other clusters: median | worst |",
         "| --- | --- | --- | --- | --- |",
@@ -109,7 +110,7 @@ def ablation() -> str:
     for name, values in {"whole": {}, **ABLATIONS}.items():
         without = _without(prior(), values)
         ours, _ = _in_tenths(rows, without)
-        wrong = percent_errors(clusters, fit(rows, without))
+        wrong = percent_errors(clusters, fit_calibration(rows, without))
         figures = (median_abs(ours), p90_abs(ours), median_abs(wrong), max(map(abs, wrong)))
         lines.append(f"| {name} | " + " | ".join(f"{figure:.1f} %" for figure in figures) + " |")
     return "\n".join(lines)
@@ -118,8 +119,8 @@ def ablation() -> str:
 def picture() -> str:
     """SVG: predicted over measured tokens/s, each row a point."""
     points = []
-    for what, rows in {"fitted to": published(), **_by_source(read_measured(OTHERS))}.items():
-        wrong = percent_errors(rows, shipped())
+    for what, rows in {"fitted to": published_runs(), **_by_source(read_measured(OTHERS))}.items():
+        wrong = percent_errors(rows, shipped_calibration())
         points += [
             {"what": what, "measured": row.tokens_per_second, "ratio": 1 + error / 100}
             for row, error in zip(rows, wrong, strict=True)
@@ -156,13 +157,13 @@ def picture() -> str:
 
 def break_even() -> str:
     """Markdown table: tokens of a pass that hide what is sent, with the constants that `convoy plan` uses."""
-    calibration = shipped()
+    calibration = shipped_calibration()
     share = calibration.constants.between_efficiency
 
     def sent(**parallel: Any) -> float:
         train = TrainConfig(global_batch=4 * 32, micro_batch=1, param_dtype="bf16")
         machine, config = rented_machine(instance("p4d.24xlarge"), 8), ParallelConfig.model_validate(parallel)
-        return bytes_per_parameter(Workload(TransformerConfig(), 256, train, config, machine, 4))
+        return network_bytes_per_parameter(Workload(TransformerConfig(), 256, train, config, machine, 4))
 
     ways = {
         "fsdp, machines without number": 8.0,
@@ -229,7 +230,7 @@ def _in_tenths(rows: Sequence[MeasuredRun], physics: Prior) -> tuple[list[float]
     baseline: list[float] = []
     for fold in range(FOLDS):
         fitted, left = [row for i, row in enumerate(shuffled) if i % FOLDS != fold], shuffled[fold::FOLDS]
-        ours += percent_errors(left, fit(fitted, physics))
+        ours += percent_errors(left, fit_calibration(fitted, physics))
         baseline += baseline_errors(fitted, left)
     return ours, baseline
 

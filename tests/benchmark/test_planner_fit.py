@@ -10,13 +10,14 @@ from convoy.benchmark.planner_runs import own_runs, typical_machines
 from convoy.benchmark.results.case import Case
 from convoy.config.run import TRAIN
 from convoy.config.train import TrainConfig
-from convoy.planner.step.calibration import Calibration, efficiency_key, shipped, shipped_for_measured
+from convoy.planner.step.calibration import Calibration, efficiency_key, shipped_calibration
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.validate import median_abs
 from tests.benchmark.cases import MEASURED, a_case, replaced
 from tests.planner.own_cases import A100, a_run
 
-SLOWER = replaced(shipped(), constants=replaced(shipped().constants, matmul_efficiency={"A100": 0.6, "H100": 0.729}))
+SHIPPED = shipped_calibration()
+SLOWER = replaced(SHIPPED, constants=replaced(SHIPPED.constants, matmul_efficiency={"A100": 0.6, "H100": 0.729}))
 ON_A100 = replaced(MEASURED, device=A100, kind="cuda", dtype="bf16", ranks=8, matmul_flops=2e14, attention_flops=1e14)
 P4D = {"instance_type": "p4d.24xlarge", "backend": "batch"}
 WIDE = {"n_layers": 12, "d_model": 4096, "n_heads": 32, "vocab_size": 50304}
@@ -40,9 +41,9 @@ def on_this_host(truth: Calibration) -> list[Case]:
 
 def test_what_a_benchmark_shows_of_a_gpu_is_found() -> None:
     found = fit_planner_to(on_gpus(SLOWER))
-    before, after = (abs(each.constants.matmul_efficiency["A100"] - 0.6) for each in (shipped(), found.calibration))
+    before, after = (abs(each.constants.matmul_efficiency["A100"] - 0.6) for each in (SHIPPED, found.calibration))
     assert after < before / 3
-    assert found.calibration.constants.matmul_efficiency["H100"] == shipped().constants.matmul_efficiency["H100"]
+    assert found.calibration.constants.matmul_efficiency["H100"] == SHIPPED.constants.matmul_efficiency["H100"]
     assert median_abs(found.after) < 1 < 10 < median_abs(found.before)
     assert median_abs(found.others) < 2
     assert found.calibration.machines == ()
@@ -59,21 +60,21 @@ def test_one_training_in_several_suites_is_left_out_at_once() -> None:
 
 
 def test_a_machine_that_the_catalog_does_not_know_is_kept_with_the_constants() -> None:
-    found = fit_planner_to(on_this_host(shipped_for_measured("cpu")))
+    found = fit_planner_to(on_this_host(shipped_calibration("cpu")))
     assert found.calibration.machines == (MEASURED,)
     assert median_abs(found.before) < 1
     assert found.calibration.machine_for("fp32", 2) == MEASURED
-    assert shipped().machine_for("fp32", 2) is None
+    assert shipped_calibration().machine_for("fp32", 2) is None
 
 
 def test_the_data_are_named_with_machine_day_and_commit() -> None:
-    told = fit_planner_to(on_this_host(shipped_for_measured("cpu"))).calibration.data
+    told = fit_planner_to(on_this_host(shipped_calibration("cpu"))).calibration.data
     assert told.startswith("6 runs of a benchmark on AMD EPYC 7R13, 2026-11-22, commit 0123456789ab (results sha256 ")
 
 
 def test_devices_that_no_plan_can_tell_apart_are_refused_by_name() -> None:
     other = replaced(MEASURED, device="Intel Xeon")
-    truth = shipped_for_measured("cpu")
+    truth = shipped_calibration("cpu")
     with pytest.raises(ValueError, match="cases of several devices need a calibration each: AMD EPYC 7R13, Intel Xeon"):
         fit_planner_to([*on_this_host(truth), a_run(truth, "elsewhere", machine=other)])
     with pytest.raises(ValueError, match="it has machines of several devices: AMD EPYC 7R13, Intel Xeon"):
@@ -89,7 +90,7 @@ def test_devices_that_no_plan_can_tell_apart_are_refused_by_name() -> None:
 )
 def test_threads_tell_machines_of_one_device_apart(ranks: int, told: str) -> None:
     other = replaced(MEASURED, threads=2, ranks=ranks)
-    found = replaced(shipped_for_measured("cpu"), machines=(MEASURED, other))
+    found = replaced(shipped_calibration("cpu"), machines=(MEASURED, other))
     wanted = (2 + ranks) // 2
     assert found.machine_for("fp32", wanted, 2) == other
     with pytest.raises(ValueError, match=told):
@@ -97,7 +98,7 @@ def test_threads_tell_machines_of_one_device_apart(ranks: int, told: str) -> Non
 
 
 def test_steps_and_seeds_make_no_other_training() -> None:
-    truth = shipped_for_measured("cpu")
+    truth = shipped_calibration("cpu")
     cases = on_this_host(truth)
     again = [
         a_run(truth, "again", {"n_layers": 4, "name": "other"}, global_batch=4, steps=9, seed=3, log_every_steps=2)
@@ -111,14 +112,14 @@ def test_no_key_that_makes_no_other_training_changes_the_time_of_a_step() -> Non
         "node_check_seconds": 0.0, "matmul_peak_seconds": 0.0,
     }  # fmt: skip
     assert set(others) | set(TRAIN) == set(TrainConfig.model_fields)
-    truth = shipped_for_measured("cpu")
+    truth = shipped_calibration("cpu")
     plain, changed = (own_runs([a_run(truth, "a", **train)]).rows[0].workload for train in ({}, others))
     assert plain.train != changed.train
     assert step_time(plain).total == step_time(changed).total
 
 
 def test_why_a_case_is_left_out_is_told() -> None:
-    good = on_this_host(shipped_for_measured("cpu"))[0]
+    good = on_this_host(shipped_calibration("cpu"))[0]
     unplanned = replaced(good.predicted, step_seconds=None, why_no_step="padding is not planned")
     found = own_runs([
         good,
@@ -136,7 +137,7 @@ def test_why_a_case_is_left_out_is_told() -> None:
 
 
 def test_a_case_that_ran_on_another_device_than_is_planned_is_left_out() -> None:
-    rented, here = on_gpus(shipped())[0], on_this_host(shipped_for_measured("cpu"))[0]
+    rented, here = on_gpus(shipped_calibration())[0], on_this_host(shipped_calibration("cpu"))[0]
     on_cpus = replaced(rented, hardware=replaced(rented.hardware, device="AMD EPYC 7R13"))
     moved = replaced(here, hardware=replaced(here.hardware, device="Intel Xeon"))
     found = own_runs([rented, on_cpus, here, moved])
@@ -160,7 +161,7 @@ def test_of_several_measurements_of_a_machine_a_middle_one_stands_for_it() -> No
 
 def local(cluster: dict[str, Any], nodes: int = 1, **train: Any) -> Case:
     """Eight ranks on the machine itself, which all of them measured."""
-    return a_run(shipped_for_measured("cuda"), f"{nodes} {cluster} {train}", WIDE, cluster, nodes, 8 // nodes, ON_A100,
+    return a_run(shipped_calibration("cuda"), f"{nodes} {cluster} {train}", WIDE, cluster, nodes, 8 // nodes, ON_A100,
                  param_dtype="bf16", micro_batch=4, global_batch=64, **train)  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import boto3
 from botocore.stub import ANY, Stubber
 
-from convoy.catalog.aws_prices import aws_prices
+from convoy.catalog.aws_prices import fetch_aws_prices
 from convoy.catalog.prices import ObservedPrice
 
 REGION = "us-west-2"
@@ -15,7 +15,7 @@ TYPE = "p4d.24xlarge"
 
 
 class Aws:
-    """Clients that answer once, in the order of `aws_prices`, and refuse what the service would not take."""
+    """Clients that answer once, in the order of `fetch_aws_prices`, and refuse what the service would not take."""
 
     def __init__(self) -> None:
         keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
@@ -33,7 +33,7 @@ class Aws:
         return self.clients[service]
 
     def read(self) -> list[ObservedPrice | str]:
-        return list(aws_prices([TYPE], [REGION], self.client))
+        return list(fetch_aws_prices([TYPE], [REGION], self.client))
 
 
 def term(usd: str, **attributes: str) -> dict[str, Any]:
@@ -107,4 +107,4 @@ def test_what_is_refused_is_said_and_the_rest_is_read() -> None:
     line, spot = aws.read()
     assert isinstance(spot, ObservedPrice)
     assert spot.market == "spot"
-    assert str(line).startswith("listed prices of us-west-2: An error occurred (AccessDeniedException)")
+    assert str(line).startswith("list prices of us-west-2: An error occurred (AccessDeniedException)")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from convoy.catalog import table
-from convoy.catalog.gpus import GpuPeak, gpu_peak, peak_tflops, rented_gpu
+from convoy.catalog import load_table
+from convoy.catalog.gpus import GpuPeak, chip_peak, gpu_peak, peak_tflops
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.measured_machine import CollectiveTiming
 
@@ -69,7 +69,7 @@ def test_a_peak_is_that_of_the_type_of_the_operands_and_fp32_s_without_tensor_co
 
 
 def entries() -> list[GpuPeak]:
-    return [GpuPeak(**entry) for entry in table("gpus")["gpus"]]
+    return [GpuPeak(**entry) for entry in load_table("gpus")["gpus"]]
 
 
 def test_no_name_belongs_to_two_chips() -> None:
@@ -99,14 +99,14 @@ def test_each_entry_names_its_source() -> None:
     ("name", "gib", "gb_per_second"), [("A100", 40, 1555), ("A100", 80, 2039), ("H100", 80, 3350), ("H200", 141, 4800)]
 )
 def test_memory_bandwidth_is_that_of_the_variant(name: str, gib: int, gb_per_second: float) -> None:
-    gpu = rented_gpu(name)
+    gpu = chip_peak(name)
     assert gpu is not None
     assert gpu.memory_bytes_per_second(gib * 2**30) == gb_per_second * 1e9
 
 
 def test_of_several_form_factors_the_rented_one_is_the_sxm_module() -> None:
-    assert [gpu.chip for name in ("H100", "H200", "L4") if (gpu := rented_gpu(name))] == ["H100 SXM", "H200 SXM", "L4"]
-    assert rented_gpu("H800") is None
+    assert [gpu.chip for name in ("H100", "H200", "L4") if (gpu := chip_peak(name))] == ["H100 SXM", "H200 SXM", "L4"]
+    assert chip_peak("H800") is None
 
 
 def test_a_collective_takes_its_latency_and_a_time_for_each_byte() -> None:

@@ -9,15 +9,15 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from convoy.catalog import table
+from convoy.catalog import load_table
 from convoy.catalog.instances import (
     MONTH_SECONDS,
     Instance,
     instance,
     instance_names,
+    instance_with_gpu,
     interruption_band,
     mtbf_seconds,
-    usual_instance,
 )
 from convoy.config.errors import ConfigError
 
@@ -127,13 +127,13 @@ def test_names_are_sorted_and_each_can_be_read() -> None:
     ],
 )
 def test_the_usual_machine_of_a_gpu_has_most_of_it(gpu: str, gib: int, name: str) -> None:
-    machine = usual_instance(gpu, gib * 2**30)
+    machine = instance_with_gpu(gpu, gib * 2**30)
     assert machine is not None
     assert machine.name == name
 
 
 def test_a_gpu_that_is_not_rented_has_no_usual_machine() -> None:
-    assert usual_instance("MI300", 192 * 2**30) is None
+    assert instance_with_gpu("MI300", 192 * 2**30) is None
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_band_has_its_day_and_source() -> None:
 
 
 def test_every_band_is_of_a_machine_of_the_catalog() -> None:
-    for row in table("interruptions")["interruptions"]:
+    for row in load_table("interruptions")["interruptions"]:
         assert instance(row["instance"]).name == row["instance"]
         found = interruption_band(row["instance"])
         assert found is not None

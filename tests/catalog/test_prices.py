@@ -12,8 +12,8 @@ from convoy.catalog.prices import (
     ObservedPrice,
     PriceBook,
     PriceList,
+    configured_prices,
     merge_prices,
-    own_prices,
     parse_price_list,
     region_hint,
 )
@@ -140,14 +140,14 @@ def test_a_misspelled_region_is_told_from_another_one_and_one_with_prices_is_non
 
 
 def test_one_s_own_counts_though_the_catalog_s_is_newer() -> None:
-    found = PriceBook(own=own_prices(OWN, P4D, "spot", EAST)).price(P4D, "spot", EAST)
+    found = PriceBook(own=configured_prices(OWN, P4D, "spot", EAST)).price(P4D, "spot", EAST)
     assert found is not None
     assert (found.usd_per_hour, found.low_usd_per_hour, found.high_usd_per_hour) == (7.5, 7.5, 7.5)
     assert (found.date, found.source) == (date(2026, 1, 1), "our contract")
 
 
 def test_other_machines_markets_and_regions_have_the_price_that_is_known() -> None:
-    book = PriceBook(own=own_prices(OWN, P4D, "spot", EAST))
+    book = PriceBook(own=configured_prices(OWN, P4D, "spot", EAST))
     assert book.price(P4D, "on_demand", EAST) == SHIPPED.price(P4D, "on_demand", EAST)
     assert book.price(P4D, "spot", "us-west-2") == SHIPPED.price(P4D, "spot", "us-west-2")
     assert book.price("p5.48xlarge", "spot", EAST) == SHIPPED.price("p5.48xlarge", "spot", EAST)
@@ -155,10 +155,10 @@ def test_other_machines_markets_and_regions_have_the_price_that_is_known() -> No
 
 
 def test_what_it_costs_on_demand_is_one_s_own_too() -> None:
-    spot, on_demand = own_prices(BOTH, P4D, "spot", EAST)
+    spot, on_demand = configured_prices(BOTH, P4D, "spot", EAST)
     assert (spot.market, spot.usd_per_hour) == ("spot", 7.5)
     assert (on_demand.market, on_demand.usd_per_hour, on_demand.date) == ("on_demand", 15.0, date(2026, 2, 2))
-    assert own_prices(BOTH, P4D, "on_demand", EAST)[0].usd_per_hour == 7.5
+    assert configured_prices(BOTH, P4D, "on_demand", EAST)[0].usd_per_hour == 7.5
 
 
 def observed(

@@ -172,11 +172,11 @@ def test_the_keys_of_a_search_are_planned_as_it_says(asked: list[str], laid_on: 
         assert planned.budget is not None
         assert planned.step is not None
         assert planned.memory is not None
-        assert planned.bought is not None
+        assert planned.configured_market is not None
         assert planned.budget.tokens == told.tokens
         assert planned.step.seconds == pytest.approx(row.step_seconds)
         assert planned.memory.share == pytest.approx(row.memory_share)
-        assert (planned.bought.cost and planned.bought.cost.usd) == row.usd
+        assert (planned.configured_market.cost and planned.configured_market.cost.usd) == row.usd
 
 
 def test_markets_are_those_that_are_asked_for() -> None:

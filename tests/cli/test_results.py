@@ -7,7 +7,7 @@ import pytest
 
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
-from convoy.planner.step.calibration import read_calibration, shipped, shipped_for_measured
+from convoy.planner.step.calibration import read_calibration, shipped_calibration
 from tests.benchmark.cases import HARDWARE, MEASURED, a_case
 from tests.cli import assert_refused, convoy
 from tests.planner.own_cases import a_run
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path: Path) -> None
 def results(tmp_path: Path) -> Path:
     """Three trainings on this host, one of them in two suites, and a case of an earlier version."""
     folder = tmp_path / "results"
-    runs = [a_run(shipped_for_measured("cpu"), f"{layers} layers", {"n_layers": layers}) for layers in (2, 4, 8)]
+    runs = [a_run(shipped_calibration("cpu"), f"{layers} layers", {"n_layers": layers}) for layers in (2, 4, 8)]
     for case in [*runs, runs[0].model_copy(update={"suite": "sync"}), a_case("old")]:
         write_case(folder, case)
     return folder
@@ -119,7 +119,7 @@ def test_the_machine_is_that_of_as_many_ranks_as_this_host_has_gpus(
     measured = {"device": "RTX", "kind": "cuda", "dtype": "bf16"}
     two, four = (MEASURED.model_copy(update={**measured, "ranks": ranks}) for ranks in (2, 4))
     own = tmp_path / "own.json"
-    own.write_text(shipped_for_measured("cuda").model_copy(update={"machines": (two, four)}).model_dump_json())
+    own.write_text(shipped_calibration("cuda").model_copy(update={"machines": (two, four)}).model_dump_json())
     monkeypatch.setattr("convoy.launch.checks.host.local_gpus", lambda: 4)
     told = json.loads(convoy("plan", "default", "--json", "--calibration", own).stdout)
     assert told["measured"]["ranks"] == 4
@@ -128,7 +128,7 @@ def test_the_machine_is_that_of_as_many_ranks_as_this_host_has_gpus(
 def test_a_calibration_of_several_devices_is_refused_only_where_one_is_needed(tmp_path: Path) -> None:
     other = MEASURED.model_copy(update={"device": "Intel Xeon"})
     own = tmp_path / "own.json"
-    own.write_text(shipped().model_copy(update={"machines": (MEASURED, other)}).model_dump_json())
+    own.write_text(shipped_calibration().model_copy(update={"machines": (MEASURED, other)}).model_dump_json())
     line = f"--calibration {own}: it has machines of several devices: AMD EPYC 7R13, Intel Xeon"
     assert_refused(line, "plan", "default", "--calibration", own)
     assert convoy("plan", "gpt-7b-p4d", "--calibration", own).exit_code == 0

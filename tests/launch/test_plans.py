@@ -140,7 +140,7 @@ def test_a_plan_that_cannot_be_made_says_why_in_each_part(words: str, why: str) 
     assert Plan.model_validate_json(found.model_dump_json()) == found
 
 
-@pytest.mark.parametrize("name", ["plan", "training_hash", "unmodelled", "shipped"])
+@pytest.mark.parametrize("name", ["plan", "training_hash", "unmodelled", "shipped_calibration"])
 def test_not_even_a_bug_of_the_planner_stops_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def broken(*_: Any) -> Plan:
         raise ZeroDivisionError("division by zero")

@@ -28,9 +28,9 @@ from convoy.model.hf_config import read_hf_config
 from convoy.model.hf_format import FixedKey
 from convoy.model.init import initialise_weights, load_full_weights, parameter_names
 from convoy.model.transformer import Transformer, make_norm
-from convoy.planner.memory.rank import memory
+from convoy.planner.memory.rank import rank_memory
 from convoy.planner.step.communication import busiest_collectives
-from convoy.planner.step.work import Kernels, work
+from convoy.planner.step.work import Kernels, pass_work
 from convoy.planner.workload import Workload
 from convoy.training.measure.machine_probe import _RankSizes, probe_machine
 from convoy.training.process_groups import connect_ranks
@@ -159,11 +159,11 @@ def test_the_planner_weighs_and_counts_what_the_real_code_takes_and_sends(keys: 
     planned = job(**keys)
 
     assert total(busiest_collectives(planned)) == counted(planned)
-    assert memory(planned).peak_bytes == pytest.approx(tracked(planned)["Total"], rel=0.05)
+    assert rank_memory(planned).peak_bytes == pytest.approx(tracked(planned)["Total"], rel=0.05)
 
 
 def test_the_planner_counts_the_operations_of_its_matrices() -> None:
-    planned = work(job(), Kernels())
+    planned = pass_work(job(), Kernels())
 
     assert planned.matmul_flops == 2 * job().tokens_per_pass * (4 * 64 * 64 + 2 * 64 * 160)
 

@@ -11,7 +11,7 @@ import pytest
 
 from convoy.benchmark.planner_runs import workload_of
 from convoy.config.run import RunConfig
-from convoy.planner.step.calibration import Calibration, shipped_for_measured
+from convoy.planner.step.calibration import Calibration, shipped_calibration
 from convoy.planner.step.step_time import step_time
 from convoy.planner.validation.fit import percent_errors
 from convoy.planner.validation.validate import median_abs, p90_abs
@@ -91,14 +91,14 @@ def steps(tool: ModuleType) -> Any:
 
 def test_the_shipped_constants_are_near_the_steps_that_they_are_of(steps: Any) -> None:
     assert len(steps) >= 28
-    wrong = percent_errors(steps, shipped_for_measured("cpu"))
+    wrong = percent_errors(steps, shipped_calibration("cpu"))
     assert median_abs(wrong) <= 8
     assert p90_abs(wrong) <= 20
 
 
 def test_steps_that_nothing_is_fitted_to_are_predicted_as_well(tool: ModuleType) -> None:
     """The same ones, measured once more."""
-    wrong = percent_errors(tool.read(tool.ROWS.with_name("cpu_steps_again.json")), shipped_for_measured("cpu"))
+    wrong = percent_errors(tool.read(tool.ROWS.with_name("cpu_steps_again.json")), shipped_calibration("cpu"))
     assert len(wrong) >= 28
     assert median_abs(wrong) <= 8
     assert p90_abs(wrong) <= 20
@@ -111,7 +111,7 @@ def test_steps_that_were_left_out_are_predicted_nearly_as_well(tool: ModuleType,
 
 
 def test_constants_and_what_is_said_of_them_are_up_to_date(tool: ModuleType, steps: Any) -> None:
-    shipped = shipped_for_measured("cpu")
+    shipped = shipped_calibration("cpu")
     assert tool.near(tool.fitted(steps), shipped)
     assert shipped.fitted is not None
     assert shipped.fitted.rows == len(steps)

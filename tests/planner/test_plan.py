@@ -75,7 +75,7 @@ def test_it_is_read_back_as_it_was_written() -> None:
 def test_what_fits_and_what_is_recommended(name: str, words: str, fits: bool, reliable: bool) -> None:
     found = planned(name, words)
     assert found.memory is not None
-    assert (found.memory.fits, found.memory.reliable, found.recommended) == (fits, reliable, reliable)
+    assert (found.memory.fits, found.memory.reliable, found.fits_reliably) == (fits, reliable, reliable)
     assert [limit.what for limit in found.limits][:1] == ([] if reliable else ["memory"]) or reliable
 
 
@@ -105,10 +105,10 @@ def test_a_change_does_what_it_says(name: str, words: str) -> None:
     assert after.step is not None
     assert after.memory is not None
     assert after.step.seconds == pytest.approx(before.changes[0].seconds)
-    assert after.bought is not None
-    assert after.bought.cost is not None
-    assert before.changes[0].run_seconds == pytest.approx(after.bought.seconds)
-    assert before.changes[0].usd == pytest.approx(after.bought.cost.usd)
+    assert after.configured_market is not None
+    assert after.configured_market.cost is not None
+    assert before.changes[0].run_seconds == pytest.approx(after.configured_market.seconds)
+    assert before.changes[0].usd == pytest.approx(after.configured_market.cost.usd)
     assert after.memory.share == pytest.approx(before.changes[0].memory_share)
 
 

@@ -17,12 +17,12 @@ def test_its_memory_its_step_and_its_time_are_those_of_its_plan(path: Path) -> N
     told, words = planned(path.stem), text(path)
     assert told.memory is not None
     assert told.step is not None
-    assert told.bought is not None
+    assert told.configured_market is not None
     assert f"{told.memory.share:.0%}".replace("%", " % of the") in words
     seconds = figure(words, r"about ([\d,]+) s per step") or 60 * (figure(words, r"about ([\d,]+) min per step") or 0)
     assert seconds == pytest.approx(told.step.seconds, rel=NEAR)
     hours = figure(words, r"per step, ([\d,]+) h") or 24 * (figure(words, r"per step, ([\d,]+) days") or 0)
-    assert hours == pytest.approx(told.bought.seconds / 3600, rel=NEAR)
+    assert hours == pytest.approx(told.configured_market.seconds / 3600, rel=NEAR)
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
@@ -59,8 +59,8 @@ def test_a_price_has_its_day_and_the_cost_is_that_of_its_plan(path: Path) -> Non
     if told.machines.market == "capacity_block":
         assert figure(words, r"([\d,]+) USD for") is None
         return
-    assert told.bought is not None
-    cost = told.bought.cost
+    assert told.configured_market is not None
+    cost = told.configured_market.cost
     assert cost is not None
     assert str(cost.price_date) in words
     assert figure(words, r"([\d,]+) USD/h") == pytest.approx(told.machines.nodes * cost.usd_per_hour, abs=0.6)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from convoy.cli.main import main
 from convoy.config.errors import ConfigError
-from convoy.planner.memory.rank import memory
-from convoy.planner.step.calibration import shipped
-from convoy.planner.step.step_time import step_time, tokens_per_second
+from convoy.planner.memory.rank import rank_memory
+from convoy.planner.step.calibration import shipped_calibration
+from convoy.planner.step.step_time import gpu_tokens_per_second, step_time
 from convoy.planner.validation.published import MeasuredRun, memory_of, read_measured
 from tests.campaign import examples
 from tests.planner.validation.test_published import write_rows
@@ -66,7 +66,7 @@ PLAUSIBLE: dict[str, dict[str, str]] = {
 
 
 def predicted(row: MeasuredRun) -> float:
-    return tokens_per_second(row.workload, step_time(row.workload, shipped(), row.kernels, row.machine))
+    return gpu_tokens_per_second(row.workload, step_time(row.workload, shipped_calibration(), row.kernels, row.machine))
 
 
 def test_plausible_rows_are_read_and_planned(tmp_path: Path) -> None:
@@ -182,5 +182,5 @@ def test_any_such_row_has_a_speed_and_what_ran_selectively_fits(
     assert 0 < predicted(row) < 200_000
     if changed["activation_checkpointing"] == "selective":
         full = row.workload.train.model_copy(update={"activation_checkpointing": "full"})
-        least = memory(dataclasses.replace(row.workload, train=full))
+        least = rank_memory(dataclasses.replace(row.workload, train=full))
         assert memory_of(row).fits or not least.reliable

@@ -6,7 +6,7 @@ from datetime import date
 from typing import NamedTuple
 
 from convoy.audit.quantities.number import Span, exactly
-from convoy.catalog import table
+from convoy.catalog import load_table
 from convoy.catalog.gpus import GpuPeak
 from convoy.catalog.instances import Instance, instance, instance_names
 from convoy.catalog.prices import MARKETS, SHIPPED, Price
@@ -41,7 +41,7 @@ class GpuKind(NamedTuple):
 def gpu_kind(text: str) -> GpuKind | None:
     """`A100-40`, `NVIDIA H100 80GB SXM`; None for what the catalog does not have."""
     plain = re.sub(r"[-_/]", " ", text.upper()).replace("NVIDIA", " ")
-    chips = [GpuPeak(**entry) for entry in table("gpus")["gpus"]]
+    chips = [GpuPeak(**entry) for entry in load_table("gpus")["gpus"]]
     families = sorted({chip.chip.split()[0] for chip in chips}, key=len, reverse=True)
     family = next((name for name in families if re.search(rf"(?<![A-Z0-9]){name}(?![0-9])", plain)), None)
     if family is None or re.search(r"\bMIG\b", plain):

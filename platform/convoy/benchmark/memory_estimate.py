@@ -15,7 +15,7 @@ from convoy.config.model import CustomModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, embedding_parameter_count, parameter_count
-from convoy.planner.memory.rank import peak
+from convoy.planner.memory.rank import peak_bytes_by_part
 from convoy.planner.step.fsdp_units import WIDTH, stages
 from convoy.planner.workload import UNNAMED, Machine, Workload
 
@@ -141,8 +141,8 @@ def with_largest_size(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Varian
 
 def _convoy_memory(job: Workload, *, fused: bool) -> CaseMemory:
     """By the planner: the peak of a step whose sequences have one token, which leaves next to no activations."""
-    states = sum(peak(replace(job, sequence_length=1), fused=fused).values())
-    shard = max(stage.shard for stage in stages(job))
+    states = sum(peak_bytes_by_part(replace(job, sequence_length=1), fused=fused).values())
+    shard = max(stage.shard_elements for stage in stages(job))
     trained, rest, weights = TRAINED_BYTES * shard, SAVED_BYTES * shard, WEIGHT_BYTES * shard
     if job.parallel.cpu_offload and job.machine.gpu != "cpu":
         return CaseMemory(MemoryUse(states=states), MemoryUse(trained, rest, weights, weights))

@@ -15,7 +15,7 @@ from convoy.config.json_text import canonical_json
 from convoy.config.run import MODEL_UNTIMED, TRAIN
 from convoy.planner.step.calibration import Calibration, Constants, Prior, prior
 from convoy.planner.step.step_time import calibration_of
-from convoy.planner.validation.fit import fit, percent_errors
+from convoy.planner.validation.fit import fit_calibration, percent_errors
 from convoy.planner.validation.published import MeasuredRun
 from convoy.planner.workload import Workload
 
@@ -55,7 +55,7 @@ def fit_planner_to(cases: Sequence[Case]) -> PlannerFit:
         raise ValueError(f"cases of several devices need a calibration each: {', '.join(devices)}")
     base = shipped_prior_for(runs.rows)
     alike = _rows_by_training(runs.rows)
-    calibration = fit(runs.rows, base)
+    calibration = fit_calibration(runs.rows, base)
     data = f"{calibration.data} (results sha256 {_digest(cases)})"
     own = calibration.model_copy(update={"data": data, "machines": typical_machines(runs.machines)})
     return PlannerFit(
@@ -114,7 +114,7 @@ def leave_one_out_errors(rows: Sequence[MeasuredRun], by_training: Sequence[Sequ
     errors = [0.0] * len(rows)
     for numbers in by_training:
         others = [row for number, row in enumerate(rows) if number not in numbers]
-        wrong = percent_errors([rows[number] for number in numbers], fit(others, base))
+        wrong = percent_errors([rows[number] for number in numbers], fit_calibration(others, base))
         for number, error in zip(numbers, wrong, strict=True):
             errors[number] = error
     return errors

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from convoy.benchmark.results.case import Case, CasePrediction
 from convoy.benchmark.results.figures import step_seconds
-from convoy.catalog.gpus import gpu_peak, rented_gpu
+from convoy.catalog.gpus import chip_peak, gpu_peak
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
@@ -124,7 +124,7 @@ def _has_device(machine: Machine, device: str) -> bool:
     """device: as CUDA reports it, or the CPU's model name."""
     if machine.measured is not None:
         return machine.measured.device == device
-    ran, planned = gpu_peak(device), rented_gpu(machine.gpu)
+    ran, planned = gpu_peak(device), chip_peak(machine.gpu)
     return ran is not None and planned is not None and ran.chip == planned.chip
 
 

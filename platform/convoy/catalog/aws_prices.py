@@ -33,10 +33,10 @@ _Reading = tuple[str, Market, Sequence[float], str]
 """Instance type, market, US dollars per hour of each zone, and source."""
 
 
-def aws_prices(instances: Sequence[str], regions: Sequence[str], client: Client) -> Iterator[ObservedPrice | str]:
+def fetch_aws_prices(instances: Sequence[str], regions: Sequence[str], client: Client) -> Iterator[ObservedPrice | str]:
     """Each price that AWS gives, of today; and for each kind of price that it does not give, the reason in one line."""
     for region in regions:
-        for read in (_listed, _spot, _blocks):
+        for read in (_read_list_prices, _read_spot_prices, _read_block_prices):
             try:
                 for name, market, usd, source in read(instances, region, client):
                     day = datetime.now(UTC).date()
@@ -44,7 +44,7 @@ def aws_prices(instances: Sequence[str], regions: Sequence[str], client: Client)
                         instance=name, market=market, region=region, usd_per_hour=tuple(usd), date=day, source=source
                     )
             except (BotoCoreError, ClientError) as error:
-                yield f"{read.__name__.removeprefix('_')} prices of {region}: {error}"
+                yield f"{read.__name__.removeprefix('_read_').replace('_', ' ')} of {region}: {error}"
 
 
 def boto3_client(service: str, region: str) -> Any:
@@ -54,7 +54,7 @@ def boto3_client(service: str, region: str) -> Any:
     return make(service, region_name=region)
 
 
-def _listed(instances: Sequence[str], region: str, client: Client) -> Iterator[_Reading]:
+def _read_list_prices(instances: Sequence[str], region: str, client: Client) -> Iterator[_Reading]:
     """On demand and reserved: Linux, shared tenancy, without further software."""
     pages = client("pricing", PRICE_LIST_REGION).get_paginator("get_products")
     for name in instances:
@@ -85,7 +85,7 @@ def _hourly_usd(term: dict[str, Any]) -> float:
     return next(prices, 0.0)
 
 
-def _spot(instances: Sequence[str], region: str, client: Client) -> Iterator[_Reading]:
+def _read_spot_prices(instances: Sequence[str], region: str, client: Client) -> Iterator[_Reading]:
     """The newest price of each zone."""
     pages = client("ec2", region).get_paginator("describe_spot_price_history")
     kinds = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"]
@@ -100,7 +100,7 @@ def _spot(instances: Sequence[str], region: str, client: Client) -> Iterator[_Re
             yield name, "spot", zones, "AWS DescribeSpotPriceHistory"
 
 
-def _blocks(instances: Sequence[str], region: str, client: Client) -> Iterator[_Reading]:
+def _read_block_prices(instances: Sequence[str], region: str, client: Client) -> Iterator[_Reading]:
     """The hourly price of one machine of a capacity block: the median of all blocks on offer now."""
     ec2 = client("ec2", region)
     for name in instances:

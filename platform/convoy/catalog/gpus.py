@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from convoy.catalog import table
+from convoy.catalog import load_table
 from convoy.config.base import Frozen
 
 Dtype = Literal["bf16", "tf32", "fp32", "fp8"]
@@ -39,7 +39,7 @@ def gpu_peak(device_name: str) -> GpuPeak | None:
     """
     # Drivers before 470 left the vendor out.
     name = device_name.strip().removeprefix("NVIDIA ").casefold()
-    for entry in table("gpus")["gpus"]:
+    for entry in load_table("gpus")["gpus"]:
         if name in (each.casefold() for each in entry["names"]):
             return GpuPeak(**entry)
     return None
@@ -54,10 +54,10 @@ def peak_tflops(device_name: str, dtype: str) -> float | None:
     return None if peak is None else {str(each): tflops for each, tflops in peak.tflops.items()}.get(dtype)
 
 
-def rented_gpu(name: str) -> GpuPeak | None:
+def chip_peak(chip: str) -> GpuPeak | None:
     """The entry of AWS's short name, e.g. `H100`, or None where the catalog has none. Of several form factors it is the
     SXM module, as AWS has no other of these, and clouds that publish measurements rarely do."""
-    for entry in table("gpus")["gpus"]:
-        if entry["chip"] in (name, f"{name} SXM"):
+    for entry in load_table("gpus")["gpus"]:
+        if entry["chip"] in (chip, f"{chip} SXM"):
             return GpuPeak(**entry)
     return None

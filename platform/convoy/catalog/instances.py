@@ -5,7 +5,7 @@ from datetime import date
 
 from pydantic import Field
 
-from convoy.catalog import table
+from convoy.catalog import load_table
 from convoy.config.base import Frozen
 from convoy.config.errors import ConfigError, nearest
 
@@ -55,14 +55,14 @@ class Instance(Frozen):
 
 def instance_names() -> list[str]:
     """Every type of the catalog, sorted."""
-    return sorted(table("instances")["instances"])
+    return sorted(load_table("instances")["instances"])
 
 
-def usual_instance(gpu: str, memory_bytes: float) -> Instance | None:
+def instance_with_gpu(gpu: str, gpu_bytes: float) -> Instance | None:
     """The machine with most of this GPU, whose memory is nearest to so many bytes; None: no type of the catalog has it.
     gpu: AWS's short name."""
     machines = [machine for machine in map(instance, instance_names()) if machine.gpu and machine.gpu.name == gpu]
-    return min(machines, key=lambda machine: (abs(_gpu_bytes(machine) - memory_bytes), -machine.gpus), default=None)
+    return min(machines, key=lambda machine: (abs(_gpu_bytes(machine) - gpu_bytes), -machine.gpus), default=None)
 
 
 def _gpu_bytes(machine: Instance) -> float:
@@ -71,7 +71,7 @@ def _gpu_bytes(machine: Instance) -> float:
 
 def instance(name: str) -> Instance:
     """The facts of one type. Raises ConfigError if the catalog does not have it."""
-    facts = table("instances")["instances"].get(name)
+    facts = load_table("instances")["instances"].get(name)
     if facts is None:
         raise ConfigError(f"cluster.instance_type = {name}: not in the catalog; {_suggestions(name)}")
     return Instance(name=name, **facts)
@@ -99,17 +99,17 @@ class InterruptionBand(Frozen):
 
 def interruption_band(instance: str) -> InterruptionBand | None:
     """The newest that the catalog has; None: nothing is known of this type."""
-    rows = [row for row in table("interruptions")["interruptions"] if row["instance"] == instance]
+    rows = [row for row in load_table("interruptions")["interruptions"] if row["instance"] == instance]
     if not rows:
         return None
     newest = max(rows, key=lambda row: str(row["date"]))
-    source = table("interruptions")["sources"][newest["source"]]
+    source = load_table("interruptions")["sources"][newest["source"]]
     return InterruptionBand.model_validate({**newest, "source": source})
 
 
-def mtbf_seconds(share: float, nodes: int) -> float:
+def mtbf_seconds(monthly_share: float, nodes: int) -> float:
     """Mean time between interruptions of a gang of so many machines, of each of which `share` is the chance to be taken
     within a month: they are taken independently, at a constant rate. Raises ValueError unless 0 < share < 1."""
-    if not 0 < share < 1:
-        raise ValueError(f"share = {share}: must be between 0 and 1")
-    return MONTH_SECONDS / (-math.log1p(-share) * nodes)
+    if not 0 < monthly_share < 1:
+        raise ValueError(f"share = {monthly_share}: must be between 0 and 1")
+    return MONTH_SECONDS / (-math.log1p(-monthly_share) * nodes)

@@ -6,13 +6,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 
-class _Measured(BaseModel):
+class _LoggedModel(BaseModel):
     """It is written into the event log, whose readers may be older."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True, ser_json_inf_nan="strings")
 
 
-class CollectiveTiming(_Measured):
+class CollectiveTiming(_LoggedModel):
     """Seconds of one collective among these ranks: latency_seconds + bytes / bytes_per_second."""
 
     latency_seconds: float
@@ -21,12 +21,12 @@ class CollectiveTiming(_Measured):
     ranks: int
     """That took part: those of one group, which may be fewer than all that measured."""
 
-    def seconds(self, size: float) -> float:
-        """size: bytes of the whole tensor."""
-        return self.latency_seconds + size / self.bytes_per_second
+    def seconds(self, tensor_bytes: float) -> float:
+        """tensor_bytes: bytes of the whole tensor."""
+        return self.latency_seconds + tensor_bytes / self.bytes_per_second
 
 
-class MeasuredMachine(_Measured):
+class MeasuredMachine(_LoggedModel):
     """Of one rank, while all ranks of the job did the same."""
 
     device: str

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, PositiveFloat, ValidationError, model_validator
 
-from convoy.catalog import table
+from convoy.catalog import load_table
 from convoy.config.base import Frozen
 from convoy.config.cluster import ClusterConfig, PriceConfig
 from convoy.config.errors import ConfigError, first_mistake, nearest
@@ -66,7 +66,7 @@ class ObservedPrice(Frozen):
     source: str
 
     def price(self) -> Price:
-        return over_zones(self.instance, self.market, self.region, self.usd_per_hour, self.date, self.source)
+        return price_over_zones(self.instance, self.market, self.region, self.usd_per_hour, self.date, self.source)
 
 
 class PriceList(Frozen):
@@ -79,21 +79,21 @@ class PriceList(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_retired(cls, values: Any) -> Any:
+    def _drop_retired_keys(cls, values: Any) -> Any:
         """Files of earlier versions also hold spot prices by hour of the day."""
         if isinstance(values, dict):
             return {name: value for name, value in values.items() if name != "spot_hours"}
         return values
 
 
-def parse_price_list(text: bytes, place: str) -> PriceList:
-    """What a file holds. place: of the file, for the error. Raises ConfigError for one that is no price list."""
+def parse_price_list(text: bytes, path: str) -> PriceList:
+    """What a file holds. path: of the file, for the error. Raises ConfigError for one that is no price list."""
     try:
         prices = PriceList.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError(f"{place}: {first_mistake(error)}; make it anew: convoy prices refresh") from None
+        raise ConfigError(f"{path}: {first_mistake(error)}; make it anew: convoy prices refresh") from None
     if prices.format != FORMAT:
-        raise ConfigError(f"{place}: format = {prices.format}: must be {FORMAT}; make it anew: convoy prices refresh")
+        raise ConfigError(f"{path}: format = {prices.format}: must be {FORMAT}; make it anew: convoy prices refresh")
     return prices
 
 
@@ -104,13 +104,13 @@ class PriceBook:
     refreshed: PriceList | None = None
     """What `convoy prices refresh` wrote below the root."""
     own: tuple[Price, ...] = ()
-    """Prices that a configuration names, as `own_prices` reads them: they count before all others."""
+    """Prices that a configuration names, as `configured_prices` reads them: they count before all others."""
 
-    def of(self, cluster: ClusterConfig) -> "PriceBook":
+    def for_cluster(self, cluster: ClusterConfig) -> "PriceBook":
         """With the price that this configuration names for its machines, and no other own one."""
         if cluster.price is None or cluster.instance_type is None:
             return replace(self, own=())
-        own = own_prices(cluster.price, cluster.instance_type, cluster.market, cluster.region)
+        own = configured_prices(cluster.price, cluster.instance_type, cluster.market, cluster.region)
         return replace(self, own=own)
 
     def price(self, instance: str, market: Market, region: str) -> Price | None:
@@ -138,10 +138,10 @@ class PriceBook:
     @property
     def _rows(self) -> tuple[ObservedPrice, ...]:
         """Refreshed ones first: they count where the catalog has one of the same day."""
-        return (*(self.refreshed.prices if self.refreshed is not None else ()), *_shipped())
+        return (*(self.refreshed.prices if self.refreshed is not None else ()), *_shipped_prices())
 
 
-def over_zones(
+def price_over_zones(
     instance: str, market: Market, region: str, usd_per_hour: Sequence[float], day: date, source: str
 ) -> Price:
     """From the prices of all availability zones that have it."""
@@ -161,19 +161,19 @@ SHIPPED = PriceBook()
 """The catalog's prices alone. Where a configuration names its own they count too, as with any book."""
 
 
-def own_prices(price: PriceConfig, instance: str, market: Market, region: str) -> tuple[Price, ...]:
+def configured_prices(price: PriceConfig, instance: str, market: Market, region: str) -> tuple[Price, ...]:
     """Of one machine in the market in which it is bought, and on demand where the configuration names that too."""
-    bought = over_zones(instance, market, region, [price.usd_per_hour], price.date, price.source)
+    bought = price_over_zones(instance, market, region, [price.usd_per_hour], price.date, price.source)
     usd, day = price.usd_per_hour_on_demand, price.on_demand_date
     if usd is None or day is None or market == "on_demand":
         return (bought,)
-    return (bought, over_zones(instance, "on_demand", region, [usd], day, price.on_demand_source))
+    return (bought, price_over_zones(instance, "on_demand", region, [usd], day, price.on_demand_source))
 
 
 def region_hint(region: str) -> str:
     """What to say where nothing has a price: the regions that have one, or the nearest of them where AWS calls none so;
     empty for one in which the catalog has prices."""
-    regions = {row.region for row in _shipped()}
+    regions = {row.region for row in _shipped_prices()}
     if region in regions:
         return ""
     # af-south-1 is not ap-south-1 misspelled.
@@ -192,9 +192,9 @@ def _key(row: Price | ObservedPrice) -> tuple[str, Market, str]:
 
 
 @functools.cache
-def _shipped() -> tuple[ObservedPrice, ...]:
+def _shipped_prices() -> tuple[ObservedPrice, ...]:
     """The catalog's rows, one for each region."""
-    book = table("prices")
+    book = load_table("prices")
     return tuple(
         ObservedPrice(
             instance=row["instance"], market=market, region=region, usd_per_hour=row["usd_per_hour"],

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from convoy.catalog import table
+from convoy.catalog import load_table
 from convoy.config.base import Frozen
 
 Service = Literal["s3_storage", "s3_puts", "s3_gets"]
@@ -44,7 +44,7 @@ class ServiceCost(BaseModel):
 
 def service_price(name: Service, region: str) -> ServicePrice | None:
     """The newest price of the catalog; None where it has none for this region."""
-    book = table("services")
+    book = load_table("services")
     rows = [row for row in book["services"] if row["name"] == name and region in row["regions"]]
     if not rows:
         return None
@@ -67,7 +67,7 @@ REQUESTS = 1000
 _CENT = Decimal("0.01")
 
 
-def cents(parts: Sequence[Fraction]) -> list[Decimal]:
+def round_to_cents(parts: Sequence[Fraction]) -> list[Decimal]:
     """Each part in whole cents, so that together they are the rounded sum: what is left over goes to the parts that
     lost most by rounding down."""
     total = round(sum(parts, start=Fraction(0)) * 100)

@@ -22,8 +22,7 @@ from convoy.planner.measurements import Measurements
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan as make_plan
-from convoy.planner.search.market import INSTANCES, MARKETS, NODES, TOKENS_PER_PARAMETER, Base
-from convoy.planner.search.market import search as search_machines
+from convoy.planner.search.market import INSTANCES, MARKETS, NODES, TOKENS_PER_PARAMETER, SearchBase, search_machines
 from convoy.planner.workload import as_rented
 
 COMMANDS = {
@@ -91,12 +90,12 @@ def show(
 def validate(file: str, calibration: str | None, as_json: bool) -> None:
     """Compare predictions with the measured runs of FILE, a CSV file (docs/reference/plan-formats.md)."""
     from convoy.planner.pages.validation import validation_page
-    from convoy.planner.validation.published import published, read_measured
+    from convoy.planner.validation.published import published_runs, read_measured
     from convoy.planner.validation.validate import validate  # brings numpy, which a plan does without
 
-    constants, measured, references = plan_inputs.calibration_of(calibration), read_measured(Path(file)), published()
+    constants, measured = plan_inputs.calibration_of(calibration), read_measured(Path(file))
     try:
-        result = validate(measured, references, constants)
+        result = validate(measured, published_runs(), constants)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from None
     print_result(result, validation_page(result, measured, constants), as_json)
@@ -198,7 +197,7 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"{name}: {places}; {nearest(name, alike)}")
 
 
-def _workload(name: str, options: dict[str, Any]) -> tuple[RunConfig, Base]:
+def _workload(name: str, options: dict[str, Any]) -> tuple[RunConfig, SearchBase]:
     """The configuration that is searched from, and what its keys are laid over: for a model alone, the default
     configuration. Raises ConfigError."""
     tokens, batch, length = options["tokens"], options["global_batch"], options["sequence_length"]
@@ -220,4 +219,4 @@ def _workload(name: str, options: dict[str, Any]) -> tuple[RunConfig, Base]:
     config = config.model_copy(
         update={"train": config.train.model_copy(update=train), "cluster": config.cluster.model_copy(update=cluster)}
     )
-    return config, Base(file, plan_inputs.read_config(file))
+    return config, SearchBase(file, plan_inputs.read_config(file))

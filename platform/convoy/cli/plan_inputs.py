@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.gpus import chip_peak
 from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.cli.options import store_at
 from convoy.config.errors import ConfigError
@@ -21,7 +21,7 @@ from convoy.launch.pricing import read_prices, settle_price
 from convoy.planner.cost.failures import Restart, SaveTiming
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.market import MeasurementsFor
-from convoy.planner.step.calibration import Calibration, efficiency_key, read_calibration, shipped
+from convoy.planner.step.calibration import Calibration, efficiency_key, read_calibration, shipped_calibration
 from convoy.planner.workload import as_rented, machine_of, rented_type
 
 
@@ -158,7 +158,7 @@ def measurements_of(path: str | None) -> MeasurementsFor | None:
 
 def calibration_of(path: str | None) -> Calibration:
     """The calibration of a file, or the shipped one. Raises ConfigError."""
-    return shipped() if path is None else read_calibration(Path(path))
+    return shipped_calibration() if path is None else read_calibration(Path(path))
 
 
 def _calibrated(config: RunConfig, path: str | None, host_facts: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _calibrated(config: RunConfig, path: str | None, host_facts: dict[str, Any])
     calibration, machine = calibration_of(path), machine_of(config, **host_facts)
     train, ranks = config.train, config.cluster.nodes * machine.ranks
     try:
-        if rented_gpu(machine.gpu) is not None:
+        if chip_peak(machine.gpu) is not None:
             efficiency_key(calibration, machine.gpu)
             return {"calibration": calibration}
         measured = calibration.machine_for(train.param_dtype, ranks, train.threads_per_rank)

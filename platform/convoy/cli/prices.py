@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convoy.catalog.aws_prices import aws_prices, boto3_client
+from convoy.catalog.aws_prices import boto3_client, fetch_aws_prices
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.prices import ObservedPrice, PriceBook, merge_prices
 from convoy.cli.options import Jobs, store_at, with_jobs
@@ -62,7 +62,7 @@ def refresh(jobs: Jobs, regions: tuple[str, ...], instances: tuple[str, ...]) ->
     store = store_at(jobs.root, jobs.endpoint_url)
     earlier = read_prices(store)
     observed: list[ObservedPrice] = []
-    for answer in aws_prices(names, regions, boto3_client):
+    for answer in fetch_aws_prices(names, regions, boto3_client):
         if isinstance(answer, str):
             click.echo(f"convoy: {answer}", err=True)
         else:

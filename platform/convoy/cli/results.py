@@ -18,7 +18,7 @@ from convoy.cli.options import JSON, print_result
 from convoy.config.errors import ConfigError
 from convoy.display.formatting import plural
 from convoy.planner.step.calibration import Calibration, prior
-from convoy.planner.validation.fit import fit
+from convoy.planner.validation.fit import fit_calibration
 from convoy.planner.validation.published import read_measured
 from convoy.planner.validation.validate import median_abs
 
@@ -115,7 +115,7 @@ def calibrate(results: str, output: str) -> None:
 
 def _fit_table(path: Path) -> tuple[Calibration, list[str]]:
     """The calibration, and the lines to print about it."""
-    calibration = fit(read_measured(path), prior())
+    calibration = fit_calibration(read_measured(path), prior())
     fitted = calibration.fitted
     assert fitted is not None
     return calibration, [f"{fitted.rows} runs, off by a median of {fitted.median_abs_pct_error} %"]

@@ -126,7 +126,7 @@ def _dry_run(config: RunConfig, result: Survey) -> None:
 def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     """A title, and what is worth knowing of the plan."""
     from convoy.launch.plans import plan_caveats, planned
-    from convoy.planner.pages.plan import plan_summary, warning
+    from convoy.planner.pages.plan import first_warning, plan_summary
     from convoy.planner.workload import rented_type
 
     plan = planned(config, root_answers=root_answers)
@@ -134,7 +134,7 @@ def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     where = " of this host, where a local run computes" if is_label else ""
     yield f"\nPlan{where}:\n{aligned(plan_summary(plan))}"
     yield from (f"  {caveat}" for caveat in plan_caveats(config, plan))
-    if (why := warning(plan)) is not None:
+    if (why := first_warning(plan)) is not None:
         yield f"\nWARNING: by its plan this run {why}"
 
 
@@ -143,14 +143,14 @@ def _print_plan(config: RunConfig) -> None:
     it plans no time, as on CPUs that it does not know, the line would only say so."""
     from convoy.launch.plans import plan_caveats, planned
     from convoy.planner.cost.assumptions import UNUSED_PRICE
-    from convoy.planner.pages.plan import plan_in_one_line, warning
+    from convoy.planner.pages.plan import first_warning, plan_in_one_line
 
     plan = planned(config)
     if plan.step is not None or config.cluster.backend != "local" or local_gpus():
         print(f"convoy plan: {'; '.join((plan_in_one_line(plan), *plan_caveats(config, plan)))}", flush=True)
     elif UNUSED_PRICE in plan.assumed:
         print(f"convoy plan: {UNUSED_PRICE}", flush=True)
-    if (why := warning(plan)) is not None:
+    if (why := first_warning(plan)) is not None:
         print(f"WARNING: by its plan this run {why}. It starts all the same; see `convoy plan`", file=sys.stderr)
 
 

@@ -29,26 +29,26 @@ def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, roo
     whether the root, which may hold prices, is asked."""
     from convoy.catalog.prices import SHIPPED
     from convoy.launch.pricing import without_settled_price
-    from convoy.planner.plan import nothing_planned, plan
+    from convoy.planner.plan import empty_plan, plan
 
     try:
         prices, why = _prices_or_reason(config) if root_answers else (SHIPPED, "the root cannot be read yet")
         result = plan(without_settled_price(config, prices), _measurements(config, measured, prices))
         return result.model_copy(update={"assumed": (*result.assumed, f"{WITHOUT}{why}")}) if why else result
     except ValueError as error:
-        return nothing_planned(config, str(error))
+        return empty_plan(config, str(error))
     except Exception as error:  # not even a bug in the planner is worth a run
-        return nothing_planned(config, f"{type(error).__name__}: {error}")
+        return empty_plan(config, f"{type(error).__name__}: {error}")
 
 
 def plan_caveats(config: RunConfig, plan: "Plan") -> tuple[str, ...]:
     """What a person who starts the run should know of this plan next to what it says: where the time of a step comes
     from, that the prices of the root are not in it, and that `cluster.price` is not used. Where a job goes on its ranks
     measure nothing, and what they measured when it began counts."""
-    from convoy.catalog.gpus import rented_gpu
+    from convoy.catalog.gpus import chip_peak
     from convoy.planner.cost.assumptions import UNUSED_PRICE
 
-    later = plan.step is None and plan.parameters is not None and rented_gpu(plan.machines.gpu) is None
+    later = plan.step is None and plan.parameters is not None and chip_peak(plan.machines.gpu) is None
     measures = config.train.matmul_peak_seconds > 0 and not config.parallel.cpu_offload
     note = ("a job's first start measures its rates: cards of as many ranks have the step's time from then on",)
     noted = (each for each in plan.assumed if each.startswith(WITHOUT) or each == UNUSED_PRICE)

@@ -3,7 +3,7 @@ the configuration names, else the newest that `convoy prices refresh` wrote belo
 
 from typing import TYPE_CHECKING
 
-from convoy.catalog.prices import SHIPPED, Price, PriceBook, PriceList, over_zones, parse_price_list
+from convoy.catalog.prices import SHIPPED, Price, PriceBook, PriceList, parse_price_list, price_over_zones
 from convoy.config.cluster import PriceConfig
 from convoy.config.run import RunConfig
 from convoy.planner.workload import rented_type
@@ -72,7 +72,7 @@ def instance_price(config: RunConfig, prices: PriceBook) -> Price | None:
     """Price of one machine of the run; None where it is not known, and where nothing is rented. prices: once a run's
     price is settled in its configuration, `SHIPPED` gives that."""
     cluster, rented = config.cluster, rented_type(config)
-    return None if rented is None else prices.of(cluster).price(rented, cluster.market, cluster.region)
+    return None if rented is None else prices.for_cluster(cluster).price(rented, cluster.market, cluster.region)
 
 
 def gang_price(config: RunConfig) -> float | None:
@@ -111,4 +111,4 @@ def _on_demand(config: RunConfig, prices: PriceBook) -> Price | None:
     if own is None or own.usd_per_hour_on_demand is None or own.on_demand_date is None:
         return prices.price(rented, "on_demand", region)
     usd, day = [own.usd_per_hour_on_demand], own.on_demand_date
-    return over_zones(rented, "on_demand", region, usd, day, own.on_demand_source)
+    return price_over_zones(rented, "on_demand", region, usd, day, own.on_demand_source)

@@ -47,11 +47,11 @@ def differing_keys(base: RunConfig, wanted: RunConfig) -> Keys:
     """What `--set` lays on `base` so that it is planned as `wanted` is, in the order of the configuration. A different
     model must be a preset, and is set by its name."""
     model: Keys = {} if wanted.model == base.model else {"model": wanted.model.name}
-    leaves = _differing(base.model_copy(update={"model": wanted.model}), wanted)
+    leaves = _differing_leaves(base.model_copy(update={"model": wanted.model}), wanted)
     return {**model, **{key: value for key, value in leaves.items() if key != _BACKEND}}
 
 
-def _differing(base: BaseModel | None, wanted: BaseModel, parent: str = "") -> Keys:
+def _differing_leaves(base: BaseModel | None, wanted: BaseModel, parent: str = "") -> Keys:
     """base: None: all of `wanted` differs."""
     keys: Keys = {}
     for name in type(wanted).model_fields:
@@ -59,7 +59,7 @@ def _differing(base: BaseModel | None, wanted: BaseModel, parent: str = "") -> K
         if base is not None and old == new:
             continue
         if isinstance(new, BaseModel):
-            keys |= _differing(old if type(old) is type(new) else None, new, f"{key}.")
+            keys |= _differing_leaves(old if type(old) is type(new) else None, new, f"{key}.")
         else:
             keys[key] = new if new is None or isinstance(new, bool | int | float) else str(new)
     return keys

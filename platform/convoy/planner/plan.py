@@ -8,16 +8,16 @@ from convoy.config.run import RunConfig, training_hash, with_param_dtype
 from convoy.config.train import ParamDtype
 from convoy.display.formatting import gib
 from convoy.model.counts import parameter_count
-from convoy.planner.cost.assumptions import cost_assumptions, label_assumptions, step_assumptions
-from convoy.planner.cost.campaign import CostModel, first_budget_stop, planned_saves
+from convoy.planner.cost.assumptions import cost_assumptions, step_assumptions, unused_key_assumptions
+from convoy.planner.cost.campaign import CostModel, first_budget_stop, plan_saves
 from convoy.planner.cost.market_plans import plan_markets
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.host import HostMemory, host_memory
-from convoy.planner.memory.rank import Memory, MemoryFit, least_nodes, memory, with_host_memory
-from convoy.planner.plan_schema import Missing, Part, Plan
-from convoy.planner.search.advice import Judged, bottlenecks, changes
+from convoy.planner.memory.rank import Memory, MemoryFit, fit_with_host, least_nodes, rank_memory
+from convoy.planner.plan_schema import MissingPart, Part, Plan
+from convoy.planner.search.advice import PlannedConfig, bottlenecks, suggest_changes
 from convoy.planner.step.break_even import break_even
-from convoy.planner.step.calibration import Calibration, shipped, shipped_for_measured
+from convoy.planner.step.calibration import Calibration, shipped_calibration
 from convoy.planner.step.step_time import StepPlan, StepTime, step_time, unmodelled
 from convoy.planner.workload import (
     UNNAMED,
@@ -40,17 +40,15 @@ def plan(config: RunConfig, measurements: Measurements | None = None, machine: M
     """What cannot be planned is in `missing`, with the reason. machine: in place of the configuration's. Raises
     ConfigError for an instance type that the catalog does not have, and ValueError for ranks that cannot be divided as
     configured."""
-    measurements, label = measurements or Measurements(), label_assumptions(config)
+    measurements, label = measurements or Measurements(), unused_key_assumptions(config)
     config = without_unused_instance_type(config)
     machine = machine or machine_of(config, measurements.host_bytes, measurements.host_gpus)
     machine = as_measured(machine, measurements.measured)
     if config.train.param_dtype == "auto":
         result = _plan_auto_dtype(config, measurements, machine)
     else:
-        calibration = measurements.calibration or (
-            shipped_for_measured(machine.measured.kind) if machine.measured else shipped()
-        )
-        result = _Planning(config, machine, measurements, calibration).plan()
+        calibration = measurements.calibration or shipped_calibration(machine.measured and machine.measured.kind)
+        result = _Planner(config, machine, measurements, calibration).plan()
     return result.model_copy(update={"assumed": (*label, *result.assumed)})
 
 
@@ -72,17 +70,17 @@ def _plan_auto_dtype(config: RunConfig, measurements: Measurements, machine: Mac
     return plans[chosen].model_copy(update={"assumed": (text, *plans[chosen].assumed)})
 
 
-def nothing_planned(config: RunConfig, why: str) -> Plan:
+def empty_plan(config: RunConfig, why: str) -> Plan:
     """A plan without a part, for where `plan` raises. It calls nothing of the planner that may raise again."""
     machines = cluster_of(config, config.cluster.nproc_per_node or 1, UNNAMED)
     return Plan(model=config.model.name, machines=machines, missing=_all_missing(why), calibration="none")
 
 
-def _all_missing(why: str) -> tuple[Missing, ...]:
-    return tuple(Missing(part=part, why=why) for part in _PARTS)
+def _all_missing(why: str) -> tuple[MissingPart, ...]:
+    return tuple(MissingPart(part=part, why=why) for part in _PARTS)
 
 
-class _Planning:
+class _Planner:
     """Plans part by part; notes what a part lacks, and the same for parts that need it."""
 
     def __init__(
@@ -90,45 +88,45 @@ class _Planning:
     ) -> None:
         self._config, self._machine = config, machine
         self._measurements, self._calibration = measurements, calibration
-        self._missing: list[Missing] = []
+        self._missing: list[MissingPart] = []
 
     def plan(self) -> Plan:
         config, model = self._config, self._config.model
         if isinstance(model, CustomModelConfig):
-            return self._result(missing=_all_missing(f"model.build = {model.build}: nothing is known of it"))
+            return self._make_plan(missing=_all_missing(f"model.build = {model.build}: nothing is known of it"))
         train, parallel, nodes = config.train, config.parallel, config.cluster.nodes
         job = Workload(model, config.data.sequence_length, train, parallel, self._machine, nodes)
-        needed = self._part("memory", lambda: self._memory(job))
-        host = self._part("host_memory", lambda: _host_memory(job, needed))
-        time = self._part("step", lambda: step_time(job, self._calibration))
-        even = self._part("break_even", lambda: break_even(job, self._calibration))
-        fit = with_host_memory(job, needed) if needed else None
+        needed = self._plan_part("memory", lambda: self._rank_memory(job))
+        host = self._plan_part("host_memory", lambda: _host_memory(job, needed))
+        time = self._plan_part("step", lambda: step_time(job, self._calibration))
+        even = self._plan_part("break_even", lambda: break_even(job, self._calibration))
+        fit = fit_with_host(job, needed) if needed else None
         least = self._least_nodes(job, fit) if fit else None
-        judged = None
+        planned = None
         if fit and time:
-            judged = Judged(config, job, fit, time, self._calibration, self._measurements, least)
-        return self._result(
+            planned = PlannedConfig(config, job, fit, time, self._calibration, self._measurements, least)
+        return self._make_plan(
             parameters=parameter_count(model),
             batch=job.batch,
             memory=needed,
             host_memory=host,
             break_even=even,
             least_nodes=least,
-            limits=bottlenecks(judged, even) if judged else (),
-            changes=changes(judged) if judged else (),
-            **self._time(job, time),
+            limits=bottlenecks(planned, even) if planned else (),
+            changes=suggest_changes(planned) if planned else (),
+            **self._time_parts(job, time),
             missing=tuple(self._missing),
         )
 
-    def _time(self, job: Workload, time: StepTime | None) -> dict[str, Any]:
+    def _time_parts(self, job: Workload, time: StepTime | None) -> dict[str, Any]:
         """The parts that need the time of a step."""
         if time is None:
             why = "the step's time is not planned"
-            self._missing += [Missing(part="saves", why=why), Missing(part="budget", why=why)]
+            self._missing += [MissingPart(part="saves", why=why), MissingPart(part="budget", why=why)]
             return {}
         costs = CostModel(self._config, job, time.total, self._measurements)
-        saves = self._part("saves", lambda: planned_saves(costs))
-        budget = self._part("budget", lambda: plan_markets(costs))
+        saves = self._plan_part("saves", lambda: plan_saves(costs))
+        budget = self._plan_part("budget", lambda: plan_markets(costs))
         assumed = cost_assumptions(costs) if saves or budget else ()
         return {
             "step": StepPlan.of(job, time, saves.stall_seconds_per_step if saves else None),
@@ -139,25 +137,25 @@ class _Planning:
             "measured": job.machine.measured,
         }
 
-    def _part(self, part: Part, make: Callable[[], T]) -> T | None:
+    def _plan_part(self, part: Part, make: Callable[[], T]) -> T | None:
         try:
             return make()
         except ValueError as error:
-            self._missing.append(Missing(part=part, why=str(error)))
+            self._missing.append(MissingPart(part=part, why=str(error)))
             return None
 
-    def _memory(self, job: Workload) -> Memory:
+    def _rank_memory(self, job: Workload) -> Memory:
         if not job.machine.memory_bytes:
             raise ValueError(f"{job.machine.gpu}: how much memory it has is not known")
-        return memory(job, fused=self._config.optimizer.fused)
+        return rank_memory(job, fused=self._config.optimizer.fused)
 
     def _least_nodes(self, job: Workload, fit: MemoryFit) -> int | None:
         """Number of rented machines: those of a local run are parts of one."""
-        if self._config.cluster.instance_type is None or fit.enough:
+        if self._config.cluster.instance_type is None or fit.reliable:
             return None
         return least_nodes(job, fused=self._config.optimizer.fused)
 
-    def _result(self, **parts: Any) -> Plan:
+    def _make_plan(self, **parts: Any) -> Plan:
         config, calibration = self._config, self._calibration
         return Plan(
             model=config.model.name,

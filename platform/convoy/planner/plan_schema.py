@@ -30,7 +30,7 @@ class PlanModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-class Missing(PlanModel):
+class MissingPart(PlanModel):
     """A part that could not be planned."""
 
     part: Part
@@ -78,7 +78,7 @@ class Plan(PlanModel):
     limits: tuple[Bottleneck, ...] = ()
     changes: tuple[Change, ...] = ()
     """The fastest first; those with more machines after them, and those that change the results last."""
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingPart, ...]
     assumed: tuple[str, ...] = ()
     """Assumptions in place of measurements, each with its day and source."""
     calibration: str
@@ -100,7 +100,7 @@ class Plan(PlanModel):
     """Why the train flow would not start it; where its files are is not checked."""
 
     @property
-    def bought(self) -> MarketPlan | None:
+    def configured_market(self) -> MarketPlan | None:
         """Time and cost in the market of the configuration."""
         if self.budget is None:
             return None
@@ -123,6 +123,6 @@ class Plan(PlanModel):
         return hosted and (self.memory is None or self.memory.fits)
 
     @property
-    def recommended(self) -> bool:
+    def fits_reliably(self) -> bool:
         """It fits, and that can be counted on."""
         return self.fits and self.memory is not None and self.memory.reliable

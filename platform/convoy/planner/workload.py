@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.gpus import chip_peak
 from convoy.catalog.instances import Instance, instance
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.errors import ConfigError
@@ -196,6 +196,6 @@ def rented_machine(facts: Instance, ranks: int) -> Machine:
 
 def as_measured(machine: Machine, measured: MeasuredMachine | None) -> Machine:
     """The machine with what was measured, if the catalog lacks its GPU and the measurement is of the same kind."""
-    if measured is None or rented_gpu(machine.gpu) is not None:
+    if measured is None or chip_peak(machine.gpu) is not None:
         return machine
     return replace(machine, measured=measured) if (machine.gpu == "cpu") == (measured.kind == "cpu") else machine

@@ -63,7 +63,7 @@ def change_points(values: Sequence[float], seed: int = 0) -> list[ChangePoint]:
     """All changes of a history of positive values, oldest first; either side of one is searched for further ones. Empty
     for fewer than FEWEST_BEFORE + FEWEST_AFTER runs. Raises ValueError for a value that is not positive.
     """
-    logs = _logs(values)
+    logs = _checked_logs(values)
     cuts = _cuts(logs, 0, seed)
     edges = [0, *(change.at for change in cuts), len(logs)]
     means = [float(logs[a:b].mean()) for a, b in pairwise(edges)]
@@ -89,7 +89,7 @@ def detectable_change(values: Sequence[float], seed: int = 0) -> float | None:
     freedom (Johnson and Welch 1940, Biometrika 31): c is the |t| whose evidence is that which chance exceeds in ALPHA
     of all orders, z the normal quantile of POWER, s the standard deviation since the last change.
     """
-    logs = _logs(values)
+    logs = _checked_logs(values)
     if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
         return None
     since = max((change.at for change in _cuts(logs, 0, seed)), default=0)
@@ -166,7 +166,7 @@ def _is_flat(logs: np.ndarray) -> bool:
     return float(np.ptp(logs)) < FLAT
 
 
-def _logs(values: Sequence[float]) -> np.ndarray:
+def _checked_logs(values: Sequence[float]) -> np.ndarray:
     history = np.asarray(values, dtype=np.float64)
     if not (np.isfinite(history) & (history > 0)).all():
         raise ValueError("every value of a history must be finite and more than zero")

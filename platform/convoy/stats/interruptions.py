@@ -40,7 +40,7 @@ class InterruptionKind:
 
 
 @dataclass(frozen=True)
-class LongRun:
+class LongRunShares:
     """Shares of all time, which add up to 1."""
 
     productive: float
@@ -54,40 +54,40 @@ class LongRun:
     """Share of interruptions that interrupt work; the others come while the gang is down."""
 
 
-def long_run(
+def long_run_shares(
     interval: float,
     stall_seconds: float,
     mtbf_seconds: float,
     kinds: Sequence[InterruptionKind],
-    again_seconds: tuple[float, ...],
+    if_down_seconds: tuple[float, ...],
     lag_seconds: float = 0.0,
-) -> LongRun:
+) -> LongRunShares:
     """interval: seconds of work between two saves. stall_seconds: of a save. mtbf_seconds: of the gang; infinite:
-    nothing interrupts it. again_seconds: what follows an interruption while the gang is down, in place of the rest.
+    nothing interrupts it. if_down_seconds: what follows an interruption while the gang is down, in place of the rest.
     lag_seconds: from the end of a stall until the save counts. Raises ValueError for shares that do not add up to 1,
     and for times below 0."""
     _refuse_invalid(interval, stall_seconds, mtbf_seconds, kinds)
     cycle, m = interval + stall_seconds, mtbf_seconds
     if math.isinf(m):
-        return LongRun(interval / cycle, stall_seconds / cycle, 0.0, tuple(0.0 for _ in again_seconds), 1.0)
+        return LongRunShares(interval / cycle, stall_seconds / cycle, 0.0, tuple(0.0 for _ in if_down_seconds), 1.0)
     broken = -math.expm1(-cycle / m)
     worked = min(1.0, -math.expm1(-interval / m) / broken)
     durable = interval / m * math.exp(-(cycle + lag_seconds) / m) / broken
-    saved = sum(kind.share * _saved(kind, worked, durable, interval, stall_seconds, m) for kind in kinds)
-    up = _reached(kinds, again_seconds, m)
-    after = [(up * kind.share, kind.down_seconds) for kind in kinds] + [(1 - up, again_seconds)]
-    return LongRun(
+    saved = sum(kind.share * _safe_work(kind, worked, durable, interval, stall_seconds, m) for kind in kinds)
+    up = _resumed_share(kinds, if_down_seconds, m)
+    after = [(up * kind.share, kind.down_seconds) for kind in kinds] + [(1 - up, if_down_seconds)]
+    return LongRunShares(
         productive=up * saved,
         stalled=up * (1 - worked),
         recomputed=up * max(0.0, worked - saved),
         down=tuple(
-            sum(share * _stretch_share(seconds, i, m) for share, seconds in after) for i in range(len(again_seconds))
+            sum(share * _stretch_share(seconds, i, m) for share, seconds in after) for i in range(len(if_down_seconds))
         ),
         interrupted=up,
     )
 
 
-def _saved(kind: InterruptionKind, worked: float, durable: float, interval: float, stall: float, m: float) -> float:
+def _safe_work(kind: InterruptionKind, worked: float, durable: float, interval: float, stall: float, m: float) -> float:
     """Work that a stretch keeps which ends with such an interruption, in M."""
     if not kind.keeps:
         return durable
@@ -99,11 +99,11 @@ def _saved(kind: InterruptionKind, worked: float, durable: float, interval: floa
     return max(durable, worked - lost)
 
 
-def _reached(kinds: Sequence[InterruptionKind], again: tuple[float, ...], mtbf: float) -> float:
+def _resumed_share(kinds: Sequence[InterruptionKind], if_down_seconds: tuple[float, ...], mtbf: float) -> float:
     """Share of interruptions after which work resumes before the next one: q = q s + (1 - q) a, where s and a are these
     shares after one that interrupts work and after one while the gang is down."""
     of_work = sum(kind.share * math.exp(-sum(kind.down_seconds) / mtbf) for kind in kinds)
-    while_down = math.exp(-sum(again) / mtbf)
+    while_down = math.exp(-sum(if_down_seconds) / mtbf)
     return while_down / (1 - of_work + while_down)
 
 

@@ -50,7 +50,7 @@ def interval(values: Sequence[float], of: Statistic = "median", seed: int = 0) -
 
     Raises ValueError for fewer than FEWEST values, or one that is not finite.
     """
-    sample_n = _finite(values)
+    sample_n = _require_finite(values)
     n = len(sample_n)
     return _bootstrap_interval(float(_statistic(of, sample_n)), _statistic(of, sample_n[_resample_indices(n, seed)]), n)
 
@@ -60,7 +60,7 @@ def ratio(pairs: Sequence[tuple[float, float]], of: Statistic = "median", seed: 
 
     Raises ValueError for fewer than FEWEST pairs, a value that is not finite, or second values of zero.
     """
-    first_n, second_n = _finite([a for a, _ in pairs]), _positive([b for _, b in pairs])
+    first_n, second_n = _require_finite([a for a, _ in pairs]), _require_positive([b for _, b in pairs])
     n, drawn_bn = len(pairs), _resample_indices(len(pairs), seed)
     drawn_b = _statistic(of, first_n[drawn_bn]) / _statistic(of, second_n[drawn_bn])
     return _bootstrap_interval(float(_statistic(of, first_n) / _statistic(of, second_n)), drawn_b, n)
@@ -75,7 +75,7 @@ def ratio_of_samples(first: Sequence[float], second: Sequence[float]) -> Interva
     "Nonparametric Statistical Methods", section 4.3). A bootstrap of two medians holds too often here (97 to 98 of 100
     times for 20 and 15 blocks). Raises ValueError for fewer than FEWEST values in either, or one that is not positive.
     """
-    logs_n, logs_m = np.log(_positive(first)), np.log(_positive(second))
+    logs_n, logs_m = np.log(_require_positive(first)), np.log(_require_positive(second))
     n, m = len(logs_n), len(logs_m)
     differences = np.sort((logs_n[:, None] - logs_m[None]).ravel())
     z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2)
@@ -84,7 +84,7 @@ def ratio_of_samples(first: Sequence[float], second: Sequence[float]) -> Interva
     return Interval(estimate=math.exp(estimate), low=math.exp(low), high=math.exp(high), n=min(n, m))
 
 
-def tail(n: int, confidence: float = CONFIDENCE) -> float:
+def tail_share(n: int, confidence: float = CONFIDENCE) -> float:
     """The share that is cut off at each end of the bootstrap distribution of n values.
 
     A little less than (1 - confidence) / 2: resamples spread like n - 1 of n values, and their spread is itself an
@@ -104,7 +104,7 @@ def student_quantile(p: float, freedom: int) -> float:
 
 
 def _bootstrap_interval(estimate: float, drawn_b: np.ndarray, n: int) -> Interval:
-    share = tail(n)
+    share = tail_share(n)
     low, high = np.quantile(drawn_b, [share, 1 - share])
     return Interval(estimate=estimate, low=float(low), high=float(high), n=n)
 
@@ -126,14 +126,14 @@ def _resample_indices(n: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, n, size=(RESAMPLES, n))
 
 
-def _positive(values: Sequence[float]) -> np.ndarray:
-    sample_n = _finite(values)
+def _require_positive(values: Sequence[float]) -> np.ndarray:
+    sample_n = _require_finite(values)
     if not (sample_n > 0).all():
         raise ValueError("every value must be more than zero")
     return sample_n
 
 
-def _finite(values: Sequence[float]) -> np.ndarray:
+def _require_finite(values: Sequence[float]) -> np.ndarray:
     sample_n = np.asarray(values, dtype=np.float64)
     if len(sample_n) < FEWEST:
         raise ValueError(f"{len(sample_n)} values: an interval needs at least {FEWEST}")

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.gpus import chip_peak
 from convoy.planner.cost.failures import Restart
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
-from convoy.planner.step.calibration import shipped
+from convoy.planner.step.calibration import shipped_calibration
 from tests.planner.test_plan import planned, preset
 from tests.planner.workloads import P5
 
@@ -51,9 +51,9 @@ def test_a_measured_restart_leaves_the_wait_for_another_machine() -> None:
     assert waits[0] == pytest.approx(10 * waits[1], rel=0.01)
 
 
-@pytest.mark.parametrize("chip", sorted(shipped().stands_for))
+@pytest.mark.parametrize("chip", sorted(shipped_calibration().stands_for))
 def test_a_gpu_without_measurements_is_told(chip: str) -> None:
-    gpu = rented_gpu(chip)
+    gpu = chip_peak(chip)
     assert gpu is not None
     size = next(iter(gpu.memory_gb_per_second)) * 2.0**30
     found = plan(preset("gpt-7b-p5"), machine=dataclasses.replace(P5, gpu=chip, memory_bytes=size))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.catalog.prices import Market, Price, over_zones
-from convoy.planner.cost.cost import StoredCheckpoints, cost, puts_and_gets_of_a_save, storage_usage
+from convoy.catalog.prices import Market, Price, price_over_zones
+from convoy.planner.cost.cost import StoredCheckpoints, campaign_cost, puts_and_gets_of_a_save, storage_usage
 from convoy.planner.cost.failures import Restart, SaveTiming
 from convoy.planner.cost.spot import Campaign
-from convoy.planner.pages.plan import plan_in_one_line, plan_summary, warning
+from convoy.planner.pages.plan import first_warning, plan_in_one_line, plan_summary
 from convoy.planner.plan_schema import Plan
 from convoy.storage import open_store
 from convoy.storage.usage import tally
@@ -28,7 +28,7 @@ STORED = StoredCheckpoints("s3://bucket/jobs", "us-east-1", 2.0**30, writers=2, 
 
 
 def priced(usd_per_hour: float, market: Market = "on_demand") -> Price:
-    return over_zones("p4d.24xlarge", market, "us-east-1", [usd_per_hour], date(2026, 11, 23), "a test")
+    return price_over_zones("p4d.24xlarge", market, "us-east-1", [usd_per_hour], date(2026, 11, 23), "a test")
 
 
 def a_campaign(**hours: float) -> Campaign:
@@ -41,7 +41,7 @@ def a_campaign(**hours: float) -> Campaign:
 def test_machines_are_paid_for_what_they_do_and_a_lost_one_is_not() -> None:
     """Four at 21.9576 USD an hour: 10 h of work 878.304, an hour of waiting for one of them 3 × 21.9576 = 65.8728; the
     cent that is left of 944.1768 goes to the part that lost most."""
-    found = cost(a_campaign(waiting=1.0), 4, priced(21.9576))
+    found = campaign_cost(a_campaign(waiting=1.0), 4, priced(21.9576))
     assert (found.machines["productive"], found.machines["waiting"]) == (878.31, 65.87)
     assert found.usd == 944.18
     assert found.not_counted == ("checkpoints",)
@@ -49,7 +49,7 @@ def test_machines_are_paid_for_what_they_do_and_a_lost_one_is_not() -> None:
 
 def test_a_capacity_block_is_paid_in_whole_days() -> None:
     """30 hours are two days: 2 × 24 × 39.33 = 1,887.84, of which 18 h are not used; machines that wait are paid too."""
-    found = cost(a_campaign(productive=29.0, waiting=1.0), 1, priced(39.33, "capacity_block"))
+    found = campaign_cost(a_campaign(productive=29.0, waiting=1.0), 1, priced(39.33, "capacity_block"))
     assert found.usd == 1887.84
     assert found.machines["unused"] == 707.94
     assert found.machines["waiting"] == 39.33
@@ -59,7 +59,7 @@ def test_checkpoints_are_stored_and_asked_for() -> None:
     """3 of 1 GB for 730 h: 3 GB-months at 0.023. A save is 2 × 64 chunks of 8 MiB, 2 × (2 for a file + record + mark)
     and commit and mark: 138 PUTs at 0.005 a thousand; read back 2 × (64 + 2) GETs at 0.0004, and 128 by a restart."""
     campaign = a_campaign(productive=730.0)
-    found = cost(campaign, 4, priced(1.0), STORED)
+    found = campaign_cost(campaign, 4, priced(1.0), STORED)
     assert puts_and_gets_of_a_save(STORED) == (138, 132)
     assert [float(n) for _, _, n in storage_usage(campaign, STORED)] == pytest.approx([3.0, 13.8, 13.2 + 0.256])
     assert list(found.services.values()) == [0.07, 0.07, 0.0]
@@ -82,10 +82,10 @@ def test_a_file_is_sent_in_as_many_requests_as_are_counted(s3_uri: str) -> None:
 
 
 def test_what_has_no_price_is_told() -> None:
-    found = cost(a_campaign(), 4, priced(1.0), replace(STORED, region="af-south-1"))
+    found = campaign_cost(a_campaign(), 4, priced(1.0), replace(STORED, region="af-south-1"))
     assert found.services == {}
     assert found.not_counted[0] == "checkpoints: the catalog has no price of it in af-south-1"
-    folder = cost(a_campaign(), 4, priced(1.0), replace(STORED, root="/fsx/jobs"))
+    folder = campaign_cost(a_campaign(), 4, priced(1.0), replace(STORED, root="/fsx/jobs"))
     assert folder.not_counted == ("file systems, which are paid for by what is provisioned",)
 
 
@@ -93,7 +93,7 @@ def test_spot_costs_what_was_simulated() -> None:
     """What interruptions and saves add to the cost of the work, by the machine-seconds that were there."""
     case = Case(saving=SaveTiming(1.0, 31.0), restart=Restart(45.0, 300.0), announced=0.5, notice=60.0, write=15.0)
     expected, simulated = both(case, GANGS)
-    found = cost(expected, NODES, priced(3600.0))  # a dollar for each machine and second
+    found = campaign_cost(expected, NODES, priced(3600.0))  # a dollar for each machine and second
     work = simulated.productive * NODES
     assert found.usd - work == pytest.approx(simulated.machine_seconds - work, rel=0.02)
 
@@ -109,7 +109,7 @@ def test_costs_add_up_to_the_cent(
     campaign: Campaign, nodes: int, usd: float, market: Market, writers: int, state: float
 ) -> None:
     stored = StoredCheckpoints("s3://bucket", "us-west-2", state, writers, checkpoints=4)
-    found = cost(campaign, nodes, priced(usd, market), stored)
+    found = campaign_cost(campaign, nodes, priced(usd, market), stored)
     machines, services = ([Decimal(str(usd)) for usd in each.values()] for each in (found.machines, found.services))
     assert Decimal(str(found.usd)) == sum(machines) + sum(services)
     assert all(part >= 0 and part == part.quantize(Decimal("0.01")) for part in machines)
@@ -120,8 +120,8 @@ def test_costs_add_up_to_the_cent(
 
 
 def gang_hours(plan: Plan) -> float:
-    assert plan.bought is not None
-    return (plan.bought.seconds - plan.bought.parts["waiting"]) / 3600
+    assert plan.configured_market is not None
+    return (plan.configured_market.seconds - plan.configured_market.parts["waiting"]) / 3600
 
 
 @pytest.mark.parametrize("name", [path.stem for path in PRESETS])
@@ -143,17 +143,17 @@ def test_on_fewer_machines_the_hours_do_not_suffice() -> None:
 
 def test_who_starts_a_run_that_its_budget_ends_is_warned_of_that_unless_it_does_not_even_fit() -> None:
     stopped, without_room = planned("gpt-7b-p4d", "budget.max_hours=100"), planned("llama-13b-p5", "cluster.nodes=1")
-    assert warning(stopped) == f"ends before its last step: {plan_summary(stopped)['ends before its last step']}"
-    told = warning(without_room)
+    assert first_warning(stopped) == f"ends before its last step: {plan_summary(stopped)['ends before its last step']}"
+    told = first_warning(without_room)
     assert told is not None
     assert told.startswith("does not fit")
 
 
 def test_the_limit_that_is_reached_first_is_told() -> None:
     whole = planned("gpt-7b-p4d", "budget.max_cost_usd=null")
-    assert whole.bought is not None
-    assert whole.bought.cost is not None
-    usd = gang_hours(whole) * 4 * whole.bought.cost.usd_per_hour
+    assert whole.configured_market is not None
+    assert whole.configured_market.cost is not None
+    usd = gang_hours(whole) * 4 * whole.configured_market.cost.usd_per_hour
     assert whole.stop is None
 
     by_money = planned("gpt-7b-p4d", f"budget.max_cost_usd={usd / 2} budget.max_hours={gang_hours(whole) * 0.9}").stop

@@ -19,9 +19,9 @@ from convoy.planner.cost.failures import (
     InterruptionRate,
     SaveTiming,
     assumed_restart,
-    assumed_save_timing,
+    assumed_save,
     best_save_interval,
-    drain,
+    expected_drain,
     hardware_failures,
     interval_in_steps,
     spot_failures,
@@ -87,7 +87,7 @@ def test_an_interval_in_steps_is_at_least_one() -> None:
 
 def test_a_drain_writes_the_state_from_all_machines_at_once() -> None:
     """7B on 4 machines at 1 GB/s: 80.4 GB in 20.1 s, after 1.02 s to see the notice and 3 s to end the step."""
-    found = drain(SAVED_BYTES * 6.7e9, 4, 1e9, 3.0)
+    found = expected_drain(SAVED_BYTES * 6.7e9, 4, 1e9, 3.0)
     assert (found.before_seconds, found.write_seconds) == pytest.approx((4.02, 20.1))
     assert found.spare_seconds(120.0) == pytest.approx(95.88)
 
@@ -95,13 +95,13 @@ def test_a_drain_writes_the_state_from_all_machines_at_once() -> None:
 def test_assumed_saves_keep_the_pace_that_training_keeps() -> None:
     """8 GB over 8 ranks at 100 MB/s: 10 s; a part of 6 GB takes no more than 30 s; a slow store takes what it takes."""
     stall = 1e9 / SAVED_BYTES_PER_STALL_SECOND.value
-    assert assumed_save_timing(8e9, 8, 100e6).durable_seconds == pytest.approx(10 + stall)
-    assert assumed_save_timing(48e9, 8, 100e6).lag_seconds == pytest.approx(30.0)
-    assert assumed_save_timing(48e9, 8, 100e6, storage=1e9).lag_seconds == pytest.approx(48.0)
-    assert assumed_save_timing(8e9, 8, None).lag_seconds == 0.0
+    assert assumed_save(8e9, 8, 100e6).durable_seconds == pytest.approx(10 + stall)
+    assert assumed_save(48e9, 8, 100e6).lag_seconds == pytest.approx(30.0)
+    assert assumed_save(48e9, 8, 100e6, root_rate=1e9).lag_seconds == pytest.approx(48.0)
+    assert assumed_save(8e9, 8, None).lag_seconds == 0.0
     rate = RESTORED_BYTES_PER_SECOND.value
     assert assumed_restart(8 * rate, 8).seconds == pytest.approx(RESTART_SECONDS.value + 1.0)
-    assert assumed_restart(8 * rate, 8, storage=rate).seconds == pytest.approx(RESTART_SECONDS.value + 8.0)
+    assert assumed_restart(8 * rate, 8, root_rate=rate).seconds == pytest.approx(RESTART_SECONDS.value + 8.0)
 
 
 def test_what_is_assumed_is_what_was_measured() -> None:

@@ -12,9 +12,9 @@ from convoy.planner.cost.failures import (
     Restart,
     SaveTiming,
     assumed_restart,
-    assumed_save_timing,
+    assumed_save,
     best_save_interval,
-    drain,
+    expected_drain,
     spot_failures,
 )
 from convoy.planner.cost.market_plans import MarketPlans, plan_markets, spot_plan
@@ -122,9 +122,9 @@ def test_a_capacity_block_is_bought_where_there_is_one() -> None:
 @examples(100)
 def test_more_bandwidth_is_never_slower(state: float, nodes: int, rate: float, more: float, step: float) -> None:
     def planned(bandwidth: float) -> tuple[FailureModel, SaveTiming, Restart]:
-        saving = assumed_save_timing(state, 8 * nodes, 100e6, nodes * bandwidth)
+        saving = assumed_save(state, 8 * nodes, 100e6, nodes * bandwidth)
         restart = assumed_restart(state, 8 * nodes, nodes * bandwidth)
-        told = spot_failures(P4D, nodes, drain(state, nodes, bandwidth, step))
+        told = spot_failures(P4D, nodes, expected_drain(state, nodes, bandwidth, step))
         assert told is not None
         return told, saving, restart
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from convoy.model.counts import parameter_count
 from convoy.planner.memory.host import host_memory
-from convoy.planner.memory.rank import memory
+from convoy.planner.memory.rank import rank_memory
 from tests.planner.grid import GPT, workload
 from tests.planner.workloads import GIB, P4D
 
@@ -31,7 +31,7 @@ def test_states_are_in_host_memory_where_they_are_offloaded() -> None:
 
 def test_all_tensors_are_in_host_memory_where_there_is_no_gpu() -> None:
     job = workload(GPT, HOST, 1, 1)
-    peak = memory(job).peak_bytes
+    peak = rank_memory(job).peak_bytes
 
     assert peak > 16 * parameter_count(job.model) / 2
     assert host_memory(job, peak).states_bytes == 2 * peak
@@ -41,7 +41,7 @@ def test_all_tensors_are_in_host_memory_where_there_is_no_gpu() -> None:
 def test_without_a_gpu_a_rank_and_its_host_have_room_or_lack_it_alike(gib: int, ranks: int, micro_batch: int) -> None:
     machine = replace(HOST, ranks=ranks, memory_bytes=gib * GIB / ranks, host_bytes=gib * GIB)
     job = workload(GPT, machine, 2, micro_batch)
-    rank = memory(job)
+    rank = rank_memory(job)
     host = host_memory(job, rank.peak_bytes)
 
     assert rank.fits == host.fits

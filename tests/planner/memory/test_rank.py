@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from convoy.model.counts import parameter_count
 from convoy.planner.memory.accumulator import PARTS, MemoryAccumulator
-from convoy.planner.memory.rank import Memory, least_nodes, memory, memory_fit
+from convoy.planner.memory.rank import Memory, least_nodes, memory_fit, rank_memory
 from convoy.planner.memory.replay import replay_step
 from convoy.planner.step.fsdp_units import stages
 from convoy.planner.workload import Machine, Workload
@@ -39,14 +39,14 @@ def test_a_preset_takes_what_the_tracker_weighs(name: str) -> None:
     batch = job.data_ranks * job.train.micro_batch * min(2, job.passes)
     job = replace(job, train=job.train.model_copy(update={"global_batch": batch}))
 
-    assert memory(job).peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.05)
+    assert rank_memory(job).peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.05)
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", chosen(list(GRID), ("gpt, hsdp, 13", "gpt, linear, 14", "grouped, selective, 8")))
 def test_what_fits_is_told_from_what_does_not(name: str) -> None:
     job = GRID[name].workload
-    told, weighed = memory(job), tracked(job)["Total"]
+    told, weighed = rank_memory(job), tracked(job)["Total"]
 
     assert told.peak_bytes == pytest.approx(weighed, rel=0.05)
     assert told.fits == (weighed <= told.capacity_bytes) or abs(weighed / told.capacity_bytes - 1) <= 0.05
@@ -55,11 +55,11 @@ def test_what_fits_is_told_from_what_does_not(name: str) -> None:
 def test_an_update_that_is_not_one_kernel_takes_more() -> None:
     job = workload(GPT, P4D, 1, 1, layers=1, strategy="ddp")
 
-    assert memory(job, fused=False).peak_bytes > memory(job).peak_bytes
+    assert rank_memory(job, fused=False).peak_bytes > rank_memory(job).peak_bytes
 
 
 def test_the_grid_has_as_many_cases_that_fit_as_not() -> None:
-    fit = [memory(case.workload).fits for case in GRID.values()]
+    fit = [rank_memory(case.workload).fits for case in GRID.values()]
 
     assert len(fit) >= 40
     assert fit.count(True) >= 20 <= fit.count(False)
@@ -86,11 +86,11 @@ JOBS = st.builds(
 @given(JOBS)
 @examples(50)
 def test_parts_add_up(job: Workload) -> None:
-    told = memory(job)
+    told = rank_memory(job)
 
     assert sum(told.parts.values()) == told.peak_bytes == told.nominal_bytes - told.margin_bytes - told.fixed_bytes
     assert all(size >= 0 for size in told.parts.values())
-    assert told.peak_bytes >= told.parts["parameters"] + told.parts["optimizer"] == 12 * stages(job)[0].shard
+    assert told.peak_bytes >= told.parts["parameters"] + told.parts["optimizer"] == 12 * stages(job)[0].shard_elements
     assert told.capacity_bytes - told.margin_bytes == told.peak_bytes
 
 
@@ -109,7 +109,7 @@ def test_more_memory_never_fits_less(job: Workload, one: int, other: int) -> Non
 def test_more_layers_take_more(job: Workload) -> None:
     longer = replace(job, model=job.model.model_copy(update={"n_layers": job.model.n_layers + 1}))
 
-    assert memory(longer).peak_bytes > memory(job).peak_bytes
+    assert rank_memory(longer).peak_bytes > rank_memory(job).peak_bytes
 
 
 @given(JOBS, st.booleans())
@@ -118,13 +118,13 @@ def test_more_layers_take_more(job: Workload) -> None:
 def test_a_step_leaves_weights_moments_and_their_gradients_behind(job: Workload, fused: bool) -> None:
     (stage,) = stages(job)
 
-    left = replay_step(job, stage, fused=fused).now
+    left = replay_step(job, stage, fused=fused).current_bytes
 
     assert left == {
         **dict.fromkeys(left, 0),
-        "parameters": 4 * stage.shard,
-        "optimizer": 8 * stage.shard,
-        "gradients": 4 * stage.shard,
+        "parameters": 4 * stage.shard_elements,
+        "optimizer": 8 * stage.shard_elements,
+        "gradients": 4 * stage.shard_elements,
     }
 
 
@@ -145,7 +145,7 @@ def test_what_is_repeated_peaks_as_if_it_were_made_each_time(times: int, each: A
     for place in range(times):
         body(other, place, times)
 
-    assert (one.now, one.most) == (other.now, other.most)
+    assert (one.current_bytes, one.most) == (other.current_bytes, other.most)
 
 
 def test_a_pipelines_fullest_stage_counts() -> None:
@@ -153,7 +153,7 @@ def test_a_pipelines_fullest_stage_counts() -> None:
     job = workload(LLAMA, P4D, 1, 1, layers=8, passes=8, pipeline=4)
     each = [replay_step(job, stage, in_flight=held).most for stage, held in zip(stages(job), (4, 3, 2, 1), strict=True)]
 
-    assert memory(job).peak_bytes == max(each)
+    assert rank_memory(job).peak_bytes == max(each)
     assert each[1] > each[2]
 
 
@@ -166,13 +166,13 @@ def test_a_stage_leaves_its_buffers_behind_as_well(passes: int, wrap: str, reduc
 
     for stage, held in zip(stages(job), (4, 3, 2, 1), strict=True):
         in_flight = min(held, passes)
-        left = replay_step(job, stage, in_flight=in_flight).now
+        left = replay_step(job, stage, in_flight=in_flight).current_bytes
         inputs, gradients = (0 if stage.first else passes - in_flight), (0 if stage.last else passes)
         assert left == {
             **dict.fromkeys(left, 0),
-            "parameters": 4 * stage.shard,
-            "optimizer": 8 * stage.shard,
-            "gradients": 4 * stage.shard,
+            "parameters": 4 * stage.shard_elements,
+            "optimizer": 8 * stage.shard_elements,
+            "gradients": 4 * stage.shard_elements,
             "activations": (inputs + gradients) * hidden,
         }
 
@@ -180,24 +180,24 @@ def test_a_stage_leaves_its_buffers_behind_as_well(passes: int, wrap: str, reduc
 def test_offloaded_states_are_not_on_the_gpu() -> None:
     here, there = (workload(GPT, P4D, 2, 1, cpu_offload=offload) for offload in (False, True))
 
-    assert memory(there).parts["parameters"] == memory(there).parts["optimizer"] == 0
-    assert memory(there).peak_bytes < memory(here).peak_bytes
+    assert rank_memory(there).parts["parameters"] == rank_memory(there).parts["optimizer"] == 0
+    assert rank_memory(there).peak_bytes < rank_memory(here).peak_bytes
 
 
 def test_ranks_on_a_host_take_its_memory_and_hold_what_others_send() -> None:
     host = Machine("cpu", 2, 40 * GIB, 80 * GIB, 0, 1e9)
     job = workload({**GPT, "d_model": 4096, "vocab_size": 64, "n_heads": 8}, host, 1, 1)
-    told = memory(job)
+    told = rank_memory(job)
 
     assert told.peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.05)
-    assert told.peak_bytes > memory(replace(job, machine=replace(host, gpu="A100"))).peak_bytes
+    assert told.peak_bytes > rank_memory(replace(job, machine=replace(host, gpu="A100"))).peak_bytes
     assert told.capacity_bytes == pytest.approx(
         (0.85 * 80 * GIB - GIB - 2.2 * 12 * parameter_count(job.model)) / 2, rel=1e-6
     )
 
 
 def test_a_host_that_staged_copies_fill_has_no_room_and_a_share_that_can_be_told() -> None:
-    told = memory(workload(GPT, Machine("cpu", 2, GIB, 2 * GIB, 0, 1e9), 1, 1))
+    told = rank_memory(workload(GPT, Machine("cpu", 2, GIB, 2 * GIB, 0, 1e9), 1, 1))
 
     assert (told.capacity_bytes, told.fits) == (0, False)
     assert 1 < told.share < 100
@@ -205,12 +205,12 @@ def test_a_host_that_staged_copies_fill_has_no_room_and_a_share_that_can_be_told
 
 
 def with_memory(job: Workload, size: int) -> Memory:
-    return memory(replace(job, machine=replace(job.machine, memory_bytes=size)))
+    return rank_memory(replace(job, machine=replace(job.machine, memory_bytes=size)))
 
 
 def one_by_one(job: Workload, most: int) -> int | None:
     return next(
-        (n for n in range(job.nodes + 1, most) if memory_fit(replace(job, nodes=n), fused=True).enough),
+        (n for n in range(job.nodes + 1, most) if memory_fit(replace(job, nodes=n), fused=True).reliable),
         None,
     )
 
@@ -233,15 +233,15 @@ def test_the_host_counts_too() -> None:
     small = replace(job, machine=replace(P4D, host_bytes=(host.processes_bytes + 0.2 * host.staged_bytes) / 0.85))
 
     assert memory_fit(small, fused=True).memory.reliable
-    assert not memory_fit(small, fused=True).enough
+    assert not memory_fit(small, fused=True).reliable
     assert least_nodes(small, fused=True) in (5, 6)
 
 
 def test_a_plan_without_room_says_on_how_many_machines_there_is() -> None:
     plan = planned("gpt-175b-p4d", "cluster.nodes=2")
     assert plan.least_nodes is not None
-    assert planned("gpt-175b-p4d", f"cluster.nodes={plan.least_nodes}").recommended
-    assert not planned("gpt-175b-p4d", f"cluster.nodes={plan.least_nodes - 1}").recommended
+    assert planned("gpt-175b-p4d", f"cluster.nodes={plan.least_nodes}").fits_reliably
+    assert not planned("gpt-175b-p4d", f"cluster.nodes={plan.least_nodes - 1}").fits_reliably
     change = plan.changes[-1]
     assert change.keys == {"cluster.nodes": plan.least_nodes}
     assert "of its own memory than a machine has" in plan.limits[0].text

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from convoy.planner.pages.plan import plan_in_one_line, plan_summary, warning
+from convoy.planner.pages.plan import first_warning, plan_in_one_line, plan_summary
 from convoy.planner.plan_schema import Plan
 from tests.planner.test_plan import planned
 from tests.report.plans import unknown
@@ -30,7 +30,7 @@ def test_one_line_has_what_decides() -> None:
 )
 def test_nobody_should_count_on_a_plan_above_90_percent(name: str, words: str, told: str) -> None:
     plan = planned(name, words)
-    said = warning(plan)
+    said = first_warning(plan)
     assert said is not None
     assert said.startswith(told)
     assert plan_in_one_line(plan).startswith(said)
@@ -40,15 +40,15 @@ def test_a_host_without_memory_for_the_staged_copies_is_warned_of() -> None:
     plan = unknown()
     assert plan.host_memory is not None
     host = replace(plan.host_memory, capacity_bytes=1, fits=False)
-    said = warning(plan.model_copy(update={"host_memory": host}))
+    said = first_warning(plan.model_copy(update={"host_memory": host}))
     assert said is not None
     assert said.startswith("does not fit: ")
     assert said.endswith("more of its own memory than a machine has")
 
 
 def test_what_is_planned_well_has_no_warning() -> None:
-    assert warning(planned("gpt-7b-p4d")) is None
-    assert warning(unknown()) is None
+    assert first_warning(planned("gpt-7b-p4d")) is None
+    assert first_warning(unknown()) is None
 
 
 def test_of_a_machine_that_nobody_knows_there_is_memory_and_why_there_is_no_more() -> None:
@@ -60,4 +60,4 @@ def test_of_a_machine_that_nobody_knows_there_is_memory_and_why_there_is_no_more
 def test_of_a_model_of_one_s_own_the_line_says_why_there_is_nothing() -> None:
     plan: Plan = planned("gpt-7b-p4d", "'model={build: a.b:c, vocab_size: 50257, max_sequence_length: 2048}'")
     assert plan_in_one_line(plan) == "not planned: memory, step (model.build = a.b:c: nothing is known of it)"
-    assert warning(plan) is None
+    assert first_warning(plan) is None

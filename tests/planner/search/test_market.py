@@ -18,13 +18,13 @@ from convoy.display.page import Page, Text
 from convoy.launch.checks.compatibility import world
 from convoy.planner.config_keys import overrides_text
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.rank import memory
+from convoy.planner.memory.rank import rank_memory
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan
-from convoy.planner.search.market import MARKETS, Base, search
-from convoy.planner.search.result import PlanSearch, SearchRow, ranked
-from convoy.planner.search.search import ALIKE, Search, TrainingSpec
-from convoy.planner.step.calibration import shipped
+from convoy.planner.search.market import MARKETS, SearchBase, search_machines
+from convoy.planner.search.result import PlanSearch, SearchRow, mark_and_sort
+from convoy.planner.search.search import ALIKE, StrategySearch, TrainingSpec
+from convoy.planner.step.calibration import shipped_calibration
 from convoy.planner.step.step_time import step_time
 from convoy.planner.workload import as_rented, machine_of
 from tests.campaign import examples
@@ -39,23 +39,23 @@ pytestmark = [pytest.mark.campaign, pytest.mark.processes]
 def test_a_preset_is_what_the_search_recommends_for_its_machines(path: Path) -> None:
     """Or as fast, as far as predictions can distinguish, and with memory that can be counted on."""
     config = preset(path.stem)
-    fastest = Search(task(config), shipped()).fastest(machine_of(config), config.cluster.nodes)[0]
+    fastest = StrategySearch(task(config), shipped_calibration()).fastest(machine_of(config), config.cluster.nodes)[0]
     own = workload_of(config)
-    assert memory(own).reliable
+    assert rank_memory(own).reliable
     assert step_time(own).total <= (1 + ALIKE) * fastest.time.total, fastest.job
 
 
 def test_30b_on_two_p4d_is_never_recommended_per_block() -> None:
     """At micro batch 1 it takes 94 % of memory."""
     config = preset("custom-30b-p4d")
-    found = Search(task(config), shipped()).fastest(machine_of(config), 2)
+    found = StrategySearch(task(config), shipped_calibration()).fastest(machine_of(config), 2)
     assert all(way.job.parallel.wrap == "linear" or way.job.parallel.tensor > 1 for way in found)
     assert all(way.memory.reliable for way in found)
 
 
 def test_175b_per_linear_is_what_fits_where_a_block_does_not() -> None:
     config = preset("gpt-175b-p4d")
-    found = Search(task(config), shipped()).best(machine_of(config), 24)
+    found = StrategySearch(task(config), shipped_calibration()).best(machine_of(config), 24)
     assert found is not None
     assert found.job.parallel.wrap == "linear"
     assert found.memory.reliable
@@ -72,7 +72,7 @@ def task(config: RunConfig) -> TrainingSpec:
 
 @functools.cache
 def found_for_7b() -> PlanSearch:
-    return search(preset("gpt-7b-p4d"), nodes=(1, 4, 3), max_usd=100_000)
+    return search_machines(preset("gpt-7b-p4d"), nodes=(1, 4, 3), max_usd=100_000)
 
 
 def test_a_search_is_by_cost_and_marks_what_nothing_beats() -> None:
@@ -103,7 +103,7 @@ def test_a_batch_that_ranks_share_unevenly_is_searched_as_training_takes_it() ->
 def test_machines_with_more_ranks_than_sequences_are_refused_as_a_run_is() -> None:
     words = "train.global_batch=12 parallel.shard_size=null cluster.nodes=16"
     config = preset("gpt-7b-p4d", words)
-    (unfit,) = search(config, instances=("p4d.24xlarge",), nodes=(16,)).unfit
+    (unfit,) = search_machines(config, instances=("p4d.24xlarge",), nodes=(16,)).unfit
     with pytest.raises(ConfigError) as refused:
         check_ranks(config, world(config))
     assert unfit.why == str(refused.value)
@@ -115,7 +115,9 @@ KUBERNETES = "cluster.backend=kubernetes"
 
 def test_where_training_would_hardly_ever_end_on_spot_other_markets_are_found() -> None:
     wait = Measurements(replacement_seconds=2e6)
-    told = search(preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), measurements=wait)
+    told = search_machines(
+        preset("llama-13b-p5", KUBERNETES), instances=("p4d.24xlarge",), nodes=(64,), measurements=wait
+    )
     (unfit,) = told.unfit
     assert {row.market for row in told.found} == {"on_demand", "capacity_block"}
     assert (unfit.instance_type, unfit.nodes, unfit.market) == ("p4d.24xlarge", 64, "spot")
@@ -144,7 +146,7 @@ CONTRACT = (
 def test_the_keys_of_each_row_are_planned_as_the_row_says(name: str, words: str, nodes: tuple[int, ...]) -> None:
     """Laid on what was asked about: step, memory, time and cost, and how often is best to save."""
     config = preset(name, words)
-    rows = search(config, nodes=nodes).found
+    rows = search_machines(config, nodes=nodes).found
     assert {row.instance_type for row in rows} == {"p4d.24xlarge", "p5.48xlarge"}
     for row in rows:
         told = plan(as_rented(resolve(config.model_dump(mode="json"), read_overrides(overrides_text(row.keys)))))
@@ -152,17 +154,17 @@ def test_the_keys_of_each_row_are_planned_as_the_row_says(name: str, words: str,
         assert (there.instance_type, there.nodes, there.market) == (row.instance_type, row.nodes, row.market)
         assert told.step is not None
         assert told.memory is not None
-        assert told.bought is not None
+        assert told.configured_market is not None
         assert told.saves is not None
         assert told.step.seconds == pytest.approx(row.step_seconds)
         assert told.memory.share == pytest.approx(row.memory_share)
-        assert told.bought.seconds / 3600 == pytest.approx(row.hours)
-        assert (told.bought.cost and told.bought.cost.usd) == row.usd
+        assert told.configured_market.seconds / 3600 == pytest.approx(row.hours)
+        assert (told.configured_market.cost and told.configured_market.cost.usd) == row.usd
         assert told.saves.every_steps == told.saves.best_every_steps
 
 
 def test_one_s_own_price_is_of_its_market_and_on_demand_where_that_is_told() -> None:
-    found = search(preset("gpt-7b-p5", CONTRACT), instances=("p5.48xlarge",), nodes=(2,)).found
+    found = search_machines(preset("gpt-7b-p5", CONTRACT), instances=("p5.48xlarge",), nodes=(2,)).found
     usd = {row.market: (row.usd_per_hour, row.price_source) for row in found}
     assert usd["spot"] == (11.5, "ours: #7")
     assert usd["on_demand"] == (20.0, "cluster.price")
@@ -173,7 +175,7 @@ def test_keys_are_what_differs_from_what_they_are_laid_on() -> None:
     """Not from the defaults, nor from what was asked for beside it."""
     base = preset("gpt-7b-p5", "train.micro_batch=8 train.activation_checkpointing=selective")
     config = preset("gpt-7b-p5", "train.steps=1000 cluster.region=us-west-2")
-    told = search(config, instances=("p5.48xlarge",), nodes=(2,), base=Base("mine.yaml", base))
+    told = search_machines(config, instances=("p5.48xlarge",), nodes=(2,), base=SearchBase("mine.yaml", base))
     (row,) = (each for each in told.found if each.market == "spot")
     assert told.laid_on == "mine.yaml"
     assert row.keys["train.steps"] == 1000
@@ -186,7 +188,7 @@ def test_keys_are_what_differs_from_what_they_are_laid_on() -> None:
 
 
 def test_what_is_found_already_needs_no_keys() -> None:
-    only = partial(search, instances=("p5.48xlarge",), nodes=(2,), markets=("spot",))
+    only = partial(search_machines, instances=("p5.48xlarge",), nodes=(2,), markets=("spot",))
     (row,) = only(preset("gpt-7b-p5")).found
     (same,) = only(preset("gpt-7b-p5", overrides_text(row.keys))).found
     assert (same.keys, same.usd) == ({}, row.usd)
@@ -205,20 +207,20 @@ def test_what_is_found_already_needs_no_keys() -> None:
     ],
 )
 def test_what_the_backend_does_not_run_is_left_out_and_told(words: str, left: set[tuple[int, str]], why: str) -> None:
-    told = search(preset("gpt-7b-p5", words), instances=("p5.48xlarge",), nodes=(1, 2))
+    told = search_machines(preset("gpt-7b-p5", words), instances=("p5.48xlarge",), nodes=(1, 2))
     assert {(row.nodes, row.market) for row in told.found} == left
     assert [reason[: len(why)] for reason in told.refused] == ([why] if why else [])
     assert not told.unfit
 
 
 def test_only_the_markets_that_are_asked_for_are_searched() -> None:
-    told = search(preset("gpt-7b-p5"), nodes=(2,), markets=("on_demand",))
+    told = search_machines(preset("gpt-7b-p5"), nodes=(2,), markets=("on_demand",))
     assert {row.market for row in told.found} == {"on_demand"}
 
 
 def test_machines_that_nobody_takes_away_are_saved_less_often() -> None:
     config = preset("gpt-175b-p4d", "cluster.backend=kubernetes")
-    told = search(config, instances=("p4d.24xlarge",), nodes=(32,))
+    told = search_machines(config, instances=("p4d.24xlarge",), nodes=(32,))
     every = {row.market: row.trained["checkpoint.every_steps"] for row in told.found}
     best = planned("gpt-175b-p4d").saves
     assert best is not None
@@ -227,7 +229,7 @@ def test_machines_that_nobody_takes_away_are_saved_less_often() -> None:
 
 
 def test_a_configuration_of_this_host_is_searched_on_the_machines_that_are_asked_for() -> None:
-    told = search(preset("default"), instances=("g5.xlarge",), nodes=(2,))
+    told = search_machines(preset("default"), instances=("g5.xlarge",), nodes=(2,))
     assert {row.instance_type for row in told.found} == {"g5.xlarge"}
 
 
@@ -235,7 +237,7 @@ def test_a_pipeline_is_searched_where_training_takes_one() -> None:
     """With the keys that it needs, one micro batch for each stage at least; GPT's embedding and head are one weight."""
     words = "model=llama-70b data.tokenizer.vocab_size=32000 train.global_batch=128"
     config = preset("llama-13b-p5", words)
-    told = search(config, instances=("p4d.24xlarge",), nodes=(64,))
+    told = search_machines(config, instances=("p4d.24xlarge",), nodes=(64,))
     staged = [row for row in told.found if "parallel.pipeline" in row.trained]
     assert staged
     assert any("parallel.pipeline takes the time" in line for line in told.assumed)
@@ -244,7 +246,7 @@ def test_a_pipeline_is_searched_where_training_takes_one() -> None:
         own = preset("llama-13b-p5", f"{words} {cluster} {overrides_text(row.keys)}")
         check_ranks(own, world(own))
         assert step_time(workload_of(own)).total == pytest.approx(row.step_seconds)
-    gpt = search(preset("gpt-175b-p5"), nodes=(16,))
+    gpt = search_machines(preset("gpt-175b-p5"), nodes=(16,))
     assert not any("parallel.pipeline" in row.trained for row in gpt.found)
 
 
@@ -256,7 +258,7 @@ ROWS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max
 def test_nothing_within_the_limits_beats_what_is_marked(
     values: list[tuple[int, int]], max_usd: int, max_hours: int
 ) -> None:
-    rows = ranked([row(usd, hours) for usd, hours in values], max_usd, max_hours)
+    rows = mark_and_sort([row(usd, hours) for usd, hours in values], max_usd, max_hours)
     within = [(cost(each), each.hours) for each in rows if each.within]
     assert within == [(usd, hours) for usd, hours in sorted(within)] or len({usd for usd, _ in within}) < len(within)
     assert all(usd <= max_usd and hours <= max_hours for usd, hours in within)
@@ -267,7 +269,7 @@ def test_nothing_within_the_limits_beats_what_is_marked(
 
 
 def test_an_old_price_comes_after_newer_ones_and_rules_nothing_out() -> None:
-    told = search(preset("gpt-7b-p4d"), instances=("p5.48xlarge",), nodes=(4,))
+    told = search_machines(preset("gpt-7b-p4d"), instances=("p5.48xlarge",), nodes=(4,))
     dates = {row.market: (row.price_date, row.stale) for row in told.found}
     assert dates["capacity_block"] == (date(2024, 12, 31), True)
     assert not dates["on_demand"][1]
@@ -279,7 +281,7 @@ def test_an_old_price_comes_after_newer_ones_and_rules_nothing_out() -> None:
 
 
 def test_what_a_search_rests_on_is_said_once() -> None:
-    told = search(preset("gpt-7b-p4d"), instances=("p4d.24xlarge", "p6-b200.48xlarge"), nodes=(2, 4))
+    told = search_machines(preset("gpt-7b-p4d"), instances=("p4d.24xlarge", "p6-b200.48xlarge"), nodes=(2, 4))
     assert len(set(told.assumed)) == len(told.assumed)
     assert sum("a B200 reaches as much of its peak as an H100 does" in line for line in told.assumed) == 1
     assert sum("of p4d.24xlarge on spot 5 to 10 %" in line for line in told.assumed) == 1
@@ -287,7 +289,7 @@ def test_what_a_search_rests_on_is_said_once() -> None:
     assert {row.market for row in told.found if row.instance_type == "p6-b200.48xlarge"} == {
         "on_demand", "capacity_block",
     }  # fmt: skip
-    assert told.calibration.startswith(str(shipped().date))
+    assert told.calibration.startswith(str(shipped_calibration().date))
 
 
 def cost(told: SearchRow) -> float:
@@ -306,4 +308,4 @@ def row(usd: float, hours: float) -> SearchRow:
 
 def test_a_wrong_type_is_told() -> None:
     with pytest.raises(ConfigError, match=r"cluster\.instance_type = p4x: not in the catalog"):
-        search(preset("gpt-7b-p4d"), instances=("p4x",))
+        search_machines(preset("gpt-7b-p4d"), instances=("p4x",))

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from convoy.model.counts import parameter_count
-from convoy.planner.step.break_even import break_even_tokens, bytes_per_parameter
-from convoy.planner.step.calibration import shipped
-from convoy.planner.step.traffic import traffic
+from convoy.planner.step.break_even import break_even_tokens, network_bytes_per_parameter
+from convoy.planner.step.calibration import shipped_calibration
+from convoy.planner.step.traffic import block_traffic
 from convoy.planner.workload import Workload
 from tests.planner.test_plan import planned
 from tests.planner.workloads import workload
@@ -45,13 +45,13 @@ def test_it_is_what_the_blocks_of_a_model_send_between_machines(
     nodes: int, parallel: dict[str, Any], by_hand: float
 ) -> None:
     job = workload(nodes, micro_batch=1, global_batch=2 * 64 * 8, **parallel)
-    assert bytes_per_parameter(job) == pytest.approx(by_hand)
-    assert bytes_per_parameter(job) == pytest.approx(between(job), rel=1e-3)
+    assert network_bytes_per_parameter(job) == pytest.approx(by_hand)
+    assert network_bytes_per_parameter(job) == pytest.approx(between(job), rel=1e-3)
 
 
 def between(job: Workload) -> float:
     """Bytes into a machine, of a pass and of each parameter of a block."""
-    sent, model = traffic(job), job.model
+    sent, model = block_traffic(job), job.model
     gathered = sent.gathering * (1 + sent.again) * sent.gather.between
     block = parameter_count(model.model_copy(update={"n_layers": model.n_layers + 1})) - parameter_count(model)
     whole = gathered + sent.reducing * sent.reduce.between + sent.replicate.between
@@ -64,6 +64,6 @@ def test_break_even_of_a_plan_is_what_is_worked_out_by_hand() -> None:
     found = planned("llama-13b-p4d", "train.activation_checkpointing=none")
     assert found.break_even is not None
     assert found.break_even.bytes_per_parameter == 8 * 7 / 8
-    k = shipped().constants
+    k = shipped_calibration().constants
     at_line_rate = 7 / 8 * 4987 * k.matmul_efficiency["A100"] / 0.6
     assert found.break_even.tokens_per_pass == pytest.approx(at_line_rate / k.between_efficiency, rel=0.01)

@@ -14,12 +14,12 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
-from convoy.planner.step.calibration import shipped, shipped_for_measured
+from convoy.planner.step.calibration import shipped_calibration
 from convoy.planner.step.communication import Collective, _stage_collectives, busiest_collectives, communication_seconds
 from convoy.planner.step.fsdp_units import stages
 from convoy.planner.step.hardware import peak_rates
 from convoy.planner.step.step_time import step_time
-from convoy.planner.step.work import Kernels, work
+from convoy.planner.step.work import Kernels, pass_work
 from convoy.planner.workload import UNNAMED, Machine, Workload, as_measured
 from tests.planner import workloads
 from tests.planner.tracked import Call, counted, counted_by_rank
@@ -80,7 +80,7 @@ def total(collectives: Iterable[Collective]) -> Counter[Call]:
 
 
 def moved(job: Workload, **of: Any) -> float:
-    return sum(c.moved for c in busiest_collectives(job) if all(getattr(c, key) == value for key, value in of.items()))
+    return sum(c.sent_bytes for c in busiest_collectives(job) if all(getattr(c, key) == of[key] for key in of))
 
 
 def test_a_rank_alone_sends_nothing() -> None:
@@ -99,11 +99,11 @@ def test_each_parameter_is_gathered_twice_and_reduced_once() -> None:
 
 def test_replicas_exchange_what_a_rank_keeps_once_a_step() -> None:
     job = workload(GPT, nodes=4, strategy="hsdp", global_batch=128, micro_batch=1)
-    between = [c for c in busiest_collectives(job) if c.crosses(8) and c.what == "gradients"]
+    between = [c for c in busiest_collectives(job) if c.crosses_machines(8) and c.payload == "gradients"]
 
     assert {(c.kind, c.ranks, c.stride) for c in between} == {("all_reduce", 4, 8)}
-    assert sum(c.bytes * c.number for c in between) == 4 * stages(job)[0].shard
-    assert not any(c.crosses(8) for c in busiest_collectives(job) if c.what == "weights")
+    assert sum(c.bytes * c.number for c in between) == 4 * stages(job)[0].shard_elements
+    assert not any(c.crosses_machines(8) for c in busiest_collectives(job) if c.payload == "weights")
 
 
 def test_a_stage_in_the_middle_hands_on_each_micro_batch_both_ways() -> None:
@@ -140,7 +140,7 @@ def unnamed_gpu(**measured: object) -> Machine:
 
 
 def test_every_collective_of_a_step_takes_its_line() -> None:
-    sent = [c for c in busiest_collectives(job()) if c.what in ("weights", "gradients")]
+    sent = [c for c in busiest_collectives(job()) if c.payload in ("weights", "gradients")]
     found = communication_seconds(job(), MEASURED)
     by_hand = sum(c.number * (1e-3 + c.bytes / 1e9) for c in sent)
     assert found.gather + found.reduce == pytest.approx(by_hand)
@@ -150,12 +150,12 @@ def test_every_collective_of_a_step_takes_its_line() -> None:
 def test_a_rank_alone_sends_nothing_and_casts_all_the_same() -> None:
     found = communication_seconds(job(ranks=1), MEASURED)
     assert found.total == 0
-    assert found.moved == communication_seconds(job(), MEASURED).moved > 0
+    assert found.copied_bytes == communication_seconds(job(), MEASURED).copied_bytes > 0
 
 
 def test_more_ranks_than_measured_have_more_hops_and_a_larger_share_to_carry() -> None:
     two, four = communication_seconds(job(), MEASURED), communication_seconds(job(ranks=4), MEASURED)
-    sizes = [c for c in busiest_collectives(job(ranks=4)) if c.what == "weights"]
+    sizes = [c for c in busiest_collectives(job(ranks=4)) if c.payload == "weights"]
     assert four.gather == pytest.approx(sum(c.number * (3e-3 + c.bytes / 1e9 * 1.5) for c in sizes))
     assert four.gather > two.gather
 
@@ -185,7 +185,7 @@ def test_a_line_of_some_of_the_ranks_is_that_of_as_many() -> None:
     """hsdp, two times two: each collective is one of two ranks, which is what was measured."""
     four = MEASURED.model_copy(update={"ranks": 4, "all_reduce": LINE})
     asked = job(four, ranks=4, strategy="hsdp", shard_size=2)
-    sent = [c for c in busiest_collectives(asked) if c.what in ("weights", "gradients")]
+    sent = [c for c in busiest_collectives(asked) if c.payload in ("weights", "gradients")]
     assert {c.ranks for c in sent} == {2}
     found = communication_seconds(asked, four)
     assert found.gather + found.reduce == pytest.approx(sum(c.number * LINE.seconds(c.bytes) for c in sent))
@@ -197,7 +197,7 @@ def test_what_one_rank_hands_to_another_passes_its_link_whole() -> None:
     """Of a gather of two ranks each link carries half."""
     staged = job(pipeline=2)
     (send,) = (c for c in busiest_collectives(staged) if c.kind == "send")
-    others = [c for c in busiest_collectives(staged) if c.what == "loss and norm"]
+    others = [c for c in busiest_collectives(staged) if c.payload == "loss and norm"]
     rest = sum(c.number * 2 * LINE.seconds(c.bytes) for c in others)
     handed_on = send.number * (1e-3 + send.bytes / (LINE.bytes_per_second / 2))
     assert communication_seconds(staged, MEASURED).tensor == pytest.approx(rest + handed_on)
@@ -221,7 +221,7 @@ def test_copies_on_unnamed_gpus_have_the_link_that_their_sums_had() -> None:
 def test_on_measured_gpus_nothing_is_charged_on_top_of_what_products_and_attention_took() -> None:
     gpu = unnamed_gpu(attention_flops=2e14)
     asked = replace(job(), machine=gpu)
-    done = work(asked, Kernels())
+    done = pass_work(asked, Kernels())
     matmul = asked.passes * (done.blocks * done.matmul_flops * (3 + done.again.matmul) + 3 * done.head_flops) / 3e14
     scores = asked.passes * done.blocks * done.attention_flops * (1 + done.attention_backward + done.again.attention)
     time = step_time(asked)
@@ -268,7 +268,7 @@ def test_the_default_configuration_is_planned_on_this_host_once_it_was_measured(
     told = plan(config, Measurements(measured=MEASURED, host_bytes=16e9))
     assert told.step is not None
     assert told.step.seconds == pytest.approx(sum(told.step.parts.values()))
-    assert told.calibration.startswith(str(shipped_for_measured("cpu").date))
+    assert told.calibration.startswith(str(shipped_calibration("cpu").date))
     without = plan(config, Measurements(host_bytes=16e9))
     assert without.step is None
 
@@ -279,8 +279,8 @@ def test_an_unnamed_gpu_hides_what_it_sends_and_reaches_what_it_measured() -> No
     assert gpu is not None
     time = step_time(replace(job(), machine=machine))
     assert 0 < time.total < 1
-    assert shipped_for_measured("cuda").constants.matmul_efficiency == {"cuda": 1.0}
-    assert shipped_for_measured("cuda").constants.kernel_seconds == shipped().constants.kernel_seconds
+    assert shipped_calibration("cuda").constants.matmul_efficiency == {"cuda": 1.0}
+    assert shipped_calibration("cuda").constants.kernel_seconds == shipped_calibration().constants.kernel_seconds
     known = Machine("A100", 2, 40 * 2**30, 16e9, 3e11, 5e10)
     assert as_measured(known, gpu) == known  # the catalog is asked first
     assert as_measured(job(None).machine, gpu) == job(None).machine  # a GPU tells nothing of a CPU

@@ -14,8 +14,8 @@ from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token
 from convoy.parallel.fsdp import wrap_and_compile_blocks
 from convoy.planner.step.hardware import peak_rates
-from convoy.planner.step.step_time import StepTime, recomputed_flops_per_token, step_time, tokens_per_second
-from convoy.planner.step.work import Kernels, linear_layers, work
+from convoy.planner.step.step_time import StepTime, gpu_tokens_per_second, recomputed_flops_per_token, step_time
+from convoy.planner.step.work import Kernels, linear_layers, pass_work
 from convoy.planner.workload import Machine, Workload
 from tests.campaign import examples
 from tests.planner import workloads
@@ -68,7 +68,7 @@ def test_parts_are_positive_and_add_up_to_the_step(job: Workload) -> None:
 
     assert all(seconds >= 0 for seconds in parts.values())
     assert time.total == pytest.approx(sum(parts.values()))
-    assert tokens_per_second(job, time) * job.ranks * time.total == pytest.approx(job.tokens_per_step)
+    assert gpu_tokens_per_second(job, time) * job.ranks * time.total == pytest.approx(job.tokens_per_step)
 
 
 @given(jobs(), st.sampled_from(["nvlink_bytes_per_second", "network_bytes_per_second"]), st.floats(1.01, 20))
@@ -240,7 +240,7 @@ def counted(of: Workload) -> tuple[int, int]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_operations_are_those_that_torch_counts(shape: str, mode: str, attention: str) -> None:
     of = job(shape, activation_checkpointing=mode, attention=attention)
-    done = work(of, Kernels())
+    done = pass_work(of, Kernels())
     linear = done.blocks * done.matmul_flops * (3 + done.again.matmul) + 3 * done.head_flops
     # The counter does not know of a causal mask: it counts all scores, of which fused attention makes half.
     scores = done.attention_flops * (1 if attention == "plain" else 2)
@@ -265,7 +265,7 @@ def test_shares_of_models_that_people_train() -> None:
     llama_7b = LLAMA | {"d_model": 4096, "n_heads": 32, "n_kv_heads": 32, "d_ff": 11008}
 
     def share(model: dict[str, Any], mode: str) -> float:
-        return work(workload(1, ONE, model, activation_checkpointing=mode), Kernels()).again.matmul
+        return pass_work(workload(1, ONE, model, activation_checkpointing=mode), Kernels()).again.matmul
 
     assert share(GPT, "full") == pytest.approx(8 / 12)
     assert share(GPT, "selective") == pytest.approx(1 / 12)
@@ -276,20 +276,20 @@ def test_shares_of_models_that_people_train() -> None:
 def test_others_compute_again_by_other_rules() -> None:
     """Whole forward passes of blocks before torch 2.1; every second of seven products; some blocks as a whole."""
     full, selective = (job("llama", activation_checkpointing=mode) for mode in ("full", "selective"))
-    separate = linear_layers(full.model, separate=True)
+    separate = linear_layers(full.model, separate_qkv=True)
     sizes = [rows * columns for rows, columns in separate]
 
     assert sum(sizes) == sum(rows * columns for rows, columns in linear_layers(full.model))
-    assert work(full, Kernels(stops_early=False)).again.matmul == 1
-    by_operator = work(selective, Kernels(separate_projections=True)).again
+    assert pass_work(full, Kernels(stops_early=False)).again.matmul == 1
+    by_operator = pass_work(selective, Kernels(separate_projections=True)).again
     assert by_operator.matmul == pytest.approx((sizes[1] + sizes[3] + sizes[5]) / sum(sizes))
-    by_block, whole = work(selective, Kernels(whole_blocks=0.25)).again, work(full, Kernels()).again
+    by_block, whole = pass_work(selective, Kernels(whole_blocks=0.25)).again, pass_work(full, Kernels()).again
     assert (by_block.matmul, by_block.attention) == (whole.matmul / 4, 0.25)
 
 
 def test_what_is_kept_is_not_moved_again() -> None:
     none, selective, full = (
-        work(job("llama", activation_checkpointing=mode), Kernels()).again.rest
+        pass_work(job("llama", activation_checkpointing=mode), Kernels()).again.rest
         for mode in ("none", "selective", "full")
     )
     assert none == 0 < selective < full < 1

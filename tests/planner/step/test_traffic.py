@@ -7,7 +7,7 @@ import pytest
 
 from convoy.model.counts import parameter_count
 from convoy.planner.step.communication import Collective, Kind, busiest_stage
-from convoy.planner.step.traffic import link_load, traffic
+from convoy.planner.step.traffic import block_traffic, link_load
 from tests.planner.workloads import GPT_7B, LLAMA_8B, workload
 
 
@@ -34,7 +34,7 @@ def test_all_bytes_that_the_real_code_sends_are_in_it(model: dict[str, Any], tol
         model = {**model, "tied_embeddings": False}
     job = workload(8, model=model, global_batch=3 * 128, micro_batch=1, **told)
     stage, collectives = busiest_stage(job)
-    sent, blocks, passes = traffic(job), stage.blocks, job.passes
+    sent, blocks, passes = block_traffic(job), stage.blocks, job.passes
 
     weights = sent.gathering * (blocks * sent.gather.held * (1 + sent.again) + sent.gather_root.held)
     weights += sent.gathering * sent.gather_again.held
@@ -44,7 +44,7 @@ def test_all_bytes_that_the_real_code_sends_are_in_it(model: dict[str, Any], tol
     handed_on = passes * sent.send.held * ((not stage.first) + (not stage.last))
     counted = Counter[str]()
     for each in collectives:
-        counted[each.what] += each.bytes * each.number
+        counted[each.payload] += each.bytes * each.number
     assert weights == pytest.approx(counted["weights"])
     rest = counted["gradients"] + counted["activations"]
     assert gradients + copies + among_tensor_ranks + handed_on == pytest.approx(rest)
@@ -52,8 +52,8 @@ def test_all_bytes_that_the_real_code_sends_are_in_it(model: dict[str, Any], tol
 
 def test_stages_on_other_machines_hand_on_over_the_network() -> None:
     """All ranks of a machine at once; within a machine each has its own way."""
-    far = traffic(workload(4, model=LLAMA_8B, pipeline=4)).send
-    near = traffic(workload(1, model=LLAMA_8B, pipeline=4)).send
+    far = block_traffic(workload(4, model=LLAMA_8B, pipeline=4)).send
+    near = block_traffic(workload(1, model=LLAMA_8B, pipeline=4)).send
 
     hidden = 2 * 2 * 2048 * 4096
     assert (far.inside, far.between) == (0, 8 * hidden)
@@ -64,7 +64,7 @@ def test_stages_on_other_machines_hand_on_over_the_network() -> None:
 def test_the_slowest_pair_of_stages_sets_the_pace(nodes: int, stages: int, abreast: int) -> None:
     """Stages of 24 ranks on three machines are 6 apart: 2 to 7 send to 8 to 13 of the next machine. Of 16 on two they
     are 4 apart: 4 to 7 send to 8 to 11."""
-    sent = traffic(workload(nodes, model=LLAMA_8B, pipeline=stages, global_batch=nodes * 64)).send
+    sent = block_traffic(workload(nodes, model=LLAMA_8B, pipeline=stages, global_batch=nodes * 64)).send
 
     ranks, apart = nodes * 8, nodes * 8 // stages
     on = [sum(r // 8 == machine != (r + apart) // 8 for r in range(ranks - apart)) for machine in range(nodes)]
@@ -74,14 +74,14 @@ def test_the_slowest_pair_of_stages_sets_the_pace(nodes: int, stages: int, abrea
 
 
 def test_a_flat_group_crosses_each_network_once_for_all_but_its_own_share() -> None:
-    sent = traffic(workload(8)).gather
+    sent = block_traffic(workload(8)).gather
 
     assert sent.between == pytest.approx(sent.held * 7 / 8)
     assert sent.inside == pytest.approx(sent.held * 63 / 64)
 
 
 def test_hybrid_groups_cross_no_network_but_their_copies_do_together() -> None:
-    sent = traffic(workload(8, strategy="hsdp"))
+    sent = block_traffic(workload(8, strategy="hsdp"))
 
     assert sent.gather.between == sent.reduce.between == 0
     # Eight shards at once, each twice around eight machines.
@@ -90,21 +90,21 @@ def test_hybrid_groups_cross_no_network_but_their_copies_do_together() -> None:
 
 
 def test_small_hybrid_groups_have_copies_on_one_machine() -> None:
-    sent = traffic(workload(1, strategy="hsdp", shard_size=4))
+    sent = block_traffic(workload(1, strategy="hsdp", shard_size=4))
 
     assert sent.replicate.between == 0
     assert sent.replicate.inside == pytest.approx(2 * sent.reduce.held / 4 / 2)
 
 
 def test_whole_copies_add_up_all_gradients_once_a_step() -> None:
-    sent = traffic(workload(4, strategy="ddp", global_batch=256))
+    sent = block_traffic(workload(4, strategy="ddp", global_batch=256))
 
     assert sent.gather.held == sent.reduce.held == 0
     assert sent.replicate.between == pytest.approx(2 * sent.replicate.held * 3 / 4)
 
 
 def test_ranks_of_one_product_share_the_network_of_their_machine() -> None:
-    whole, shared = (traffic(workload(4, tensor=tensor)).gather for tensor in (1, 8))
+    whole, shared = (block_traffic(workload(4, tensor=tensor)).gather for tensor in (1, 8))
 
     # Norms are whole on each of them.
     assert shared.held == pytest.approx(whole.held / 8, rel=1e-3)
@@ -115,8 +115,8 @@ def test_ranks_of_one_product_share_the_network_of_their_machine() -> None:
 def test_each_optimizer_updates_its_share() -> None:
     job = workload(8)
 
-    assert traffic(job).updated == pytest.approx(parameter_count(job.model) / 64)
-    assert traffic(workload(8, strategy="ddp")).updated == parameter_count(job.model)
+    assert block_traffic(job).updated == pytest.approx(parameter_count(job.model) / 64)
+    assert block_traffic(workload(8, strategy="ddp")).updated == parameter_count(job.model)
 
 
 def test_a_ring_has_a_hop_for_each_of_its_ranks() -> None:
@@ -128,7 +128,7 @@ def test_a_ring_has_a_hop_for_each_of_its_ranks() -> None:
 
 
 def test_linear_wraps_send_the_same_in_more_messages() -> None:
-    block, linear = (traffic(workload(wrap=wrap)).gather for wrap in ("block", "linear"))
+    block, linear = (block_traffic(workload(wrap=wrap)).gather for wrap in ("block", "linear"))
 
     assert (linear.held, linear.between) == (block.held, block.between)
     assert linear.hops > 3 * block.hops

@@ -9,9 +9,15 @@ import pytest
 import convoy.planner
 from convoy.config.errors import ConfigError
 from convoy.model.counts import parameter_count
-from convoy.planner.memory.rank import RELIABLE_SHARE, memory
+from convoy.planner.memory.rank import RELIABLE_SHARE, rank_memory
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.published import MeasuredRun, least_recomputed_share, memory_of, published, read_measured
+from convoy.planner.validation.published import (
+    MeasuredRun,
+    least_recomputed_share,
+    memory_of,
+    published_runs,
+    read_measured,
+)
 from tests.planner.workloads import LLAMA_8B, P5, workload
 
 SHIPPED = Path(convoy.planner.__file__).with_name("validation") / "published.csv"
@@ -48,7 +54,7 @@ def test_each_row_has_the_model_batch_and_machines_that_it_says(path: Path) -> N
 
 
 def test_all_shipped_rows_are_read() -> None:
-    assert len(published()) == 127
+    assert len(published_runs()) == 127
 
 
 def test_an_empty_network_is_the_usual_one_of_the_gpu(tmp_path: Path) -> None:
@@ -109,7 +115,7 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
         read_measured(file)
 
 
-@pytest.mark.parametrize("rows", [published(), read_measured(OTHERS)], ids=["shipped", "others"])
+@pytest.mark.parametrize("rows", [published_runs(), read_measured(OTHERS)], ids=["shipped", "others"])
 def test_each_run_fits(rows: list[MeasuredRun]) -> None:
     shares = {(row.name, row.workload.machine.gpu, row.workload.ranks): memory_of(row).share for row in rows}
 
@@ -136,10 +142,10 @@ def test_what_fits_anyway_needs_no_block_computed_again() -> None:
 def test_selective_runs_that_do_not_fit_by_operators_computed_blocks_again() -> None:
     """LLaMA 2 70B on 128 A100: by operators it would take 1.16 of what there is."""
     rows = [row for row in read_measured(OTHERS) if row.workload.train.activation_checkpointing == "selective"]
-    whole = {row.name for row in rows if not memory(row.workload).fits}
+    whole = {row.name for row in rows if not rank_memory(row.workload).fits}
 
     assert whole == {"llama2-70b"}
-    assert all(row.kernels.whole_blocks for row in rows if not memory(row.workload).fits)
+    assert all(row.kernels.whole_blocks for row in rows if not rank_memory(row.workload).fits)
 
 
 def test_a_run_that_could_not_fit_does_not() -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from convoy.planner.step.hardware import limited_rates, peak_rates
 from convoy.planner.step.step_time import step_time
-from convoy.planner.validation.published import MeasuredRun, published, read_measured
+from convoy.planner.validation.published import MeasuredRun, published_runs, read_measured
 from tests.planner.validation.test_published import OTHERS, write
 from tests.planner.workloads import LLAMA_8B, P5, workload
 
 
 def of(name: str, gpu: str) -> list[MeasuredRun]:
-    rows = [*published(), *read_measured(OTHERS)]
+    rows = [*published_runs(), *read_measured(OTHERS)]
     return [row for row in rows if name in row.source and row.workload.machine.gpu == gpu]
 
 

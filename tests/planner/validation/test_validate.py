@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from convoy.cli.main import main
-from convoy.planner.step.calibration import shipped
-from convoy.planner.validation.published import published, read_measured
+from convoy.planner.step.calibration import shipped_calibration
+from convoy.planner.validation.published import published_runs, read_measured
 from convoy.planner.validation.validate import p90_abs, validate
 from tests.planner.validation.test_published import OTHERS, SHIPPED, write
 
@@ -34,7 +34,7 @@ def test_json_is_as_documented() -> None:
 
 def test_the_baseline_is_the_constant_hfu_of_each_gpu() -> None:
     """Its figures on these rows, as whoever collected them computed them, are 11.3 % and 25.5 % on others like them."""
-    found = validate(published(), published(), shipped())
+    found = validate(published_runs(), published_runs(), shipped_calibration())
 
     assert found.baseline_median_abs_pct_error == pytest.approx(11.5, abs=0.1)
     assert found.baseline_p90_abs_pct_error == pytest.approx(26.2, abs=0.1)
@@ -90,10 +90,10 @@ def test_a_calibration_tells_which_rows_it_has_seen(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_a_calibration_lacks_is_told_with_its_row(tmp_path: Path) -> None:
-    alone = shipped().model_copy(update={"stands_for": {}})
+    alone = shipped_calibration().model_copy(update={"stands_for": {}})
     row = read_measured(write(tmp_path / "b.csv", gpu="h200_141gb"))
     with pytest.raises(ValueError, match="row 1: H200: the calibration of "):
-        validate([*published()[:1], *row], published(), alone)
+        validate([*published_runs()[:1], *row], published_runs(), alone)
 
 
 def test_what_is_no_calibration_is_told(tmp_path: Path) -> None:

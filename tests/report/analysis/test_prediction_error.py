@@ -122,9 +122,9 @@ END = {"all steps, with saves", "whole job", "cost"}
 
 def test_the_end_is_measured_when_the_job_is_done() -> None:
     plan, going_on, done = planned(), pairs(planned(), running_job()), pairs(planned(), finished_job())
-    assert plan.bought is not None
+    assert plan.configured_market is not None
     assert {going_on[what].measured for what in END} == {None}
-    assert done["whole job"].predicted == going_on["whole job"].predicted == plan.bought.seconds
+    assert done["whole job"].predicted == going_on["whole job"].predicted == plan.configured_market.seconds
     assert done["whole job"].measured == fold(finished_job(), 170).wall_seconds
 
 
@@ -162,11 +162,11 @@ def test_the_cost_of_the_ledger_stands_beside_the_planned_one() -> None:
     log.steps(1, 170)
     log.finish(170)
     paid, plan, ledger = pairs(planned(), log.events)["cost"], planned(), fold(log.events, 170).cost
-    assert plan.bought is not None
-    assert plan.bought.cost is not None
+    assert plan.configured_market is not None
+    assert plan.configured_market.cost is not None
     assert ledger is not None
     assert ledger.total is not None
-    assert (paid.predicted, paid.unit) == (plan.bought.cost.usd, "usd")
+    assert (paid.predicted, paid.unit) == (plan.configured_market.cost.usd, "usd")
     assert paid.measured == float(ledger.total)
 
 

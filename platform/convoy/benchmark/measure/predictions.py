@@ -9,7 +9,7 @@ from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.planner_runs import workload_of
 from convoy.benchmark.results.case import CasePrediction
 from convoy.benchmark.variants.ranks import join_world
-from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.gpus import chip_peak
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
@@ -17,8 +17,8 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.gang.task import RankPosition
 from convoy.model.counts import checkpoint_bytes
-from convoy.planner.memory.rank import peak
-from convoy.planner.step.calibration import shipped, shipped_for_measured
+from convoy.planner.memory.rank import peak_bytes_by_part
+from convoy.planner.step.calibration import shipped_calibration
 from convoy.planner.step.step_time import step_time, unmodelled
 from convoy.planner.workload import machine_of
 from convoy.training.measure.machine_probe import probe_machine
@@ -57,7 +57,7 @@ def _in_catalog(run: RunConfig, ranks: Ranks) -> bool:
         machine = machine_of(run, host_gpus=int(ranks.device.type == "cuda"))
     except ConfigError:  # the predictions of the cases report it, and no benchmark fails for it
         return False
-    return ranks.device.type == "cuda" and rented_gpu(machine.gpu) is not None
+    return ranks.device.type == "cuda" and chip_peak(machine.gpu) is not None
 
 
 def _probe_machine(group: Group, dtype: str, strategy: Literal["fsdp", "ddp"], ranks: Ranks) -> MeasuredMachine | None:
@@ -96,7 +96,7 @@ def _predict_case(
     def step_seconds() -> float:
         _check_step_is_planned(spec, group, config, place.world_size, machine)
         job = workload_of(config, ranks // per_node, per_node, machine, on_gpus=on_gpus)
-        if rented_gpu(gpu := job.machine.gpu) is not None and not on_gpus:
+        if chip_peak(gpu := job.machine.gpu) is not None and not on_gpus:
             raise ValueError(f"{gpu} is configured, and its ranks compute on CPUs")
         return step_time(job).total
 
@@ -106,11 +106,11 @@ def _predict_case(
         if config.train.compile:
             raise ValueError("compiled blocks keep less, and how much less is not planned")
         job = workload_of(config, ranks // per_node, per_node, machine, on_gpus=on_gpus)
-        return sum(peak(job, fused=config.optimizer.fused).values())
+        return sum(peak_bytes_by_part(job, fused=config.optimizer.fused).values())
 
     seconds, why_no_step = _result_or_reason(step_seconds)
     n_bytes, why_no_peak = _result_or_reason(peak_bytes)
-    calibration = shipped() if machine is None else shipped_for_measured(machine.kind)
+    calibration = shipped_calibration(machine and machine.kind)
     model, saves = config.model, spec.kind == "saving"
     return CasePrediction(
         calibration=f"{calibration.date}: {calibration.data}",

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from convoy.catalog.measured_machine import MeasuredMachine
-from convoy.catalog.prices import Price, own_prices
+from convoy.catalog.prices import Price, configured_prices
 from convoy.config.cluster import PriceConfig
 
 SCHEMA = 1
@@ -184,7 +184,7 @@ class Case(FrozenResult):
         try:
             undated = cluster["price"].get("on_demand_date") is None  # older results may name it without a day
             price = {key: value for key, value in cluster["price"].items() if not (undated and "on_demand" in key)}
-            return own_prices(PriceConfig.model_validate(price), name, cluster["market"], cluster["region"])
+            return configured_prices(PriceConfig.model_validate(price), name, cluster["market"], cluster["region"])
         except (AttributeError, KeyError, ValidationError):  # of another version, or by hand
             return ()
 

@@ -27,7 +27,7 @@ from convoy.planner.workload import Workload, rented_type
 UNUSED_PRICE = "cluster.price is not used: only runs with cluster.backend = batch or kubernetes have a cost"
 
 
-def label_assumptions(config: RunConfig) -> Iterator[str]:
+def unused_key_assumptions(config: RunConfig) -> Iterator[str]:
     """An instance type and a price that a local run names without using them."""
     named = config.cluster.instance_type
     if named is not None and rented_type(config) is None:
@@ -76,8 +76,8 @@ def cost_assumptions(costs: CostModel) -> Iterator[str]:
     yield from _failure_assumptions(costs.instance, breaks, measurements)
 
 
-def _failure_assumptions(instance: str, breaks: bool, measurements: Measurements) -> Iterator[str]:
-    if breaks:
+def _failure_assumptions(instance: str, has_faults: bool, measurements: Measurements) -> Iterator[str]:
+    if has_faults:
         faults = GPU_FAULT_SECONDS
         years = formatting.long_duration(faults.value)
         yield f"a GPU, or what it needs, breaks once in {years}{_day_and_source(faults)}"

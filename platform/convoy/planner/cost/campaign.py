@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from convoy.catalog.prices import Market, Price
 from convoy.config.run import RunConfig
 from convoy.model.counts import checkpoint_bytes
-from convoy.planner.cost.cost import Cost, StoredCheckpoints, cost
+from convoy.planner.cost.cost import Cost, StoredCheckpoints, campaign_cost
 from convoy.planner.cost.failures import (
     FailureModel,
     InterruptionRate,
     Restart,
     SaveTiming,
     assumed_restart,
-    assumed_save_timing,
+    assumed_save,
     best_save_interval,
-    drain,
+    expected_drain,
     hardware_failures,
     interval_in_steps,
     spot_failures,
@@ -57,7 +57,7 @@ class CostModel:
     @property
     def save_timing(self) -> SaveTiming:
         paced = self.config.checkpoint.write_mb_per_second
-        assumed = assumed_save_timing(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage_rate)
+        assumed = assumed_save(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage_rate)
         return self.measurements.saving or assumed
 
     @property
@@ -83,7 +83,7 @@ class CostModel:
         if self.config.cluster.instance_type is None:
             return None
         rate = self.measurements.node_bytes_per_second
-        last = drain(self.state_bytes, self.job.nodes, rate, self.step_seconds) if rate else None
+        last = expected_drain(self.state_bytes, self.job.nodes, rate, self.step_seconds) if rate else None
         return spot_failures(self.instance, self.job.nodes, last)
 
     @property
@@ -116,7 +116,7 @@ class CostModel:
         cluster = self.config.cluster
         if cluster.instance_type is None:
             return None
-        prices = self.measurements.prices.of(cluster)
+        prices = self.measurements.prices.for_cluster(cluster)
         return prices.price(cluster.instance_type, market or cluster.market, cluster.region)
 
     def expected_campaign(
@@ -133,7 +133,7 @@ class CostModel:
         if price is None:
             return None
         stale = self.measurements.prices.is_stale(price.date)
-        return cost(campaign, self.job.nodes, price, self.stored_checkpoints, usd_per_hour, stale=stale)
+        return campaign_cost(campaign, self.job.nodes, price, self.stored_checkpoints, usd_per_hour, stale=stale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class BudgetStop:
     """Trained by then, roughly."""
 
 
-def planned_saves(costs: CostModel) -> SavePlan:
+def plan_saves(costs: CostModel) -> SavePlan:
     """Raises ValueError where the training would hardly ever end, and as `CostModel.market_failures`."""
     best = best_save_interval(costs.market_failures, costs.save_timing)
     mtbf = costs.market_failures.highest_rate.mtbf_seconds
@@ -195,8 +195,8 @@ def planned_saves(costs: CostModel) -> SavePlan:
         stall_seconds=costs.save_timing.stall_seconds,
         durable_seconds=costs.save_timing.durable_seconds,
         restart_seconds=costs.restart.seconds,
-        mtbf_seconds=_finite(mtbf),
-        best_interval_seconds=_finite(best),
+        mtbf_seconds=_finite_or_none(mtbf),
+        best_interval_seconds=_finite_or_none(best),
         best_every_steps=steps,
         every_steps=costs.config.checkpoint.every_steps,
         overhead=now.overhead,
@@ -215,20 +215,20 @@ def first_budget_stop(costs: CostModel) -> BudgetStop | None:
     hours = (campaign.seconds - campaign.waiting) / 3600
     stops = [
         BudgetStop(key, limit, needed, tokens=costs.tokens * limit / needed)
-        for key, limit, needed in _budget_limits(costs, hours)
+        for key, limit, needed in _limits_and_needs(costs, hours)
         if limit < needed
     ]
     return min(stops, key=lambda stop: stop.tokens, default=None)
 
 
-def _budget_limits(costs: CostModel, hours: float) -> Iterator[tuple[str, float, float]]:
+def _limits_and_needs(costs: CostModel, needed_hours: float) -> Iterator[tuple[str, float, float]]:
     """Key, limit, and what the whole training needs."""
     limits, price = costs.config.budget, costs.price()
     if limits.max_hours is not None:
-        yield "budget.max_hours", limits.max_hours, hours
+        yield "budget.max_hours", limits.max_hours, needed_hours
     if limits.max_cost_usd is not None and price is not None:
-        yield "budget.max_cost_usd", limits.max_cost_usd, hours * price.usd_per_hour * costs.job.nodes
+        yield "budget.max_cost_usd", limits.max_cost_usd, needed_hours * price.usd_per_hour * costs.job.nodes
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None

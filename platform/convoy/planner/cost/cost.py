@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from convoy.catalog.prices import Price
-from convoy.catalog.services import GB, HOURS_PER_MONTH, REQUESTS, Service, cents, service_price
+from convoy.catalog.services import GB, HOURS_PER_MONTH, REQUESTS, Service, round_to_cents, service_price
 from convoy.checkpoint.format import CHUNK_BYTES, FILE_BYTES
 from convoy.planner.cost.spot import Campaign
 
@@ -59,7 +59,7 @@ class Cost:
     """What may cost something too."""
 
 
-def cost(
+def campaign_cost(
     campaign: Campaign,
     nodes: int,
     price: Price,
@@ -70,7 +70,7 @@ def cost(
 ) -> Cost:
     """usd_per_hour: of one of the price's zones, in its place. stored: None: checkpoints are not counted."""
     usd = price.usd_per_hour if usd_per_hour is None else usd_per_hour
-    machines = _machine_costs(campaign, nodes, usd, whole_days=price.market == BOUGHT_AHEAD)
+    machines = _machine_usd(campaign, nodes, usd, whole_days=price.market == BOUGHT_AHEAD)
     services, not_counted = ({}, ("checkpoints",)) if stored is None else _service_costs(campaign, stored)
     total = sum([*machines.values(), *services.values()], start=Decimal(0))
     return Cost(
@@ -85,14 +85,14 @@ def cost(
     )
 
 
-def _machine_costs(campaign: Campaign, nodes: int, usd_per_hour: float, *, whole_days: bool) -> dict[str, Decimal]:
+def _machine_usd(campaign: Campaign, nodes: int, usd_per_hour: float, *, whole_days: bool) -> dict[str, Decimal]:
     """Where whole days are sold, a machine that waits is paid too; elsewhere one is missing while the others wait."""
-    seconds = campaign.parts | {
+    seconds = campaign.part_seconds | {
         "unused": math.ceil(campaign.seconds / DAY) * DAY - campaign.seconds if whole_days else 0.0
     }
     paid = {name: nodes - 1 if name == "waiting" and not whole_days else nodes for name in seconds}
     per_second = Fraction(str(usd_per_hour)) / 3600
-    usd = cents([Fraction(each) * paid[name] * per_second for name, each in seconds.items()])
+    usd = round_to_cents([Fraction(each) * paid[name] * per_second for name, each in seconds.items()])
     return dict(zip(seconds, usd, strict=True))
 
 
@@ -131,5 +131,5 @@ def _service_costs(campaign: Campaign, stored: StoredCheckpoints) -> tuple[dict[
     lacking = [
         f"{what}: the catalog has no price of it in {stored.region}" for what, name, _ in usage if not prices[name]
     ]
-    usd = dict(zip(priced, cents(list(priced.values())), strict=True))
+    usd = dict(zip(priced, round_to_cents(list(priced.values())), strict=True))
     return usd, (*lacking, "lists, tries that are repeated, and what else is in the bucket")

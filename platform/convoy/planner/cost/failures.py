@@ -125,10 +125,10 @@ class FailureModel:
         in_time = self.drain is not None and self.drain.spare_seconds(self.notice_seconds) >= 0
         return InterruptionRate(1 / both, self.announced * taken / both if in_time else 0.0)
 
-    def _reclaim_seconds_at(self, share: float) -> float:
+    def _reclaim_seconds_at(self, monthly_share: float) -> float:
         if self.reclaim_seconds is not None:
             return self.reclaim_seconds
-        return mtbf_seconds(share, self.nodes) if share else math.inf
+        return mtbf_seconds(monthly_share, self.nodes) if monthly_share else math.inf
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def spot_failures(instance: str, nodes: int, drain: Drain | None = None) -> Fail
     return FailureModel(nodes, rates.low, rates.high, faults_seconds=steady.faults_seconds, drain=drain)
 
 
-def drain(state_bytes: float, nodes: int, bytes_per_second: float, step_seconds: float) -> Drain:
+def expected_drain(state_bytes: float, nodes: int, bytes_per_second: float, step_seconds: float) -> Drain:
     """bytes_per_second: that one machine can write to the job's root while all others do too. All machines write: the
     one that goes has as much time as its notice gives, and all of them finish together."""
     return Drain(NOTICED_SECONDS.value + step_seconds, state_bytes / (nodes * bytes_per_second))
@@ -204,18 +204,18 @@ def interval_in_steps(interval: float, step_seconds: float) -> int:
     return max(1, round(interval / step_seconds))
 
 
-def assumed_save_timing(state_bytes: float, ranks: int, cap: float | None, storage: float | None = None) -> SaveTiming:
-    """cap: bytes per second that a rank may write while it trains, as `checkpoint.write_mb_per_second` has it.
-    storage: bytes per second that the root takes of all machines together. None: no limit."""
+def assumed_save(state_bytes: float, ranks: int, rate_cap: float | None, root_rate: float | None = None) -> SaveTiming:
+    """rate_cap: bytes per second that a rank may write while it trains, as `checkpoint.write_mb_per_second` has it.
+    root_rate: bytes per second that the root takes of all machines together. None: no limit."""
     part = state_bytes / ranks
-    rate = pace(cap, math.ceil(part))
-    durable = max(part / rate if rate else 0.0, state_bytes / storage if storage else 0.0)
+    rate = pace(rate_cap, math.ceil(part))
+    durable = max(part / rate if rate else 0.0, state_bytes / root_rate if root_rate else 0.0)
     stall = part / SAVED_BYTES_PER_STALL_SECOND.value
     return SaveTiming(stall, stall + durable)
 
 
-def assumed_restart(state_bytes: float, ranks: int, storage: float | None = None) -> Restart:
-    """storage: bytes per second that the root gives all machines together; None: no limit."""
+def assumed_restart(state_bytes: float, ranks: int, root_rate: float | None = None) -> Restart:
+    """root_rate: bytes per second that the root gives all machines together; None: no limit."""
     by_rank = state_bytes / ranks / RESTORED_BYTES_PER_SECOND.value
-    by_storage = state_bytes / storage if storage else 0.0
+    by_storage = state_bytes / root_rate if root_rate else 0.0
     return Restart(RESTART_SECONDS.value + max(by_rank, by_storage))

@@ -81,7 +81,8 @@ def spot_plan(costs: CostModel, failures: FailureModel, on_demand: Cost | None) 
     dearest = costs.cost(often, price, price.high_usd_per_hour if price else None)
     savings = None
     if on_demand and expected.cost and cheapest and dearest:
-        savings = _savings(dearest, on_demand), _savings(expected.cost, on_demand), _savings(cheapest, on_demand)
+        low, mean, high = (_savings_share(each, on_demand) for each in (dearest, expected.cost, cheapest))
+        savings = low, mean, high
     return SpotPlan(
         **vars(expected),
         shortest_seconds=rare.seconds,
@@ -97,13 +98,13 @@ def _market_plan(costs: CostModel, market: Market, campaign: Campaign) -> Market
     return MarketPlan(
         market=market,
         seconds=campaign.seconds,
-        parts=campaign.parts,
+        parts=campaign.part_seconds,
         interruptions=campaign.interruptions,
         cost=costs.cost(campaign, price),
         why="" if price else unknown,
     )
 
 
-def _savings(spent: Cost, instead: Cost) -> float:
+def _savings_share(cost: Cost, alternative: Cost) -> float:
     """Share of what it would have cost instead; negative: more is spent."""
-    return 1 - float(Decimal(str(spent.usd)) / Decimal(str(instead.usd))) if instead.usd else 0.0
+    return 1 - float(Decimal(str(cost.usd)) / Decimal(str(alternative.usd))) if alternative.usd else 0.0

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from convoy.planner.cost.failures import FailureModel, InterruptionRate, Restart, SaveTiming
-from convoy.stats.interruptions import InterruptionKind, long_run
+from convoy.stats.interruptions import InterruptionKind, long_run_shares
 
 LEAST_PRODUCTIVE = 1e-4
 """Share of productive time below which nobody waits for the end."""
@@ -32,7 +32,7 @@ class Campaign:
     """Share of interruptions after which work resumes before the next one."""
 
     @property
-    def parts(self) -> dict[str, float]:
+    def part_seconds(self) -> dict[str, float]:
         """Seconds by what they are; together `seconds`."""
         names = ("productive", "stalled", "recomputed", "draining", "waiting", "restarting")
         return {name: getattr(self, name) for name in names}
@@ -44,7 +44,7 @@ class Campaign:
 
     @property
     def seconds(self) -> float:
-        return sum(self.parts.values())
+        return sum(self.part_seconds.values())
 
     @property
     def overhead(self) -> float:
@@ -70,7 +70,7 @@ def expected_campaign(
         return Campaign(work_seconds, 0.0, 0.0, 0.0, 0.0, 0.0, interruptions=0.0, saves=0.0)
     after = (0.0, restart.wait_seconds, restart.seconds)
     kinds = (InterruptionKind(1 - used, False, after), _drained_interruptions(used, failures, interval, saving, after))
-    shares = long_run(interval, saving.stall_seconds, mtbf, kinds, after, saving.lag_seconds)
+    shares = long_run_shares(interval, saving.stall_seconds, mtbf, kinds, after, saving.lag_seconds)
     if shares.productive < LEAST_PRODUCTIVE:
         raise ValueError(
             f"an interruption every {mtbf:.0f} s leaves {shares.productive:.2g} of the time for {work_seconds:.0f}"
@@ -92,15 +92,15 @@ def expected_campaign(
 
 
 def _drained_interruptions(
-    used: float, failures: FailureModel, interval: float, saving: SaveTiming, after: tuple[float, ...]
+    share: float, failures: FailureModel, interval: float, saving: SaveTiming, down_seconds: tuple[float, ...]
 ) -> InterruptionKind:
     """Interruptions with enough notice. The last save waits for one that is being written, and hurries it: what is left
     of that takes anything from nothing to a whole write. Where there is no time for both there is no last save."""
-    if failures.drain is None or not used:
-        return InterruptionKind(0.0, True, after)
+    if failures.drain is None or not share:
+        return InterruptionKind(0.0, True, down_seconds)
     write, spare = failures.drain.write_seconds, failures.drain.spare_seconds(failures.notice_seconds)
     in_time = min(1.0, spare / write) if write else 1.0
     exposed = saving.durable_seconds * (1 - in_time)
     writing = min(1.0, saving.durable_seconds / (interval + saving.stall_seconds))
     seconds = write * (1 - writing * (1 - in_time)) + writing * in_time * min(write, spare) / 2
-    return InterruptionKind(used, True, (seconds, *after[1:]), exposed)
+    return InterruptionKind(share, True, (seconds, *down_seconds[1:]), exposed)

@@ -22,19 +22,19 @@ class MemoryAccumulator:
         self.peak: dict[Part, int] = dict(self._now)
 
     @property
-    def now(self) -> dict[Part, int]:
+    def current_bytes(self) -> dict[Part, int]:
         return self._now.copy()
 
-    def allocate(self, part: Part, count: int) -> None:
+    def allocate(self, part: Part, size: int) -> None:
         """Add bytes. To model an overlap, allocate the new before freeing the old."""
-        self._now[part] += count
-        self._sum += count
+        self._now[part] += size
+        self._sum += size
         if self._sum > self.most:
             self.most, self.peak = self._sum, self._now.copy()
 
-    def free(self, part: Part, count: int) -> None:
-        self._now[part] -= count
-        self._sum -= count
+    def free(self, part: Part, size: int) -> None:
+        self._now[part] -= size
+        self._sum -= size
 
     def repeat(self, times: int, body: Callable[[], None]) -> None:
         """`body` so many times, of which all but the first and the last are alike: what is between the first two and
@@ -42,11 +42,11 @@ class MemoryAccumulator:
         before = self._now.copy()
         for done in range(min(times, 4)):
             if done == 2 and times > 4:
-                self._add(times - 4, before)
+                self._extrapolate(times - 4, before)
             before = self._now.copy()
             body()
 
-    def _add(self, times: int, before: dict[Part, int]) -> None:
+    def _extrapolate(self, times: int, before: dict[Part, int]) -> None:
         """So many times what has come since."""
         for part in PARTS:
             more = times * (self._now[part] - before[part])
@@ -61,17 +61,17 @@ class LiveTensors:
         """sizes: those that the accumulator has already."""
         self._accumulator, self._sizes = accumulator, dict(sizes)
 
-    def allocate(self, name: str, count: int) -> None:
+    def allocate(self, name: str, size: int) -> None:
         """Does nothing if it is there."""
         if name not in self._sizes:
-            self._sizes[name] = count
-            self._accumulator.allocate("activations", count)
+            self._sizes[name] = size
+            self._accumulator.allocate("activations", size)
 
     def drop(self, *names: str) -> None:
         for name in names:
             self._accumulator.free("activations", self._sizes.pop(name, 0))
 
-    def keep(self, names: frozenset[str]) -> dict[str, int]:
+    def drop_all_but(self, names: frozenset[str]) -> dict[str, int]:
         """Drop all others, and return what is left."""
         self.drop(*(name for name in list(self._sizes) if name not in names))
         return dict(self._sizes)

@@ -18,13 +18,13 @@ from convoy.planner.workload import Workload
 class MatrixObserver(Protocol):
     """Receives when a matrix of a block is at work, by its name."""
 
-    def forward(self, name: str) -> None:
+    def on_forward(self, name: str) -> None:
         """It is about to be multiplied."""
 
-    def gradient(self, name: str) -> None:
+    def on_gradient(self, name: str) -> None:
         """Its gradient is made."""
 
-    def done(self, name: str) -> None:
+    def on_backward_done(self, name: str) -> None:
         """Its backward is over."""
 
 
@@ -77,11 +77,11 @@ class BlockActivationBytes:
         )
 
 
-def saved_activations(mode: str, *, gated: bool) -> frozenset[str]:
+def saved_activations(recompute: str, *, gated: bool) -> frozenset[str]:
     """Names of what forward keeps for backward, as `parallel/fsdp.py` has it; the input always is."""
-    if mode == "full":
+    if recompute == "full":
         return frozenset()
-    if mode == "selective":
+    if recompute == "selective":
         # Attention, and every second product: the first, the third, and of a gated MLP the fifth as well.
         return frozenset({"qkv", "mixed", "gate", "fifth"} if gated else {"qkv", "mixed", "up"})
     return EVERYTHING
@@ -93,56 +93,56 @@ EVERYTHING = frozenset(
 
 
 def replay_forward(
-    live: LiveTensors, sizes: BlockActivationBytes, keep: frozenset[str], weights: MatrixObserver
+    live: LiveTensors, sizes: BlockActivationBytes, keep: frozenset[str], observer: MatrixObserver
 ) -> None:
     """Of a block whose input is there; its output is not part of it."""
 
-    def done_with(*names: str) -> None:
+    def drop_unneeded(*names: str) -> None:
         live.drop(*(name for name in names if name not in keep))
 
     *inputs, out = (matrix.name for matrix in sizes.block.attention)
     *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
     live.allocate("normed", sizes.normed)
     for name in inputs:
-        weights.forward(name)
+        observer.on_forward(name)
     live.allocate("qkv", sizes.qkv)
     if not sizes.block.parallel_residual:
-        done_with("normed")
+        drop_unneeded("normed")
     if sizes.rotated:
         live.allocate("turning", 4 * sizes.rotated)  # fp32: both halves, and put together
         live.allocate("rotated", sizes.rotated)
         live.drop("turning")
     live.allocate("scores", sizes.plain)
     live.allocate("mixed", sizes.mixed)
-    done_with("qkv", "rotated", "scores")
-    weights.forward(out)
+    drop_unneeded("qkv", "rotated", "scores")
+    observer.on_forward(out)
     live.allocate("attended", sizes.hidden)
-    done_with("mixed")
+    drop_unneeded("mixed")
     live.allocate("masks", 2 * sizes.mask)
     live.allocate("middle", sizes.middle)
     live.drop("attended")
     live.allocate("normed_2", sizes.normed_2)
     if sizes.block.gated:
-        weights.forward(gate[0])
+        observer.on_forward(gate[0])
         live.allocate("gate", sizes.inner)
         live.allocate("silu", sizes.inner)
-        done_with("gate")
-    weights.forward(up)
+        drop_unneeded("gate")
+    observer.on_forward(up)
     live.allocate("up", sizes.inner)
     if not sizes.block.gated:
-        done_with("normed_2")
+        drop_unneeded("normed_2")
     live.allocate("inner", sizes.inner)
-    done_with("normed", "normed_2", "up", "silu")
-    weights.forward(down)
+    drop_unneeded("normed", "normed_2", "up", "silu")
+    observer.on_forward(down)
 
 
-def replay_backward(live: LiveTensors, sizes: BlockActivationBytes, weights: MatrixObserver) -> None:
+def replay_backward(live: LiveTensors, sizes: BlockActivationBytes, observer: MatrixObserver) -> None:
     """Of a block of which everything is there, and the gradient of its output; that of its input takes its place."""
     *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
     live.allocate("g_inner", sizes.inner)
-    weights.gradient(down)
+    observer.on_gradient(down)
     live.drop("inner", "fifth")
-    weights.done(down)
+    observer.on_backward_done(down)
     live.allocate("g_up", sizes.inner)
     if sizes.block.gated:
         live.allocate("g_silu", sizes.inner)
@@ -151,25 +151,25 @@ def replay_backward(live: LiveTensors, sizes: BlockActivationBytes, weights: Mat
         live.drop("g_silu", "gate")
     live.drop("g_inner", "up")
     live.allocate("g_normed", sizes.hidden)
-    weights.gradient(up)
+    observer.on_gradient(up)
     live.drop("g_up")
-    weights.done(up)
+    observer.on_backward_done(up)
     if sizes.block.gated:
         live.allocate("g_normed_gate", sizes.hidden)
-        weights.gradient(gate[0])
+        observer.on_gradient(gate[0])
         live.drop("g_gate", "g_normed_gate")
-        weights.done(gate[0])
+        observer.on_backward_done(gate[0])
     live.drop("normed_2")
     live.allocate("g_middle", sizes.hidden)
     live.drop("g_normed", "middle", "g_middle", "masks")
-    _attention_backward(live, sizes, weights)
+    _attention_backward(live, sizes, observer)
 
 
-def _attention_backward(live: LiveTensors, sizes: BlockActivationBytes, weights: MatrixObserver) -> None:
+def _attention_backward(live: LiveTensors, sizes: BlockActivationBytes, observer: MatrixObserver) -> None:
     *inputs, out = (matrix.name for matrix in sizes.block.attention)
     live.allocate("g_mixed", sizes.mixed)
-    weights.gradient(out)
-    weights.done(out)
+    observer.on_gradient(out)
+    observer.on_backward_done(out)
     live.allocate("g_scores", 2 * sizes.plain)
     live.allocate("g_heads", sizes.qkv)
     live.drop("mixed", "rotated", "g_mixed", "scores", "g_scores")
@@ -181,10 +181,10 @@ def _attention_backward(live: LiveTensors, sizes: BlockActivationBytes, weights:
     live.drop("g_heads")
     live.allocate("g_normed", sizes.hidden)
     for name in reversed(inputs):
-        weights.gradient(name)
+        observer.on_gradient(name)
     live.drop("g_qkv", "normed")
     for name in reversed(inputs):
-        weights.done(name)
+        observer.on_backward_done(name)
     live.allocate("g_input", sizes.hidden)
     live.drop("g_normed", "g_input")
 
@@ -218,7 +218,7 @@ class LossBytes:
             added_up=4 * weight,
         )
 
-    def forward(self, accumulator: MemoryAccumulator) -> None:
+    def replay_forward(self, accumulator: MemoryAccumulator) -> None:
         """What is there at the end is for backward."""
         normed = self.hidden
         accumulator.allocate("activations", normed)
@@ -229,7 +229,7 @@ class LossBytes:
         accumulator.free("logits", self.logits)
         accumulator.free("activations", normed)
 
-    def backward(self, accumulator: MemoryAccumulator) -> None:
+    def replay_backward(self, accumulator: MemoryAccumulator) -> None:
         """Leaves the gradient of the weight."""
         cast = self.added_up != self.weight_gradient
         both = self.scaled + (self.hidden if cast else 0)

@@ -47,14 +47,14 @@ class HostMemory:
         return self.states_bytes + self.staged_bytes + self.processes_bytes
 
 
-def host_memory(workload: Workload, peak: int) -> HostMemory:
+def host_memory(workload: Workload, tensor_bytes: int) -> HostMemory:
     """The same whatever is configured of checkpoints: staging depends neither on where nor on how often they go.
 
-    peak: bytes of a rank's tensors, which are in host memory where there is no GPU.
+    tensor_bytes: bytes of a rank's tensors, which are in host memory where there is no GPU.
     """
     machine, model, states = workload.machine, workload.model, 0
     if machine.gpu == "cpu":
-        states = peak * machine.ranks
+        states = tensor_bytes * machine.ranks
     elif workload.parallel.cpu_offload:
         states = training_state_bytes(model, machine.ranks, workload.ranks_per_replica)
     staged, processes = staged_bytes(model, workload.nodes), process_bytes(machine.ranks, on_gpus=machine.gpu != "cpu")
@@ -62,7 +62,7 @@ def host_memory(workload: Workload, peak: int) -> HostMemory:
     return HostMemory(states, staged, processes, capacity, states + staged + processes <= capacity)
 
 
-def reserved_bytes(workload: Workload) -> int:
+def cpu_reserved_bytes(workload: Workload) -> int:
     """Bytes of each rank's part of a machine without GPUs that its tensors cannot use: what the system keeps, staged
     copies of the state, and what processes share."""
     machine = workload.machine
@@ -80,9 +80,9 @@ def staged_bytes(model: TransformerConfig, nodes: int) -> int:
     return int(SLOTS * UNEVEN * SAVED_BYTES * parameter_count(model) / nodes)
 
 
-def training_state_bytes(model: TransformerConfig, ranks: int, sharing: int) -> int:
+def training_state_bytes(model: TransformerConfig, ranks: int, ranks_per_copy: int) -> int:
     """Weights, gradients and moments of a machine's ranks, where `sharing` ranks hold one copy together."""
-    return TRAINED_BYTES * parameter_count(model) * ranks // sharing
+    return TRAINED_BYTES * parameter_count(model) * ranks // ranks_per_copy
 
 
 def process_bytes(ranks: int, *, on_gpus: bool) -> int:

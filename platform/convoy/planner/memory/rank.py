@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from convoy.display.formatting import gib
 from convoy.planner.memory.accumulator import Part
-from convoy.planner.memory.host import HostMemory, host_memory, reserved_bytes
+from convoy.planner.memory.host import HostMemory, cpu_reserved_bytes, host_memory
 from convoy.planner.memory.replay import replay_step
 from convoy.planner.step.fsdp_units import stages
 from convoy.planner.workload import Workload
@@ -54,20 +54,20 @@ class Memory:
     """Whether a run can count on it: up to 90 % of the capacity."""
 
     @classmethod
-    def of(cls, parts: dict[Part, int], fixed: int, nominal: int) -> "Memory":
-        peak, capacity = sum(parts.values()), max(0, nominal - fixed)
-        share = peak / capacity if capacity > 0 else (peak + fixed) / nominal
+    def of(cls, parts: dict[Part, int], fixed_bytes: int, nominal_bytes: int) -> "Memory":
+        peak, room = sum(parts.values()), nominal_bytes - fixed_bytes
+        share = peak / room if room > 0 else (peak + fixed_bytes) / nominal_bytes
         fits, reliable = share <= 1, share <= RELIABLE_SHARE
-        return cls(parts, peak, fixed, nominal, capacity, nominal - peak - fixed, share, fits, reliable)
+        return cls(parts, peak, fixed_bytes, nominal_bytes, max(0, room), room - peak, share, fits, reliable)
 
 
-def memory(workload: Workload, *, fused: bool = True) -> Memory:
+def rank_memory(workload: Workload, *, fused: bool = True) -> Memory:
     """Memory of the pipeline stage that takes most. fused: `optimizer.fused`."""
-    parts = peak(workload, fused=fused)
-    return Memory.of(parts, fixed(workload), int(workload.machine.memory_bytes))
+    parts = peak_bytes_by_part(workload, fused=fused)
+    return Memory.of(parts, fixed_bytes(workload), int(workload.machine.memory_bytes))
 
 
-def peak(workload: Workload, *, fused: bool = True) -> dict[Part, int]:
+def peak_bytes_by_part(workload: Workload, *, fused: bool = True) -> dict[Part, int]:
     """Bytes of all tensors of a rank at the peak of a step, by what they are for."""
     stage = stages(workload)
     accumulators = (
@@ -77,10 +77,10 @@ def peak(workload: Workload, *, fused: bool = True) -> dict[Part, int]:
     return max(accumulators, key=lambda accumulator: accumulator.most).peak
 
 
-def fixed(workload: Workload) -> int:
+def fixed_bytes(workload: Workload) -> int:
     """`Memory.fixed_bytes` of a rank."""
     if workload.machine.gpu == "cpu":
-        return reserved_bytes(workload)
+        return cpu_reserved_bytes(workload)
     nccl = NCCL_BYTES if workload.ranks > 1 else 0
     return CONTEXT_BYTES + nccl + int(DRIVER_SHARE * workload.machine.memory_bytes)
 
@@ -95,21 +95,21 @@ class MemoryFit(NamedTuple):
     host: HostMemory | None
 
     @property
-    def enough(self) -> bool:
+    def reliable(self) -> bool:
         """That it fits can be counted on."""
-        return not shortage(self.memory, self.host)
+        return not shortage_text(self.memory, self.host)
 
 
 def memory_fit(job: Workload, *, fused: bool) -> MemoryFit:
     """fused: `optimizer.fused`."""
-    return with_host_memory(job, memory(job, fused=fused))
+    return fit_with_host(job, rank_memory(job, fused=fused))
 
 
-def with_host_memory(job: Workload, needed: Memory) -> MemoryFit:
+def fit_with_host(job: Workload, needed: Memory) -> MemoryFit:
     return MemoryFit(needed, host_memory(job, needed.peak_bytes) if job.machine.host_bytes else None)
 
 
-def shortage(needed: Memory | None, host: HostMemory | None) -> str:
+def shortage_text(needed: Memory | None, host: HostMemory | None) -> str:
     """What is short, or why the estimate is unreliable; empty if neither applies, or memory is not known."""
     lacking = []
     if needed is not None and not needed.fits:
@@ -139,5 +139,5 @@ def least_nodes(job: Workload, *, fused: bool) -> int | None:
 
 
 def _fewest_nodes_with_room(jobs: Sequence[Workload], fused: bool) -> int | None:
-    place = bisect.bisect_left(jobs, True, key=lambda job: memory_fit(job, fused=fused).enough)
+    place = bisect.bisect_left(jobs, True, key=lambda job: memory_fit(job, fused=fused).reliable)
     return jobs[place].nodes if place < len(jobs) else None

@@ -13,7 +13,7 @@ from convoy.planner.memory.activations import (
     saved_activations,
 )
 from convoy.planner.memory.fsdp_buffers import FsdpBuffers, PassTraits
-from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, matrices
+from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, matrix_shapes
 from convoy.planner.workload import Workload
 
 
@@ -22,18 +22,18 @@ def replay_step(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: 
     memory = MemoryAccumulator()
     offloaded = workload.parallel.cpu_offload and workload.machine.gpu != "cpu"
     if not offloaded:
-        memory.allocate("parameters", 4 * stage.shard)
-        memory.allocate("optimizer", 8 * stage.shard)
+        memory.allocate("parameters", 4 * stage.shard_elements)
+        memory.allocate("optimizer", 8 * stage.shard_elements)
     step = _StepReplay(workload, stage, memory, offloaded=offloaded)
     if workload.parallel.pipeline > 1:
-        step.hand_on(workload.passes, in_flight)
+        step.allocate_stage_buffers(workload.passes, in_flight)
     for one in _distinct_passes(workload):
-        step.run(one, in_flight)
+        step.replay_pass(one, in_flight)
     if workload.parallel.pipeline > 1:
         step.reduce_all()
     if not fused and not offloaded:
-        memory.allocate("optimizer", 4 * stage.shard)  # a copy of the second moments, to divide by
-        memory.free("optimizer", 4 * stage.shard)
+        memory.allocate("optimizer", 4 * stage.shard_elements)  # a copy of the second moments, to divide by
+        memory.free("optimizer", 4 * stage.shard_elements)
     return memory
 
 
@@ -71,7 +71,7 @@ class _StepReplay:
         self._alone = parallel.wrap == "linear"
         self._matrices = {
             name: self._width * sum(rows * columns for rows, columns in shapes)
-            for name, shapes in matrices(model, parallel.tensor).items()
+            for name, shapes in matrix_shapes(model, parallel.tensor).items()
         }
         self._saved: dict[str, int] = {}
         """Activations of a block, from forward to backward."""
@@ -80,9 +80,9 @@ class _StepReplay:
         """The matrix at work in forward, that is freed when the next one is."""
         self._backward = False
 
-    def run(self, one: PassTraits, in_flight: int) -> None:
+    def replay_pass(self, traits: PassTraits, in_flight: int) -> None:
         """A pass of the model; of a stage, with so many micro batches on their way back."""
-        self._one, self._backward, stage, hidden = one, False, self._stage, self._sizes.hidden
+        self._traits, self._backward, stage, hidden = traits, False, self._stage, self._sizes.hidden
         for end in (stage.root, stage.embed):
             if end is not None:
                 self._buffers.gather_for_forward(end, 0)
@@ -91,15 +91,15 @@ class _StepReplay:
         self._memory.repeat(stage.blocks, self._block_forward)
         others = (in_flight - 1) * (stage.blocks * (hidden + sum(self._saved.values())) + hidden)
         self._memory.allocate("activations", others + hidden)  # and the last block's output
-        self._ends()
+        self._head_and_loss()
         self._backward = True
         self._memory.repeat(stage.blocks, self._block_backward)
         self._embed_backward()
         self._memory.free("activations", others)
-        if one.last and not one.keeps:
+        if traits.last and not traits.keeps:
             self._buffers.end_backward()
 
-    def hand_on(self, passes: int, in_flight: int) -> None:
+    def allocate_stage_buffers(self, passes: int, in_flight: int) -> None:
         """Buffers that a stage has for each micro batch of a step: its inputs, and gradients of its outputs."""
         stage = self._stage
         inputs = 0 if stage.first else passes - in_flight  # the others are counted as activations
@@ -107,36 +107,36 @@ class _StepReplay:
 
     def reduce_all(self) -> None:
         """After the last micro batch of a pipeline, unit by unit."""
-        one = replace(self._one, reduces=True, whole_before=True)
+        one = replace(self._traits, reduces=True, whole_before=True)
         for unit, count in self._stage.unit_counts():
             self._memory.repeat(count, partial(self._buffers.reduce, unit, 0, one, 0))
         self._buffers.end_backward()
 
-    def forward(self, name: str) -> None:
+    def on_forward(self, name: str) -> None:
         """As `MatrixObserver`: in forward a matrix is there alone, computed again all those of a block are. Then torch
         takes each for a model of its own, and what was gathered for it is let go when it is over."""
         if not self._alone:
             return
         if self._backward:
             self._buffers.end_forward()
-        self._close()
+        self._free_open_matrix()
         self._open = self._unit(name)
         self._buffers.gather_for_forward(self._open, self._at)
 
-    def gradient(self, name: str) -> None:
+    def on_gradient(self, name: str) -> None:
         if self._alone:
             self._buffers.gather_for_backward(self._unit(name), self._at)
             self._prefetch(self._stage.block.index(self._unit(name)))
         self._memory.allocate("gradients", self._matrices[name])
 
-    def done(self, name: str) -> None:
+    def on_backward_done(self, name: str) -> None:
         if self._alone:
-            self._buffers.reduce(self._unit(name), self._at, self._one, self._matrices[name])
+            self._buffers.reduce(self._unit(name), self._at, self._traits, self._matrices[name])
 
     def _unit(self, name: str) -> Unit:
         return next(unit for unit in self._stage.block if unit.name == name)
 
-    def _close(self) -> None:
+    def _free_open_matrix(self) -> None:
         if self._open is not None and self._reshards and not self._backward:
             self._buffers.free(self._open, self._at)
         self._open = None
@@ -157,10 +157,10 @@ class _StepReplay:
         self._buffers.gather_for_forward(outer, self._at)
         live = LiveTensors(self._memory, {})
         replay_forward(live, self._sizes, self._keep, self)
-        self._close()
+        self._free_open_matrix()
         if "fifth" in self._keep:
             live.allocate("fifth", self._sizes.hidden)
-        self._saved = live.keep(self._keep)
+        self._saved = live.drop_all_but(self._keep)
         if self._reshards:
             self._buffers.free(outer, self._at)
         self._at += 1
@@ -182,9 +182,9 @@ class _StepReplay:
         norms = self._width * outer.elements - (0 if self._alone else sum(self._matrices.values()))
         self._memory.allocate("gradients", norms)
         self._memory.free("activations", self._sizes.hidden)
-        self._buffers.reduce(outer, self._at, self._one, self._width * outer.elements)
+        self._buffers.reduce(outer, self._at, self._traits, self._width * outer.elements)
 
-    def _ends(self) -> None:
+    def _head_and_loss(self) -> None:
         """The head and its loss, forward and backward, or what the next stage does meanwhile."""
         stage, loss, hidden = self._stage, self._loss, self._sizes.hidden
         if not stage.last:
@@ -192,16 +192,16 @@ class _StepReplay:
             return  # the gradient comes in the place of the output
         if stage.head is not None:
             self._buffers.gather_for_forward(stage.head, 0)
-        loss.forward(self._memory)
+        loss.replay_forward(self._memory)
         self._buffers.end_forward()
         self._buffers.prefetch(stage.block[0], self._at - 1)
-        loss.backward(self._memory)
+        loss.replay_backward(self._memory)
         self._memory.allocate("activations", hidden)  # the gradient of what the norm was given
         self._memory.free("activations", hidden)
         if stage.head is not None:
             size = self._width * stage.head.elements
             self._memory.allocate("gradients", size - loss.weight_gradient)
-            self._buffers.reduce(stage.head, 0, self._one, size)
+            self._buffers.reduce(stage.head, 0, self._traits, size)
 
     def _embed_backward(self) -> None:
         """And of a head that shares the embedding's weight."""
@@ -214,5 +214,5 @@ class _StepReplay:
             self._memory.allocate("gradients", size)
             self._memory.allocate("gradients", shared)  # the sum of the embedding's own and the head's
             self._memory.free("gradients", 2 * shared)
-            self._buffers.reduce(unit, 0, self._one, size)
+            self._buffers.reduce(unit, 0, self._traits, size)
         self._memory.free("activations", self._sizes.hidden)

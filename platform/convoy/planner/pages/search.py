@@ -23,7 +23,7 @@ _OLD = (
 
 def search_page(result: PlanSearch) -> Page:
     title = f"{result.model}, {count(result.parameters)} parameters: {count(result.tokens)} tokens"
-    blocks: list[Block] = [Heading(title, level=1), Text(_about(result), quiet=True)]
+    blocks: list[Block] = [Heading(title, level=1), Text(_intro_text(result), quiet=True)]
     rows, beyond = [row for row in result.found if row.within], ""
     if not result.found:
         text = "None of these machines can be relied on to train it; why is below"
@@ -36,7 +36,7 @@ def search_page(result: PlanSearch) -> Page:
         text = f"of these machines in {result.region}: `convoy prices refresh` asks for it, --region takes another one"
         blocks.append(Callout("No price is known", f"{text}; {hint}" if hint else text, "warning"))
     cheapest = [row for row in rows if row.usd is not None and (beyond or not row.stale)]
-    fastest = sorted(_first_markets(rows), key=lambda row: row.hours)
+    fastest = sorted(_one_per_machines(rows), key=lambda row: row.hours)
     old = [] if beyond else [row for row in rows if row.stale]
     most = _BEYOND if beyond else _ROWS
     if cheapest:
@@ -50,7 +50,7 @@ def search_page(result: PlanSearch) -> Page:
     return Page(title, (*blocks, *(Text(line, quiet=True) for line in _notes(result))))
 
 
-def _about(result: PlanSearch) -> str:
+def _intro_text(result: PlanSearch) -> str:
     batch = result.global_batch * result.sequence_length
     limits = [
         *([] if result.max_usd is None else [f"at most {result.max_usd:,.0f} USD"]),
@@ -65,11 +65,11 @@ def _about(result: PlanSearch) -> str:
     )
 
 
-def _first_markets(rows: Sequence[SearchRow]) -> list[SearchRow]:
+def _one_per_machines(rows: Sequence[SearchRow]) -> list[SearchRow]:
     """The first market of each kind and number of machines: the others take about as long."""
     first: dict[str, SearchRow] = {}
     for row in rows:
-        first.setdefault(_machines(row), row)
+        first.setdefault(_machines_text(row), row)
     return list(first.values())
 
 
@@ -77,36 +77,36 @@ def _table(rows: Sequence[SearchRow]) -> Table:
     return columns(
         rows,
         Column[SearchRow]("", lambda row: "*" if row.pareto else ""),
-        Column[SearchRow]("Machines", _machines),
+        Column[SearchRow]("Machines", _machines_text),
         Column[SearchRow]("Market", lambda row: MARKETS[row.market]),
         Column[SearchRow]("Time", lambda row: 3600 * row.hours, long_duration),
         Column[SearchRow]("Cost, USD", lambda row: row.usd, "{:,.0f}".format, missing="not known"),
-        Column[SearchRow]("Between, USD", _between),
-        Column[SearchRow]("USD/h of a machine", _price),
+        Column[SearchRow]("Between, USD", _usd_range),
+        Column[SearchRow]("USD/h of a machine", _price_text),
     )
 
 
-def _between(row: SearchRow) -> str | None:
+def _usd_range(row: SearchRow) -> str | None:
     if row.least_usd is None or row.most_usd is None:
         return None
     return f"{count(row.least_usd)} to {count(row.most_usd)}"
 
 
-def _price(row: SearchRow) -> str | None:
+def _price_text(row: SearchRow) -> str | None:
     if row.usd_per_hour is None:
         return None
     return f"{row.usd_per_hour:,.2f}, {row.price_date}{', old' if row.stale else ''}"
 
 
-def _machines(row: SearchRow) -> str:
+def _machines_text(row: SearchRow) -> str:
     return f"{row.nodes} × {row.instance_type}"
 
 
 def _how_blocks(result: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
     """One line for each kind and number of machines, in the order of the tables."""
     table = columns(
-        _first_markets(rows),
-        Column[SearchRow]("Machines", _machines),
+        _one_per_machines(rows),
+        Column[SearchRow]("Machines", _machines_text),
         Column[SearchRow]("Step", lambda row: row.step_seconds, duration),
         Column[SearchRow]("tok/s", lambda row: rate(row.tokens_per_second).removesuffix(" tok/s")),
         Column[SearchRow]("MFU", lambda row: row.mfu, "{:.1%}".format),
@@ -114,7 +114,7 @@ def _how_blocks(result: PlanSearch, rows: Sequence[SearchRow]) -> list[Block]:
         Column[SearchRow]("How", lambda row: f"{_strategy_text(row.trained)}, {_save_interval_text(result, row)}"),
     )
     laid = f", on top of {result.laid_on}," if result.laid_on else ","
-    which = f"{_machines(rows[0])}, {MARKETS[rows[0].market]}"
+    which = f"{_machines_text(rows[0])}, {MARKETS[rows[0].market]}"
     first = f"{which}{laid} for --set or --config-value set (all: --json):"
     return [Heading("How"), table, Text(""), Text(first), Text(overrides_text(rows[0].keys))]
 
@@ -142,7 +142,7 @@ def _save_interval_text(result: PlanSearch, row: SearchRow) -> str:
         {
             f"{each.trained['checkpoint.every_steps']:,}"
             for each in result.found
-            if _machines(each) == _machines(row) and (each.market == "spot") is on_spot
+            if _machines_text(each) == _machines_text(row) and (each.market == "spot") is on_spot
         }
         for on_spot in (True, False)
     )

@@ -18,7 +18,7 @@ BLOCKS = "A capacity block costs whole days here, paid in advance. AWS sells 1 t
 """EC2 User Guide, 'Find and purchase Capacity Blocks', and the API's `CapacityBlockOffering` (2026-11-23)."""
 
 
-def memory(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Block]:
+def memory_blocks(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Block]:
     fixed = "staged copies, processes, system" if on_cpu else "CUDA, NCCL, driver"
     rows = (
         *((name, gib(part)) for name, part in needed.parts.items() if part),
@@ -37,7 +37,7 @@ def memory(needed: Memory, host: HostMemory | None, *, on_cpu: bool) -> list[Blo
     return blocks
 
 
-def step_time(step: StepPlan) -> list[Block]:
+def step_time_blocks(step: StepPlan) -> list[Block]:
     shares = {name: step.parts[name] / step.seconds for name in PART_NAMES}
     rows = [
         (words, duration(step.parts[name]), percent(shares[name]))
@@ -54,7 +54,7 @@ def step_time(step: StepPlan) -> list[Block]:
     return blocks
 
 
-def checkpoints(saves: SavePlan) -> Iterator[str]:
+def checkpoint_sentences(saves: SavePlan) -> Iterator[str]:
     often = "no interruption is expected"
     if saves.mtbf_seconds is not None:
         often = f"one interruption is expected every {long_duration(saves.mtbf_seconds)}"
@@ -64,7 +64,7 @@ def checkpoints(saves: SavePlan) -> Iterator[str]:
     if saves.best_interval_seconds is not None:
         yield f"Best: {best_interval_text(saves)}, for {percent(saves.best_overhead)} more time."
         every = "only at the end" if saves.every_steps is None else f"every {saves.every_steps:,} steps"
-        yield f"Configured: {every}, for {percent(saves.overhead)} more time{_over_best(saves)}."
+        yield f"Configured: {every}, for {percent(saves.overhead)} more time{_excess_text(saves)}."
 
 
 def best_interval_text(saves: SavePlan) -> str:
@@ -72,7 +72,7 @@ def best_interval_text(saves: SavePlan) -> str:
     return f"every {duration(saves.best_interval_seconds)}, checkpoint.every_steps = {saves.best_every_steps:,}"
 
 
-def _over_best(saves: SavePlan) -> str:
+def _excess_text(saves: SavePlan) -> str:
     """How much more time and money the configured interval takes than the best one, which is best by time; the money
     includes requests to S3."""
     seconds, dollars = saves.seconds_over_best, round(saves.usd_over_best or 0.0)
@@ -86,20 +86,20 @@ def _over_best(saves: SavePlan) -> str:
     return f"{time}, and {whole_usd(dollars)} more" if dollars else time
 
 
-def time_and_cost(budget: MarketPlans, region: str, proviso: str) -> list[Block]:
+def cost_blocks(budget: MarketPlans, region: str, proviso: str) -> list[Block]:
     markets, spot = budget.markets, budget.spot
     table = columns(
         markets,
         Column[MarketPlan]("Market", lambda each: MARKETS[each.market]),
         Column[MarketPlan]("Time", lambda each: each.seconds, long_duration),
         Column[MarketPlan]("Cost", lambda each: each.cost and each.cost.usd, whole_usd, missing="not known"),
-        Column[MarketPlan]("Range", _range),
+        Column[MarketPlan]("Range", _usd_range),
         Column[MarketPlan]("Not productive", lambda each: 1 - each.parts["productive"] / each.seconds, percent),
         Column[MarketPlan]("Interruptions", lambda each: each.interruptions, "{:.2g}".format),
-        Column[MarketPlan]("Price of a machine", lambda each: each.cost, _price),
+        Column[MarketPlan]("Price of a machine", lambda each: each.cost, _price_text),
     )
     blocks: list[Block] = [Heading(f"Until {count(budget.tokens)} tokens{proviso}"), table]
-    blocks += [Text(line, quiet=True) for line in _prices(markets)]
+    blocks += [Text(line, quiet=True) for line in _price_notes(markets)]
     if not any(each.cost for each in markets) and (hint := region_hint(region)):
         blocks.append(Text(f"cluster.region = {region}: {hint}"))
     if spot is not None and spot.savings is not None:
@@ -117,17 +117,17 @@ def _savings_text(savings: float) -> str:
     return f"{abs(percentage)} % {'more' if percentage < 0 else 'less'}"
 
 
-def _range(market: MarketPlan) -> str | None:
+def _usd_range(market: MarketPlan) -> str | None:
     if not isinstance(market, SpotPlan) or market.least_usd is None or market.most_usd is None:
         return None
     return f"{whole_usd(market.least_usd)} to {whole_usd(market.most_usd)}"
 
 
-def _price(cost: Cost) -> str:
+def _price_text(cost: Cost) -> str:
     return f"{cost.usd_per_hour:,.2f} USD/h, {cost.price_date}{', old' if cost.stale else ''}"
 
 
-def _prices(markets: Sequence[MarketPlan]) -> Iterator[str]:
+def _price_notes(markets: Sequence[MarketPlan]) -> Iterator[str]:
     """Sources of the prices, which are old, and which are missing."""
     sources = dict.fromkeys((each.cost.price_date, each.cost.source) for each in markets if each.cost)
     yield from (f"Prices of {day}: {source}." for day, source in sources)

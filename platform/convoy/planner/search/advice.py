@@ -8,7 +8,7 @@ from convoy.config.run import RunConfig
 from convoy.planner.config_keys import Keys, with_keys
 from convoy.planner.cost.campaign import CostModel
 from convoy.planner.measurements import Measurements
-from convoy.planner.memory.rank import Memory, MemoryFit, memory_fit, shortage
+from convoy.planner.memory.rank import Memory, MemoryFit, memory_fit, shortage_text
 from convoy.planner.plan_schema import Bottleneck, Change
 from convoy.planner.step.break_even import BreakEven
 from convoy.planner.step.calibration import Calibration
@@ -34,7 +34,7 @@ OVERHEADS = ("kernels", "host", "step", "straggling")
 """Parts of a step, by what sets their pace."""
 
 
-class Judged(NamedTuple):
+class PlannedConfig(NamedTuple):
     """A configuration and what is planned of it."""
 
     config: RunConfig
@@ -47,21 +47,21 @@ class Judged(NamedTuple):
     """As `rank.least_nodes`, where there is not enough room."""
 
 
-def bottlenecks(judged: Judged, even: BreakEven | None) -> tuple[Bottleneck, ...]:
+def bottlenecks(planned: PlannedConfig, break_even: BreakEven | None) -> tuple[Bottleneck, ...]:
     """Memory where it is short, and what most of a step is."""
-    job, time = judged.job, judged.time
+    job, time = planned.job, planned.time
     limiting = []
-    if lacking := shortage(*judged.fit):
-        fits = all(part is None or part.fits for part in judged.fit)
+    if lacking := shortage_text(*planned.fit):
+        fits = all(part is None or part.fits for part in planned.fit)
         limiting.append(Bottleneck(what="memory", text=lacking if fits else f"does not fit: {lacking}"))
     parts = {"computation": COMPUTATION, "network": NETWORK, "memory bandwidth": BANDWIDTH, "overheads": OVERHEADS}
     shares = {name: float(sum(getattr(time, part) for part in of)) / time.total for name, of in parts.items()}
     most = max(shares, key=lambda name: shares[name])
     if shares["network"] >= 0.15 or most == "network":
         below = ""
-        if even is not None and job.tokens_per_pass < even.tokens_per_pass:
+        if break_even is not None and job.tokens_per_pass < break_even.tokens_per_pass:
             below = (
-                f": a pass has {job.tokens_per_pass:,} tokens of a rank, and from {even.tokens_per_pass:,.0f} on"
+                f": a pass has {job.tokens_per_pass:,} tokens of a rank, and from {break_even.tokens_per_pass:,.0f} on"
                 " computation takes longer than what is sent"
             )
         text = f"{shares['network']:.0%} of a step waits for the network{below}"
@@ -80,26 +80,26 @@ def bottlenecks(judged: Judged, even: BreakEven | None) -> tuple[Bottleneck, ...
     return tuple(limiting)
 
 
-def changes(judged: Judged) -> tuple[Change, ...]:
+def suggest_changes(planned: PlannedConfig) -> tuple[Change, ...]:
     """Reliable changes that make a step faster; where the configuration itself is not reliable, those that make it so.
     The fastest first; those with more machines after them, and those that affect the results last."""
-    candidates = (_change(judged, keys) for keys in _candidates(judged))
+    candidates = (_evaluate_change(planned, keys) for keys in _candidate_keys(planned))
     better = [
         change
         for change in candidates
-        if change is not None and (not judged.fit.enough or judged.time.total / change.seconds - 1 >= LEAST_GAIN)
+        if change is not None and (not planned.fit.reliable or planned.time.total / change.seconds - 1 >= LEAST_GAIN)
     ]
     best: dict[frozenset[str], Change] = {}
-    for change in sorted(better, key=lambda change: -(judged.time.total / change.seconds)):
+    for change in sorted(better, key=lambda change: -(planned.time.total / change.seconds)):
         best.setdefault(frozenset(change.keys), change)
     return tuple(sorted(best.values(), key=lambda change: (bool(change.numerics), NODES in change.keys)))[:MOST_CHANGES]
 
 
-def _candidates(judged: Judged) -> Iterator[Keys]:
+def _candidate_keys(planned: PlannedConfig) -> Iterator[Keys]:
     """Each is one change, some of several keys."""
-    job, parallel = judged.job, judged.config.parallel
+    job, parallel = planned.job, planned.config.parallel
     for size in range(1, job.sequences_per_rank + 1):
-        is_other = size > job.sequences_per_pass if judged.fit.enough else size < job.sequences_per_pass
+        is_other = size > job.sequences_per_pass if planned.fit.reliable else size < job.sequences_per_pass
         if job.sequences_per_rank % size == 0 and is_other:
             yield {"train.micro_batch": size}
     for mode in ("none", "selective", "full"):
@@ -117,28 +117,28 @@ def _candidates(judged: Judged) -> Iterator[Keys]:
     yield {"train.attention": "fused"}
     if parallel.shared_by > 1:
         yield {"parallel.tensor": 1, "parallel.pipeline": 1}
-    if judged.least_nodes is not None:
-        yield {NODES: judged.least_nodes}
+    if planned.least_nodes is not None:
+        yield {NODES: planned.least_nodes}
 
 
-def _change(judged: Judged, keys: Keys) -> Change | None:
+def _evaluate_change(planned: PlannedConfig, keys: Keys) -> Change | None:
     """None: it changes nothing, is refused, or is not reliable."""
-    config, job = with_keys(judged.config, keys), judged.job
-    if config is None or config == judged.config:
+    config, job = with_keys(planned.config, keys), planned.job
+    if config is None or config == planned.config:
         return None
     try:
         job = Workload(job.model, job.sequence_length, config.train, config.parallel, job.machine, config.cluster.nodes)
-        time = step_time(job, judged.calibration)
+        time = step_time(job, planned.calibration)
     except ValueError:
         return None
     space = memory_fit(job, fused=config.optimizer.fused)
-    if not space.enough:
+    if not space.reliable:
         return None
     numerics = "; ".join(NUMERICS[key] for key in keys if key in NUMERICS)
-    seconds, usd = _run_seconds_and_usd(CostModel(config, job, time.total, judged.measurements))
+    seconds, usd = _run_seconds_and_usd(CostModel(config, job, time.total, planned.measurements))
     return Change(
         keys=keys,
-        text="; ".join(filter(None, (_reason(judged, time, space.memory), numerics))),
+        text="; ".join(filter(None, (_reason(planned, time, space.memory), numerics))),
         seconds=time.total,
         memory_share=space.memory.share,
         numerics=numerics,
@@ -157,11 +157,11 @@ def _run_seconds_and_usd(costs: CostModel) -> tuple[float | None, float | None]:
     return campaign.seconds, cost.usd if cost else None
 
 
-def _reason(judged: Judged, time: StepTime, needed: Memory) -> str:
+def _reason(planned: PlannedConfig, time: StepTime, needed: Memory) -> str:
     """The part of a step that changes most in the direction of the step, and the memory."""
-    before, after = dataclasses.asdict(judged.time), dataclasses.asdict(time)
-    share = time.total / judged.time.total - 1
-    memory = f"{needed.share:.0%} of memory instead of {judged.fit.memory.share:.0%}"
+    before, after = dataclasses.asdict(planned.time), dataclasses.asdict(time)
+    share = time.total / planned.time.total - 1
+    memory = f"{needed.share:.0%} of memory instead of {planned.fit.memory.share:.0%}"
     if abs(share) < 0.001:
         return f"as fast, {memory}"
     sign = 1 if share < 0 else -1

@@ -17,9 +17,9 @@ from convoy.planner.cost.assumptions import cost_assumptions, step_assumptions
 from convoy.planner.cost.campaign import CostModel
 from convoy.planner.cost.failures import best_save_interval, interval_in_steps
 from convoy.planner.measurements import Measurements
-from convoy.planner.search.result import PlanSearch, SearchRow, Unfit, ranked, search_row
-from convoy.planner.search.search import FittingPlan, Search, TrainingSpec
-from convoy.planner.step.calibration import shipped
+from convoy.planner.search.result import PlanSearch, SearchRow, UnfitMachines, mark_and_sort, search_row
+from convoy.planner.search.search import FittingPlan, StrategySearch, TrainingSpec
+from convoy.planner.step.calibration import shipped_calibration
 from convoy.planner.workload import Machine, as_rented, machine_of
 
 INSTANCES = ("p4d.24xlarge", "p5.48xlarge")
@@ -36,7 +36,7 @@ MeasurementsFor = Callable[[Measurements, RunConfig, Machine], Measurements]
 """Measurements with those added that hold for the machines of a configuration."""
 
 
-class Base(NamedTuple):
+class SearchBase(NamedTuple):
     """What the keys of a search are laid on."""
 
     name: str
@@ -52,7 +52,7 @@ class _Offer(NamedTuple):
     market: Market
 
 
-def search(
+def search_machines(
     config: RunConfig,
     instances: Sequence[str] = INSTANCES,
     nodes: Sequence[int] = NODES,
@@ -62,25 +62,25 @@ def search(
     measurements_for: MeasurementsFor | None = None,
     *,
     markets: Sequence[Market] = MARKETS,
-    base: Base | None = None,
+    base: SearchBase | None = None,
 ) -> PlanSearch:
     """Searches parallelism, micro batch and recomputation for the model, batch, tokens and types of `config`. In each
     market it saves at the best interval. What the configured backend does not run is left out. base: None: keys are
     laid on `config` itself. Raises ConfigError for a custom model, and for a type that the catalog does not have."""
-    base = base or Base("", config)
-    config, base = in_bf16(config), base._replace(config=in_bf16(base.config))
+    base = base or SearchBase("", config)
+    config, base = auto_as_bf16(config), base._replace(config=auto_as_bf16(base.config))
     model = config.model
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"model.build = {model.build}: nothing is known of it, so nothing is planned")
     for name in instances:
         instance(name)  # refuse a wrong name before anything is searched
     measurements = measurements or Measurements()
-    calibration = measurements.calibration or shipped()
+    calibration = measurements.calibration or shipped_calibration()
     task = TrainingSpec(model, config.data.sequence_length, config.train, config.optimizer.fused)
-    survey = _Survey(config, base.config, Search(task, calibration), measurements, measurements_for)
+    survey = _Survey(config, base.config, StrategySearch(task, calibration), measurements, measurements_for)
     for name in instances:
         for count in nodes:
-            survey.add([_Offer(name, count, market) for market in markets])
+            survey.add_offers([_Offer(name, count, market) for market in markets])
     assumed = [(*step_assumptions(costs.job, calibration), *cost_assumptions(costs)) for costs in survey.cost_models]
     return PlanSearch(
         model=model.name,
@@ -92,7 +92,7 @@ def search(
         max_usd=max_usd,
         max_hours=max_hours,
         laid_on=base.name,
-        found=tuple(ranked(survey.rows, max_usd, max_hours)),
+        found=tuple(mark_and_sort(survey.rows, max_usd, max_hours)),
         unfit=tuple(survey.unfit),
         refused=tuple(dict.fromkeys(survey.refused)),
         no_spot=tuple(dict.fromkeys(survey.no_spot)),
@@ -102,44 +102,44 @@ def search(
 
 
 class _Survey:
-    """Places, one number of machines after the other, and what each of them offers."""
+    """Offers, one number of machines after the other, and the best way to train on each."""
 
     def __init__(
         self,
         config: RunConfig,
         base: RunConfig,
-        ways: Search,
+        searcher: StrategySearch,
         measurements: Measurements,
         measurements_for: MeasurementsFor | None,
     ) -> None:
-        self._config, self._base, self._ways = config, base, ways
+        self._config, self._base, self._searcher = config, base, searcher
         self._measurements, self._measurements_for = measurements, measurements_for
         self.rows: list[SearchRow] = []
         self.cost_models: list[CostModel] = []
-        self.unfit: list[Unfit] = []
+        self.unfit: list[UnfitMachines] = []
         self.refused: list[str] = []
         self.no_spot: list[str] = []
 
-    def add(self, places: Sequence[_Offer]) -> None:
-        """places: the same machines, in each market."""
-        places = [place for place in places if self._is_run(place)]
-        if not places:
+    def add_offers(self, offers: Sequence[_Offer]) -> None:
+        """offers: the same machines, in each market."""
+        offers = [offer for offer in offers if self._backend_takes(offer)]
+        if not offers:
             return
-        name, nodes, _ = places[0]
+        name, nodes, _ = offers[0]
         try:
-            way = _best_candidate(_with_offer(self._config, places[0]), self._ways)
+            plan = _best_candidate(_with_offer(self._config, offers[0]), self._searcher)
         except ValueError as error:
-            self.unfit.append(Unfit(instance_type=name, nodes=nodes, why=str(error)))
+            self.unfit.append(UnfitMachines(instance_type=name, nodes=nodes, why=str(error)))
             return
-        for place in places:
+        for offer in offers:
             try:
-                self._add_market(place, way)
+                self._add_market(offer, plan)
             except ValueError as error:
-                self.unfit.append(Unfit(instance_type=name, nodes=nodes, market=place.market, why=str(error)))
+                self.unfit.append(UnfitMachines(instance_type=name, nodes=nodes, market=offer.market, why=str(error)))
 
-    def _is_run(self, place: _Offer) -> bool:
+    def _backend_takes(self, offer: _Offer) -> bool:
         """Whether the configured backend takes such machines; a local one rents none."""
-        update = {"nodes": place.nodes, "market": place.market}
+        update = {"nodes": offer.nodes, "market": offer.market}
         try:
             check_backend(self._config.cluster.model_copy(update=update))
         except ConfigError as error:
@@ -147,28 +147,28 @@ class _Survey:
             return False
         return True
 
-    def _add_market(self, place: _Offer, way: FittingPlan) -> None:
+    def _add_market(self, offer: _Offer, plan: FittingPlan) -> None:
         """Raises ValueError where the training would hardly ever end."""
-        config, measurements = _with_candidate(_with_offer(self._config, place), way), self._measurements
+        config, measurements = _with_candidate(_with_offer(self._config, offer), plan), self._measurements
         if self._measurements_for is not None:
-            measurements = self._measurements_for(measurements, config, way.job.machine)
-        costs = CostModel(config, way.job, way.time.total, measurements)
-        if place.market == "spot" and costs.spot_failures is None:
-            self.no_spot.append(place.instance_type)
+            measurements = self._measurements_for(measurements, config, plan.job.machine)
+        costs = CostModel(config, plan.job, plan.time.total, measurements)
+        if offer.market == "spot" and costs.spot_failures is None:
+            self.no_spot.append(offer.instance_type)
             return
         costs = _with_best_interval(costs)
         self.cost_models.append(costs)
-        self.rows.append(search_row(way, costs, differing_keys(self._base, costs.config)))
+        self.rows.append(search_row(plan, costs, differing_keys(self._base, costs.config)))
 
 
-def in_bf16(config: RunConfig) -> RunConfig:
+def auto_as_bf16(config: RunConfig) -> RunConfig:
     """`train.param_dtype: auto` as it resolves on GPUs, which are all that is searched."""
     return with_param_dtype(config, "bf16") if config.train.param_dtype == "auto" else config
 
 
-def _best_candidate(config: RunConfig, ways: Search) -> FittingPlan:
+def _best_candidate(config: RunConfig, searcher: StrategySearch) -> FittingPlan:
     """The best way to train it on its own machines. Raises ValueError where nothing fits or can be planned."""
-    way = ways.best(machine_of(config), config.cluster.nodes)
+    way = searcher.best(machine_of(config), config.cluster.nodes)
     if way is None:
         raise ValueError(_why_nothing_fits(config))
     return way
@@ -184,28 +184,28 @@ def _why_nothing_fits(config: RunConfig) -> str:
     return "nothing fits in 90 % of a GPU's memory"
 
 
-def _with_offer(config: RunConfig, place: _Offer) -> RunConfig:
-    update = {**place._asdict(), "nproc_per_node": None, "price": _own_price(config.cluster, place)}
+def _with_offer(config: RunConfig, offer: _Offer) -> RunConfig:
+    update = {**offer._asdict(), "nproc_per_node": None, "price": _configured_price(config.cluster, offer)}
     return as_rented(config.model_copy(update={"cluster": config.cluster.model_copy(update=update)}))
 
 
-def _own_price(cluster: ClusterConfig, place: _Offer) -> PriceConfig | None:
+def _configured_price(cluster: ClusterConfig, offer: _Offer) -> PriceConfig | None:
     """The configured price of these machines in this market."""
     price = cluster.price
-    if price is None or place.instance_type != cluster.instance_type:
+    if price is None or offer.instance_type != cluster.instance_type:
         return None
-    if place.market == cluster.market:
+    if offer.market == cluster.market:
         return price
     usd, day = price.usd_per_hour_on_demand, price.on_demand_date
-    if place.market != "on_demand" or usd is None or day is None:
+    if offer.market != "on_demand" or usd is None or day is None:
         return None
     return PriceConfig(usd_per_hour=usd, date=day, source=price.on_demand_source)
 
 
-def _with_candidate(config: RunConfig, way: FittingPlan) -> RunConfig:
+def _with_candidate(config: RunConfig, plan: FittingPlan) -> RunConfig:
     """The configuration that trains this way. A pipeline writes no sample text, and is refused with it."""
-    update: dict[str, Any] = {"train": way.job.train, "parallel": way.job.parallel}
-    if way.job.parallel.pipeline > 1 and config.evaluation.sample_tokens and config.evaluation.prompts:
+    update: dict[str, Any] = {"train": plan.job.train, "parallel": plan.job.parallel}
+    if plan.job.parallel.pipeline > 1 and config.evaluation.sample_tokens and config.evaluation.prompts:
         update["evaluation"] = config.evaluation.model_copy(update={"sample_tokens": 0})
     return config.model_copy(update=update)
 

@@ -55,7 +55,7 @@ class SearchRow(PlanModel):
     """Within the limits of time and cost."""
 
 
-class Unfit(PlanModel):
+class UnfitMachines(PlanModel):
     """Machines on which nothing fits reliably, or for which nothing can be planned."""
 
     instance_type: str
@@ -80,7 +80,7 @@ class PlanSearch(PlanModel):
     laid_on: str = ""
     """File or preset of configs/train that the keys are laid on; empty: the configuration that was searched."""
     found: tuple[SearchRow, ...]
-    unfit: tuple[Unfit, ...]
+    unfit: tuple[UnfitMachines, ...]
     refused: tuple[str, ...] = ()
     """Why the configured backend does not run what was left out, each reason once."""
     no_spot: tuple[str, ...]
@@ -91,23 +91,23 @@ class PlanSearch(PlanModel):
     """Day and data of the constants of the step's time."""
 
 
-def search_row(way: FittingPlan, costs: CostModel, keys: Keys) -> SearchRow:
+def search_row(plan: FittingPlan, costs: CostModel, keys: Keys) -> SearchRow:
     """The row of the configuration's market. Raises ValueError where the training would hardly ever end."""
-    speed = way.job.tokens_per_step / way.time.total
-    flops = flops_per_token(way.job.model, way.job.sequence_length)
-    peak = peak_rates(way.job.machine, way.job.train.param_dtype).flops
+    speed = plan.job.tokens_per_step / plan.time.total
+    flops = flops_per_token(plan.job.model, plan.job.sequence_length)
+    peak = peak_rates(plan.job.machine, plan.job.train.param_dtype).flops
     bought = _configured_market(costs)
     cost, spot = bought.cost, bought if isinstance(bought, SpotPlan) else None
     return SearchRow(
         instance_type=costs.instance,
-        nodes=way.job.nodes,
+        nodes=plan.job.nodes,
         market=bought.market,
         keys=keys,
-        trained=_training_keys(way, costs.config),
-        step_seconds=way.time.total,
+        trained=_training_keys(plan, costs.config),
+        step_seconds=plan.time.total,
         tokens_per_second=speed,
-        mfu=mfu(speed / way.job.ranks, flops, peak),
-        memory_share=way.memory.share,
+        mfu=mfu(speed / plan.job.ranks, flops, peak),
+        memory_share=plan.memory.share,
         hours=bought.seconds / 3600,
         usd=cost.usd if cost else None,
         least_usd=spot.least_usd if spot else None,
@@ -129,22 +129,22 @@ def _configured_market(costs: CostModel) -> MarketPlan:
     return bought
 
 
-def _training_keys(way: FittingPlan, config: RunConfig) -> Keys:
-    train, default = way.job.train, ParallelConfig()
+def _training_keys(plan: FittingPlan, config: RunConfig) -> Keys:
+    train, default = plan.job.train, ParallelConfig()
     return {
         "train.micro_batch": train.micro_batch,
         "train.activation_checkpointing": train.activation_checkpointing,
         "train.compile": train.compile,
         **{
             f"parallel.{key}": value
-            for key, value in way.job.parallel.model_dump().items()
+            for key, value in plan.job.parallel.model_dump().items()
             if value != getattr(default, key)
         },
         "checkpoint.every_steps": config.checkpoint.every_steps,
     }
 
 
-def ranked(rows: Sequence[SearchRow], max_usd: float | None, max_hours: float | None) -> list[SearchRow]:
+def mark_and_sort(rows: Sequence[SearchRow], max_usd: float | None, max_hours: float | None) -> list[SearchRow]:
     """In the order of `PlanSearch`, with the limits and the Pareto set marked."""
 
     def is_within(row: SearchRow) -> bool:

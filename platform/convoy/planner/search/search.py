@@ -10,7 +10,7 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import SAVED_BYTES, parameter_count
 from convoy.planner.memory.accumulator import Part
-from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, fixed, peak
+from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, fixed_bytes, peak_bytes_by_part
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.fsdp_units import WIDTH
 from convoy.planner.step.step_time import StepTime, step_time
@@ -57,13 +57,13 @@ class _MicroBatchSeries:
     """Number of them, from the smallest on."""
 
 
-class Search:
+class StrategySearch:
     """Searches for one task. Each step is replayed once: its memory depends on the ranks that share a copy of the
     state, not on the number of copies, nor on the size of memory."""
 
-    def __init__(self, task: TrainingSpec, calibration: Calibration) -> None:
-        self._task, self._calibration = task, calibration
-        self._parameters = parameter_count(task.model)
+    def __init__(self, spec: TrainingSpec, calibration: Calibration) -> None:
+        self._spec, self._calibration = spec, calibration
+        self._parameters = parameter_count(spec.model)
         self._peaks: dict[tuple[object, ...], dict[Part, int]] = {}
 
     def best(self, machine: Machine, nodes: int) -> FittingPlan | None:
@@ -75,7 +75,7 @@ class Search:
         """Ways that fit with a margin and are about as fast as the fastest, fastest first. Raises ValueError as
         `best`."""
         ways: list[FittingPlan] = []
-        for time, job, line, index in self._timed(machine, nodes):
+        for time, job, line, index in self._timed_workloads(machine, nodes):
             if ways and time.total > (1 + ALIKE) * ways[0].time.total:
                 break
             if index < line.may_fit:
@@ -87,16 +87,16 @@ class Search:
         return ways
 
     def memory(self, job: Workload) -> Memory:
-        """As `rank.memory`."""
+        """As `rank.rank_memory`."""
         key = (job.parallel, job.shards, job.sequences_per_pass, job.passes > 1, job.train.activation_checkpointing)
         if key not in self._peaks:
-            self._peaks[key] = peak(job, fused=self._task.fused)
-        return Memory.of(self._peaks[key], fixed(job), int(job.machine.memory_bytes))
+            self._peaks[key] = peak_bytes_by_part(job, fused=self._spec.fused)
+        return Memory.of(self._peaks[key], fixed_bytes(job), int(job.machine.memory_bytes))
 
-    def _timed(self, machine: Machine, nodes: int) -> list[tuple[StepTime, Workload, _MicroBatchSeries, int]]:
+    def _timed_workloads(self, machine: Machine, nodes: int) -> list[tuple[StepTime, Workload, _MicroBatchSeries, int]]:
         """All ways whose smallest micro batch may fit, fastest first."""
         timed = []
-        for jobs in _workloads(self._task, machine, nodes):
+        for jobs in _workloads(self._spec, machine, nodes):
             if self._has_room(jobs[0]):
                 line = _MicroBatchSeries(len(jobs))
                 timed += [(step_time(job, self._calibration), job, line, index) for index, job in enumerate(jobs)]
@@ -117,16 +117,16 @@ class Search:
         return state + (width + reduced) * whole + handed_on
 
 
-def _workloads(task: TrainingSpec, machine: Machine, nodes: int) -> Iterator[list[Workload]]:
+def _workloads(spec: TrainingSpec, machine: Machine, nodes: int) -> Iterator[list[Workload]]:
     """Each list is one way to spread the model and to recompute, by micro batch from the smallest on: memory grows
     along it. Blocks are compiled as far as a way allows it. None where there are more ranks than sequences."""
-    for parallel in _parallel_configs(task.model, machine, nodes):
+    for parallel in _parallel_configs(spec.model, machine, nodes):
         for recomputed in ("none", "selective", "full"):
             if parallel.wrap == "linear" and recomputed == "selective":
                 continue
-            compiled = task.train.compile and _compiles(parallel)
-            train = task.train.model_copy(update={"activation_checkpointing": recomputed, "compile": compiled})
-            sized = list(_micro_batches(Workload(task.model, task.sequence_length, train, parallel, machine, nodes)))
+            compiled = spec.train.compile and _can_compile(parallel)
+            train = spec.train.model_copy(update={"activation_checkpointing": recomputed, "compile": compiled})
+            sized = list(_micro_batches(Workload(spec.model, spec.sequence_length, train, parallel, machine, nodes)))
             if sized:
                 yield sized
 
@@ -165,24 +165,24 @@ def _strategies(model: TransformerConfig, machine: Machine, nodes: int) -> Itera
             yield {"strategy": "hsdp", "shard_size": count * ranks}
     if nodes * ranks > 1:
         yield {"strategy": "ddp"}
-    tensors = [shared for shared in TENSOR if ranks % shared == 0 and _divides(model, shared)]
+    tensors = [shared for shared in TENSOR if ranks % shared == 0 and _splits_evenly(model, shared)]
     yield from ({"tensor": shared} for shared in tensors)
-    for stages in STAGES if _has_stages(model) else ():
+    for stages in STAGES if _allows_pipeline(model) else ():
         for shared in (1, *tensors):
             if stages <= model.n_layers and nodes * ranks % (shared * stages) == 0:
                 yield {"pipeline": stages, "tensor": shared}
 
 
-def _divides(model: TransformerConfig, ranks: int) -> bool:
+def _splits_evenly(model: TransformerConfig, ranks: int) -> bool:
     return not any(size % ranks for size in model.split_sizes.values())
 
 
-def _has_stages(model: TransformerConfig) -> bool:
+def _allows_pipeline(model: TransformerConfig) -> bool:
     """Embedding and head are on two stages, and each fills its own weights."""
     return not model.tied_embeddings and model.init_from is None
 
 
-def _compiles(parallel: ParallelConfig) -> bool:
+def _can_compile(parallel: ParallelConfig) -> bool:
     """With `tensor` and `pipeline` it is refused, and a block that is gathered matrix by matrix breaks at each
     gather."""
     return parallel.shared_by == 1 and parallel.wrap == "block"

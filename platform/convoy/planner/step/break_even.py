@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from convoy.planner.step.calibration import Calibration, efficiency_key
 from convoy.planner.step.fsdp_units import WIDTH
 from convoy.planner.step.hardware import peak_rates
-from convoy.planner.step.work import Kernels, work
+from convoy.planner.step.work import Kernels, pass_work
 from convoy.planner.workload import Workload
 
 FLOPS_PER_PARAMETER = 6
@@ -27,7 +27,7 @@ class BreakEven:
     """What enters a machine in a pass."""
 
 
-def bytes_per_parameter(job: Workload) -> float:
+def network_bytes_per_parameter(job: Workload) -> float:
     """What enters a machine in a pass, with any strategy but a pipeline, whose stages send activations.
 
     The machines of a sharding group gather parameters for forward and, where they were freed since, for backward; of
@@ -65,8 +65,8 @@ def break_even(job: Workload, calibration: Calibration) -> BreakEven:
     if parallel.pipeline > 1:
         raise ValueError("pipeline: what a pass sends does not grow with the parameters")
     machine = peak_rates(job.machine, job.train.param_dtype, job.ranks)
-    size = bytes_per_parameter(job)
-    again = 2 * work(job, Kernels()).again.matmul  # a share of forward's operations
+    size = network_bytes_per_parameter(job)
+    again = 2 * pass_work(job, Kernels()).again.matmul  # a share of forward's operations
     rate = machine.flops * constants.matmul_efficiency[efficiency_key(calibration, machine.chip)] * parallel.tensor
     between = machine.between_bytes_per_second * constants.between_efficiency
     return BreakEven(break_even_tokens(size, between, rate, FLOPS_PER_PARAMETER + again), size)

@@ -66,7 +66,7 @@ class Constants(Frozen):
     """Share by which a step is longer for each factor e of machines that wait for the slowest of them."""
 
 
-class Fitted(Frozen):
+class FitErrors(Frozen):
     """Errors on the measurements that it was fitted to: no claim about others."""
 
     rows: int
@@ -81,7 +81,7 @@ class Calibration(Frozen):
     data: str
     """The measurements, and where they are from."""
     constants: Constants
-    fitted: Fitted | None = None
+    fitted: FitErrors | None = None
     seen: tuple[str, ...] = ()
     """`MeasuredRun.digest` of each measurement."""
     stands_for: dict[str, str] = {}
@@ -94,14 +94,14 @@ class Calibration(Frozen):
         that multiplied matrices faster. threads: of each rank; None: not configured. Raises ValueError if the choice is
         ambiguous: several devices, or equally near numbers of ranks with different threads."""
 
-        def far(each: MeasuredMachine) -> tuple[bool, int, bool]:
+        def distance(each: MeasuredMachine) -> tuple[bool, int, bool]:
             return each.dtype != dtype, abs(each.ranks - ranks), threads not in (None, each.threads)
 
         devices = sorted({each.device for each in self.machines})
         if len(devices) > 1:
             raise ValueError(f"it has machines of several devices: {', '.join(devices)}")
-        nearest = min(map(far, self.machines), default=None)
-        nearby = [each for each in self.machines if far(each) == nearest]
+        nearest = min(map(distance, self.machines), default=None)
+        nearby = [each for each in self.machines if distance(each) == nearest]
         if len({each.threads for each in nearby}) > 1:
             by = " and ".join(
                 f"by {plural(each.ranks, 'rank')} with {plural(each.threads, 'thread')}" for each in nearby
@@ -113,22 +113,17 @@ class Calibration(Frozen):
 
 
 @functools.cache
-def shipped() -> Calibration:
-    """Fitted to the published measurements of `planner/validation/published.csv`."""
-    return _read_shipped("published.json")
-
-
-@functools.cache
-def shipped_for_measured(kind: Literal["cpu", "cuda"]) -> Calibration:
-    """Constants for machines that were measured. CPUs: fitted to steps on one. GPUs: the published ones, but
-    the measured rates are reached in full, since they were measured at the job's own sizes."""
-    if kind == "cpu":
-        return _read_shipped("cpu.json")
-    calibration = shipped()
+def shipped_calibration(measured_kind: Literal["cpu", "cuda"] | None = None) -> Calibration:
+    """None: fitted to the published measurements of `planner/validation/published.csv`. Machines that were measured:
+    CPUs: fitted to steps on one. GPUs: the published ones, but the measured rates are reached in full, since they were
+    measured at the job's own sizes."""
+    if measured_kind != "cuda":
+        return _read_shipped("published.json" if measured_kind is None else "cpu.json")
+    calibration = shipped_calibration()
     rates = dict.fromkeys(("memory_efficiency", "inside_efficiency", "between_efficiency"), 1.0)
     efficiencies = ("matmul_efficiency", "attention_efficiency", "triton_attention_efficiency")
     within = dict.fromkeys(("matmul_traffic", "narrow_head"), NEGLIGIBLE)
-    reached = {**rates, **within, **{name: {kind: 1.0} for name in efficiencies}}
+    reached = {**rates, **within, **{name: {measured_kind: 1.0} for name in efficiencies}}
     constants = calibration.constants.model_copy(update=reached)
     return calibration.model_copy(update={"constants": constants, "stands_for": {}, "fitted": None})
 

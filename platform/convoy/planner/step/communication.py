@@ -16,7 +16,7 @@ from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, stages
 from convoy.planner.workload import Workload
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "send"]
-What = Literal["weights", "gradients", "activations", "loss and norm"]
+Payload = Literal["weights", "gradients", "activations", "loss and norm"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Collective:
     """A collective that a rank takes part in, `number` times in a step."""
 
     kind: Kind
-    what: What
+    payload: Payload
     unit: str
     """Name of an FSDP unit, or `hidden`, or `step`."""
     number: int
@@ -35,14 +35,14 @@ class Collective:
     """Between the numbers of neighbours among them; 1: they are next to each other on a machine."""
 
     @property
-    def moved(self) -> float:
+    def sent_bytes(self) -> float:
         """Bytes that a rank sends in a step, by the ring algorithm: each part of a tensor passes all ranks but one, in
         an all-reduce twice."""
         times = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "send": 1}[self.kind]
         share = 1.0 if self.kind == "send" else (self.ranks - 1) / self.ranks
         return times * share * self.bytes * self.number
 
-    def crosses(self, ranks_per_machine: int) -> bool:
+    def crosses_machines(self, ranks_per_machine: int) -> bool:
         """Whether some of it goes between machines."""
         return (self.ranks - 1) * self.stride >= ranks_per_machine
 
@@ -55,7 +55,7 @@ def busiest_collectives(workload: Workload) -> tuple[Collective, ...]:
 def busiest_stage(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
     """The stage whose ranks send most, and what one of them does."""
     each = [(stage, tuple(_stage_collectives(workload, stage))) for stage in stages(workload)]
-    return each[0] if len(each) == 1 else max(each, key=lambda pair: sum(each.moved for each in pair[1]))
+    return each[0] if len(each) == 1 else max(each, key=lambda pair: sum(each.sent_bytes for each in pair[1]))
 
 
 def _stage_collectives(workload: Workload, stage: Stage) -> Iterator[Collective]:
@@ -63,7 +63,7 @@ def _stage_collectives(workload: Workload, stage: Stage) -> Iterator[Collective]
     for unit, count in stage.unit_counts():
         yield from _unit_collectives(workload, unit, count)
     if parallel.tensor > 1:
-        yield from _among_tensor_ranks(workload, stage)
+        yield from _tensor_collectives(workload, stage)
     if parallel.pipeline > 1:
         handed_on, apart = workload.passes * ((not stage.first) + (not stage.last)), everyone // parallel.pipeline
         yield Collective("send", "activations", "hidden", handed_on, _hidden_bytes(workload), 2, apart)
@@ -76,19 +76,19 @@ def _unit_collectives(workload: Workload, unit: Unit, count: int) -> Iterator[Co
     """Gathers of its weights, reductions of its gradients."""
     parallel, train = workload.parallel, workload.train
     shards, replicas, apart = workload.shards, workload.replicas, parallel.tensor
-    gathers = _gathers(workload, unit)
+    gathers = _gathers_per_step(workload, unit)
     reductions = 1 if _reduces_once_a_step(workload) else workload.passes
     reduced = WIDTH[train.reduce_dtype]
     if shards > 1:
-        gathered = WIDTH[train.param_dtype] * unit.whole
+        gathered = WIDTH[train.param_dtype] * unit.padded_elements
         yield Collective("all_gather", "weights", unit.name, gathers * count, gathered, shards, apart)
-        scattered = reduced * unit.whole
+        scattered = reduced * unit.padded_elements
         yield Collective("reduce_scatter", "gradients", unit.name, reductions * count, scattered, shards, apart)
     if replicas > 1:
-        yield Collective("all_reduce", "gradients", unit.name, count, reduced * unit.shard, replicas, shards)
+        yield Collective("all_reduce", "gradients", unit.name, count, reduced * unit.shard_elements, replicas, shards)
 
 
-def _gathers(workload: Workload, unit: Unit) -> int:
+def _gathers_per_step(workload: Workload, unit: Unit) -> int:
     """Of one such unit in a step. The root and the head stay from forward to backward."""
     staged, stays = workload.parallel.pipeline > 1, not workload.parallel.reshard_after_forward
     stays = stays or unit.name in ("root", "head")
@@ -108,7 +108,7 @@ def _reduces_once_a_step(workload: Workload) -> bool:
     return workload.parallel.pipeline > 1 or not workload.parallel.reduce_every_pass
 
 
-def _among_tensor_ranks(workload: Workload, stage: Stage) -> Iterator[Collective]:
+def _tensor_collectives(workload: Workload, stage: Stage) -> Iterator[Collective]:
     """In forward the second product of attention and of the MLP gives a part of a sum, in backward the first ones do.
     The head's tokens are shared, so that its weights get a part of their gradient on each rank."""
     model, train, ranks = workload.model, workload.train, workload.parallel.tensor
@@ -143,7 +143,7 @@ class ExposedSeconds:
     reduce: float = 0.0
     tensor: float = 0.0
     """Activations that ranks add up or hand on, and the two numbers that all ranks add up."""
-    moved: float = 0.0
+    copied_bytes: float = 0.0
     """Bytes of weights and gradients that FSDP2 casts, packs and unpacks in a rank's memory, even in a group of one."""
 
     @property
@@ -155,7 +155,7 @@ def communication_seconds(job: Workload, machine: MeasuredMachine) -> ExposedSec
     """Raises ValueError where a collective is needed that nobody measured: nothing is known of what it takes."""
     seconds = {"weights": 0.0, "gradients": 0.0, "activations": 0.0, "loss and norm": 0.0}
     for collective in busiest_collectives(job):
-        seconds[collective.what] += collective.number * _collective_seconds(collective, machine)
+        seconds[collective.payload] += collective.number * _collective_seconds(collective, machine)
     others = seconds["activations"] + seconds["loss and norm"]
     return ExposedSeconds(seconds["weights"], seconds["gradients"], others, _copied_bytes(job))
 
@@ -179,7 +179,7 @@ def _collective_seconds(collective: Collective, machine: MeasuredMachine) -> flo
         "all_reduce": ("all-reduce", all_reduce),
     }[collective.kind]
     if line is None:
-        needed = f"{collective.what} of {collective.ranks} ranks needs a measured {name}, and there is none"
+        needed = f"{collective.payload} of {collective.ranks} ranks needs a measured {name}, and there is none"
         raise ValueError(f"{machine.device}: {needed}")
     return _line_seconds(line, collective)
 

@@ -27,7 +27,7 @@ class Unit:
     """Ranks that share them."""
 
     @cached_property
-    def shard(self) -> int:
+    def shard_elements(self) -> int:
         """Elements that a rank keeps: rows that the ranks do not divide are filled up."""
         return sum(math.ceil(rows / self.shards) * columns for rows, columns in self.shapes)
 
@@ -36,9 +36,9 @@ class Unit:
         return sum(rows * columns for rows, columns in self.shapes)
 
     @cached_property
-    def whole(self) -> int:
+    def padded_elements(self) -> int:
         """Elements of what is gathered, filled up."""
-        return self.shard * self.shards
+        return self.shard_elements * self.shards
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Stage:
             yield unit, self.blocks
 
     @property
-    def shard(self) -> int:
+    def shard_elements(self) -> int:
         """Elements that a rank keeps."""
-        return sum(unit.shard * count for unit, count in self.unit_counts())
+        return sum(unit.shard_elements * count for unit, count in self.unit_counts())
 
 
 def stages(workload: Workload) -> tuple[Stage, ...]:
@@ -108,7 +108,7 @@ def _norm(model: TransformerConfig) -> tuple[Shape, ...]:
 
 def _block_units(workload: Workload) -> Iterator[Unit]:
     model, shards = workload.model, workload.shards
-    cut = matrices(model, workload.parallel.tensor)
+    cut = matrix_shapes(model, workload.parallel.tensor)
     norms = tuple((norm.width, 1) for norm in block_of(model).norms for _ in range(norm.vectors))
     if workload.parallel.wrap == "linear":
         yield Unit("norms", norms, shards)
@@ -118,7 +118,7 @@ def _block_units(workload: Workload) -> Iterator[Unit]:
         yield Unit("block", norms + sum(cut.values(), ()), shards)
 
 
-def matrices(model: TransformerConfig, tensor: int) -> dict[str, tuple[Shape, ...]]:
+def matrix_shapes(model: TransformerConfig, tensor_ranks: int) -> dict[str, tuple[Shape, ...]]:
     """Of a block, with their biases, in forward's order, as one of so many tensor ranks has them."""
-    split = [matrix.split_over(tensor) for matrix in block_of(model).matrices]
+    split = [matrix.split_over(tensor_ranks) for matrix in block_of(model).matrices]
     return {m.name: ((m.rows, m.columns), (m.rows, 1)) if m.bias else ((m.rows, m.columns),) for m in split}

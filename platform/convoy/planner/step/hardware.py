@@ -4,7 +4,7 @@ otherwise."""
 import math
 from dataclasses import dataclass, replace
 
-from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.gpus import chip_peak
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.planner.workload import Machine
 
@@ -40,7 +40,7 @@ def peak_rates(machine: Machine, dtype: str = "bf16", ranks: int = 1) -> PeakRat
     several, and for a GPU that the catalog does not have: a plan for it would be a guess."""
     if machine.measured is not None:
         return _measured_rates(machine.measured, dtype, ranks)
-    gpu = rented_gpu(machine.gpu)
+    gpu = chip_peak(machine.gpu)
     peak = {str(name): tflops for name, tflops in gpu.tflops.items()}.get(dtype) if gpu else None
     if gpu is None or peak is None:
         raise ValueError(f"{machine.gpu}: its {dtype} peak is not in the catalog, so no time can be planned")
@@ -91,7 +91,7 @@ def limited_rates(machine: Machine, watts: float | None, memory_bytes_per_second
         peaks = replace(peaks, memory_bytes_per_second=memory_bytes_per_second)
     if watts is None:
         return peaks
-    gpu = rented_gpu(machine.gpu)
+    gpu = chip_peak(machine.gpu)
     if gpu is None or gpu.watts is None:
         raise ValueError(f"{machine.gpu}: its power is not in the catalog, so that no limit of it can be reckoned with")
     return replace(peaks, flops=peaks.flops * min(1.0, watts / gpu.watts) ** (1 / 3))

@@ -16,11 +16,11 @@ from convoy.model.counts import (
     mfu,
     multiplied_parameters,
 )
-from convoy.planner.step.calibration import Calibration, Constants, efficiency_key, shipped, shipped_for_measured
+from convoy.planner.step.calibration import Calibration, Constants, efficiency_key, shipped_calibration
 from convoy.planner.step.communication import ExposedSeconds, communication_seconds
 from convoy.planner.step.hardware import PeakRates, peak_rates
-from convoy.planner.step.traffic import BlockTraffic, LinkLoad, traffic
-from convoy.planner.step.work import Kernels, PassWork, work
+from convoy.planner.step.traffic import BlockTraffic, LinkLoad, block_traffic
+from convoy.planner.step.work import Kernels, PassWork, pass_work
 from convoy.planner.workload import Workload
 
 
@@ -112,14 +112,13 @@ def step_time(
     calibration, kernels = calibration or calibration_of(job), kernels or Kernels()
     if job.parallel.cpu_offload:
         raise ValueError("cpu_offload: its time is not planned")
-    counted = count(job, kernels, machine)
-    return parts(counted, calibration.constants, efficiency_key(calibration, counted.hardware.chip), kernels)
+    counted = step_counts(job, kernels, machine)
+    return time_from_counts(counted, calibration.constants, efficiency_key(calibration, counted.hardware.chip), kernels)
 
 
 def calibration_of(job: Workload) -> Calibration:
     """The shipped one for its machines."""
-    measured = job.machine.measured
-    return shipped() if measured is None else shipped_for_measured(measured.kind)
+    return shipped_calibration(job.machine.measured and job.machine.measured.kind)
 
 
 def unmodelled(config: RunConfig) -> str:
@@ -134,17 +133,17 @@ def unmodelled(config: RunConfig) -> str:
     return ""
 
 
-def tokens_per_second(job: Workload, time: StepTime) -> float:
+def gpu_tokens_per_second(job: Workload, time: StepTime) -> float:
     """Speed of each GPU."""
     return job.tokens_per_step / job.ranks / time.total
 
 
-def count(job: Workload, kernels: Kernels, machine: PeakRates | None = None) -> StepCounts:
+def step_counts(job: Workload, kernels: Kernels, machine: PeakRates | None = None) -> StepCounts:
     """Raises ValueError as `peak_rates` and `communication_seconds`."""
     peaks, measured = machine or peak_rates(job.machine, job.train.param_dtype, job.ranks), job.machine.measured
     return StepCounts(
-        work=work(job, kernels),
-        traffic=traffic(job),
+        work=pass_work(job, kernels),
+        traffic=block_traffic(job),
         hardware=peaks,
         passes=job.passes,
         stages=job.parallel.pipeline,
@@ -154,19 +153,19 @@ def count(job: Workload, kernels: Kernels, machine: PeakRates | None = None) -> 
     )
 
 
-def parts(counted: StepCounts, k: Constants, chip: str, kernels: Kernels) -> StepTime:
+def time_from_counts(counted: StepCounts, k: Constants, chip: str, kernels: Kernels) -> StepTime:
     """chip: under which the constants have its efficiencies."""
     done, sent, passes = counted.work, counted.traffic, counted.passes
     rates = _reached_rates(counted.hardware, k, chip, kernels)
     ahead = _forward_seconds(done, rates, k)
     back = _backward_seconds(done, ahead)
-    head = _head(done, rates, k)
+    head = _head_seconds(done, rates, k)
     whole = {bound: done.blocks * (ahead[bound] + back[bound]) + head.get(bound, 0.0) for bound in ahead}
     running = {bound: seconds * passes for bound, seconds in whole.items()}
     modelled, lines = counted.hardware.hides, counted.exposed
-    gather, reduce = _exposed(counted, k, ahead, back)
+    gather, reduce = _exposed_gather_reduce(counted, k, ahead, back)
     gather, reduce = modelled * gather + lines.gather, modelled * reduce + lines.reduce
-    packing = k.sharding_traffic * (modelled * _message_bytes(counted) + lines.moved) / rates.memory
+    packing = k.sharding_traffic * (modelled * _message_bytes(counted) + lines.copied_bytes) / rates.memory
     tensor = done.blocks * sent.tensor_sums * _message_seconds(sent.tensor, counted.hardware, k)
     tensor = modelled * (tensor + _message_seconds(sent.tensor_head, counted.hardware, k))
     # Nothing is taken to hide what a stage hands on, forward and back: torch's schedule waits for it.
@@ -216,17 +215,17 @@ def _forward_seconds(work: PassWork, rates: ReachedRates, k: Constants) -> Secon
     }
 
 
-def _backward_seconds(work: PassWork, ahead: Seconds) -> Seconds:
-    """One block, and what of its forward pass is computed again. ahead: its forward pass."""
+def _backward_seconds(work: PassWork, forward: Seconds) -> Seconds:
+    """One block, and what of its forward pass is computed again. forward: its forward pass."""
     return {
-        "matmul": ahead["matmul"] * (2 + work.again.matmul),
-        "attention": ahead["attention"] * (work.attention_backward + work.again.attention),
-        "memory": ahead["memory"] * (2 + work.again.rest),
-        "kernels": ahead["kernels"] * (2 + work.again.rest),
+        "matmul": forward["matmul"] * (2 + work.again.matmul),
+        "attention": forward["attention"] * (work.attention_backward + work.again.attention),
+        "memory": forward["memory"] * (2 + work.again.rest),
+        "kernels": forward["kernels"] * (2 + work.again.rest),
     }
 
 
-def _head(work: PassWork, rates: ReachedRates, k: Constants) -> Seconds:
+def _head_seconds(work: PassWork, rates: ReachedRates, k: Constants) -> Seconds:
     """Logits, loss, and their backward pass."""
     return {
         "matmul": 3 * (work.head_flops / rates.head + k.matmul_traffic * work.head_bytes / rates.memory),
@@ -239,7 +238,7 @@ def _launch_seconds(work: PassWork, k: Constants) -> float:
     return work.blocks * work.kernels * (3 + work.again.rest) * k.host_seconds
 
 
-def _exposed(counted: StepCounts, k: Constants, ahead: Seconds, back: Seconds) -> tuple[float, float]:
+def _exposed_gather_reduce(counted: StepCounts, k: Constants, ahead: Seconds, back: Seconds) -> tuple[float, float]:
     """Seconds of a step that gathers and reductions add to it.
 
     A block's parameters are gathered while the block before it computes, and its gradients are reduced while the next
@@ -261,10 +260,10 @@ def _exposed(counted: StepCounts, k: Constants, ahead: Seconds, back: Seconds) -
     return sent.gathering * (forward + gathering + ends), sent.reducing * (reducing - gathering + last) + once
 
 
-def _exposed_seconds(message: float, above: float, k: Constants) -> float:
+def _exposed_seconds(message_seconds: float, hiding_seconds: float, k: Constants) -> float:
     """Time that a collective adds to the computation that it overlaps: its excess, and the slowdown meanwhile."""
-    longer = _maximum(0.0, message - above)
-    return longer + k.contention * (message - longer)
+    longer = _maximum(0.0, message_seconds - hiding_seconds)
+    return longer + k.contention * (message_seconds - longer)
 
 
 def _message_seconds(message: LinkLoad, machine: PeakRates, k: Constants) -> float:
@@ -325,7 +324,7 @@ class StepPlan:
 def recomputed_flops_per_token(job: Workload) -> float:
     """Operations of blocks' forward that backward repeats. The scores that fused attention makes again within its
     kernel are not in it."""
-    model, again = job.model, work(job, Kernels()).again
+    model, again = job.model, pass_work(job, Kernels()).again
     attention = attention_flops_per_token(model, job.sequence_length)
     head = 2.0 * model.vocab_size * model.d_model
     products = forward_flops_per_token(model, job.sequence_length) - attention - head

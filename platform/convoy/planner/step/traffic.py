@@ -77,7 +77,7 @@ class BlockTraffic:
     """Parameters that a rank's optimizer updates."""
 
 
-def traffic(job: Workload) -> BlockTraffic:
+def block_traffic(job: Workload) -> BlockTraffic:
     """Of the rank that sends most."""
     stage, sent = busiest_stage(job)
     ranks_per_machine, passes, shared = job.machine.ranks, float(job.passes), job.parallel.tensor > 1
@@ -108,7 +108,7 @@ def traffic(job: Workload) -> BlockTraffic:
         tensor_sums=_sends_per_block(sums, stage.blocks) / passes,
         tensor_head=_total_load(((each, each.number / passes) for each in of_head), ranks_per_machine),
         send=_stage_send(job, sent),
-        updated=float(max(each.shard for each in stages(job))),
+        updated=float(max(each.shard_elements for each in stages(job))),
     )
 
 
@@ -139,8 +139,8 @@ def _stage_send(job: Workload, sent: Iterable[Collective]) -> LinkLoad:
     return LinkLoad()
 
 
-def _of_kind(sent: Iterable[Collective], kind: str, what: str) -> list[Collective]:
-    return [each for each in sent if (each.kind, each.what) == (kind, what)]
+def _of_kind(sent: Iterable[Collective], kind: str, payload: str) -> list[Collective]:
+    return [each for each in sent if (each.kind, each.payload) == (kind, payload)]
 
 
 def _sends_per_block(sent: list[Collective], blocks: int) -> float:

@@ -66,7 +66,7 @@ class PassWork:
     again: Recomputation
 
 
-def work(job: Workload, kernels: Kernels) -> PassWork:
+def pass_work(job: Workload, kernels: Kernels) -> PassWork:
     """Counted for the rank that has most of it. A block that is gathered matrix by matrix breaks at each gather, and is
     taken to gain nothing from being compiled."""
     model, whole = job.model, job.parallel.wrap == "block"
@@ -100,11 +100,11 @@ def element_bytes(train: TrainConfig) -> int:
     return 2 if train.param_dtype == "bf16" else 4
 
 
-def linear_layers(model: TransformerConfig, *, separate: bool = False) -> list[tuple[int, int]]:
+def linear_layers(model: TransformerConfig, *, separate_qkv: bool = False) -> list[tuple[int, int]]:
     """(inputs, outputs) of each in a block, in forward's order; of grouped queries, keys and values are narrower.
-    separate: queries, keys and values have one each."""
+    separate_qkv: queries, keys and values have one each."""
     matrices = block_of(model).matrices
-    return [(m.columns, rows) for m in matrices for rows in (m.parts if separate and m.parts else (m.rows,))]
+    return [(m.columns, rows) for m in matrices for rows in (m.parts if separate_qkv and m.parts else (m.rows,))]
 
 
 def _bytes_per_token(model: TransformerConfig, train: TrainConfig, kernels: Kernels, tensor: int) -> dict[str, float]:
@@ -142,7 +142,7 @@ def _recomputation(
         return Recomputation(0.0, 0.0, 0.0)
     if mode == "selective" and kernels.whole_blocks is not None:
         mode, share = "full", kernels.whole_blocks
-    products = [rows * columns for rows, columns in linear_layers(model, separate=kernels.separate_projections)]
+    products = [rows * columns for rows, columns in linear_layers(model, separate_qkv=kernels.separate_projections)]
     to_the_end = model.dropout > 0 or not kernels.stops_early
     needed = len(products) - (0 if to_the_end else 1)
     made = range(needed) if mode == "full" else range(1, needed, 2)

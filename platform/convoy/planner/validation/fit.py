@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from convoy.planner.step.calibration import Calibration, Constants, Fitted, Prior, efficiency_key
-from convoy.planner.step.step_time import StepCounts, count, parts
+from convoy.planner.step.calibration import Calibration, Constants, FitErrors, Prior, efficiency_key
+from convoy.planner.step.step_time import StepCounts, step_counts, time_from_counts
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.published import MeasuredRun
 
@@ -23,10 +23,10 @@ _ROUNDS = 40
 _STEP = 1e-4
 
 
-def fit(measured: Sequence[MeasuredRun], prior: Prior) -> Calibration:
+def fit_calibration(measured: Sequence[MeasuredRun], prior: Prior) -> Calibration:
     """A calibration of today. Constants without a spread in the prior stay as they are. Raises ValueError where a
     GPU is not in the catalog or the prior."""
-    batches = _batches(measured, prior)
+    batches = _group_runs(measured, prior)
     names = list(prior.spread)
     start = np.log([_constant(prior.constants, name) for name in names])
     widths = np.array(list(prior.spread.values()))
@@ -45,7 +45,7 @@ def fit(measured: Sequence[MeasuredRun], prior: Prior) -> Calibration:
         stands_for=prior.stands_for,
     )
     sizes = np.abs(percent_errors(measured, calibration))
-    fitted = Fitted(
+    fitted = FitErrors(
         rows=len(sizes),
         median_abs_pct_error=round(float(np.median(sizes)), 2),
         p90_abs_pct_error=round(float(np.percentile(sizes, 90)), 2),
@@ -56,13 +56,13 @@ def fit(measured: Sequence[MeasuredRun], prior: Prior) -> Calibration:
 def percent_errors(measured: Sequence[MeasuredRun], calibration: Calibration) -> list[float]:
     """Errors of the predicted tokens/s, in percent of the measured, in order; positive where it is too fast."""
     errors = np.empty(len(measured))
-    for batch in _batches(measured, calibration):
+    for batch in _group_runs(measured, calibration):
         errors[list(batch.indices)] = 100 * np.expm1(batch.log_errors(calibration.constants))
     return [float(error) for error in errors]
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _RunGroup:
     """Measurements that share their efficiencies, so that one evaluation of the formulas over arrays serves all."""
 
     indices: tuple[int, ...]
@@ -75,33 +75,33 @@ class _Batch:
 
     def log_errors(self, constants: Constants) -> Any:
         """Natural logarithms of predicted over measured tokens/s."""
-        time = parts(self.counted, constants, self.chip, self.kernels)
+        time = time_from_counts(self.counted, constants, self.chip, self.kernels)
         return np.log(self.counted.tokens / time.total) - self.log_speed
 
 
-def _batches(measured: Sequence[MeasuredRun], calibration: Calibration) -> list[_Batch]:
+def _group_runs(measured: Sequence[MeasuredRun], calibration: Calibration) -> list[_RunGroup]:
     alike: dict[tuple[str, Kernels], list[int]] = {}
     for index, row in enumerate(measured):
         machine = row.workload.machine
         chip = efficiency_key(calibration, machine.measured.kind if machine.measured else machine.gpu)
         alike.setdefault((chip, row.kernels), []).append(index)
     return [
-        _Batch(
+        _RunGroup(
             indices=tuple(indices),
             chip=chip,
             kernels=kernels,
-            counted=_stacked([count(measured[index].workload, kernels, measured[index].machine) for index in indices]),
+            counted=_stack([step_counts(measured[i].workload, kernels, measured[i].machine) for i in indices]),
             log_speed=np.log([measured[index].tokens_per_second for index in indices]),
         )
         for (chip, kernels), indices in alike.items()
     ]
 
 
-def _stacked(values: Sequence[Any]) -> Any:
+def _stack(values: Sequence[Any]) -> Any:
     """One dataclass of arrays, from dataclasses of numbers."""
     first = values[0]
     if is_dataclass(first):
-        arrays = {field.name: _stacked([getattr(value, field.name) for value in values]) for field in fields(first)}
+        arrays = {field.name: _stack([getattr(value, field.name) for value in values]) for field in fields(first)}
         return first.__class__(**arrays)
     return first if isinstance(first, str) else np.array(values, dtype=float)
 

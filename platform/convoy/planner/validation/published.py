@@ -15,14 +15,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from convoy.catalog.gpus import rented_gpu
-from convoy.catalog.instances import usual_instance
+from convoy.catalog.gpus import chip_peak
+from convoy.catalog.instances import instance_with_gpu
 from convoy.config.errors import ConfigError, one_line
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.model.counts import parameter_count
-from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, memory
+from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, rank_memory
 from convoy.planner.step.hardware import PeakRates, limited_rates
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.sources import GpuLimits, describe_kernels, describe_limits, kernels_of, limits_of
@@ -133,7 +133,7 @@ class MeasuredRun:
         return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def published() -> list[MeasuredRun]:
+def published_runs() -> list[MeasuredRun]:
     """The shipped measurements: MPT, by MosaicML's llm-foundry at commit 07008c8d (Apache-2.0)."""
     with resources.as_file(resources.files(__package__) / "published.csv") as path:
         return read_measured(path)
@@ -145,7 +145,7 @@ def read_measured(path: Path) -> list[MeasuredRun]:
     runs = []
     try:
         for line, cells in _lines(path):
-            runs.append(_measured_at(f"{path}:{line}", cells))
+            runs.append(_parse_row(f"{path}:{line}", cells))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: {error}") from None
     if not runs:
@@ -168,28 +168,28 @@ def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
                 yield reader.line_num, cells
 
 
-def _measured_at(where: str, cells: Mapping[str, str]) -> MeasuredRun:
+def _parse_row(location: str, cells: Mapping[str, str]) -> MeasuredRun:
     try:
         return _run_of_row(_Row.model_validate(cells))
     except ValidationError as error:
-        raise ConfigError(f"{where}: {one_line(error, _Row)}") from None
+        raise ConfigError(f"{location}: {one_line(error, _Row)}") from None
     except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{location}: {error}") from None
 
 
 def memory_of(run: MeasuredRun) -> Memory:
     """Estimate of `memory()`, with the run's recomputation of whole blocks."""
     job, share = run.workload, run.kernels.whole_blocks
     if share is None:
-        return memory(job)
-    none, full = (memory(_with_recomputation(job, mode)) for mode in ("none", "full"))
+        return rank_memory(job)
+    none, full = (rank_memory(_with_recomputation(job, mode)) for mode in ("none", "full"))
     parts = {part: round((1 - share) * none.parts[part] + share * full.parts[part]) for part in none.parts}
     return Memory.of(parts, none.fixed_bytes, none.nominal_bytes)
 
 
 def least_recomputed_share(job: Workload) -> float:
     """Smallest share of blocks that must be recomputed whole for a run to fit well; 1 if it never does."""
-    none, full = (memory(_with_recomputation(job, mode)).share for mode in ("none", "full"))
+    none, full = (rank_memory(_with_recomputation(job, mode)).share for mode in ("none", "full"))
     return min(1.0, max(0.0, (none - RELIABLE_SHARE) / (none - full))) if none > full else 0.0
 
 
@@ -223,7 +223,7 @@ def _machine(row: _Row) -> Machine:
     if match is None:
         raise ValueError(f"gpu = {row.gpu}: must be like a100_80gb")
     memory_bytes = float(match[2]) * 2**30
-    usual = usual_instance(match[1].upper(), memory_bytes)
+    usual = instance_with_gpu(match[1].upper(), memory_bytes)
     if usual is None:
         raise ValueError(f"gpu = {row.gpu}: the catalog has no machine with it")
     machine = rented_machine(usual, min(row.gpus, row.gpus_per_node or usual.gpus))
@@ -276,13 +276,13 @@ def _model(row: _Row) -> TransformerConfig:
 
 def _kernels(row: _Row, job: Workload) -> Kernels:
     chip = job.machine.gpu
-    gpu = rented_gpu(chip)
+    gpu = chip_peak(chip)
     if row.precision == "fp8" and gpu is not None and "fp8" not in gpu.tflops:
         raise ValueError(f"precision = fp8: {chip} has no fp8")
-    return replace(kernels_of(row.source, job, row.precision), whole_blocks=_whole_blocks(row, job))
+    return replace(kernels_of(row.source, job, row.precision), whole_blocks=_recomputed_block_share(row, job))
 
 
-def _whole_blocks(row: _Row, job: Workload) -> float | None:
+def _recomputed_block_share(row: _Row, job: Workload) -> float | None:
     """Share of blocks that a run with selective recomputation recomputes whole; None: it selects operators. HFU exceeds
     MFU by what is recomputed, of which all of forward would be a third. Without both figures operators are assumed. In
     either case the share is large enough for the run to fit."""
@@ -290,7 +290,7 @@ def _whole_blocks(row: _Row, job: Workload) -> float | None:
         return None
     needed = least_recomputed_share(job)
     if row.mfu_percent is None or row.hfu_percent is None:
-        return needed if not memory(job).fits else None
+        return needed if not rank_memory(job).fits else None
     return min(1.0, max(needed, 3 * (row.hfu_percent / row.mfu_percent - 1)))
 
 

@@ -13,7 +13,7 @@ from convoy.config.base import Frozen
 from convoy.model.counts import parameter_count
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.hardware import peak_rates
-from convoy.planner.step.step_time import step_time, tokens_per_second
+from convoy.planner.step.step_time import gpu_tokens_per_second, step_time
 from convoy.planner.validation.published import MeasuredRun, memory_of
 from convoy.planner.workload import Machine
 
@@ -80,11 +80,11 @@ def p90_abs(errors: Sequence[float]) -> float:
 def baseline_errors(references: Sequence[MeasuredRun], measured: Sequence[MeasuredRun]) -> list[float]:
     """Errors in percent of the median HFU of all references on the same kind of GPU, of the runs on GPUs that the
     references have."""
-    alike = [(run, _on_its_gpu(references, run.workload.machine)) for run in measured]
+    alike = [(run, _on_same_gpu(references, run.workload.machine)) for run in measured]
     return [100 * (statistics.median(map(_hfu, others)) / _hfu(run) - 1) for run, others in alike if others]
 
 
-def _on_its_gpu(references: Sequence[MeasuredRun], machine: Machine) -> list[MeasuredRun]:
+def _on_same_gpu(references: Sequence[MeasuredRun], machine: Machine) -> list[MeasuredRun]:
     """Runs on the same chip with as much memory, or with any where there are none."""
     chip = [run for run in references if run.workload.machine.gpu == machine.gpu]
     return [run for run in chip if run.workload.machine.memory_bytes == machine.memory_bytes] or chip
@@ -102,7 +102,7 @@ def _hfu(run: MeasuredRun) -> float:
 
 def _row_error(index: int, run: MeasuredRun, calibration: Calibration) -> RowError:
     try:
-        predicted = tokens_per_second(run.workload, step_time(run.workload, calibration, run.kernels, run.machine))
+        predicted = gpu_tokens_per_second(run.workload, step_time(run.workload, calibration, run.kernels, run.machine))
     except ValueError as error:
         raise ValueError(f"row {index}: {error}") from None
     return RowError(

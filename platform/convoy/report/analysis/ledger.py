@@ -16,7 +16,7 @@ from convoy.catalog.services import (
     Service,
     ServiceCost,
     ServicePrice,
-    cents,
+    round_to_cents,
     service_price,
 )
 from convoy.job.events.registry import CheckpointsPruned, Event, GenerationStarted, Rent, StepDone, StoreRequests
@@ -89,7 +89,7 @@ def _machine_cost(rent: Rent | None, times: Sequence[GenerationTime]) -> Machine
     usd = None
     if rent is not None and rent.usd_per_hour is not None:
         per_hour = Fraction(str(rent.usd_per_hour))
-        usd = CostByUse(**dict(zip(hours, cents([part * per_hour for part in hours.values()]), strict=True)))
+        usd = CostByUse(**dict(zip(hours, round_to_cents([part * per_hour for part in hours.values()]), strict=True)))
     return MachineCost(
         instance=rent.instance if rent else UNKNOWN,
         market=rent.market if rent else UNKNOWN,
@@ -129,7 +129,7 @@ def _on_demand_cost(spent: Sequence[GenerationTime], rents: Mapping[tuple[int, i
             return None
         seconds = each.time.seconds - each.time.recomputed_seconds - each.interrupted_seconds
         usd += Fraction(seconds) / 3600 * Fraction(str(rent.usd_per_hour_on_demand))
-    return cents([usd])[0]
+    return round_to_cents([usd])[0]
 
 
 def _on_demand_prices(rents: Iterable[Rent]) -> tuple[OnDemandPrice, ...]:
@@ -181,7 +181,7 @@ def _service_costs(
         for usage, region, price in zip(usages, places, prices, strict=True)
         if price is None
     ]
-    usd = cents([usage.quantity * Fraction(str(price.usd)) for usage, price in priced])
+    usd = round_to_cents([usage.quantity * Fraction(str(price.usd)) for usage, price in priced])
     services = tuple(_service_cost(*each, cost) for each, cost in zip(priced, usd, strict=True))
     return services, (*unpriced, *(note for note, applies in notes.items() if applies))
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from convoy.catalog.gpus import gpu_peak, rented_gpu
+from convoy.catalog.gpus import chip_peak, gpu_peak
 from convoy.display import formatting
 from convoy.model.counts import mfu
 from convoy.planner.plan_schema import Plan
@@ -68,7 +68,7 @@ def _unplanned_device(plan: Plan, report: TrainReport) -> str:
     kinds = {rank.memory_device for rank in report.ranks} - {None}
     if kinds and ("cuda" in kinds) != (gpu != "cpu"):
         return device or ("a GPU" if "cuda" in kinds else "a CPU")
-    planned, actual = rented_gpu(gpu), gpu_peak(device)
+    planned, actual = chip_peak(gpu), gpu_peak(device)
     return device if planned and actual and planned.chip != actual.chip else ""
 
 
@@ -143,7 +143,7 @@ def _whole_job_comparisons(plan: Plan, report: TrainReport) -> Iterator[Comparis
     Start and evaluations are not planned: steps and saves are compared without them, time and cost with them. Steps are
     those that trained as planned; time and cost cover all of the job, without an error where a part trained otherwise.
     """
-    state, step, bought = report.outcome.state, plan.step, plan.bought
+    state, step, bought = report.outcome.state, plan.step, plan.configured_market
     if state not in ("running", "finished"):
         return
     trained = report.stretch if state == "finished" else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Text, columns
-from convoy.planner.pages.plan import warning
+from convoy.planner.pages.plan import first_warning
 from convoy.planner.plan_schema import Plan
 from convoy.planner.step.step_time import PART_NAMES, StepPlan
 from convoy.report.analysis.prediction_error import Comparison, Unit, comparisons, computing_seconds, plan_mismatch
@@ -17,7 +17,7 @@ def predictions(report: TrainReport, plan: Plan) -> tuple[Block, ...]:
     """Predictions next to measurements, each with its error."""
     figures, yet = comparisons(plan, report), "not yet" if report.outcome.state == "running" else "not measured"
     blocks: list[Block] = [Heading("Predicted and measured"), Text(_plan_origin(plan, figures), quiet=True)]
-    if (why := warning(plan)) is not None:
+    if (why := first_warning(plan)) is not None:
         blocks.append(Text(f"By its plan the run {why}."))
     other = plan_mismatch(plan, report)
     if other:

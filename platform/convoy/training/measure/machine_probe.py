@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from convoy.catalog.gpus import rented_gpu
+from convoy.catalog.gpus import chip_peak
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
@@ -72,7 +72,7 @@ def _is_gpu_in_catalog(config: RunConfig) -> bool:
     if instance_type is None or instance_type not in instance_names():
         return False
     gpu = instance(instance_type).gpu
-    return gpu is not None and rented_gpu(gpu.name) is not None
+    return gpu is not None and chip_peak(gpu.name) is not None
 
 
 def rows_and_tokens(config: RunConfig, batch_parts: int) -> tuple[int, int]:
