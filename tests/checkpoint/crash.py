@@ -102,7 +102,7 @@ def _rank(store: Store, generation: int, rank: int, kill: Kill | None, alone: mm
     """One rank's writer. Without its peer it looks a few times more whether that one's part is there."""
     looks = 0
 
-    def go_on() -> None:
+    def check() -> None:
         nonlocal looks
         looks += alone[0]
         if looks > _LOOKS_WITHOUT_PEER:
@@ -114,7 +114,7 @@ def _rank(store: Store, generation: int, rank: int, kill: Kill | None, alone: mm
     data = memoryview(STATE.data(rank, DURING))
     write_part(store, request, STATE.layout(rank), data, 2, chunk_bytes=STATE.chunk_bytes)
     if rank == 0:
-        commit_when_complete(store, store, request, go_on=go_on)
+        commit_when_complete(store, store, request, check=check)
 
 
 def _check(store: Store, generation: int, done: bool, anew: bool) -> int:

@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.checkpoint.messages import PostCommitRequest
-from convoy.checkpoint.save.post_commit import Busy
-from convoy.checkpoint.verify.marks import verified
+from convoy.checkpoint.save.post_commit import BusyTiers
+from convoy.checkpoint.verify.marks import verified_in
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
 from tests.checkpoint.writers import wait_for
@@ -363,18 +363,18 @@ def save_beside_a_rank_that_reads_back(rank: int, uri: str) -> list[tuple[int, b
     """Which steps are to be read back and copied here, as asked of the writer process."""
     with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
         asked = list[tuple[int, bool, bool]]()
-        writer, after_commit = ckpt._engine.writer, ckpt._engine.writer.after_commit
+        writer, after_commit = ckpt._engine.writer, ckpt._engine.writer.request_post_commit
 
         def ask(request: PostCommitRequest) -> None:
             asked.append((request.ref.step, request.verify_part is not None, bool(request.copy_to)))
             after_commit(request)
 
-        writer.after_commit = ask  # type: ignore[method-assign]
+        writer.request_post_commit = ask  # type: ignore[method-assign]
         ckpt.save(1, sharded()).wait()
         busy = writer.busy
-        reading, copying = Busy(reading_back=frozenset({0})), Busy(copying=frozenset({1}))
-        for step, told in [(2, reading), (3, copying), (4, Busy())]:
-            writer.busy = lambda told=told: told if rank == 1 else Busy()  # type: ignore[misc, method-assign]
+        reading, copying = BusyTiers(reading_back=frozenset({0})), BusyTiers(copying=frozenset({1}))
+        for step, told in [(2, reading), (3, copying), (4, BusyTiers())]:
+            writer.busy = lambda told=told: told if rank == 1 else BusyTiers()  # type: ignore[misc, method-assign]
             ckpt.save(step, sharded()).wait()
         writer.busy = busy  # type: ignore[method-assign]
         dist.barrier()
@@ -390,14 +390,14 @@ def save_last_while_the_gang_is_busy(rank: int, uri: str) -> None:
     with Checkpoints(uri, tiers=[f"{uri}-2"]) as ckpt:
         ckpt.save(1, sharded()).wait()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ckpt._engine.writer, "busy", lambda: Busy(frozenset({0}), frozenset({1})))
+            patch.setattr(ckpt._engine.writer, "busy", lambda: BusyTiers(frozenset({0}), frozenset({1})))
             ckpt.save(2, sharded()).wait()
 
 
 def test_the_last_commit_is_read_back_and_copied_before_the_store_is_closed(tmp_path: Path) -> None:
     gang(2, tmp_path, save_last_while_the_gang_is_busy)
     for tier in ("job", "job-2"):
-        assert CommitRef(generation=1, step=2) in verified(open_store(str(tmp_path / tier)))
+        assert CommitRef(generation=1, step=2) in verified_in(open_store(str(tmp_path / tier)))
 
 
 def restored(rank: int, uri: str) -> tuple[int, bool]:

@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from convoy.checkpoint import CheckpointError, Checkpoints, api
 from convoy.checkpoint.save import next_save, writer_client
-from convoy.checkpoint.save.post_commit import Busy
-from convoy.checkpoint.verify.marks import verified
+from convoy.checkpoint.save.post_commit import BusyTiers
+from convoy.checkpoint.verify.marks import verified_in
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
 from tests.checkpoint.shims import Faulty
@@ -27,7 +27,7 @@ def saved(folder: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Checkpoi
     """A store with a commit of which all that is done between saves is left for the end."""
     ckpt = Checkpoints(str(folder / "job"), tiers=[str(folder / "copy")], **how)
     with monkeypatch.context() as patch:
-        busy = Busy(reading_back=frozenset({0}), copying=frozenset({1}))
+        busy = BusyTiers(reading_back=frozenset({0}), copying=frozenset({1}))
         patch.setattr(ckpt._engine.writer, "busy", lambda: busy)
         ckpt.save(1, {"w": torch.ones(1000)}).wait()
     return ckpt
@@ -39,7 +39,7 @@ def test_a_copy_that_takes_its_time_is_waited_for(tmp_path: Path, monkeypatch: p
     stopped_writer(ckpt)
     threading.Timer(1.0, resumed_writer, [ckpt]).start()
     ckpt.close()
-    assert verified(open_store(str(tmp_path / "copy"))) == {REF}
+    assert verified_in(open_store(str(tmp_path / "copy"))) == {REF}
 
 
 NOT_DONE = [
@@ -91,7 +91,7 @@ def test_a_store_that_was_closed_in_peace_tells_nothing(
 ) -> None:
     saved(tmp_path, monkeypatch).close()
     assert caplog.records == []
-    assert verified(open_store(str(tmp_path / "job"))) == {REF}
+    assert verified_in(open_store(str(tmp_path / "job"))) == {REF}
 
 
 def test_a_save_after_closing_is_an_error_and_is_not_waited_for_without_end(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convoy.checkpoint import CheckpointError, Checkpoints
-from convoy.checkpoint.verify.marks import damaged, read_damage, suspect, suspicions, verified
+from convoy.checkpoint.verify.marks import damaged_in, read_damage, suspect, suspicions, verified_in
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
 from tests.checkpoint.restore.test_load import spread
@@ -75,14 +75,14 @@ def test_each_rank_reads_a_share_and_all_return_the_whole(job: Path) -> None:
     files = data_files(store)
     assert [read for _, read in found] == [[name] for name in files]
     assert outcome(found) == str(sum(store.sizes("shards/")[name] for name in files))
-    assert (verified(store), suspicions(store)) == ({REF}, [])
+    assert (verified_in(store), suspicions(store)) == ({REF}, [])
 
 
 def test_what_one_host_reads_wrongly_is_an_error_of_all_ranks_and_marks_nothing(job: Path) -> None:
     store = open_store(str(job / "job"))
     found = in_a_group(3, verify, job, HOSTS, [data_files(store)[1]])
     assert f"bad reads part 1 of {REF.name} otherwise than good, which finds it whole" in outcome(found)
-    assert (damaged(store), suspicions(store)) == (frozenset(), [])
+    assert (damaged_in(store), suspicions(store)) == (frozenset(), [])
 
 
 @pytest.mark.sampled(3)
@@ -101,7 +101,7 @@ def test_where_all_ranks_share_a_host_its_word_counts(job: Path) -> None:
     store = open_store(str(job / "job"))
     spoil(store, data_files(store)[2])
     assert "the checksum of chunk 0" in outcome(in_a_group(3, verify, job, ["one"] * 3, []))
-    assert damaged(store) == {REF}
+    assert damaged_in(store) == {REF}
 
 
 def test_a_step_without_a_commit_is_told_on_all_ranks(job: Path) -> None:

@@ -58,7 +58,7 @@ def test_only_the_chunk_with_the_flipped_bit_is_damaged(store: Store) -> None:
     commit, file = saved(store)
     data = bytearray(STATE.data(0, 5))
     data[CHUNK + 100] ^= 0x40
-    store.write(commit.shards + file.name, bytes(data))
+    store.write(commit.prefix + file.name, bytes(data))
     assert read(store, commit, file, 0) == data[:CHUNK]
     with pytest.raises(DamagedCommitError, match=r"00000\.000\.bin: the checksum of chunk 1 does not match"):
         read(store, commit, file, 1)
@@ -68,7 +68,7 @@ def test_only_the_chunk_with_the_flipped_bit_is_damaged(store: Store) -> None:
 def test_swapped_chunks_are_damaged_both(local: Store) -> None:
     commit, file = saved(local)
     data = STATE.data(0, 5)
-    local.write(commit.shards + file.name, data[CHUNK : 2 * CHUNK] + data[:CHUNK] + data[2 * CHUNK :])
+    local.write(commit.prefix + file.name, data[CHUNK : 2 * CHUNK] + data[:CHUNK] + data[2 * CHUNK :])
     for index in (0, 1):
         with pytest.raises(DamagedCommitError):
             read(local, commit, file, index)
@@ -77,7 +77,7 @@ def test_swapped_chunks_are_damaged_both(local: Store) -> None:
 @pytest.mark.parametrize("length", [0, CHUNK - 1, CHUNK, 3 * CHUNK, 3 * CHUNK + 16])
 def test_a_cut_file_is_damaged_from_the_cut_on(store: Store, length: int) -> None:
     commit, file = saved(store)
-    store.write(commit.shards + file.name, STATE.data(0, 5)[:length])
+    store.write(commit.prefix + file.name, STATE.data(0, 5)[:length])
     for index in range(4):
         if (index + 1) * CHUNK <= length:
             assert read(store, commit, file, index)
@@ -88,7 +88,7 @@ def test_a_cut_file_is_damaged_from_the_cut_on(store: Store, length: int) -> Non
 
 def test_a_missing_file_is_damage_and_gone_once_its_commit_is_pruned(store: Store) -> None:
     commit, file = saved(store)
-    store.delete(commit.shards + file.name)
+    store.delete(commit.prefix + file.name)
     with pytest.raises(DamagedCommitError, match="there is no such object"):
         read(store, commit, file, 0)
     store.delete(commit.ref.name)
@@ -98,7 +98,7 @@ def test_a_missing_file_is_damage_and_gone_once_its_commit_is_pruned(store: Stor
 
 def test_a_bit_that_flips_on_the_way_once_is_read_again_and_not_from_the_cache(local: Store) -> None:
     commit, file = saved(local)
-    faulty, name = Faulty(local), commit.shards + file.name
+    faulty, name = Faulty(local), commit.prefix + file.name
     faulty.garble(name, times=1)
     assert read(faulty, commit, file, 2) == STATE.data(0, 5)[2 * CHUNK : 3 * CHUNK]
     assert faulty.calls == [("read_into", name), ("drop_cache", name), ("read_into", name)]
@@ -107,7 +107,7 @@ def test_a_bit_that_flips_on_the_way_once_is_read_again_and_not_from_the_cache(l
 def test_damage_needs_a_store_that_is_there(local: Store) -> None:
     commit, file = saved(local)
     faulty = Faulty(local)
-    faulty.garble(commit.shards + file.name, times=2)
+    faulty.garble(commit.prefix + file.name, times=2)
     faulty.fail(commit.ref.name)
     with pytest.raises(StoreUnavailable):
         read(faulty, commit, file, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.commits import CommitGoneError, check_mounted, create_commit, file_digest, read_commit, read_part
-from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, part_name
+from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, part_record_name
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.shims import Faulty
@@ -90,7 +90,7 @@ def test_a_part_is_read_as_its_writer_put_it(store: Store) -> None:
 
 def test_a_changed_part_is_damage(store: Store) -> None:
     commit = STATE.save(store, 5, generation=form(store))
-    name = commit.shards + part_name(1)
+    name = commit.prefix + part_record_name(1)
     store.write(name, store.read(name) + b" ")
     with pytest.raises(DamagedCommitError, match=r"part-00001\.json: not what the commit says"):
         read_part(store, commit, 1)
@@ -98,21 +98,21 @@ def test_a_changed_part_is_damage(store: Store) -> None:
 
 def test_the_part_of_another_writer_is_damage(store: Store) -> None:
     commit = STATE.save(store, 5, generation=form(store))
-    store.write(commit.shards + part_name(1), store.read(commit.shards + part_name(0)))
+    store.write(commit.prefix + part_record_name(1), store.read(commit.prefix + part_record_name(0)))
     with pytest.raises(DamagedCommitError):
         read_part(store, commit, 1)
 
 
 def test_a_part_that_the_commit_does_not_name_is_damage(store: Store) -> None:
     commit = STATE.save(store, 5, generation=form(store))
-    store.create(commit.shards + part_name(2), b"{}")
+    store.create(commit.prefix + part_record_name(2), b"{}")
     with pytest.raises(DamagedCommitError):
         read_part(store, commit, 2)
 
 
 def test_a_missing_part_is_damage_while_its_commit_stands_and_gone_once_that_is_pruned(store: Store) -> None:
     commit = STATE.save(store, 5, generation=form(store))
-    store.delete(commit.shards + part_name(1))
+    store.delete(commit.prefix + part_record_name(1))
     with pytest.raises(DamagedCommitError, match="there is no such object") as damage:
         read_part(store, commit, 1)
     assert not isinstance(damage.value, CommitGoneError)
@@ -136,7 +136,7 @@ def test_nothing_is_damage_where_the_folder_of_the_job_is_empty(tmp_path: Path) 
 def test_a_store_that_goes_away_between_the_reads_is_an_outage(local: Store) -> None:
     commit = STATE.save(local, 5, generation=form(local))
     faulty = Faulty(local)
-    faulty.garble(commit.shards + part_name(0), times=2)
+    faulty.garble(commit.prefix + part_record_name(0), times=2)
     faulty.fail(commit.ref.name)
     with pytest.raises(StoreUnavailable, match="out of reach"):
         read_part(faulty, commit, 0)

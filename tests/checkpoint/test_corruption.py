@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from convoy.checkpoint.format import Commit, PlainValue
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.restore.load import Damage, restore
-from convoy.checkpoint.state.layout import layout, make_plan
+from convoy.checkpoint.state.layout import make_layout, make_plan
 from convoy.checkpoint.writer.parts import write_part
 from convoy.job.lineage import read_history, restore_candidates
 from convoy.storage import Store, open_store
@@ -57,7 +57,7 @@ def save(store: Store, step: int) -> None:
     draft = Commit(generation=1, step=step, attempt="draft", parent=None, world_size=WRITERS, tensors=plan.tensors)
     requests = []
     for writer in range(WRITERS):
-        own = layout(plan.held[writer::WRITERS], file_bytes=16384)
+        own = make_layout(plan.held[writer::WRITERS], file_bytes=16384)
         requests.append(
             WritePart(
                 tier=store.uri,

@@ -28,7 +28,7 @@ from convoy.checkpoint.format import (
     encode_commit,
     file_name,
     parse_commit,
-    part_name,
+    part_record_name,
     shards_prefix,
 )
 from convoy.config.errors import ConfigError
@@ -49,7 +49,7 @@ COMMIT = Commit(
     parent=CommitRef(generation=2, step=1000),
     world_size=2,
     mesh={"shard": 2},
-    parts={part_name(0): Digest(bytes=100, crc32c=17), part_name(1): Digest(bytes=99, crc32c=18)},
+    parts={part_record_name(0): Digest(bytes=100, crc32c=17), part_record_name(1): Digest(bytes=99, crc32c=18)},
     files={file_name(0, 0): Digest(bytes=CHUNK_BYTES + 1, crc32c=1), file_name(1, 0): Digest(bytes=7, crc32c=2)},
     tensors={"model.w": TensorInfo(dtype="float32", shape=[2, 3])},
     progress=Progress(step=1200, tokens=10**12, seconds=0.1 + 0.2),
@@ -79,7 +79,7 @@ def test_a_sealed_commit_is_read_as_it_was() -> None:
 
 def test_a_commit_knows_its_name_its_shards_and_its_bytes() -> None:
     assert COMMIT.ref.name == "commits/000003-000001200.json"
-    assert COMMIT.shards == shards_prefix(3, 1200, "s-0001") == "shards/000003-000001200/s-0001/"
+    assert COMMIT.prefix == shards_prefix(3, 1200, "s-0001") == "shards/000003-000001200/s-0001/"
     assert COMMIT.bytes == CHUNK_BYTES + 8
 
 

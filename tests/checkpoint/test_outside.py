@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.commits import read_commit, read_commit_and_parts
-from convoy.checkpoint.format import DamagedCommitError, removing_name
-from convoy.checkpoint.listing import listed
+from convoy.checkpoint.format import DamagedCommitError, removal_mark_name
+from convoy.checkpoint.listing import list_commits
 from convoy.checkpoint.verify.commit import verify_commit
-from convoy.checkpoint.verify.marks import damaged, mark_damaged, mark_verified, suspect
-from convoy.checkpoint.writer.copy import NotCopiedError, copy_commit
+from convoy.checkpoint.verify.marks import damaged_in, mark_damaged, mark_part_verified, suspect
+from convoy.checkpoint.writer.copy import CopyFailedError, copy_commit
 from convoy.checkpoint.writer.prune import prune
 from convoy.cli.options import newest_configuration
 from convoy.config.checkpoint import RetentionConfig
@@ -46,7 +46,7 @@ Json = Any
 STATE = TinyState(sizes=(50, 30))
 REFS = [CommitRef(generation=1, step=step) for step in (10, 20)]
 BAD = ["../../../../victim", "/victim", "..", ".", "a/b", "a/../../../../victim", "a\0b", "a" * 300, ""]
-ERRORS = (StoreUnavailable, DamagedCommitError, NotCopiedError, DataDamaged, ValueError)
+ERRORS = (StoreUnavailable, DamagedCommitError, CopyFailedError, DataDamaged, ValueError)
 """What says that an object is not what it should be; ConfigError is a ValueError."""
 
 
@@ -66,7 +66,7 @@ def job() -> MemoryStore:
     for ref in REFS:
         STATE.save(store, ref.step)
     STATE.write(store, STATE.request("memory", 0, 40))
-    mark_verified(store, REFS[1], 0, 2)
+    mark_part_verified(store, REFS[1], 0, 2)
     mark_damaged(store, REFS[0], "a flipped bit")
     suspect(store, REFS[1], 1, "a flipped bit", "host")
     record = JobRecord(job="blue", created=0.0, seed=0, global_batch=1, fingerprint="f", model="tiny", steps=1)
@@ -78,7 +78,7 @@ def job() -> MemoryStore:
     for ref in REFS:
         store.write(ref.name, sealed(json.loads(store.read(ref.name)) | {"data_id": data_id}))
     store.clock += 10_000.0
-    store.objects[removing_name(REFS[1])] = (store.read(REFS[1].name), 0.0)
+    store.objects[removal_mark_name(REFS[1])] = (store.read(REFS[1].name), 0.0)
     return store
 
 
@@ -126,7 +126,7 @@ def read_everything(store: Any, target: Any, remote: Any, cache: str) -> None:
     (data_id,) = (name.split("/")[1] for name in job().objects if name.endswith("/manifest.json"))
     found = read_manifest(store, data_id)
     readings: list[Callable[[], object]] = [
-        lambda: listed(store),
+        lambda: list_commits(store),
         lambda: newest_configuration(store, history),
         lambda: (read_record(store), read_mark(store), read_facts(store, "Flow/1")),
         lambda: found and ensure_local_data(found, remote, data_config(cache)),
@@ -225,7 +225,7 @@ def test_a_commit_that_says_other_than_its_parts_is_damaged_whatever_its_checksu
         read_commit_and_parts(store, ref)
     with pytest.raises(DamagedCommitError):
         verify_commit(store, ref)
-    assert damaged(store) == {ref}
+    assert damaged_in(store) == {ref}
 
 
 def test_a_damage_mark_that_is_not_readable_counts() -> None:
@@ -233,6 +233,6 @@ def test_a_damage_mark_that_is_not_readable_counts() -> None:
     form(store)
     ref = STATE.save(store, 10).ref
     store.write(damaged_name(ref), b"")
-    (row,) = listed(store)
+    (row,) = list_commits(store)
     assert row.damage is not None
     assert row.damage.endswith("marks it, and is not readable itself")

@@ -236,7 +236,7 @@ def look_after(world: World, store: Store, ref: CommitRef, failed: str | None) -
         for part in range(2):
             verify_part(store, ref, part)
     try:
-        prune(store, ref.generation, POLICY, over=frozenset({failed} if failed else ()))
+        prune(store, ref.generation, POLICY, failed=frozenset({failed} if failed else ()))
     except Killed:
         world.pruner_killed()
         raise

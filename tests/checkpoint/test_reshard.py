@@ -31,9 +31,9 @@ from convoy.checkpoint.state.layout import (
     _global_plan,
     _local_plan,
     _with_inner_offset,
-    layout,
     local_tensor,
-    note_rows,
+    make_layout,
+    note_row_order,
 )
 from convoy.checkpoint.state.tensors import put_tensors, tensors_of
 from convoy.checkpoint.writer.parts import write_part
@@ -147,7 +147,7 @@ def spread(mesh: Any, whole: torch.Tensor, dims: list[int | None], order: Rows =
     view = DTensor.from_local(
         local.contiguous(), mesh, placed, run_check=False, shape=whole.shape, stride=whole.stride()
     )
-    note_rows({"model": {"t": view}, "optimizer": {"state": {}}}, {"t": order} if order else {})
+    note_row_order({"model": {"t": view}, "optimizer": {"state": {}}}, {"t": order} if order else {})
     shown: torch.Tensor = view
     return shown
 
@@ -177,7 +177,7 @@ def save(
     for rank, (held, _, _) in enumerate(answers):
         view: dict[str, torch.Tensor] = views[rank]["view"]  # type: ignore[assignment]
         found = [_with_inner_offset(box, view[box.name]) for box in held if box.owner == rank]
-        own = layout(found, file_bytes=300)
+        own = make_layout(found, file_bytes=300)
         requests.append(request(store, rank, len(views), draft))
         shards = SetLayout(shards=list(own.shards), file_bytes=list(own.file_bytes))
         data = staged(own, view)
@@ -244,7 +244,7 @@ def reshard(rank: int) -> None:
 
 
 def parsed_part(store: Store, commit: Commit, name: str) -> PartRecord:
-    return PartRecord.model_validate_json(store.read(commit.shards + name))
+    return PartRecord.model_validate_json(store.read(commit.prefix + name))
 
 
 def test_any_sharding_loads_into_any_other() -> None:

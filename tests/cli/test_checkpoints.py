@@ -11,7 +11,7 @@ from mypy_boto3_s3 import S3Client
 from convoy.checkpoint.commits import read_commit
 from convoy.checkpoint.format import encode_commit
 from convoy.checkpoint.verify.commit import verify_commit, verify_part
-from convoy.checkpoint.verify.marks import mark_damaged, read_damage, suspect, verified
+from convoy.checkpoint.verify.marks import mark_damaged, read_damage, suspect, verified_in
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.generations import form_generation, rewind
 from convoy.job.heartbeat import LiveMarker
@@ -149,7 +149,7 @@ def test_verify_reads_all_that_count_back_and_marks_them(job: Store) -> None:
     done = checkpoints("verify", job.uri)
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0] == "step 30 of generation 1: 8.00 kB, every byte is right"
-    assert verified(job) == {ref(10), ref(20), ref(30)}
+    assert verified_in(job) == {ref(10), ref(20), ref(30)}
 
 
 def test_verify_finds_damage_marks_it_and_goes_on(job: Store) -> None:
@@ -183,7 +183,7 @@ def test_verify_of_a_checkpoint_that_was_marked_by_mistake_tells_so_and_reinstat
 
     assert (row["bytes"], row["error"]) == (8000, None)
     assert (row["evidence"]["host"], row["evidence"]["error"]) == ("bad", "the checksum of chunk 0 does not match")
-    assert (read_damage(job, ref(20)), verified(job)) == (None, {ref(20)})
+    assert (read_damage(job, ref(20)), verified_in(job)) == (None, {ref(20)})
     assert answer("verify", job.uri, "--reinstate")["checkpoints"][1] == {
         "generation": 1,
         "step": 20,
@@ -207,7 +207,7 @@ def test_verify_of_one_step_reads_only_that(local: Store) -> None:
     assert answer("verify", local.uri, "--step", "30")["checkpoints"] == [
         {"generation": 1, "step": 30, "bytes": 8000, "error": None}
     ]
-    assert verified(local) == {ref(30)}
+    assert verified_in(local) == {ref(30)}
     refused("--step 25: must be the step of a checkpoint that counts: 10, 20, 30", "verify", local.uri, "--step", "25")
 
 

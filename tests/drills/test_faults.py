@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from convoy.checkpoint.format import part_name, shards_prefix
+from convoy.checkpoint.format import part_record_name, shards_prefix
 from convoy.config.loader import read_overrides, resolve
 from convoy.drills.fault import DrillPlan, Fault, GangProgress, GangSize
 from convoy.drills.faults.node import Node0Kill, NodeKill, Partition
@@ -84,7 +84,7 @@ def test_a_part_is_being_written_from_its_first_byte_to_its_record(tmp_path: Pat
     assert not is_writing(store, 1)
     store.write(f"{prefix}00001.000.bin", b"some")
     assert is_writing(store, 1)
-    store.write(prefix + part_name(1), b"{}")
+    store.write(prefix + part_record_name(1), b"{}")
     assert not is_writing(store, 1)
     assert is_writing(store, 0)
 

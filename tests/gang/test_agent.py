@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.commits import read_commit
-from convoy.checkpoint.verify.marks import verified
+from convoy.checkpoint.verify.marks import verified_in
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
@@ -268,7 +268,7 @@ def test_a_job_in_a_bucket_goes_on_with_fewer_ranks(s3_uri: str, tmp_path_factor
     store = job_store(s3_uri, "job")
     commits = [read_commit(store, CommitRef(generation=g, step=s)) for g, s in ((1, 3), (2, 5))]
     assert [c.world_size for c in commits] == [2, 1]
-    assert verified(store) == {commit.ref for commit in commits}  # by another rank each, before the gangs ended
+    assert verified_in(store) == {commit.ref for commit in commits}  # by another rank each, before the gangs ended
     events = events_of(second)
     assert [(e.from_generation, e.step) for e in events if isinstance(e, Restored)] == [(1, 3)]
     assert [e.step for e in events if isinstance(e, StepDone)] == [1, 2, 3, 4, 5]

@@ -224,7 +224,7 @@ def write_log(job: Store, events: Iterable[Event]) -> None:
             writer = "agent" if event.rank is None else f"rank{event.rank:05d}"
             name = f"events/{event.generation:06d}/{event.node:05d}/{writer}"
             if name not in appenders:
-                appenders[name] = job.appender(name)
+                appenders[name] = job.open_log(name)
                 open_.callback(appenders[name].close)
             appenders[name].append(encode(event))
 

@@ -38,7 +38,7 @@ class MemoryStore:
     def sizes(self, prefix: str) -> dict[str, int]:
         return {name: info.bytes for name, info in self.listing(prefix).items()}
 
-    def folders(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         inside = {name.removeprefix(f"{self.uri}/") for name in OBJECTS if name.startswith(f"{self.uri}/")}
         return sorted({name.partition("/")[0] for name in (*self.objects, *inside) if "/" in name} | inside)
 
@@ -66,15 +66,15 @@ class MemoryStore:
     def prove(self) -> None:
         prove(self)
 
-    def probe(self, name: str) -> None:
+    def probe_write(self, name: str) -> None:
         self.write(name, b"probe")
 
-    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
+    def abort_multipart_uploads(self, prefix: str, begun_before: float, spared: tuple[str, ...] = ()) -> int:
         return 0
 
     def delete(self, name: str) -> None:
         check_name(self.uri, name)
         self.objects.pop(name, None)
 
-    def appender(self, prefix: str) -> BackgroundLog:
+    def open_log(self, prefix: str) -> BackgroundLog:
         return BackgroundLog(SegmentSink(self, prefix), f"{self.uri}/{prefix}")

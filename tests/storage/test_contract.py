@@ -157,13 +157,13 @@ def appended(store: Store, prefix: str) -> bytes:
 def test_a_probe_leaves_nothing_that_deleting_it_does_not_remove(store: Store) -> None:
     store.write("a/b", b"1")
     for _ in range(3):
-        store.probe("probes/7")
+        store.probe_write("probes/7")
     store.delete("probes/7")
     assert store.sizes("") == {"a/b": 1}
 
 
 def test_appended_lines_are_visible_after_a_flush_in_their_order(store: Store) -> None:
-    log = store.appender("events/0/agent")
+    log = store.open_log("events/0/agent")
     log.append(b"one")
     log.append(b"two")
     log.flush()
@@ -175,7 +175,7 @@ def test_appended_lines_are_visible_after_a_flush_in_their_order(store: Store) -
 
 
 def test_flushing_nothing_writes_no_segment_and_closing_twice_is_no_error(store: Store) -> None:
-    log = store.appender("events/0/agent")
+    log = store.open_log("events/0/agent")
     log.flush()
     log.close()
     log.close()
@@ -184,14 +184,14 @@ def test_flushing_nothing_writes_no_segment_and_closing_twice_is_no_error(store:
 
 def test_a_log_opened_again_goes_on_behind_what_is_there(store: Store) -> None:
     for line in (b"first life", b"second life", b"third life"):
-        log = store.appender("events/0/agent")
+        log = store.open_log("events/0/agent")
         log.append(line)
         log.close()
     assert appended(store, "events/") == b"first life\nsecond life\nthird life\n"
 
 
 def test_lines_of_many_threads_are_all_there_and_whole(store: Store) -> None:
-    log = store.appender("events/0/agent")
+    log = store.open_log("events/0/agent")
     lines = {b"%d-%d " % (thread, i) + b"x" * 200 for thread in range(8) for i in range(50)}
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(log.append, lines))
@@ -291,5 +291,5 @@ def test_what_is_dropped_from_the_cache_is_still_there(store: Store) -> None:
 
 def test_without_uploads_there_are_none_to_abort(store: Store) -> None:
     store.put("shards/a.bin", memoryview(some_bytes(6 * MIB)), 5 * MIB)
-    assert store.abort_uploads("", store.now() + 10) == 0
+    assert store.abort_multipart_uploads("", store.now() + 10) == 0
     assert store.sizes("") == {"shards/a.bin": 6 * MIB}

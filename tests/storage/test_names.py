@@ -32,7 +32,7 @@ OPERATIONS: dict[str, Callable[[Store, str], object]] = {
 ON_FOLDERS = {
     **OPERATIONS,
     "drop cache": lambda store, name: store.drop_cache(name),
-    "appender": lambda store, name: store.appender(name.removesuffix(".jsonl")),
+    "appender": lambda store, name: store.open_log(name.removesuffix(".jsonl")),
     "sizes": lambda store, name: store.sizes(f"{name.rpartition('/')[0]}/"),
 }
 

@@ -54,7 +54,7 @@ def test_a_writer_killed_before_its_rename_leaves_nothing_that_is_listed(tmp_pat
     store = PosixStore(tmp_path)
 
     def die_half_way(_: int) -> None:
-        with store._temporary("shards/part", b"half a shard"):
+        with store._temporary_file("shards/part", b"half a shard"):
             os.kill(os.getpid(), signal.SIGKILL)
 
     assert on_ranks(1, die_half_way, may_die=True) == [KILLED]
@@ -81,7 +81,7 @@ FORBIDDEN: dict[str, Callable[[Store], object]] = {
     "delete": lambda store: store.delete("folder/object"),
     "sizes": lambda store: store.sizes("folder/"),
     "sizes from above": lambda store: store.sizes(""),
-    "appender": lambda store: store.appender("folder/log"),
+    "appender": lambda store: store.open_log("folder/log"),
     "put": lambda store: store.put("folder/new", memoryview(b"x"), 1024),
     "read into": lambda store: store.read_into("folder/object", 0, memoryview(bytearray(1))),
     "drop cache": lambda store: store.drop_cache("folder/object"),
@@ -117,7 +117,7 @@ def test_lines_that_a_full_disk_refuses_wait_until_there_is_room(tmp_path: Path)
     def fill_up(_: int) -> str:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        log = PosixStore(tmp_path).appender("log")
+        log = PosixStore(tmp_path).open_log("log")
         log.append(b"before")
         resource.setrlimit(resource.RLIMIT_FSIZE, (12, hard))
         log.append(b"does not fit")
@@ -139,7 +139,7 @@ def test_a_full_disk_is_told_with_the_file_what_it_needed_and_what_is_free(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def append(name: str, data: bytes) -> None:
-        log = store.appender(name.removesuffix(".jsonl"))
+        log = store.open_log(name.removesuffix(".jsonl"))
         log.append(data[:-1])
         log.flush()
 
@@ -156,14 +156,14 @@ def test_a_full_disk_is_told_with_the_file_what_it_needed_and_what_is_free(
 
 def test_a_line_torn_by_a_crash_does_not_swallow_the_next_life(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(b"whole\nhal")
-    log = PosixStore(tmp_path).appender("log")
+    log = PosixStore(tmp_path).open_log("log")
     log.append(b"new life")
     log.close()
     assert (tmp_path / "log.jsonl").read_bytes() == b"whole\nhal\nnew life\n"
 
 
 def test_a_line_is_in_the_file_a_moment_after_it_was_appended_without_a_flush(tmp_path: Path) -> None:
-    log = PosixStore(tmp_path).appender("log")
+    log = PosixStore(tmp_path).open_log("log")
     log.append(b"now")
     deadline = time.monotonic() + 10
     while not PosixStore(tmp_path).read("log.jsonl") and time.monotonic() < deadline:
@@ -275,7 +275,7 @@ def test_a_pipe_in_place_of_an_object_is_an_outage_and_not_waited_for(bytes_read
         lambda: store.read("pipe"),
         lambda: store.read_into("pipe", 0, memoryview(bytearray(bytes_read))),
         lambda: store.drop_cache("pipe"),
-        lambda: store.appender("log"),
+        lambda: store.open_log("log"),
     ]
     os.mkfifo(tmp_path / "log.jsonl")
     assert [error_of(read) for read in reads] == ["StoreUnavailable"] * 4

@@ -24,7 +24,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "put": lambda store: store.put("shards", memoryview(b"x"), 1024),
     "read into": lambda store: store.read_into("object", 0, memoryview(bytearray(1))),
     "now": lambda store: store.now(),
-    "abort uploads": lambda store: store.abort_uploads("", 0.0),
+    "abort uploads": lambda store: store.abort_multipart_uploads("", 0.0),
 }
 
 
@@ -140,9 +140,9 @@ def test_orphan_uploads_below_a_prefix_are_aborted_once_they_are_old(s3_uri: str
     for name in ("shards/1/a", "shards/1/b", "shards/2/a", "other"):
         s3_client.create_multipart_upload(Bucket=bucket, Key=f"{prefix}/{name}")
     store = open_store(s3_uri)
-    assert store.abort_uploads("shards/1/", older_than=0.0) == 0
-    assert store.abort_uploads("shards/", store.now(), spare=("shards/1/", "shards/2/")) == 0
-    assert store.abort_uploads("shards/1/", older_than=store.now()) == 2
+    assert store.abort_multipart_uploads("shards/1/", begun_before=0.0) == 0
+    assert store.abort_multipart_uploads("shards/", store.now(), spared=("shards/1/", "shards/2/")) == 0
+    assert store.abort_multipart_uploads("shards/1/", begun_before=store.now()) == 2
     left = s3_client.list_multipart_uploads(Bucket=bucket)["Uploads"]
     assert sorted(upload["Key"] for upload in left) == [f"{prefix}/other", f"{prefix}/shards/2/a"]
 
@@ -153,7 +153,7 @@ def lines(store: Store) -> list[bytes]:
 
 def test_a_log_keeps_its_lines_across_an_outage_once_and_in_order(s3_uri: str, s3_server: S3Server) -> None:
     store = open_store(s3_uri)
-    log = store.appender("log")
+    log = store.open_log("log")
     log.append(b"before")
     log.flush()
     s3_server.stop()
@@ -171,7 +171,7 @@ def test_a_log_keeps_its_lines_across_an_outage_once_and_in_order(s3_uri: str, s
 def test_a_segment_whose_put_only_seemed_to_fail_is_not_written_twice(s3_uri: str) -> None:
     store = open_store(s3_uri)
     store.write("log/00000000.jsonl", b"one\ntwo\n")  # the put that succeeded, its reply lost
-    log = store.appender("log")
+    log = store.open_log("log")
     log.append(b"one")
     log.append(b"two")
     log.flush()
@@ -182,7 +182,7 @@ def test_a_segment_whose_put_only_seemed_to_fail_is_not_written_twice(s3_uri: st
 
 def test_a_line_is_put_without_a_flush_within_the_promised_time(s3_uri: str) -> None:
     store = open_store(s3_uri)
-    log = store.appender("log")
+    log = store.open_log("log")
     log.append(b"nobody flushes me")
     deadline = time.monotonic() + SEGMENT_SECONDS + 10
     while not store.sizes("log/") and time.monotonic() < deadline:

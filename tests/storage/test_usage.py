@@ -11,12 +11,12 @@ import pytest
 from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.registry import MemoryPeak, StoreRequests, encode
 from convoy.storage import open_store
-from convoy.storage.usage import Requests, Tally, _region, tally
+from convoy.storage.usage import BucketRequests, RequestCounter, _region, request_counter
 
 
 @pytest.fixture(autouse=True)
 def nothing_before() -> None:
-    tally().take()
+    request_counter().take()
 
 
 def bucket_of(uri: str) -> str:
@@ -30,44 +30,44 @@ def test_writes_and_lists_are_puts_reads_are_gets_and_deletes_are_free(s3_uri: s
     assert store.read("object") == b"12345"
     store.sizes("")
     store.delete("object")
-    [found] = tally().take()
+    [found] = request_counter().take()
     assert found.bucket == bucket_of(s3_uri)
     assert (found.puts, found.gets) == (2, 1)
     assert (found.sent_bytes, found.received_bytes) == (5, 5)
-    assert tally().take() == []
+    assert request_counter().take() == []
 
 
 def test_each_part_of_a_large_object_is_a_request(s3_uri: str) -> None:
     store, size = open_store(s3_uri), 12 * 2**20
     store.put("shards/a", memoryview(bytes(size)), 2**20)
-    [found] = tally().take()
+    [found] = request_counter().take()
     assert found.puts == 1 + 3 + 1  # it begins, three parts of at most 5 MiB, and it is completed
     assert found.sent_bytes == size
 
 
 def test_no_count_is_lost_between_threads() -> None:
-    counts = Tally()
+    counts = RequestCounter()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: counts.add(Requests(bucket="b", puts=1, sent_bytes=3)), range(4000)))
-    assert counts.take() == [Requests(bucket="b", puts=4000, sent_bytes=12_000)]
+        list(pool.map(lambda _: counts.add(BucketRequests(bucket="b", puts=1, sent_bytes=3)), range(4000)))
+    assert counts.take() == [BucketRequests(bucket="b", puts=4000, sent_bytes=12_000)]
 
 
 def test_a_region_once_known_stays_known() -> None:
-    counts = Tally()
-    counts.add(Requests(bucket="b", region="us-west-2", gets=1))
+    counts = RequestCounter()
+    counts.add(BucketRequests(bucket="b", region="us-west-2", gets=1))
     assert counts.take()[0].region == "us-west-2"
-    counts.add(Requests(bucket="b", gets=1))
+    counts.add(BucketRequests(bucket="b", gets=1))
     assert counts.take()[0].region == "us-west-2"
 
 
 def test_bytes_that_come_after_their_request_was_taken_are_not_lost() -> None:
-    counts = Tally()
-    counts.add(Requests(bucket="b", gets=1))
+    counts = RequestCounter()
+    counts.add(BucketRequests(bucket="b", gets=1))
     assert [each.gets for each in counts.take()] == [1]
-    counts.add(Requests(bucket="b", received_bytes=7))
+    counts.add(BucketRequests(bucket="b", received_bytes=7))
     assert counts.take() == []
-    counts.add(Requests(bucket="b", gets=1, received_bytes=5))
-    assert counts.take() == [Requests(bucket="b", gets=1, received_bytes=12)]
+    counts.add(BucketRequests(bucket="b", gets=1, received_bytes=5))
+    assert counts.take() == [BucketRequests(bucket="b", gets=1, received_bytes=12)]
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,17 @@ def test_a_log_tells_what_its_process_asked(s3_uri: str) -> None:
 
 
 def test_a_forked_process_begins_anew() -> None:
-    tally().add(Requests(bucket="b", puts=1))
+    request_counter().add(BucketRequests(bucket="b", puts=1))
     child = os.fork()
     if child == 0:
-        os._exit(len(tally().take()))
+        os._exit(len(request_counter().take()))
     assert os.waitpid(child, 0)[1] == 0
-    assert [each.puts for each in tally().take() if each.bucket == "b"] == [1]  # threads of other tests may count too
+    counted = request_counter().take()
+    assert [each.puts for each in counted if each.bucket == "b"] == [1]  # threads of other tests may count too
 
 
 def test_the_log_tells_each_count_by_its_name() -> None:
-    counted = Requests(bucket="b", region="us-west-2", puts=1, gets=2, sent_bytes=3, received_bytes=4)
+    counted = BucketRequests(bucket="b", region="us-west-2", puts=1, gets=2, sent_bytes=3, received_bytes=4)
     told = json.loads(encode(StoreRequests(t=1.5, generation=2, node=3, rank=4, **counted.model_dump())))
     assert told == {
         "kind": "store_requests", "t": 1.5, "generation": 2, "node": 3, "rank": 4, "bucket": "b", "region": "us-west-2",

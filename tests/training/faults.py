@@ -18,7 +18,7 @@ from convoy.checkpoint.format import Progress
 from convoy.checkpoint.restore import load
 from convoy.checkpoint.save.driver import Save
 from convoy.checkpoint.save.queue import StatusCounts
-from convoy.checkpoint.save.staging import Staged, Stager
+from convoy.checkpoint.save.staging import StagedCopy, Stager
 from convoy.checkpoint.writer import post_commit
 from convoy.storage import Store
 from convoy.training.checkpointing.saver import Saver
@@ -127,14 +127,14 @@ def digest(row: torch.Tensor) -> str:
 
 def copy_late() -> None:
     """State is copied at the last moment, by who is about to change it; and each save first settles those before."""
-    copied = Staged.wait
+    copied = StagedCopy.wait
 
-    def wait(self: Staged) -> None:
+    def wait(self: StagedCopy) -> None:
         while self._work and threading.current_thread() is not threading.main_thread():
             time.sleep(0.0005)
         copied(self)
 
-    Staged.wait = wait  # type: ignore[method-assign]
+    StagedCopy.wait = wait  # type: ignore[method-assign]
     settle_before_each_save()
 
 
@@ -202,7 +202,7 @@ def copies_fail(times: int, error: Exception = NO_MEMORY) -> None:
     """The first so many copies of the state of this rank raise this."""
     real, failures = Stager.stage, iter(range(times))
 
-    def stage(self: Stager, *args: Any) -> Staged:
+    def stage(self: Stager, *args: Any) -> StagedCopy:
         if next(failures, None) is not None:
             raise error
         return real(self, *args)

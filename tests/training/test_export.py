@@ -96,7 +96,7 @@ def test_a_damaged_commit_is_not_exported(tmp_path: Path) -> None:
     job = Job(str(tmp_path / "root"), tiny(train={"steps": 2}))
     job.run(1)
     store = job.store
-    name = next(n for n in store.sizes(job.commit().shards) if n.endswith(".bin"))
+    name = next(n for n in store.sizes(job.commit().prefix) if n.endswith(".bin"))
     store.write(name, store.read(name)[:-1])
 
     with pytest.raises(DamagedCommitError):

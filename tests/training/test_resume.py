@@ -175,6 +175,6 @@ def _counters(commit: Commit) -> tuple[Any, ...]:
 
 def _poison(job: Job, ref: CommitRef, *, delete: bool) -> None:
     """Make a commit's shards useless."""
-    for name in job.store.sizes(read_commit(job.store, ref).shards):
+    for name in job.store.sizes(read_commit(job.store, ref).prefix):
         path = Path(job.store.uri) / name
         path.unlink() if delete else path.write_bytes(b"\xff" * path.stat().st_size)

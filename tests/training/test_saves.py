@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.checkpoint.verify.marks import verified
+from convoy.checkpoint.verify.marks import verified_in
 from convoy.gang.workers.board import Board
 from convoy.job.events.registry import (
     CheckpointAlert,
@@ -198,7 +198,7 @@ def test_every_commit_is_read_back_by_another_rank_where_there_is_one(world: int
     told = job.events(CheckpointVerified)
     assert sorted(e.part for e in told) == list(range(world))
     assert all((e.rank != e.part or world == 1) and e.parts == world and e.error is None for e in told)
-    assert verified(job.store) == {CommitRef(generation=1, step=4)}
+    assert verified_in(job.store) == {CommitRef(generation=1, step=4)}
 
 
 STEPS = 32
@@ -249,7 +249,7 @@ def test_ranks_of_unequal_speed_read_back_and_copy_the_same_commits_and_the_last
     job = Job(str(tmp_path / "root"), tiny(train={"steps": STEPS}, checkpoint={"every_steps": 1, "tiers": [second]}))
     root, tier = job.store.uri, f"{second}/job"
 
-    job.run(2, unequal_until(lambda: min(len(verified(job.store)), len(steps_at(tier))) >= 2))
+    job.run(2, unequal_until(lambda: min(len(verified_in(job.store)), len(steps_at(tier))) >= 2))
 
     read, there = parts_read(job, root), copies(job, tier)
     assert read == {step: [0, 1] for step in read}
@@ -257,7 +257,7 @@ def test_ranks_of_unequal_speed_read_back_and_copy_the_same_commits_and_the_last
     for steps in (sorted(read), there):
         assert 2 < len(steps) < len(job.events(CheckpointSaved))
         assert steps[-1] == STEPS
-    assert STEPS in {ref.step for ref in verified(job.store)}
+    assert STEPS in {ref.step for ref in verified_in(job.store)}
 
 
 def test_old_checkpoints_go_from_every_tier_once_newer_ones_were_read_back(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures, checkpoint_
 from convoy.benchmark.analysis.recovery import drill_figures
 from convoy.benchmark.results.case import Case, Hardware
 from convoy.benchmark.results.values import SampleMedian
-from convoy.checkpoint.writer.parts import bytes_per_second as pace
+from convoy.checkpoint.writer.parts import part_pace as pace
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.display import formatting

@@ -20,10 +20,10 @@ from convoy.checkpoint.save.begin import Pending, StoreSaves
 from convoy.checkpoint.save.driver import SaveDriver
 from convoy.checkpoint.save.engine import CLOSE_SECONDS, Engine
 from convoy.checkpoint.save.generation import OwnGeneration
-from convoy.checkpoint.save.next_save import NextSaveAgreement, SaveMessages
+from convoy.checkpoint.save.next_save import NextSaveAgreement, SaveLogger
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
 from convoy.checkpoint.verify.marks import mark_damaged
-from convoy.checkpoint.verify.verdicts import Readers, verify_together
+from convoy.checkpoint.verify.verdicts import ReadingRanks, verify_on_all_ranks
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig, StoreConfig
 from convoy.job.generations import rewind
@@ -101,7 +101,7 @@ class Checkpoints:
         self._driver = SaveDriver(
             self._engine,
             self._agreement,
-            SaveMessages(),
+            SaveLogger(),
             tiers=setup.tiers,
             session=session,
             rank=self._ranks.rank,
@@ -109,7 +109,7 @@ class Checkpoints:
             deadline_seconds=deadline_seconds,
             verify=verify,
         )
-        self._agreement.follow(self._driver)
+        self._agreement.start(self._driver)
         self._saving = StoreSaves(self._driver, self._agreement, self._generation, self._ranks, self._stores)
         self._threads = threads
         self._closed = False
@@ -137,7 +137,7 @@ class Checkpoints:
             raise CheckpointError(f"step {step}: the store was closed")
         if emergency:
             ranks = range(self._ranks.size) if reachable is None else reachable
-            return self._saving.now(step, state, sorted(set(ranks)))
+            return self._saving.save_emergency(step, state, sorted(set(ranks)))
         return self._saving.begin(step, state, may_skip)
 
     @property
@@ -160,18 +160,18 @@ class Checkpoints:
         still commits counts no more. Where another run has begun to save since, that one counts, and the save raises.
         """
         self._engine.join()
-        self._driver.settle_until(0)
+        self._driver.wait_until_left(0)
         with as_checkpoint_errors():
-            newest, candidates = self._ranks.run_on_rank_0(lambda: retry_on_outage(self._candidates))
+            newest, candidates = self._ranks.run_on_rank_0(lambda: retry_on_outage(self._newest_and_candidates))
             group, threads = self._ranks.group, 2 * self._threads
             restored = restore(self._stores, candidates, state, group=group, on_damage=self._mark, threads=threads)
-        self._generation.restored(newest, restored)
+        self._generation.note_restored(newest, restored)
         return restored
 
     def commits(self) -> list[CommitRef]:
         """Those that count, oldest first, each with its `step`."""
         with as_checkpoint_errors():
-            return counted_commits(self._history())
+            return counted_commits(self._read_history())
 
     def verify(self, step: int) -> int:
         """Read back every byte of the commit of a step: how many. Marks it, as whole or as damaged.
@@ -180,15 +180,15 @@ class Checkpoints:
         find; a host that alone reads a part otherwise is an error that names it, and marks nothing.
         """
         with as_checkpoint_errors():
-            ref, tier = self._ranks.run_on_rank_0(lambda: self._commit_of(step))
-            readers = Readers(self._stores, self._ranks.group, self._mark, self._threads, self._ranks.host)
-            return verify_together(self._stores[tier], tier, ref, readers, self._threads)
+            ref, tier = self._ranks.run_on_rank_0(lambda: self._find_commit_and_tier(step))
+            readers = ReadingRanks(self._stores, self._ranks.group, self._mark, self._threads, self._ranks.host)
+            return verify_on_all_ranks(self._stores[tier], tier, ref, readers, self._threads)
 
     def prune(self) -> list[Pruned]:
         """Remove what retention no longer needs, as is done after each commit: what went, for each tier."""
         with as_checkpoint_errors():
             formed = self._generation.formed
-            generation = formed.generation if formed else self._history().newest
+            generation = formed.generation if formed else self._read_history().newest
             root = self._stores[0]
             done = [prune(store, generation, self._policy, root=root) for store in self._stores]
         failed = next((pruned.error for pruned in done if pruned.error), None)
@@ -198,11 +198,11 @@ class Checkpoints:
 
     def rewind(self, step: int) -> CommitRef:
         """Go back to the newest commit at or below `step`: later ones count no more. Then `restore`."""
-        self._driver.settle_until(0)
+        self._driver.wait_until_left(0)
         with as_checkpoint_errors():
             ref = self._ranks.run_on_rank_0(lambda: rewind(self._stores[0], step, self._stores[1:]))
         self._driver.newest = None
-        self._generation.leave()
+        self._generation.renew_at_next_save()
         return ref
 
     def close(self, deadline_seconds: float | None = None) -> None:
@@ -219,9 +219,9 @@ class Checkpoints:
             return
         self._closed = True
         until = None if deadline_seconds is None else time.monotonic() + deadline_seconds
-        self._driver.settle_until(0, deadline_seconds)
+        self._driver.wait_until_left(0, deadline_seconds)
         self._agreement.close(self._driver.deadline_seconds if until is None else max(0.0, until - time.monotonic()))
-        self._generation.close()
+        self._generation.release_lease()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -230,20 +230,20 @@ class Checkpoints:
         # Whoever interrupts a program does not want to wait for a store that hangs.
         self.close(None if kind is None else CLOSE_SECONDS)
 
-    def _history(self) -> History:
+    def _read_history(self) -> History:
         return read_history(self._stores[0], self._stores[1:])
 
-    def _commit_of(self, step: int) -> tuple[CommitRef, int]:
+    def _find_commit_and_tier(self, step: int) -> tuple[CommitRef, int]:
         """The commit of a step that counts, and the first tier that has it."""
-        history = self._history()
+        history = self._read_history()
         refs = [ref for ref in counted_commits(history) if ref.step == step]
         if not refs:
             raise CheckpointError(f"step {step}: no commit of it counts")
         return refs[-1], tiers_holding(history, refs[-1])[0]
 
-    def _candidates(self) -> tuple[int, Candidates]:
+    def _newest_and_candidates(self) -> tuple[int, Candidates]:
         """The newest generation's number, and what to try."""
-        history = self._history()
+        history = self._read_history()
         if all_commits_lost(history):
             raise CheckpointError(f"{self._stores[0].uri}: every commit there was is damaged or gone")
         return history.newest, restore_candidates(history)

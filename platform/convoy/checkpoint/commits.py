@@ -20,7 +20,7 @@ from convoy.checkpoint.format import (
     PartRecord,
     encode_commit,
     parse_commit,
-    part_name,
+    part_record_name,
 )
 from convoy.config.errors import first_mistake
 from convoy.job.lineage import CommitRef, generation_name
@@ -46,7 +46,7 @@ class DamagedPartError(DamagedCommitError):
         self.writer = writer
 
 
-class IncompleteCommitError(DamagedCommitError):
+class TensorsMissingError(DamagedCommitError):
     """All parts are as the commit says, but are not all of its tensors: reading them again would not help."""
 
 
@@ -74,7 +74,7 @@ def read_commit(store: Store, ref: CommitRef) -> Commit:
         return commit
 
     try:
-        return _read_twice(store, ref.name, read)
+        return _reread_if_damaged(store, ref.name, read)
     except ObjectMissing:
         check_mounted(store, ref.generation)
         raise CommitGoneError(f"{_object_uri(store, ref.name)}: there is no such commit") from None
@@ -82,13 +82,13 @@ def read_commit(store: Store, ref: CommitRef) -> Commit:
 
 def read_part(store: Store, commit: Commit, writer: int) -> PartRecord:
     """The part record of a writer, as the commit describes it. Raises DamagedCommitError, StoreUnavailable."""
-    name = part_name(writer)
+    name = part_record_name(writer)
 
     def read() -> PartRecord:
-        raw = store.read(commit.shards + name)
+        raw = store.read(commit.prefix + name)
         if name not in commit.parts or digest(raw) != commit.parts[name]:
-            raise DamagedCommitError(f"{_object_uri(store, commit.shards + name)}: not what the commit says")
-        where = _object_uri(store, commit.shards + name)
+            raise DamagedCommitError(f"{_object_uri(store, commit.prefix + name)}: not what the commit says")
+        where = _object_uri(store, commit.prefix + name)
         try:
             record = PartRecord.model_validate_json(raw)
         except ValidationError as error:
@@ -97,19 +97,19 @@ def read_part(store: Store, commit: Commit, writer: int) -> PartRecord:
             raise DamagedCommitError(f"{where}: is the part of writer {record.writer}")
         return record
 
-    return read_confirmed(store, commit, name, read)
+    return read_confirming_damage(store, commit, name, read)
 
 
 def read_commit_and_parts(store: Store, ref: CommitRef) -> tuple[Commit, list[PartRecord]]:
     """The commit and its part records, every file there with its length. Raises as `read_commit` and `read_part`."""
     commit = read_commit(store, ref)
-    _check_lengths(store, commit)
+    _check_file_lengths(store, commit)
     records = in_parallel(lambda writer: read_part(store, commit, writer), len(commit.parts), _READERS)
-    _check_complete(store, commit, records)
+    _check_parts_and_files(store, commit, records)
     return commit, records
 
 
-def read_confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T]) -> T:
+def read_confirming_damage(store: Store, commit: Commit, name: str, read: Callable[[], T]) -> T:
     """The result of `read` for the object `name` below the commit's shards, read a second time where it finds damage.
 
     read: raises DamagedCommitError or ObjectMissing for what may be damage. Raises DamagedCommitError only if the
@@ -117,9 +117,9 @@ def read_confirmed(store: Store, commit: Commit, name: str, read: Callable[[], T
     meanwhile, else StoreUnavailable.
     """
     try:
-        return _read_twice(store, commit.shards + name, read)
+        return _reread_if_damaged(store, commit.prefix + name, read)
     except ObjectMissing:
-        damage = f"{_object_uri(store, commit.shards + name)}: there is no such object"
+        damage = f"{_object_uri(store, commit.prefix + name)}: there is no such object"
     except DamagedCommitError as error:
         damage = str(error)
     read_commit(store, commit.ref)
@@ -146,7 +146,7 @@ def file_digest(file: DataFile) -> Digest:
     return Digest(bytes=file.bytes, crc32c=crc32c(b"".join(check.to_bytes(4, "big") for check in file.crc32c)))
 
 
-def _read_twice(store: Store, name: str, read: Callable[[], T]) -> T:
+def _reread_if_damaged(store: Store, name: str, read: Callable[[], T]) -> T:
     try:
         return read()
     except (DamagedCommitError, ObjectMissing):
@@ -155,15 +155,15 @@ def _read_twice(store: Store, name: str, read: Callable[[], T]) -> T:
     return read()
 
 
-def _check_lengths(store: Store, commit: Commit) -> None:
+def _check_file_lengths(store: Store, commit: Commit) -> None:
     """One listing shows at once which files are gone, or of another length than they were written with."""
-    there = store.sizes(commit.shards)
+    there = store.sizes(commit.prefix)
     for name, file in commit.files.items():
-        if there.get(commit.shards + name) != file.bytes:
-            read_confirmed(store, commit, name, partial(_check_length, store, commit, name))
+        if there.get(commit.prefix + name) != file.bytes:
+            read_confirming_damage(store, commit, name, partial(_check_file_length, store, commit, name))
 
 
-def _check_complete(store: Store, commit: Commit, records: Sequence[PartRecord]) -> None:
+def _check_parts_and_files(store: Store, commit: Commit, records: Sequence[PartRecord]) -> None:
     """A commit and its parts, each as it was written, must agree on how many parts and which files there are."""
     files = {file.name: file_digest(file) for record in records for file in record.files}
     if not records or any(record.writers != len(records) for record in records):
@@ -174,8 +174,8 @@ def _check_complete(store: Store, commit: Commit, records: Sequence[PartRecord])
         raise DamagedCommitError(f"{_object_uri(store, commit.ref.name)}: its files are not those of its parts")
 
 
-def _check_length(store: Store, commit: Commit, name: str) -> None:
-    where, wanted = commit.shards + name, commit.files[name].bytes
+def _check_file_length(store: Store, commit: Commit, name: str) -> None:
+    where, wanted = commit.prefix + name, commit.files[name].bytes
     length = store.sizes(where).get(where)
     if length != wanted:
         raise DamagedCommitError(f"{store.uri}/{where}: {length} bytes, the commit says {wanted}")
@@ -212,13 +212,13 @@ def read_chunk(
     start, length = chunk_span(file, index, chunk_bytes)
     if len(buffer) != length:
         raise ValueError(f"{len(buffer)} bytes for chunk {index} of {file.name}, which has {length}")
-    where = f"{store.uri}/{commit.shards}{file.name}"
+    where = f"{store.uri}/{commit.prefix}{file.name}"
 
     def read() -> None:
-        got = store.read_into(commit.shards + file.name, start, buffer)
+        got = store.read_into(commit.prefix + file.name, start, buffer)
         if got != length:
             raise DamagedCommitError(f"{where}: ends at byte {start + got} of {file.bytes}")
         if index >= len(file.crc32c) or crc32c(buffer) != file.crc32c[index]:
             raise DamagedCommitError(f"{where}: the checksum of chunk {index} does not match its content")
 
-    read_confirmed(store, commit, file.name, read)
+    read_confirming_damage(store, commit, file.name, read)

@@ -34,11 +34,11 @@ class DamagedCommitError(RuntimeError):
     """A commit, or what it names, is not what was written."""
 
 
-class _Frozen(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class DataFile(_Frozen):
+class DataFile(_FrozenModel):
     """An immutable file of raw tensor bytes, as its part record describes it."""
 
     name: Component
@@ -48,7 +48,7 @@ class DataFile(_Frozen):
     """Checksum of each chunk of `chunk_bytes`, in order; the last one may be shorter."""
 
 
-class TensorShard(_Frozen):
+class TensorShard(_FrozenModel):
     """A box of a tensor: where it lies in the whole, and where its bytes (C order, little endian) are."""
 
     name: str
@@ -68,14 +68,14 @@ class TensorShard(_Frozen):
     bytes: int = Field(ge=0)
 
 
-class PlainValue(_Frozen):
+class PlainValue(_FrozenModel):
     """A value that is no tensor, as JSON; see `convoy.checkpoint.state.values` for the tags of other types."""
 
     name: str
     value: Any
 
 
-class PartRecord(_Frozen):
+class PartRecord(_FrozenModel):
     """`part-<writer>.json`: all that one writer wrote, put after its files are durable."""
 
     format: int = FORMAT_VERSION
@@ -95,7 +95,7 @@ class PartRecord(_Frozen):
     """Digests of the tensors that this rank holds as others do, and of which one writes each, by name."""
 
 
-class Digest(_Frozen):
+class Digest(_FrozenModel):
     """Length and checksum of an object that a commit names."""
 
     bytes: int
@@ -103,14 +103,14 @@ class Digest(_Frozen):
     """Checksum of a part record's bytes; for a data file, of its chunks' checksums, each as 4 bytes, big endian."""
 
 
-class SamplerPosition(_Frozen):
+class SamplerPosition(_FrozenModel):
     """The position in the data: the next global sample of the keyed order, and its seed."""
 
     seed: int
     next_sample: int
 
 
-class Progress(_Frozen):
+class Progress(_FrozenModel):
     """Counters of the job that continue over generations."""
 
     step: int = 0
@@ -123,14 +123,14 @@ class Progress(_Frozen):
     """Gang time: wall time of the workers of all generations up to here."""
 
 
-class TensorInfo(_Frozen):
+class TensorInfo(_FrozenModel):
     """A whole tensor."""
 
     dtype: str
     shape: list[int]
 
 
-class Commit(_Frozen):
+class Commit(_FrozenModel):
     """The content of a checkpoint and the places of its bytes. Its object's existence makes the checkpoint exist."""
 
     format: int = FORMAT_VERSION
@@ -172,7 +172,7 @@ class Commit(_Frozen):
         return CommitRef(generation=self.generation, step=self.step)
 
     @property
-    def shards(self) -> str:
+    def prefix(self) -> str:
         """Prefix of the object names of its parts and files."""
         return shards_prefix(self.generation, self.step, self.attempt)
 
@@ -186,7 +186,7 @@ def shards_prefix(generation: int, step: int, attempt: str) -> str:
     return f"shards/{generation:06d}-{step:09d}/{attempt}/"
 
 
-def part_name(writer: int) -> str:
+def part_record_name(writer: int) -> str:
     return f"part-{writer:05d}.json"
 
 
@@ -200,7 +200,7 @@ def copy_failures_prefix(generation: int, step: int) -> str:
     return shards_prefix(generation, step, "copying")
 
 
-def removing_name(ref: CommitRef) -> str:
+def removal_mark_name(ref: CommitRef) -> str:
     """Name of the object that exists while a commit, or an attempt of it, is being pruned."""
     return f"removing/{ref.stem}.json"
 
@@ -232,7 +232,7 @@ def parse_commit(raw: bytes, where: str) -> Commit:
         actual = ""
     if claimed != actual:
         raise DamagedCommitError(f"{where}: its checksum does not match its content")
-    _check_format(version, where)
+    _check_format_version(version, where)
     try:
         return Commit.model_validate_json(raw)
     except ValidationError as error:
@@ -247,7 +247,7 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def _check_format(version: Any, where: str) -> None:
+def _check_format_version(version: Any, where: str) -> None:
     if version == 1:
         raise ConfigError(
             f"commit = {where}: has format 1, of Convoy 0.1, which this version does not read; "

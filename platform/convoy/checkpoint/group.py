@@ -62,7 +62,7 @@ class Ranks(GroupMember):
 
     def __init__(self, group: dist.ProcessGroup | None, timeout_seconds: float) -> None:
         """group: None: all ranks. timeout: how long a rank may wait for another one in a collective."""
-        super().__init__(_gloo_group(group, timeout_seconds))
+        super().__init__(_new_gloo_group(group, timeout_seconds))
         self.hosts = self.all_gather(socket.gethostname())
         """The host of each, by rank."""
 
@@ -93,7 +93,7 @@ def _all_gather(data: bytes, width: int, group: dist.ProcessGroup) -> list[bytes
     return [bytes(message.numpy()) for message in theirs]
 
 
-def _gloo_group(group: dist.ProcessGroup | None, timeout_seconds: float) -> dist.ProcessGroup | None:
+def _new_gloo_group(group: dist.ProcessGroup | None, timeout_seconds: float) -> dist.ProcessGroup | None:
     """A group on the CPU, and a new one: a collective of ours must not meet one of the training's."""
     if not (dist.is_available() and dist.is_initialized()):
         return None

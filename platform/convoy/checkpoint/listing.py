@@ -11,7 +11,7 @@ from convoy.job.lineage import CommitRef, History, counted_commits, read_history
 from convoy.storage import Store
 
 
-class Listed(BaseModel):
+class ListEntry(BaseModel):
     """One commit, on one tier."""
 
     model_config = ConfigDict(frozen=True)
@@ -44,7 +44,7 @@ class Listed(BaseModel):
         return CommitRef(generation=self.generation, step=self.step)
 
 
-def existing_history(store: Store) -> History:
+def read_existing_history(store: Store) -> History:
     """The job's generations and commits on this tier. Raises ConfigError if there are none of either."""
     history = read_history(store)
     if not history.generations and not history.commits:
@@ -52,19 +52,19 @@ def existing_history(store: Store) -> History:
     return history
 
 
-def listed(store: Store) -> list[Listed]:
+def list_commits(store: Store) -> list[ListEntry]:
     """All commits of the tier, in the order of their names; those that do not count, too."""
-    history = existing_history(store)
+    history = read_existing_history(store)
     counted, held = set(counted_commits(history)), leased_commits(store)
     doubts = [(suspicion.ref, suspicion.host) for suspicion in suspicions(store)]
     rows = (
-        _listed(store, ref, ref in counted, ref in held, sorted({host for about, host in doubts if about == ref}))
+        _read_entry(store, ref, ref in counted, ref in held, sorted({host for about, host in doubts if about == ref}))
         for ref in sorted(history.commits, key=lambda ref: (ref.generation, ref.step))
     )
     return [row for row in rows if row is not None]
 
 
-def _listed(store: Store, ref: CommitRef, counts: bool, in_use: bool, suspected_by: list[str]) -> Listed | None:
+def _read_entry(store: Store, ref: CommitRef, counts: bool, in_use: bool, suspected_by: list[str]) -> ListEntry | None:
     """None: it was pruned meanwhile."""
     commit: Commit | None = None
     problem: str | None = None
@@ -75,7 +75,7 @@ def _listed(store: Store, ref: CommitRef, counts: bool, in_use: bool, suspected_
     except (DamagedCommitError, ConfigError) as error:
         problem = str(error)
     evidence, read_back = read_damage(store, ref), len(verified_parts(store, ref))
-    return Listed(
+    return ListEntry(
         generation=ref.generation,
         step=ref.step,
         counts=counts,

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from convoy.checkpoint.format import Commit, PlainValue, TensorShard
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
-from convoy.storage.usage import Requests
+from convoy.storage.usage import BucketRequests
 
 
 class _Message(BaseModel):
@@ -177,15 +177,15 @@ class Pruned(_Message):
     error: str | None = None
 
 
-class Requested(_Message):
+class RequestsSent(_Message):
     """Requests of the process to buckets since its last report of this kind."""
 
     kind: Literal["requested"] = "requested"
-    requests: list[Requests]
+    requests: list[BucketRequests]
 
 
 Report = Annotated[
-    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | PostCommitTaskDone | Pruned | Requested,
+    Ready | PartWritten | Committed | SaveFailed | PartVerified | Copied | PostCommitTaskDone | Pruned | RequestsSent,
     Field(discriminator="kind"),
 ]
 

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.format import DamagedCommitError
-from convoy.checkpoint.listing import Listed, existing_history
-from convoy.checkpoint.listing import listed as list_commits
+from convoy.checkpoint.listing import ListEntry, read_existing_history
+from convoy.checkpoint.listing import list_commits as list_commits
 from convoy.checkpoint.verify import marks
 from convoy.checkpoint.verify.commit import verify_commit
 from convoy.checkpoint.writer import prune as pruning
-from convoy.checkpoint.writer.copy import NotCopiedError, copy_commit, copy_job
+from convoy.checkpoint.writer.copy import CopyFailedError, copy_commit, copy_job_records
 from convoy.cli.main import Failed
 from convoy.cli.options import ENDPOINT, JSON, newest_configuration, store_at, stores_of_job
 from convoy.config.checkpoint import RetentionConfig
@@ -112,7 +112,7 @@ def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json:
     source, target = stores_of_job([uri, to], endpoint_url)
     check_not_live(target, target.uri)
     refs = _choose_commits(source, step)
-    copy_job(source, target)
+    copy_job_records(source, target)
 
     def put(ref: CommitRef) -> tuple[int, str]:
         _, count = copy_commit(source, target, ref)
@@ -146,8 +146,8 @@ def prune(
     Never removed: the newest checkpoints that were read back whole, and all newer ones.
     """
     first, store = stores_of_job([uri if root is None else root, uri], endpoint_url)
-    existing_history(store)
-    history = existing_history(first)
+    read_existing_history(store)
+    history = read_existing_history(first)
     _check_first_tier(first, history)
     check_not_live(first, first.uri)
     policy = _policy(first, history, keep_last, keep_every)
@@ -175,7 +175,7 @@ def _process_commits(
             count, words = work(ref)
         except CommitGoneError:
             continue  # pruned meanwhile
-        except (DamagedCommitError, NotCopiedError) as failure:
+        except (DamagedCommitError, CopyFailedError) as failure:
             count, words, error = 0, str(failure), str(failure)
         results.append({"generation": ref.generation, "step": ref.step, "bytes": count, "error": error})
         if not as_json:
@@ -198,7 +198,7 @@ def _choose_commits(store: Store, step: int | None, damaged: bool = False) -> li
 
     damaged: also those that would count but for that.
     """
-    history = existing_history(store)
+    history = read_existing_history(store)
     counted = counted_commits(history)
     if damaged:
         counted += [ref for ref in history.damaged & history.commits if on_branch(history, ref)]
@@ -236,7 +236,7 @@ def _policy(store: Store, history: History, keep_last: int | None, keep_every: i
     )
 
 
-def _print_table(rows: Sequence[Listed]) -> None:
+def _print_table(rows: Sequence[ListEntry]) -> None:
     table = columns(
         rows,
         Column("Step", lambda row: row.step, right=True),
@@ -251,7 +251,7 @@ def _print_table(rows: Sequence[Listed]) -> None:
             click.echo(f"step {row.step} of generation {row.generation}: {row.damage or row.problem}")
 
 
-def _state(row: Listed) -> str:
+def _state(row: ListEntry) -> str:
     if row.damage or row.problem:
         return "damaged" if row.damage else "not readable"
     if not row.counts:

@@ -16,7 +16,7 @@ from convoy.data.manifest import TOKEN_BYTES_FILE, TOKENIZER_FILE, DataDamaged, 
 from convoy.data.sources import is_s3_path
 from convoy.data.tokenizer import TextTokenizer, load_tokenizer
 from convoy.storage import Store
-from convoy.storage.posix_files import check_below, outages
+from convoy.storage.posix_files import as_outages, refuse_links_out
 
 _THREADS = 4
 _READS = 2
@@ -29,9 +29,9 @@ def ensure_local_data(manifest: PreparedData, store: Store, config: DataConfig) 
     """
     if not is_s3_path(store.uri):
         folder = Path(store.uri) / manifest.prefix
-        with outages():
+        with as_outages():
             for file in manifest.files:
-                check_below(Path(store.uri), manifest.prefix + file.name)
+                refuse_links_out(Path(store.uri), manifest.prefix + file.name)
         _refuse_damaged_files(folder, manifest)
         return folder
     folder = cache_folder(config) / f"{manifest.id}-{manifest.attempt}"

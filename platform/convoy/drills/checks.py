@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from itertools import pairwise
 from pathlib import Path
 
-from convoy.checkpoint.writer.prune import inventory, prune
+from convoy.checkpoint.writer.prune import prune, take_inventory
 from convoy.config.checkpoint import RetentionConfig
 from convoy.drills.observe import SLACK, Observation
 from convoy.gang.workers.processes import command_of
@@ -143,7 +143,7 @@ def prune_and_find_orphans(store: Store) -> list[str]:
     pruned = prune(store, newest, RetentionConfig(keep_last=KEEP_ALL), grace_seconds=0.0)
     if pruned.error:
         return [f"what is left of saves was not removed: {pruned.error}"]
-    there = inventory(store)
+    there = take_inventory(store)
     orphans = [a for a in there.attempts if a.ref not in there.commits]
     return [f"{a.bytes} bytes of a save of step {a.ref.step} stay, which has no commit" for a in orphans]
 

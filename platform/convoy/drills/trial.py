@@ -278,11 +278,11 @@ def differing_names(one: State, other: State) -> list[str]:
 
 
 def _read_part_state(store: Store, commit: Commit, part: PartRecord) -> State:
-    files = [store.read(commit.shards + file.name) for file in part.files]
+    files = [store.read(commit.prefix + file.name) for file in part.files]
     for file, data in zip(part.files, files, strict=True):
         chunks = [data[start : start + part.chunk_bytes] for start in range(0, len(data), part.chunk_bytes)]
         if [crc32c(chunk) for chunk in chunks] != file.crc32c:
-            raise DamagedCommitError(f"{store.uri}/{commit.shards}{file.name}: not what was written")
+            raise DamagedCommitError(f"{store.uri}/{commit.prefix}{file.name}: not what was written")
     state = {}
     for shard in part.shards:
         data = files[shard.file][shard.start : shard.start + shard.bytes]

@@ -147,7 +147,7 @@ def existing_jobs(root: str, open_: Callable[[str], Store]) -> dict[str, Store]:
 
     open_: opens the store at a URI.
     """
-    names = [name for name in open_(root).folders() if _NAME.fullmatch(name)]
+    names = [name for name in open_(root).top_folders() if _NAME.fullmatch(name)]
     stores = [open_(job_uri(root, name)) for name in names]
     are_jobs = in_parallel(lambda i: _is_job(stores[i]), len(names), threads_for(root))
     return {name: store for name, store, is_job in zip(names, stores, are_jobs, strict=True) if is_job}

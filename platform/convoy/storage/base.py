@@ -64,7 +64,7 @@ class Store(Protocol):
     def sizes(self, prefix: str) -> dict[str, int]:
         """Bytes of every object whose name starts with `prefix`, in name order."""
 
-    def folders(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         """First parts of the names that have several, in order; what lies below them is not listed."""
 
     def listing(self, prefix: str) -> dict[str, ObjectInfo]:
@@ -93,23 +93,23 @@ class Store(Protocol):
     def prove(self) -> None:
         """Check what commits stand on: of two create-only-if-absent, the second fails. Raises StoreUnfit."""
 
-    def probe(self, name: str) -> None:
+    def probe_write(self, name: str) -> None:
         """Write a few bytes durably and read them back, to see whether the store does that at all.
 
         No listing has them, and nothing stays; on an object store they are an object of that name, which stays
         until it is deleted. Raises StoreUnavailable, also where the store is full.
         """
 
-    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
+    def abort_multipart_uploads(self, prefix: str, begun_before: float, spared: tuple[str, ...] = ()) -> int:
         """Abort multipart uploads below `prefix` begun before that time (as `now`); how many. 0 on POSIX.
 
-        spare: prefixes below which none is aborted, however old.
+        spared: prefixes below which none is aborted, however old.
         """
 
     def delete(self, name: str) -> None:
         """Remove the object; no error if it is absent."""
 
-    def appender(self, prefix: str) -> "BackgroundLog":
+    def open_log(self, prefix: str) -> "BackgroundLog":
         """A log at `prefix`.jsonl, or on object stores in numbered immutable segments below `prefix`/."""
 
 
@@ -137,14 +137,14 @@ def is_component(text: str) -> bool:
     return fits and text not in ("", ".", "..") and "/" not in text and "\0" not in text
 
 
-def is_name(text: str) -> bool:
+def is_object_name(text: str) -> bool:
     """Whether the text can be the name of an object: one component, or several with `/` between them."""
     return all(map(is_component, text.split("/")))
 
 
 def check_name(uri: str, name: str) -> None:
     """Raise StoreUnavailable for what is not the name of an object in the store at `uri`."""
-    if not is_name(name):
+    if not is_object_name(name):
         raise StoreUnavailable(f"{uri}: {name!r} is not the name of an object there")
 
 
@@ -155,14 +155,14 @@ def check_prefix(uri: str, prefix: str) -> None:
         check_name(uri, folder)
 
 
-def _component(text: str) -> str:
+def _check_component(text: str) -> str:
     if not is_component(text):
         raise ValueError(f"{text!r} is not the name of one file")
     return text
 
 
-Component = Annotated[str, AfterValidator(_component)]
+Component = Annotated[str, AfterValidator(_check_component)]
 """A field that becomes one component of a name, in an object that is read from a store."""
 
-OptionalComponent = Annotated[str, AfterValidator(lambda text: text and _component(text))]
+OptionalComponent = Annotated[str, AfterValidator(lambda text: text and _check_component(text))]
 """The same, where empty text means none."""

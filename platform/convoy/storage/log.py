@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from convoy.storage.base import FLUSH_SECONDS, Store, StoreUnavailable
-from convoy.storage.posix_files import explain_full_disk, make_folder, outages
+from convoy.storage.posix_files import as_outages, explain_full_disk, make_folder
 
 MOST_LINES = 100_000
 """So many lines wait while the storage does not take them; then the oldest are dropped."""
@@ -53,7 +53,7 @@ class BackgroundLog:
         self._error: Exception | None = None  # of the newest try
         self._closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name=f"log {name}", daemon=True)
+        self._thread = threading.Thread(target=self._write_loop, name=f"log {name}", daemon=True)
         self._thread.start()
 
     def append(self, line: bytes) -> None:
@@ -99,11 +99,11 @@ class BackgroundLog:
             dropped, self._dropped = self._dropped, 0
             return dropped
 
-    def _run(self) -> None:
+    def _write_loop(self) -> None:
         while self._await_work():
             with self._changed:
                 flushes, self._behind = self._flushes, True
-            error = self._write(sync=flushes > self._answered)
+            error = self._write_all(sync=flushes > self._answered)
             with self._changed:
                 self._answered, self._error, self._behind = flushes, error, error is not None
                 self._changed.notify_all()
@@ -112,20 +112,20 @@ class BackgroundLog:
     def _await_work(self) -> bool:
         """Return when it is time to write; False: the log is closed, and everything is written."""
         with self._changed:
-            self._changed.wait_for(lambda: self._batch or self._lines or self._pressed())
+            self._changed.wait_for(lambda: self._batch or self._lines or self._must_write_now())
             if self._batch:
                 self._changed.wait_for(lambda: self._flushes > self._answered, RETRY_SECONDS)
             elif self._gather_seconds:
-                self._changed.wait_for(self._pressed, self._gather_seconds)
+                self._changed.wait_for(self._must_write_now, self._gather_seconds)
             return bool(self._batch or self._lines or self._flushes > self._answered)
 
-    def _pressed(self) -> bool:
+    def _must_write_now(self) -> bool:
         return self._closed or self._flushes > self._answered
 
-    def _write(self, sync: bool) -> Exception | None:
+    def _write_all(self, sync: bool) -> Exception | None:
         """Write all there is; what went wrong."""
         try:
-            while self._next_batch():
+            while self._take_batch():
                 self._sink.write(self._batch)
             if sync:
                 self._sink.sync()
@@ -133,7 +133,7 @@ class BackgroundLog:
             return error
         return None
 
-    def _next_batch(self) -> bool:
+    def _take_batch(self) -> bool:
         """Take the lines that wait as the next batch, unless the last one is not written yet."""
         with self._changed:
             if not self._batch:
@@ -145,7 +145,7 @@ class FileSink:
     """Lines in one file; each is written whole, so a reader never sees half of two lines mixed."""
 
     def __init__(self, path: Path) -> None:
-        with outages():
+        with as_outages():
             make_folder(path.parent)
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
             os.set_blocking(self._fd, True)  # only the opening was not to wait, as for a reader of a pipe
@@ -153,7 +153,7 @@ class FileSink:
             self._path = path
 
     def write(self, lines: deque[bytes]) -> None:
-        with outages():
+        with as_outages():
             while lines:
                 # A full disk can leave half a line behind: it must not swallow the next one.
                 data = b"\n" * self._torn + lines[0] + b"\n"
@@ -165,7 +165,7 @@ class FileSink:
                 lines.popleft()
 
     def sync(self) -> None:
-        with outages():
+        with as_outages():
             os.fsync(self._fd)
 
     def close(self) -> None:

@@ -11,14 +11,14 @@ from convoy.storage.base import ObjectInfo, ObjectMissing, StoreUnavailable, Sto
 from convoy.storage.log import BackgroundLog, FileSink
 from convoy.storage.posix_files import (
     ABSENT,
-    check_below,
+    as_outages,
     drop_page_cache,
     explain_full_disk,
     files_below,
     make_folder,
     open_file,
-    outages,
     read_at,
+    refuse_links_out,
     sync_folder,
     write_new,
 )
@@ -48,7 +48,7 @@ class PosixStore:
 
     def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
         # link(2) fails if the target exists, on every POSIX file system; renameat2(NOREPLACE) fails on Lustre.
-        with outages(), self._temporary(name, data, private=private) as temporary:
+        with as_outages(), self._temporary_file(name, data, private=private) as temporary:
             try:
                 os.link(temporary, self.folder / name)
             except FileExistsError:
@@ -59,12 +59,12 @@ class PosixStore:
             return True
 
     def write(self, name: str, data: bytes) -> None:
-        with outages(), self._temporary(name, data) as temporary:
+        with as_outages(), self._temporary_file(name, data) as temporary:
             temporary.rename(self.folder / name)
             sync_folder((self.folder / name).parent)
 
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
-        with outages():
+        with as_outages():
             target = self._prepared_path(name)
             with explain_full_disk(len(data), target):
                 checksums = write_new(target, data, chunk_bytes, threads)
@@ -72,28 +72,28 @@ class PosixStore:
             return checksums
 
     def read(self, name: str, start: int = 0) -> bytes:
-        with outages(), self._as_missing(name), open(open_file(self._path(name)), "rb") as file:
+        with as_outages(), self._as_missing(name), open(open_file(self._checked_path(name)), "rb") as file:
             self._existed = True
             file.seek(start)
             return file.read()
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        with outages(), self._as_missing(name):
-            return read_at(self._path(name), start, buffer)
+        with as_outages(), self._as_missing(name):
+            return read_at(self._checked_path(name), start, buffer)
 
     def sizes(self, prefix: str) -> dict[str, int]:
         return {name: info.bytes for name, info in self.listing(prefix).items()}
 
-    def folders(self) -> list[str]:
-        with outages():
+    def top_folders(self) -> list[str]:
+        with as_outages():
             self._raise_if_gone()
             return sorted(path.name for path in self.folder.iterdir() if path.is_dir()) if self.folder.is_dir() else []
 
     def listing(self, prefix: str) -> dict[str, ObjectInfo]:
         objects: dict[str, ObjectInfo] = {}
-        with outages():
+        with as_outages():
             self._raise_if_gone()
-            for path in files_below(self._folder_of(prefix)):
+            for path in files_below(self._checked_folder(prefix)):
                 name = path.relative_to(self.folder).as_posix()
                 if name.startswith(prefix) and not path.name.startswith(_TEMPORARY):
                     with contextlib.suppress(FileNotFoundError):
@@ -103,20 +103,20 @@ class PosixStore:
         return dict(sorted(objects.items()))
 
     def delete(self, name: str) -> None:
-        with outages():
+        with as_outages():
             check_name(self.uri, name)
             try:
-                (self._folder_of(name) / name.rpartition("/")[2]).unlink()
+                (self._checked_folder(name) / name.rpartition("/")[2]).unlink()
             except ABSENT:
                 self._raise_if_gone()
 
     def drop_cache(self, name: str) -> None:
-        with outages(), self._as_missing(name):
-            drop_page_cache(self._path(name))
+        with as_outages(), self._as_missing(name):
+            drop_page_cache(self._checked_path(name))
 
     def now(self) -> float:
         # Where the file system is a server's, it may stamp files by its own clock.
-        with outages(), self._temporary("clock", b"") as temporary:
+        with as_outages(), self._temporary_file("clock", b"") as temporary:
             return temporary.stat().st_mtime
 
     def prove(self) -> None:
@@ -127,9 +127,9 @@ class PosixStore:
                 raise StoreUnfit(f"{self.uri}: takes no hard links ({error.strerror}), which commits need") from error
             raise
 
-    def probe(self, name: str) -> None:
-        with outages():
-            fd = self._nameless()
+    def probe_write(self, name: str) -> None:
+        with as_outages():
+            fd = self._open_nameless_file()
             try:
                 if os.write(fd, _PROBE) != len(_PROBE):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.uri)
@@ -138,16 +138,16 @@ class PosixStore:
             finally:
                 os.close(fd)
 
-    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
+    def abort_multipart_uploads(self, prefix: str, begun_before: float, spared: tuple[str, ...] = ()) -> int:
         return 0
 
-    def appender(self, prefix: str) -> BackgroundLog:
-        with outages():
-            path = self._path(f"{prefix}.jsonl")
+    def open_log(self, prefix: str) -> BackgroundLog:
+        with as_outages():
+            path = self._checked_path(f"{prefix}.jsonl")
         return BackgroundLog(FileSink(path), str(path))
 
     @contextlib.contextmanager
-    def _temporary(self, name: str, data: bytes, *, private: bool = False) -> Iterator[Path]:
+    def _temporary_file(self, name: str, data: bytes, *, private: bool = False) -> Iterator[Path]:
         """A synced file with `data` next to where `name` goes; gone afterwards unless it was renamed."""
         target = self._prepared_path(name, private=private)
         temporary = target.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
@@ -165,7 +165,7 @@ class PosixStore:
             finally:
                 temporary.unlink(missing_ok=True)
 
-    def _nameless(self) -> int:
+    def _open_nameless_file(self) -> int:
         """A new file in the folder, or nearest to where that will be, which is gone when it is closed."""
         self._raise_if_gone()
         self._existed = self._existed or self.folder.is_dir()
@@ -180,25 +180,25 @@ class PosixStore:
         path.unlink()
         return fd
 
-    def _path(self, name: str) -> Path:
+    def _checked_path(self, name: str) -> Path:
         """Where the object is, for what follows a link. Raises OSError if that would be outside of the folder."""
         check_name(self.uri, name)
-        check_below(self.folder, name)
+        refuse_links_out(self.folder, name)
         return self.folder / name
 
-    def _folder_of(self, prefix: str) -> Path:
+    def _checked_folder(self, prefix: str) -> Path:
         """Where everything is whose name begins so. Raises OSError if that would be outside of the folder."""
         check_prefix(self.uri, prefix)
         folder = prefix.rpartition("/")[0]
         if folder:
-            check_below(self.folder, folder)
+            refuse_links_out(self.folder, folder)
         return self.folder / folder
 
     def _prepared_path(self, name: str, *, private: bool = False) -> Path:
         """Where the object goes, in a folder that is there."""
         check_name(self.uri, name)
         self._raise_if_gone()
-        make_folder(self._folder_of(name), private=private)
+        make_folder(self._checked_folder(name), private=private)
         self._existed = True
         return self.folder / name
 

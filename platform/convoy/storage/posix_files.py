@@ -30,11 +30,11 @@ _PAGE = 4096
 ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-class _Refused(Exception):
+class _DirectIoRefused(Exception):
     """The file system does not take this read or write past the page cache."""
 
 
-def check_below(folder: Path, name: str) -> None:
+def refuse_links_out(folder: Path, name: str) -> None:
     """Raise OSError where a symbolic link on the way from the folder to `name` leads out of it.
 
     The folder itself may be a link: to a file system that is mounted elsewhere, for instance. What swaps a folder for a
@@ -116,7 +116,7 @@ def explain_full_disk(n_bytes: int, path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def outages() -> Iterator[None]:
+def as_outages() -> Iterator[None]:
     """Any error of the file system is StoreUnavailable."""
     try:
         yield
@@ -135,13 +135,13 @@ def write_new(path: Path, data: memoryview, chunk_bytes: int, threads: int) -> l
     try:
         with _direct_descriptor(lambda: os.open(path, os.O_WRONLY | os.O_DIRECT)) as direct:
 
-            def write(index: int) -> int:
+            def write_chunk(index: int) -> int:
                 start = index * chunk_bytes
                 with data[start : start + chunk_bytes] as chunk:
                     _write_at(fd, direct, chunk, start)
                     return crc32c(chunk)
 
-            checksums = in_parallel(write, -(-len(data) // chunk_bytes), threads)
+            checksums = in_parallel(write_chunk, -(-len(data) // chunk_bytes), threads)
         os.fsync(fd)
         return checksums
     except BaseException:
@@ -161,7 +161,7 @@ def read_at(path: Path, start: int, buffer: memoryview) -> int:
     if len(buffer) >= DIRECT_BYTES and start % _PAGE == 0:
         with _direct_descriptor(lambda: open_file(path, os.O_DIRECT)) as direct:
             if direct is not None:
-                with contextlib.suppress(_Refused):
+                with contextlib.suppress(_DirectIoRefused):
                     return _read_direct(direct, start, buffer)
     fd = open_file(path)
     try:
@@ -182,8 +182,8 @@ def _read(fd: int, start: int, buffer: memoryview) -> int:
 
 
 def _read_direct(fd: int, start: int, buffer: memoryview) -> int:
-    """Through pages of the thread's own: the buffer may begin anywhere. Raises _Refused."""
-    filled, bounce = 0, _bounce()
+    """Through pages of the thread's own: the buffer may begin anywhere. Raises _DirectIoRefused."""
+    filled, bounce = 0, _bounce_buffer()
     while filled < len(buffer):
         wanted = min(len(bounce), len(buffer) - filled)
         with bounce[: -(-wanted // _PAGE) * _PAGE] as pages:
@@ -191,16 +191,16 @@ def _read_direct(fd: int, start: int, buffer: memoryview) -> int:
                 count = min(wanted, os.preadv(fd, [pages], start + filled))
             except OSError as error:
                 if error.errno in _NOT_DIRECT:
-                    raise _Refused from None
+                    raise _DirectIoRefused from None
                 raise
-        _copy(buffer, filled, bounce, count)
+        _copy_bytes(buffer, filled, bounce, count)
         filled += count
         if count == 0 or count % _PAGE:  # the end of the file
             break
     return filled
 
 
-def _copy(to: memoryview, at: int, source: memoryview, count: int) -> None:
+def _copy_bytes(to: memoryview, at: int, source: memoryview, count: int) -> None:
     """As `to[at : at + count] = source[:count]`, but without Python's lock."""
     if count:
         target, first = ctypes.c_char.from_buffer(to, at), ctypes.c_char.from_buffer(source)
@@ -210,7 +210,7 @@ def _copy(to: memoryview, at: int, source: memoryview, count: int) -> None:
 _own = threading.local()
 
 
-def _bounce() -> memoryview:
+def _bounce_buffer() -> memoryview:
     """The thread's own pages; huge ones where there are any, so that the disk gets fewer requests."""
     held: memoryview | None = getattr(_own, "bounce", None)
     if held is None:
@@ -260,9 +260,9 @@ def _write_some(fd: int, direct: int | None, data: memoryview, start: int) -> in
     memory that training on the same host lacks; only where they may not begin there they are."""
     whole = len(data) - len(data) % _PAGE
     if direct is not None and whole and start % _PAGE == 0:
-        with contextlib.suppress(_Refused), data[:whole] as pages:
+        with contextlib.suppress(_DirectIoRefused), data[:whole] as pages:
             return _write_direct(direct, pages, start)
-        with contextlib.suppress(_Refused), _bounce()[: min(whole, BOUNCE_BYTES)] as pages:
+        with contextlib.suppress(_DirectIoRefused), _bounce_buffer()[: min(whole, BOUNCE_BYTES)] as pages:
             pages[:] = data[: len(pages)]
             return _write_direct(direct, pages, start)
     return os.pwrite(fd, data, start)
@@ -273,5 +273,5 @@ def _write_direct(fd: int, pages: memoryview, start: int) -> int:
         return os.pwrite(fd, pages, start)
     except OSError as error:
         if error.errno in _NOT_DIRECT:
-            raise _Refused from None
+            raise _DirectIoRefused from None
         raise

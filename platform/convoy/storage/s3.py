@@ -7,20 +7,20 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from convoy.config.checkpoint import StoreConfig
-from convoy.storage.base import ObjectInfo, check_name, check_prefix, is_name, prove
+from convoy.storage.base import ObjectInfo, check_name, check_prefix, is_object_name, prove
 from convoy.storage.log import SEGMENT_SECONDS, BackgroundLog, SegmentSink
 from convoy.storage.s3_client import (
     ObjectTarget,
-    client,
-    code,
-    outages,
+    as_outages,
+    error_code,
+    make_client,
     put_if_absent,
     put_new,
     put_object,
     read_range,
     read_rest,
 )
-from convoy.storage.usage import count_requests
+from convoy.storage.usage import register_counting
 
 
 class S3Store:
@@ -36,36 +36,36 @@ class S3Store:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._config = config or StoreConfig()
-        with self._outages(""):
-            self._s3 = client(self._config, read_timeout_seconds)
-        count_requests(self._s3, bucket)
+        with self._as_outages(""):
+            self._s3 = make_client(self._config, read_timeout_seconds)
+        register_counting(self._s3, bucket)
 
     def create(self, name: str, data: bytes, *, private: bool = False) -> bool:
-        with self._outages(name):
-            return put_if_absent(self._target(name), data)
+        with self._as_outages(name):
+            return put_if_absent(self._object_target(name), data)
 
     def write(self, name: str, data: bytes) -> None:
-        with self._outages(name):
-            put_object(self._target(name), data)
+        with self._as_outages(name):
+            put_object(self._object_target(name), data)
 
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
-        with self._outages(name):
-            return put_new(self._target(name, bulk=True), data, chunk_bytes, threads)
+        with self._as_outages(name):
+            return put_new(self._object_target(name, bulk=True), data, chunk_bytes, threads)
 
     def read(self, name: str, start: int = 0) -> bytes:
-        with self._outages(name):
+        with self._as_outages(name):
             return read_rest(self._s3, self._bucket, self._key(name), start)
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        with self._outages(name):
+        with self._as_outages(name):
             return read_range(self._s3, self._bucket, self._key(name), start, buffer)
 
     def sizes(self, prefix: str) -> dict[str, int]:
         return {name: info.bytes for name, info in self.listing(prefix).items()}
 
-    def folders(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         names: list[str] = []
-        with self._outages(""):
+        with self._as_outages(""):
             pages = self._s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"):
                 names += [each["Prefix"][len(self._prefix) : -1] for each in page.get("CommonPrefixes", [])]
@@ -73,57 +73,57 @@ class S3Store:
 
     def listing(self, prefix: str) -> dict[str, ObjectInfo]:
         objects: dict[str, ObjectInfo] = {}
-        with self._outages(prefix):
+        with self._as_outages(prefix):
             pages = self._s3.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._below(prefix)):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._key_prefix(prefix)):
                 for item in page.get("Contents", []):
                     name = item["Key"][len(self._prefix) :]
-                    if is_name(name):  # a bucket takes any key: those of folders too, which end with a slash
+                    if is_object_name(name):  # a bucket takes any key: those of folders too, which end with a slash
                         objects[name] = ObjectInfo(item["Size"], item["LastModified"].timestamp())
         return objects
 
     def delete(self, name: str) -> None:
-        with self._outages(name):
+        with self._as_outages(name):
             self._s3.delete_object(Bucket=self._bucket, Key=self._key(name))
 
     def drop_cache(self, name: str) -> None:
         """Nothing is cached on this host."""
 
     def now(self) -> float:
-        with self._outages(""):
+        with self._as_outages(""):
             reply = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
         return parsedate_to_datetime(reply["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
 
     def prove(self) -> None:
         prove(self)
 
-    def probe(self, name: str) -> None:
+    def probe_write(self, name: str) -> None:
         self.write(name, b"probe")
         self.read(name)
 
-    def abort_uploads(self, prefix: str, older_than: float, spare: tuple[str, ...] = ()) -> int:
-        aborted, spared = 0, tuple(self._below(name) for name in spare)
-        with self._outages(prefix):
+    def abort_multipart_uploads(self, prefix: str, begun_before: float, spared: tuple[str, ...] = ()) -> int:
+        aborted, keys = 0, tuple(self._key_prefix(name) for name in spared)
+        with self._as_outages(prefix):
             pages = self._s3.get_paginator("list_multipart_uploads")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._below(prefix)):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._key_prefix(prefix)):
                 for upload in page.get("Uploads", []):
-                    if upload["Initiated"].timestamp() < older_than and not upload["Key"].startswith(spared):
-                        aborted += self._abort(upload["Key"], upload["UploadId"])
+                    if upload["Initiated"].timestamp() < begun_before and not upload["Key"].startswith(keys):
+                        aborted += self._abort_upload(upload["Key"], upload["UploadId"])
         return aborted
 
-    def appender(self, prefix: str) -> BackgroundLog:
+    def open_log(self, prefix: str) -> BackgroundLog:
         return BackgroundLog(SegmentSink(self, prefix), f"{self.uri}/{prefix}", SEGMENT_SECONDS)
 
-    def _abort(self, key: str, upload: str) -> bool:
+    def _abort_upload(self, key: str, upload: str) -> bool:
         try:
             self._s3.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
             return True
         except ClientError as error:
-            if code(error) == "NoSuchUpload":  # it has ended meanwhile
+            if error_code(error) == "NoSuchUpload":  # it has ended meanwhile
                 return False
             raise
 
-    def _target(self, name: str, bulk: bool = False) -> ObjectTarget:
+    def _object_target(self, name: str, bulk: bool = False) -> ObjectTarget:
         """bulk: the object may be kept in the configured storage class, whatever that is."""
         options: dict[str, Any] = {}
         if self._config.sse_kms_key_id is not None:
@@ -138,9 +138,9 @@ class S3Store:
         check_name(self.uri, name)
         return self._prefix + name
 
-    def _below(self, prefix: str) -> str:
+    def _key_prefix(self, prefix: str) -> str:
         check_prefix(self.uri, prefix)
         return self._prefix + prefix
 
-    def _outages(self, name: str) -> AbstractContextManager[None]:
-        return outages(self.uri, name)
+    def _as_outages(self, name: str) -> AbstractContextManager[None]:
+        return as_outages(self.uri, name)

@@ -37,7 +37,7 @@ _TRIES = 8
 _BROKEN_OFF = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError, BotoCoreError)
 
 
-def client(config: StoreConfig, read_timeout_seconds: float) -> "S3Client":
+def make_client(config: StoreConfig, read_timeout_seconds: float) -> "S3Client":
     """A request is tried `AWS_MAX_ATTEMPTS` times, or 8."""
     retries: dict[str, Any] = {"mode": "standard"}
     if "AWS_MAX_ATTEMPTS" not in os.environ:
@@ -56,36 +56,36 @@ def client(config: StoreConfig, read_timeout_seconds: float) -> "S3Client":
     )
     # A session of its own, as they must not be used from two threads at once. botocore's, which is what boto3 wraps.
     session = botocore.session.Session()
-    session.register_component("data_loader", _loader())
+    session.register_component("data_loader", _data_loader())
     return cast("S3Client", session.create_client("s3", config=settings, endpoint_url=config.endpoint_url))
 
 
 @functools.cache
-def _loader() -> Any:
+def _data_loader() -> Any:
     """One for all sessions: it keeps the descriptions of S3 and its endpoints, which take 0.1 s to read."""
     return botocore.session.Session().get_component("data_loader")
 
 
-def status(error: ClientError) -> int:
+def http_status(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-def code(error: ClientError) -> str:
+def error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def pause(tried: int) -> None:
+def pause_before_retry(tried: int) -> None:
     """Before trying again what boto does not: 25 ms on average after the first time, doubled with every further one."""
     time.sleep(random.uniform(0, 0.05 * 2**tried))
 
 
 @contextlib.contextmanager
-def outages(uri: str, name: str) -> Iterator[None]:
+def as_outages(uri: str, name: str) -> Iterator[None]:
     """A missing object is ObjectMissing, every other error StoreUnavailable."""
     try:
         yield
     except ClientError as error:
-        if code(error) == "NoSuchKey":
+        if error_code(error) == "NoSuchKey":
             raise ObjectMissing(name) from None
         raise StoreUnavailable(f"{uri}/{name}: {error}") from error
     except BotoCoreError as error:
@@ -100,14 +100,14 @@ def read_rest(s3: "S3Client", bucket: str, key: str, start: int) -> bytes:
         try:
             reply = s3.get_object(Bucket=bucket, Key=key, **how)
         except ClientError as error:
-            if code(error) == "InvalidRange":  # nothing there from `start` on
+            if error_code(error) == "InvalidRange":  # nothing there from `start` on
                 return b""
             raise
         try:
             return reply["Body"].read()
         except _BROKEN_OFF as error:
             reason = str(error)
-        pause(tried)
+        pause_before_retry(tried)
     raise StoreUnavailable(f"s3://{bucket}/{key}: {_TRIES} replies in a row broke off: {reason}")
 
 
@@ -126,7 +126,7 @@ def read_range(s3: "S3Client", bucket: str, key: str, start: int, buffer: memory
         tried = 0 if count else tried + 1
         if tried == _TRIES:
             raise StoreUnavailable(f"s3://{bucket}/{key}: {_TRIES} replies in a row broke off: {reason}")
-        pause(tried)
+        pause_before_retry(tried)
     return filled
 
 
@@ -135,7 +135,7 @@ def _receive(s3: "S3Client", bucket: str, key: str, start: int, buffer: memoryvi
     try:
         reply = s3.get_object(Bucket=bucket, Key=key, Range=f"bytes={start}-{start + len(buffer) - 1}")
     except ClientError as error:
-        if code(error) == "InvalidRange":  # nothing there from `start` on
+        if error_code(error) == "InvalidRange":  # nothing there from `start` on
             return 0, 0, ""
         raise
     promised = reply["ContentLength"]
@@ -144,7 +144,7 @@ def _receive(s3: "S3Client", bucket: str, key: str, start: int, buffer: memoryvi
     body, received = reply["Body"], 0
     try:
         with body:
-            stream = _stream(body)
+            stream = _raw_body(body)
             while received < promised:
                 with buffer[received:promised] as rest:
                     count = stream.readinto(rest)
@@ -157,7 +157,7 @@ def _receive(s3: "S3Client", bucket: str, key: str, start: int, buffer: memoryvi
     return received, promised, ""
 
 
-def _stream(body: Any) -> Any:
+def _raw_body(body: Any) -> Any:
     """What receives into a buffer: urllib3's own `readinto` copies each byte once more, http.client's does not."""
     return getattr(getattr(body, "_raw_stream", None), "_fp", None) or body
 
@@ -222,7 +222,7 @@ def _upload_parts(
 ) -> tuple[list["CompletedPartTypeDef"], list[int]]:
     part_bytes = chunk_bytes * -(-_SMALLEST_PART // chunk_bytes)
 
-    def send(index: int) -> tuple["CompletedPartTypeDef", list[int]]:
+    def send_part(index: int) -> tuple["CompletedPartTypeDef", list[int]]:
         with data[index * part_bytes : (index + 1) * part_bytes] as part:
             checksums = [crc32c(part[at : at + chunk_bytes]) for at in range(0, len(part), chunk_bytes)]
             whole = as_s3_header(checksums[0] if len(checksums) == 1 else crc32c(part))
@@ -234,7 +234,7 @@ def _upload_parts(
         )["ETag"]
         return {"PartNumber": number, "ETag": tag, "ChecksumCRC32C": whole}, checksums
 
-    sent = in_parallel(send, -(-len(data) // part_bytes), threads)
+    sent = in_parallel(send_part, -(-len(data) // part_bytes), threads)
     return [part for part, _ in sent], [checksum for _, checksums in sent for checksum in checksums]
 
 
@@ -257,24 +257,24 @@ def _create_once(place: ObjectTarget, creator: str, make: Any) -> bool:
         except ClientError as error:
             # 412: the object exists. 409: another request for it is under way. 404: the upload is no longer there,
             # which is also the answer to completing it again after a lost reply.
-            if status(error) not in (409, 412) and code(error) != "NoSuchUpload":
+            if http_status(error) not in (409, 412) and error_code(error) != "NoSuchUpload":
                 raise
-            gone = error if code(error) == "NoSuchUpload" else None
-        made_by = _creator(place)
+            gone = error if error_code(error) == "NoSuchUpload" else None
+        made_by = _read_creator(place)
         if made_by is not None:
             return made_by == creator
         if gone is not None:
             raise gone
-        pause(tried)
+        pause_before_retry(tried)
     raise StoreUnavailable(f"s3://{place.bucket}/{place.key}: {_CONFLICT_TRIES} conflicts (409) in a row")
 
 
-def _creator(place: ObjectTarget) -> str | None:
+def _read_creator(place: ObjectTarget) -> str | None:
     """The mark of the call that made the object, empty for another writer's; None: there is no object."""
     try:
         return place.s3.head_object(Bucket=place.bucket, Key=place.key)["Metadata"].get(CREATOR, "")
     except ClientError as error:
-        if status(error) == 404:
+        if http_status(error) == 404:
             return None
         raise
 

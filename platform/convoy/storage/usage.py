@@ -27,7 +27,7 @@ _HOST = re.compile(r"^https?://[^/]*\bs3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws
 """s3.amazonaws.com, without a region, may be that of any bucket."""
 
 
-class Requests(BaseModel):
+class BucketRequests(BaseModel):
     """Requests to one bucket. The event log has these names."""
 
     model_config = ConfigDict(frozen=True)
@@ -43,55 +43,55 @@ class Requests(BaseModel):
     received_bytes: int = 0
 
 
-class Tally:
+class RequestCounter:
     """Counts from many threads. Its lock takes 0.1 microseconds of a request that takes milliseconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[str, Requests] = {}
+        self._counts: dict[str, BucketRequests] = {}
 
-    def add(self, more: Requests) -> None:
+    def add(self, counted: BucketRequests) -> None:
         with self._lock:
-            total = self._counts.get(more.bucket, Requests(bucket=more.bucket))
-            self._counts[more.bucket] = Requests(
-                bucket=more.bucket,
-                region=more.region or total.region,
-                puts=total.puts + more.puts,
-                gets=total.gets + more.gets,
-                sent_bytes=total.sent_bytes + more.sent_bytes,
-                received_bytes=total.received_bytes + more.received_bytes,
+            total = self._counts.get(counted.bucket, BucketRequests(bucket=counted.bucket))
+            self._counts[counted.bucket] = BucketRequests(
+                bucket=counted.bucket,
+                region=counted.region or total.region,
+                puts=total.puts + counted.puts,
+                gets=total.gets + counted.gets,
+                sent_bytes=total.sent_bytes + counted.sent_bytes,
+                received_bytes=total.received_bytes + counted.received_bytes,
             )
 
-    def take(self) -> list[Requests]:
+    def take(self) -> list[BucketRequests]:
         """What was counted since the last call, for each bucket; a region that is known once stays known. The bytes of
         a reply that came after its request was taken are counted with the bucket's next request."""
         with self._lock:
             taken = [each for each in self._counts.values() if each.puts or each.gets]
-            self._counts |= {each.bucket: Requests(bucket=each.bucket, region=each.region) for each in taken}
+            self._counts |= {each.bucket: BucketRequests(bucket=each.bucket, region=each.region) for each in taken}
         return taken
 
 
-_tallies: dict[int, Tally] = {}
+_counters: dict[int, RequestCounter] = {}
 
 
-def tally() -> Tally:
+def request_counter() -> RequestCounter:
     """Of this process."""
     pid = os.getpid()
-    return _tallies.get(pid) or _tallies.setdefault(pid, Tally())
+    return _counters.get(pid) or _counters.setdefault(pid, RequestCounter())
 
 
-def count_requests(s3: "S3Client", bucket: str) -> None:
+def register_counting(s3: "S3Client", bucket: str) -> None:
     """Have the client's requests counted. Each client asks one bucket."""
 
-    def sent(request: Any, event_name: str, **_: Any) -> None:
-        tally().add(_counted(bucket, event_name.rpartition(".")[2], request.headers.get("Content-Length")))
+    def count_sent(request: Any, event_name: str, **_: Any) -> None:
+        request_counter().add(_classify(bucket, event_name.rpartition(".")[2], request.headers.get("Content-Length")))
 
-    def answered(http_response: Any, parsed: Any, model: Any, **_: Any) -> None:
+    def count_received(http_response: Any, parsed: Any, model: Any, **_: Any) -> None:
         received = parsed.get("ContentLength", 0) if model.name == "GetObject" else 0
-        tally().add(Requests(bucket=bucket, region=_region(http_response), received_bytes=received))
+        request_counter().add(BucketRequests(bucket=bucket, region=_region(http_response), received_bytes=received))
 
-    s3.meta.events.register("before-send.s3", sent)
-    s3.meta.events.register("after-call.s3", answered)
+    s3.meta.events.register("before-send.s3", count_sent)
+    s3.meta.events.register("after-call.s3", count_received)
 
 
 def _region(reply: Any) -> str | None:
@@ -101,10 +101,10 @@ def _region(reply: Any) -> str | None:
     return region or (host[1] if host else None)
 
 
-def _counted(bucket: str, operation: str, length: Any) -> Requests:
+def _classify(bucket: str, operation: str, length: Any) -> BucketRequests:
     size = int(length) if operation in ("PutObject", "UploadPart") and length else 0
     if operation in _FREE:
-        return Requests(bucket=bucket)
+        return BucketRequests(bucket=bucket)
     if operation in _PUTS:
-        return Requests(bucket=bucket, puts=1, sent_bytes=size)
-    return Requests(bucket=bucket, gets=1)
+        return BucketRequests(bucket=bucket, puts=1, sent_bytes=size)
+    return BucketRequests(bucket=bucket, gets=1)

@@ -60,7 +60,7 @@ class StepExchange:
     def begin(self, tokens: int, vote: Vote | None, save_status: StatusCounts) -> None:
         """Offer this rank's token count, its wish to stop or to save, and what it knows of the save under way."""
         votes = [int(vote == reason) for reason in _REASONS]
-        self._values = torch.tensor([tokens, int(vote == "save"), *votes, *save_status.values()], dtype=torch.int64)
+        self._values = torch.tensor([tokens, int(vote == "save"), *votes, *save_status.to_list()], dtype=torch.int64)
         self._work = dist.all_reduce(self._values, group=self._control, async_op=True)
 
     def finish(self) -> Agreement:
@@ -69,7 +69,7 @@ class StepExchange:
         self._work.wait()
         self._work = None
         tokens, save, *rest = self._values.tolist()
-        votes, save_status = rest[: len(_REASONS)], StatusCounts.of(rest[len(_REASONS) :])
+        votes, save_status = rest[: len(_REASONS)], StatusCounts.from_list(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
         return Agreement(tokens // self._ranks_per_sample, stop, save_status, save > 0)
 

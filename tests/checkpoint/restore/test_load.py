@@ -13,7 +13,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.commits import digest, read_part
 from convoy.checkpoint.errors import CheckpointError
-from convoy.checkpoint.format import FORMAT_VERSION, Commit, encode_commit, part_name
+from convoy.checkpoint.format import FORMAT_VERSION, Commit, encode_commit, part_record_name
 from convoy.checkpoint.restore import fill
 from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, Restored, restore, retry_on_outage
 from convoy.checkpoint.writer.copy import copy_commit
@@ -177,8 +177,8 @@ def test_parts_that_do_not_hold_a_tensor_whole_are_damage(tmp_path: Path) -> Non
     part = read_part(store, spoilt, 0)
     cut = part.shards[0].model_copy(update={"size": [4], "bytes": 16})
     raw = part.model_copy(update={"shards": [cut]}).model_dump_json().encode()
-    store.write(spoilt.shards + part_name(0), raw)
-    parts = {part_name(0): digest(raw)}
+    store.write(spoilt.prefix + part_record_name(0), raw)
+    parts = {part_record_name(0): digest(raw)}
     store.write(spoilt.ref.name, encode_commit(spoilt.model_copy(update={"parts": parts})))
     found = restore([store], restore_candidates(read_history(store)), {"w": torch.zeros(8)}, on_damage=damages.append)
     assert found is not None

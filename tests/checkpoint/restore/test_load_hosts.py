@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, restore
-from convoy.checkpoint.verify.marks import damaged, mark_damaged, read_damage
+from convoy.checkpoint.verify.marks import damaged_in, mark_damaged, read_damage
 from convoy.job.lineage import CommitRef, read_history, restore_candidates
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.checkpoint.restore.test_load import data_file, spread
@@ -87,7 +87,7 @@ def test_what_one_host_reads_wrongly_is_an_outage_of_that_host_and_marks_nothing
     assert "memory, network or a disk cache of bad is at fault" in told
     assert "the checksum of chunk 0 does not match" in told
     assert found == [(told, 0, [], len(OUTAGE_PAUSES_SECONDS))] * 3
-    assert damaged(open_store(str(of_three / "job"))) == frozenset()
+    assert damaged_in(open_store(str(of_three / "job"))) == frozenset()
 
 
 @pytest.mark.parametrize("what", ["commit", "record"])
@@ -96,7 +96,7 @@ def test_what_rank_0_alone_reads_wrongly_is_an_outage_too(of_three: Path, what: 
     part = "part 1 of " if what == "record" else ""
     assert f"bad reads {part}commits/000001-000000002.json otherwise than good" in found[0][0]
     assert [(step, damages) for _, step, damages, _ in found] == [(0, [])] * 3
-    assert damaged(open_store(str(of_three / "job"))) == frozenset()
+    assert damaged_in(open_store(str(of_three / "job"))) == frozenset()
 
 
 @pytest.mark.parametrize("what", ["commit", "record", "data"])
@@ -129,7 +129,7 @@ def test_damage_that_is_confirmed_counts_though_a_bad_host_tells_of_another_part
     store.write(data_file(store, 2), bytes(store.sizes(data_file(store, 2))[data_file(store, 2)]))
     found = in_a_group(3, restored, of_three, HOSTS, {"bad": ["data"]})
     assert found[0][:2] == ("restored", 1)
-    assert damaged(store) == {REF}
+    assert damaged_in(store) == {REF}
 
 
 def restored_from_two_tiers(rank: int, folder: Path) -> tuple[int, int]:

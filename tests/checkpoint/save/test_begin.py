@@ -10,7 +10,7 @@ import pytest
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.save.begin import Pending, pending_save
-from convoy.checkpoint.save.driver import Outcome, Save, Timing
+from convoy.checkpoint.save.driver import Save, SaveOutcome, SaveTiming
 from convoy.checkpoint.save.queue import WriteAttempt
 from convoy.storage import Store, open_store
 from tests.checkpoint.shims import Faulty
@@ -38,8 +38,8 @@ def tiers(tmp_path: Path) -> list[Store]:
 
 def pending(tiers: list[Any], commit: Commit, deadline_seconds: float = 5.0) -> Pending:
     """Of a save that was committed on the first tier, as was told."""
-    save = Save(commit, Timing(0.0, 0.0))
-    save.outcome.set_result(Outcome(WriteAttempt(commit.step, 0, 0, "x")))
+    save = Save(commit, SaveTiming(0.0, 0.0))
+    save.outcome.set_result(SaveOutcome(WriteAttempt(commit.step, 0, 0, "x")))
     return pending_save(save, Driver(deadline_seconds), tiers)  # type: ignore[arg-type]
 
 

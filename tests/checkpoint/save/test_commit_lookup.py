@@ -46,8 +46,8 @@ def test_a_look_wakes_and_its_answer_is_told_once(tiers: list[Faulty]) -> None:
     woken = Woken(tiers)
     assert woken.lookup.begin(0, REF, "a")
     woken.wait()
-    assert step(woken.lookup.result(0, "a")) == 10
-    assert woken.lookup.result(0, "a") is None
+    assert step(woken.lookup.take_result(0, "a")) == 10
+    assert woken.lookup.take_result(0, "a") is None
 
 
 def test_a_tier_that_hangs_is_asked_once_and_holds_up_no_other(tiers: list[Faulty]) -> None:
@@ -56,13 +56,13 @@ def test_a_tier_that_hangs_is_asked_once_and_holds_up_no_other(tiers: list[Fault
     woken = Woken(tiers)
     assert woken.lookup.begin(0, REF, "a")
     assert not woken.lookup.begin(0, REF, "b")
-    assert woken.lookup.result(0, "a") is None
+    assert woken.lookup.take_result(0, "a") is None
     assert woken.lookup.begin(1, REF, "a")
     woken.wait()
-    assert step(woken.lookup.result(1, "a")) == 10
+    assert step(woken.lookup.take_result(1, "a")) == 10
     over.set()
     woken.wait()
-    assert woken.lookup.result(0, "b") is None  # it was asked about another attempt
+    assert woken.lookup.take_result(0, "b") is None  # it was asked about another attempt
     assert woken.lookup.begin(0, REF, "b")
 
 
@@ -73,7 +73,7 @@ def test_an_outage_is_no_answer_and_an_unexpected_error_is_raised(tiers: list[Fa
     for tier in (0, 1):
         assert woken.lookup.begin(tier, REF, "a")
         woken.wait()
-    assert woken.lookup.result(0, "a") is None
+    assert woken.lookup.take_result(0, "a") is None
     with pytest.raises(RuntimeError, match="no such thing"):
-        woken.lookup.result(1, "a")
-    assert woken.lookup.result(1, "a") is None
+        woken.lookup.take_result(1, "a")
+    assert woken.lookup.take_result(1, "a") is None

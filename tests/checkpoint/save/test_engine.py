@@ -145,7 +145,7 @@ def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engin
     engine.plan({"model": model})
     assert save(engine, {"model": model, "more": torch.zeros(2)}, 1) == FAILED
     assert save(engine, {"model": model, "odd": object()}, 2) == FAILED
-    errors = [report.error for report in engine.writer.reports() if isinstance(report, SaveFailed)]
+    errors = [report.error for report in engine.writer.take_reports() if isinstance(report, SaveFailed)]
     assert ["structure" in errors[0], "odd: builtins.object" in errors[1]] == [True, True]
 
 
@@ -160,7 +160,7 @@ def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
     shutil.rmtree(buffer.parent)
     engine.submit(attempt(1), draft(1), DEADLINE_SECONDS)
     assert settled(engine, attempt(1)) == FAILED
-    assert [str(buffer) in r.error for r in engine.writer.reports() if isinstance(r, SaveFailed)] == [True]
+    assert [str(buffer) in r.error for r in engine.writer.take_reports() if isinstance(r, SaveFailed)] == [True]
     for step, slot in [(2, 0), (3, 1), (4, 0)]:
         train(model, optimizer)
         state["step"] = step
@@ -179,7 +179,7 @@ def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine:
         engine.submit(attempt(step), draft(step), DEADLINE_SECONDS)
         os.kill(writer_of(engine), signal.SIGKILL)
         assert settled(engine, attempt(step)) == FAILED
-        assert "the writer process ended" in str(engine.writer.reports()[-1])
+        assert "the writer process ended" in str(engine.writer.take_reports()[-1])
         assert save(engine, state, 10 + step) == COMMITTED
 
 
@@ -222,7 +222,7 @@ def test_what_is_submitted_before_there_is_a_writer_fails_and_does_not_wait_for_
     early.plan({"model": model})
     early.stage(0, {"model": model})
     early.submit(attempt(1), draft(1), DEADLINE_SECONDS)
-    early._stager.drain()
+    early._stager.finish_tasks()
     early.writer.start()
     assert settled(early, attempt(1)) == FAILED
     early.close()
@@ -296,9 +296,9 @@ def test_a_copy_that_fails_beside_training_fails_its_save_alone(
     def lacks_memory(*_: object) -> None:
         raise RuntimeError("not enough memory")
 
-    monkeypatch.setattr(staging, "_batches", lambda moves: [lacks_memory])
+    monkeypatch.setattr(staging, "_copy_batches", lambda moves: [lacks_memory])
     assert save(engine, state, 1) == FAILED
-    assert [r.error for r in engine.writer.reports() if isinstance(r, SaveFailed)] == ["staging: not enough memory"]
+    assert [r.error for r in engine.writer.take_reports() if type(r) is SaveFailed] == ["staging: not enough memory"]
     monkeypatch.undo()
     stepping = threading.Thread(target=train, args=(model, optimizer), daemon=True)
     stepping.start()
@@ -313,8 +313,8 @@ def test_an_error_nobody_foresaw_after_the_copy_fails_its_save_and_no_later_one(
     """It occurs in the thread that stages, without which no later save is sent, and closing waits for ever."""
     engine.plan({"model": model})
     with monkeypatch.context() as patched:
-        patched.setattr(staging.Staged, "digests", lambda _: [][0])
+        patched.setattr(staging.StagedCopy, "digests", lambda _: [][0])
         assert save(engine, {"model": model}, 10) == FAILED
-    (report,) = [report for report in engine.writer.reports() if isinstance(report, SaveFailed)]
+    (report,) = [report for report in engine.writer.take_reports() if isinstance(report, SaveFailed)]
     assert report.error == "list index out of range"
     assert save(engine, {"model": model}, 20, slot=1) == COMMITTED

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.messages import PostCommitRequest
-from convoy.checkpoint.save.post_commit import Busy, part_to_read, post_commit_request
+from convoy.checkpoint.save.post_commit import BusyTiers, part_to_read, post_commit_request
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.job.lineage import CommitRef
 from tests.campaign import examples
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.campaign
 
 TIERS = ["root", "near", "far"]
 REF = CommitRef(generation=1, step=5)
-IDLE = Busy()
+IDLE = BusyTiers()
 
 
-def busy(reading_back: Set[int] = frozenset(), copying: Set[int] = frozenset()) -> Busy:
-    return Busy(frozenset(reading_back), frozenset(copying))
+def busy(reading_back: Set[int] = frozenset(), copying: Set[int] = frozenset()) -> BusyTiers:
+    return BusyTiers(frozenset(reading_back), frozenset(copying))
 
 
-def asked(rank: int = 0, tier: int = 0, busy: Busy = IDLE, verify: bool = True) -> PostCommitRequest:
+def asked(rank: int = 0, tier: int = 0, busy: BusyTiers = IDLE, verify: bool = True) -> PostCommitRequest:
     return post_commit_request(REF, tier, TIERS, rank, ["a", "a", "b", "b"], 3, verify, busy)
 
 
@@ -59,9 +59,9 @@ PLACES = st.frozensets(st.integers(0, len(TIERS) - 1))
 
 
 @examples(200)
-@given(st.integers(0, len(TIERS) - 1), st.builds(Busy, PLACES, PLACES), st.builds(Busy, PLACES, PLACES))
-def test_what_was_left_out_is_made_up_for_once_and_nothing_else(tier: int, first: Busy, later: Busy) -> None:
-    left = first.left_out_for(tier)
+@given(st.integers(0, len(TIERS) - 1), st.builds(BusyTiers, PLACES, PLACES), st.builds(BusyTiers, PLACES, PLACES))
+def test_what_was_left_out_is_made_up_for_once_and_nothing_else(tier: int, first: BusyTiers, later: BusyTiers) -> None:
+    left = first.part_for_commit_on(tier)
     made_up, at_the_end = left - later, left - (left - later)
     requests = [
         asked(tier=tier, busy=b) for b in (first, made_up.complement(len(TIERS)), at_the_end.complement(len(TIERS)))
@@ -72,5 +72,6 @@ def test_what_was_left_out_is_made_up_for_once_and_nothing_else(tier: int, first
 
 
 def test_what_any_rank_is_busy_with_is_told_by_the_sums() -> None:
-    assert Busy.of_sums(StatusCounts(committed=1, reading_back=(0, 2, 0), copying=(1, 0, 3))) == busy({1}, {0, 2})
-    assert Busy.of_sums(StatusCounts(failed=3)) == Busy()
+    sums = StatusCounts(committed=1, reading_back=(0, 2, 0), copying=(1, 0, 3))
+    assert BusyTiers.from_sums(sums) == busy({1}, {0, 2})
+    assert BusyTiers.from_sums(StatusCounts(failed=3)) == BusyTiers()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.save.queue import MOST, SaveQueue, Settled, StatusCounts, WriteAttempt
+from convoy.checkpoint.save.queue import MOST, SaveQueue, SettleResult, StatusCounts, WriteAttempt
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
@@ -21,7 +21,7 @@ def test_a_save_starts_at_once_and_a_second_one_waits_for_it() -> None:
     first = queue.add(10)
     assert first is not None
     assert queue.add(20) is None
-    assert not queue.may_add()
+    assert not queue.has_free_slot()
     assert queue.steps == [10, 20]
 
     settled = queue.settle(COMMITTED)
@@ -29,7 +29,7 @@ def test_a_save_starts_at_once_and_a_second_one_waits_for_it() -> None:
     assert settled.committed == first
     assert settled.start is not None
     assert (settled.start.step, settled.start.slot) == (20, 1)
-    assert queue.may_add()
+    assert queue.has_free_slot()
 
 
 def test_what_failed_is_tried_whole_on_the_next_tier_from_the_same_buffer_under_a_new_name() -> None:
@@ -127,13 +127,13 @@ def test_a_save_begins_on_a_tier_that_is_not_away_and_on_the_first_as_soon_as_th
 def test_a_save_does_not_wait_for_its_deadline_on_a_tier_that_is_away() -> None:
     queue = SaveQueue(3, "s")
     queue.add(1, tier=None)
-    assert queue.settle(away(1)) == Settled()
+    assert queue.settle(away(1)) == SettleResult()
     settled = queue.settle(away(0, 1))
     assert settled.moved is not None
     assert settled.start is not None
     assert (settled.moved.tier, settled.start.tier, settled.start.tried) == (0, 2, 1)
     assert settled.moved.name != settled.start.name
-    assert queue.settle(away(0, 1)) == Settled()
+    assert queue.settle(away(0, 1)) == SettleResult()
     assert queue.settle(away(0, 1, committed=1)).committed is not None
 
 
@@ -150,7 +150,7 @@ def test_where_all_tiers_are_away_saves_go_on_as_if_none_were() -> None:
     begun = queue.add(1, tier=None)
     assert begun is not None
     assert begun.tier == 0
-    assert queue.settle(everything) == Settled()
+    assert queue.settle(everything) == SettleResult()
     settled = queue.settle(away(0, 1, of=2, failed=1))
     assert settled.start is not None
     assert settled.start.tier == 1
@@ -160,7 +160,7 @@ def test_where_all_tiers_are_away_saves_go_on_as_if_none_were() -> None:
 def test_the_only_tier_is_never_left() -> None:
     queue = SaveQueue(1, "s")
     queue.add(1, tier=None)
-    assert queue.settle(away(0, of=1)) == Settled()
+    assert queue.settle(away(0, of=1)) == SettleResult()
     assert queue.settle(away(0, of=1, failed=1)).abandoned is not None
 
 
@@ -172,7 +172,7 @@ def test_a_tier_that_the_gang_agreed_on_stays_what_it_is() -> None:
     settled = queue.settle(COMMITTED)
     assert settled.start is not None
     assert (settled.start.step, settled.start.tier) == (2, 0)
-    assert queue.first_tier == 1
+    assert queue.next_tier == 1
 
 
 @given(
@@ -190,7 +190,7 @@ def test_ranks_that_learn_at_different_moments_write_the_same_where_the_highest_
         for queue, late, learns in zip(ranks, unheard, (one, other), strict=True):
             if learns:
                 _hear(queue, late)
-        tier = max(queue.first_tier for queue in ranks)
+        tier = max(queue.next_tier for queue in ranks)
         for queue, late in zip(ranks, unheard, strict=True):
             _hear(queue, late)  # the rest, before it adds the next
         begun = [queue.add(1, tier) for queue in ranks]
@@ -210,8 +210,8 @@ def test_sums_of_what_ranks_know_are_those_of_each_tier(tiers: int, data: st.Dat
     away = counts.map(lambda ranks: ranks if any(ranks) else ())
     standings = st.builds(StatusCounts, *[st.integers(0, 1)] * 3, counts, counts, away)
     one, other = data.draw(standings), data.draw(standings)
-    sums = StatusCounts.of([a + b for a, b in zip(one.values(), other.values(), strict=True)])
-    assert StatusCounts.of(one.values()) == one
+    sums = StatusCounts.from_list([a + b for a, b in zip(one.to_list(), other.to_list(), strict=True)])
+    assert StatusCounts.from_list(one.to_list()) == one
     assert sums.committed == one.committed + other.committed
     for tier in range(tiers):
         assert sums.reading_back[tier] == one.reading_back[tier] + other.reading_back[tier]
@@ -242,7 +242,7 @@ def test_two_ranks_that_are_told_the_same_always_agree_and_no_name_or_buffer_is_
             assert settled[0] == settled[1]
             begun = settled[0].start
         else:
-            if not ranks[0].may_add():
+            if not ranks[0].has_free_slot():
                 continue
             attempts = [queue.add(step, tier=None) for queue in ranks]
             assert attempts[0] == attempts[1]
@@ -251,6 +251,6 @@ def test_two_ranks_that_are_told_the_same_always_agree_and_no_name_or_buffer_is_
         assert [q.steps for q in ranks] == [sorted(q.steps) for q in ranks]
         assert len(ranks[0].steps) <= MOST
         assert ranks[0].under_way == (started[-1] if ranks[0].steps else None)
-        if ranks[0].may_add() and ranks[0].under_way:
+        if ranks[0].has_free_slot() and ranks[0].under_way:
             assert ranks[0].free_slot() != ranks[0].under_way.slot
     assert len({attempt.name for attempt in started}) == len(started)

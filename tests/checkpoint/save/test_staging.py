@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from convoy.checkpoint.save import shm_buffers, staging
-from convoy.checkpoint.save.shm_buffers import Buffers, Folder, remove_leftovers
-from convoy.checkpoint.save.staging import SMALL_BYTES, Staged, Stager
-from convoy.checkpoint.state.layout import Layout, layout, make_plan
+from convoy.checkpoint.save.shm_buffers import Buffers, ProcessFolder, remove_leftovers
+from convoy.checkpoint.save.staging import SMALL_BYTES, StagedCopy, Stager
+from convoy.checkpoint.state.layout import Layout, make_layout, make_plan
 
 LARGE = SMALL_BYTES
 
@@ -26,10 +26,10 @@ def stager() -> Iterator[Stager]:
 
 
 def layout_of(tensors: dict[str, torch.Tensor], file_bytes: int = 2**30) -> Layout:
-    return layout(make_plan(tensors, 0, None).held, file_bytes)
+    return make_layout(make_plan(tensors, 0, None).held, file_bytes)
 
 
-def bytes_in(staged: Staged, found: Layout) -> dict[tuple[str, tuple[int, ...]], bytes]:
+def bytes_in(staged: StagedCopy, found: Layout) -> dict[tuple[str, tuple[int, ...]], bytes]:
     """Of each box, as a writer process reads them."""
     data = Path(staged.path).read_bytes()
     pieces = zip(found.starts(), found.boxes, strict=True)
@@ -140,7 +140,7 @@ def test_the_thread_that_copies_uses_one_core_and_leaves_the_others_theirs() -> 
         found = list[int]()
         stager._tasks.put(lambda: found.append(torch.get_num_threads()))
         stager._tasks.put(lambda: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
-        stager.drain()
+        stager.finish_tasks()
         new = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
         new.start()
         new.join()
@@ -157,8 +157,8 @@ def test_what_is_asked_for_after_a_copy_happens_after_it_and_in_order(stager: St
     seen = list[tuple[int, bool]]()
     for slot in (0, 1):
         staged = stager.stage(slot, found, tensors, list(tensors.values()))
-        stager.after(staged, lambda slot=slot, staged=staged: seen.append((slot, staged.done)))  # type: ignore[misc]
-    stager.drain()
+        stager.call_after(staged, lambda slot=slot, staged=staged: seen.append((slot, staged.done)))  # type: ignore[misc]
+    stager.finish_tasks()
     assert seen == [(0, True), (1, True)]
 
 
@@ -185,7 +185,7 @@ def test_a_discarded_slot_is_never_written_again(stager: Stager) -> None:
 
 def test_every_page_of_a_buffer_is_there_before_it_is_used() -> None:
     pool = Buffers(pin=False)
-    buffer = pool.get(0, 2**20)
+    buffer = pool.get_or_make(0, 2**20)
     assert Path(buffer.path).stat().st_blocks * 512 >= 2**20
     pool.close()
     assert not Path(buffer.path).exists()
@@ -202,7 +202,7 @@ def test_where_shared_memory_is_small_the_buffers_are_the_kernels_own(monkeypatc
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     pool = Buffers(pin=False)
-    buffer = pool.get(0, 10_000)
+    buffer = pool.get_or_make(0, 10_000)
     buffer.bytes[:] = 7
     read = f"print(open({buffer.path!r}, 'rb').read().count(7))"
     found = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
@@ -215,7 +215,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_live_one_has_is_not(
 ) -> None:
     monkeypatch.setattr(shm_buffers, "SHARED_MEMORY", tmp_path)
     (tmp_path / "convoy-other").mkdir()
-    live = Folder()
+    live = ProcessFolder()
     left = tmp_path / "convoy-1-2-abc"
     left.mkdir()
     (left / "0-1").write_bytes(b"x")
@@ -226,7 +226,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_live_one_has_is_not(
 
 
 def test_a_fork_that_ends_does_not_remove_its_parents_folder() -> None:
-    live = Folder()
+    live = ProcessFolder()
     child = os.fork()
     if child == 0:
         live.remove()
@@ -243,5 +243,5 @@ def test_where_shared_memory_takes_no_folder_buffers_are_anonymous(
     monkeypatch.setattr(shm_buffers, "SHARED_MEMORY", tmp_path / "missing")
     kept = shm_buffers.Buffers(pin=False)
     for length in (10, 20):
-        assert kept.get(0, length).path.startswith("/proc/")
+        assert kept.get_or_make(0, length).path.startswith("/proc/")
     kept.close()

@@ -19,18 +19,18 @@ from convoy.checkpoint.messages import (
     Ready,
     Report,
     Request,
-    Requested,
+    RequestsSent,
     SetLayout,
     WritePart,
     WriterSetup,
 )
 from convoy.checkpoint.save import writer_client
-from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.save.post_commit import BusyTiers
 from convoy.checkpoint.save.writer_client import WriterClient, WriterProcess
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
-from convoy.storage.usage import Requests, tally
+from convoy.storage.usage import BucketRequests, request_counter
 from tests.checkpoint.torchless import TinyState, form
 from tests.checkpoint.writer.test_main import pid_of
 from tests.checkpoint.writers import wait_for, writers
@@ -79,7 +79,7 @@ def process(client: WriterClient) -> Any:
 
 def ask(client: WriterClient, step: int, **fields: Any) -> None:
     ref = CommitRef(generation=1, step=step)
-    client.after_commit(PostCommitRequest(ref=ref, tier="root", writer=0, generation=1, **fields))
+    client.request_post_commit(PostCommitRequest(ref=ref, tier="root", writer=0, generation=1, **fields))
 
 
 def done(client: WriterClient, task: PostCommitTask, step: int, tier: str) -> None:
@@ -87,20 +87,20 @@ def done(client: WriterClient, task: PostCommitTask, step: int, tier: str) -> No
 
 
 def test_a_task_is_under_way_from_when_it_is_asked_until_its_end_is_told(client: WriterClient) -> None:
-    assert client.busy() == Busy()
+    assert client.busy() == BusyTiers()
     ask(client, 1, verify_part=0, copy_to=["near", "far"])
-    assert client.busy() == Busy(reading_back=frozenset({0}), copying=frozenset({1, 2}))
+    assert client.busy() == BusyTiers(reading_back=frozenset({0}), copying=frozenset({1, 2}))
     done(client, "reading_back", 1, "root")
-    assert client.busy() == Busy(copying=frozenset({1, 2}))
+    assert client.busy() == BusyTiers(copying=frozenset({1, 2}))
     done(client, "copying", 1, "near")
-    assert client.busy() == Busy(copying=frozenset({2}))
+    assert client.busy() == BusyTiers(copying=frozenset({2}))
     done(client, "copying", 1, "far")
-    assert client.busy() == Busy()
+    assert client.busy() == BusyTiers()
 
 
 def test_pruning_alone_makes_nobody_busy(client: WriterClient) -> None:
     ask(client, 1, prune=True)
-    assert client.busy() == Busy()
+    assert client.busy() == BusyTiers()
     assert len(process(client).sent) == 1
 
 
@@ -108,9 +108,9 @@ def test_the_end_of_an_earlier_task_is_not_that_of_the_newest(client: WriterClie
     ask(client, 1, verify_part=0)
     ask(client, 2, verify_part=0)
     done(client, "reading_back", 1, "root")
-    assert client.busy() == Busy(reading_back=frozenset({0}))
+    assert client.busy() == BusyTiers(reading_back=frozenset({0}))
     done(client, "reading_back", 2, "root")
-    assert client.busy() == Busy()
+    assert client.busy() == BusyTiers()
 
 
 def test_a_process_that_replaces_one_that_died_has_nothing_to_end(client: WriterClient) -> None:
@@ -118,13 +118,13 @@ def test_a_process_that_replaces_one_that_died_has_nothing_to_end(client: Writer
     process(client).lives = False
     client.expect("a", 10.0, coordinator=True)
     assert process(client).lives
-    assert client.busy() == Busy()
+    assert client.busy() == BusyTiers()
 
 
 def test_nothing_is_asked_of_a_process_that_is_not_there(client: WriterClient) -> None:
     client._writer = None
     ask(client, 1, verify_part=0, copy_to=["near"])
-    assert client.busy() == Busy()
+    assert client.busy() == BusyTiers()
 
 
 # A process that hangs.
@@ -141,7 +141,7 @@ def part(name: str) -> WritePart:
 
 
 def failed(client: WriterClient, name: str) -> bool:
-    state = client.state_of(name)
+    state = client.poll_attempt(name)
     assert state is not None
     return state.status.failed == 1
 
@@ -163,7 +163,7 @@ def test_what_waits_behind_an_attempt_that_hangs_is_written_by_a_new_process(
     assert attempts(client) == ["behind"]
     assert isinstance(process(client).sent[0], SetLayout)
     process(client).reports.append(PartWritten(attempt="behind", bytes=1, seconds=1.0))
-    state = client.state_of("behind")
+    state = client.poll_attempt("behind")
     assert state is not None
     assert state.written
 
@@ -190,12 +190,12 @@ def test_where_two_processes_in_a_row_hang_there_is_none_that_waits_for_a_third(
 
 
 def test_what_the_process_asked_of_buckets_is_counted_with_the_ranks_own(client: WriterClient) -> None:
-    tally().take()
-    tally().add(Requests(bucket="b", gets=1))
-    process(client).reports.append(Requested(requests=[Requests(bucket="b", region="us-west-2", puts=3)]))
-    client.collect()
-    assert client.reports() == []
-    assert tally().take() == [Requests(bucket="b", region="us-west-2", puts=3, gets=1)]
+    request_counter().take()
+    request_counter().add(BucketRequests(bucket="b", gets=1))
+    process(client).reports.append(RequestsSent(requests=[BucketRequests(bucket="b", region="us-west-2", puts=3)]))
+    client.collect_reports()
+    assert client.take_reports() == []
+    assert request_counter().take() == [BucketRequests(bucket="b", region="us-west-2", puts=3, gets=1)]
 
 
 ONE = TinyState(sizes=(100,))
@@ -270,7 +270,7 @@ def test_a_process_tells_what_it_asked_of_a_bucket(tmp_path: Path, s3_uri: str) 
     with writers(tmp_path, [s3_uri], ONE) as gang:
         gang.write(s3_uri, 0, 5)
         reports = gang.processes[0].close(30.0)
-        asked = [each for report in reports if isinstance(report, Requested) for each in report.requests]
+        asked = [each for report in reports if isinstance(report, RequestsSent) for each in report.requests]
         assert {each.bucket for each in asked} == {s3_uri.split("/")[2]}
         assert sum(each.puts for each in asked) >= 3  # the shard, its part's record, the commit
         assert sum(each.sent_bytes for each in asked) > 100

@@ -17,13 +17,13 @@ from convoy.checkpoint.state.layout import (
     PAGE_BYTES,
     Box,
     Plan,
-    layout,
     local_tensor,
+    make_layout,
     make_plan,
-    note_rows,
-    pieces,
-    pieces_of,
+    note_row_order,
     row_order,
+    row_pieces,
+    row_pieces_of_box,
     signature,
 )
 from tests.campaign import examples
@@ -45,7 +45,7 @@ def box(name: str, dtype: torch.dtype, size: tuple[int, ...]) -> Box:
 @examples(200)
 def test_a_layout_holds_every_element_once_aligned_and_in_files_of_bounded_length(kinds: list[Any]) -> None:
     boxes = [box(f"t{i}", dtype, size) for i, (dtype, size) in enumerate(kinds)]
-    found = layout(boxes, FILE_BYTES)
+    found = make_layout(boxes, FILE_BYTES)
 
     assert len(found.shards) == len(found.boxes)
     for whole in boxes:
@@ -69,7 +69,7 @@ def flat_indices(shape: tuple[int, ...], offset: list[int], size: list[int]) -> 
 
 
 def test_a_box_longer_than_a_file_is_cut_and_the_pieces_know_their_place() -> None:
-    found = layout([box("t", torch.uint8, (1, 3, FILE_BYTES))], FILE_BYTES)
+    found = make_layout([box("t", torch.uint8, (1, 3, FILE_BYTES))], FILE_BYTES)
     assert len(found.file_bytes) == 3
     assert [piece.inner for piece in found.boxes] == [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
 
@@ -210,7 +210,7 @@ ORDER = ((4, 2), (0, 3), (6, 1), (3, 1))
 def test_the_pieces_of_a_stretch_are_its_rows_in_the_order_in_which_they_lie(one: int, other: int) -> None:
     begin, end = sorted((one, other))
     lying = [row for first, count in ORDER for row in range(first, first + count)]
-    found = list(pieces_of(ORDER, (begin, 5), (end - begin, 2)))
+    found = list(row_pieces_of_box(ORDER, (begin, 5), (end - begin, 2)))
     assert [row for p in found for row in range(p.offset[0], p.offset[0] + p.size[0])] == lying[begin:end]
     assert [i for p in found for i in range(p.inner[0], p.inner[0] + p.size[0])] == list(range(end - begin))
     assert all((p.offset[1], p.size[1], p.inner[1]) == (5, 2, 0) for p in found)
@@ -223,15 +223,15 @@ def state(rows: int) -> dict[str, dict[str, object]]:
 
 def test_a_weight_and_its_moments_know_their_order_and_nothing_else_has_one() -> None:
     tensors = state(7)
-    note_rows(tensors, {"w": ORDER})
+    note_row_order(tensors, {"w": ORDER})
     moments = tensors["optimizer"]["state"]["w"]  # type: ignore[index]
     noted = [tensors["model"]["w"], moments["exp_avg"]]
-    assert all(isinstance(t, torch.Tensor) and row_order(t) == ORDER and len(pieces(t)) == 4 for t in noted)
+    assert all(isinstance(t, torch.Tensor) and row_order(t) == ORDER and len(row_pieces(t)) == 4 for t in noted)
     others = [tensors["model"]["v"], moments["step"]]
-    assert all(isinstance(t, torch.Tensor) and row_order(t) == () and pieces(t) == [] for t in others)
+    assert all(isinstance(t, torch.Tensor) and row_order(t) == () and row_pieces(t) == [] for t in others)
 
 
 @pytest.mark.parametrize("order", [((0, 3),), ((0, 4), (3, 4)), ((0, 8),)])
 def test_an_order_that_is_not_one_of_the_rows_is_refused(order: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(ValueError, match="are not its 7 rows"):
-        note_rows(state(7), {"w": order})
+        note_row_order(state(7), {"w": order})

@@ -10,18 +10,18 @@ from torch import nn
 
 from convoy.checkpoint import CheckpointError, Checkpoints
 from convoy.checkpoint.state import replicas
-from convoy.checkpoint.state.replicas import SHORT_BYTES, condensed, difference, digest
+from convoy.checkpoint.state.replicas import SHORT_BYTES, condense, condensed_digest, describe_difference
 from tests.checkpoint.test_api import gang
 
 
 def test_only_what_several_ranks_hold_is_compared() -> None:
-    assert difference({0: {"a": 1, "b": 2}, 1: {"a": 1, "c": 3}, 2: {"b": 2}}) is None
+    assert describe_difference({0: {"a": 1, "b": 2}, 1: {"a": 1, "c": 3}, 2: {"b": 2}}) is None
 
 
 def test_the_first_difference_is_named_with_its_ranks() -> None:
-    told = str(difference({0: {"a": 1, "b": 2}, 1: {"a": 1, "b": 3}, 2: {"a": 1, "b": 2}}))
+    told = str(describe_difference({0: {"a": 1, "b": 2}, 1: {"a": 1, "b": 3}, 2: {"a": 1, "b": 2}}))
     assert told.startswith("b is not the same on all ranks: rank 1 differs from rank 0; one copy")
-    told = str(difference({rank: {"a": rank and 1, "b": rank and 1} for rank in range(12)}))
+    told = str(describe_difference({rank: {"a": rank and 1, "b": rank and 1} for rank in range(12)}))
     assert told.startswith(
         "a (and 1 more like it) is not the same on all ranks: ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more"
     )
@@ -78,7 +78,7 @@ def test_a_save_in_which_the_ranks_differ_fails_and_names_the_tensor_or_value(tm
 
 
 def of(tensor: torch.Tensor) -> int:
-    return digest(condensed(tensor))
+    return condensed_digest(condense(tensor))
 
 
 @pytest.mark.parametrize("elements", [1, 7, SHORT_BYTES // 4, SHORT_BYTES // 4 + 1, 100_003])

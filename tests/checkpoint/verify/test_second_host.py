@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.format import Commit, file_name
+from convoy.checkpoint.verify import marks
 from convoy.checkpoint.verify.commit import SuspectedError, verify_part
-from convoy.checkpoint.verify.marks import damaged, dismiss_suspicions, mark_damaged, read_damage, suspicions, verified
+from convoy.checkpoint.verify.marks import damaged_in, mark_damaged, read_damage, suspicions, verified_in
 from convoy.checkpoint.verify.second_host import (
-    Finding,
+    DamageFinding,
     RereadRequest,
     RereadResult,
-    confirmed_finding,
-    reread_requests,
+    find_confirmation,
+    plan_rereads,
     rereading_rank,
     settle_suspicions,
 )
@@ -27,36 +28,36 @@ from tests.checkpoint.torchless import TinyState, form
 pytestmark = pytest.mark.campaign
 
 
-def finding(rank: int, part: int | None = 0) -> Finding:
-    return Finding(rank, part, "a flipped bit")
+def finding(rank: int, part: int | None = 0) -> DamageFinding:
+    return DamageFinding(rank, part, "a flipped bit")
 
 
 def test_the_lowest_rank_of_another_host_reads_again() -> None:
     hosts = ["a", "a", "b", "b"]
-    assert reread_requests([finding(2)], hosts) == [RereadRequest(finding(2), 0)]
-    assert reread_requests([finding(1)], hosts) == [RereadRequest(finding(1), 2)]
+    assert plan_rereads([finding(2)], hosts) == [RereadRequest(finding(2), 0)]
+    assert plan_rereads([finding(1)], hosts) == [RereadRequest(finding(1), 2)]
 
 
 def test_of_a_host_that_finds_much_only_one_finding_is_checked() -> None:
-    assert reread_requests([finding(2, 1), finding(3, 0)], ["a", "a", "b", "b"]) == [RereadRequest(finding(2, 1), 0)]
+    assert plan_rereads([finding(2, 1), finding(3, 0)], ["a", "a", "b", "b"]) == [RereadRequest(finding(2, 1), 0)]
 
 
 def test_where_there_is_one_host_nobody_is_asked() -> None:
-    assert reread_requests([finding(0), finding(1)], ["a", "a"]) == []
+    assert plan_rereads([finding(0), finding(1)], ["a", "a"]) == []
 
 
 def test_two_hosts_that_found_the_same_part_need_no_third() -> None:
     hosts = ["a", "b", "b"]
-    assert confirmed_finding([finding(1, 3), finding(0, 3)], hosts) == RereadRequest(finding(1, 3), 0)
-    assert confirmed_finding([finding(1, 3), finding(2, 3)], hosts) is None  # the same host
-    assert confirmed_finding([finding(0, 2), finding(1, 3)], hosts) is None
+    assert find_confirmation([finding(1, 3), finding(0, 3)], hosts) == RereadRequest(finding(1, 3), 0)
+    assert find_confirmation([finding(1, 3), finding(2, 3)], hosts) is None  # the same host
+    assert find_confirmation([finding(0, 2), finding(1, 3)], hosts) is None
 
 
 @examples(200)
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.data())
 def test_every_host_with_a_finding_is_checked_once_by_another(hosts: list[str], data: st.DataObject) -> None:
     ranks = data.draw(st.lists(st.integers(0, len(hosts) - 1), unique=True))
-    asked = reread_requests([finding(rank) for rank in ranks], hosts)
+    asked = plan_rereads([finding(rank) for rank in ranks], hosts)
     assert all(hosts[q.witness] != hosts[q.finding.rank] for q in asked)
     checked = [hosts[q.finding.rank] for q in asked]
     assert sorted(checked) == (sorted({hosts[rank] for rank in ranks}) if len(set(hosts)) > 1 else [])
@@ -89,7 +90,7 @@ def suspected(store: Store) -> Commit:
 
 def misread(store: Store, commit: Commit) -> None:
     wrong: Any = Faulty(store)
-    wrong.garble(commit.shards + file_name(1, 0), 1000)
+    wrong.garble(commit.prefix + file_name(1, 0), 1000)
     with pytest.raises(SuspectedError):
         verify_part(wrong, commit.ref, 1, host="a")
 
@@ -105,13 +106,13 @@ def test_what_another_host_reads_whole_is_whole_and_the_first_host_is_named(stor
     (found,) = settled(store, 1)
     assert (found.ref, found.part, found.misread_by) == (commit.ref, 1, "a")
     assert found.error.startswith(f"a reads part 1 of {commit.ref.name} otherwise than b, which finds it whole: ")
-    assert (damaged(store), suspicions(store), verified(store)) == (frozenset(), [], {commit.ref})
+    assert (damaged_in(store), suspicions(store), verified_in(store)) == (frozenset(), [], {commit.ref})
     assert settled(store, 1) == []
 
 
 def test_what_another_host_finds_damaged_too_is_marked(store: Store) -> None:
     commit = suspected(store)
-    name = commit.shards + file_name(1, 0)
+    name = commit.prefix + file_name(1, 0)
     store.write(name, bytes(3000))
     (found,) = settled(store, 1)
     assert (found.part, found.damaged, found.misread_by) == (1, True, "")
@@ -124,14 +125,14 @@ def test_what_another_host_finds_damaged_too_is_marked(store: Store) -> None:
 def test_it_is_read_from_the_storage_and_not_from_the_cache_of_who_wrote_it(store: Store) -> None:
     commit, seen = suspected(store), Faulty(store)
     settled(seen, 1)
-    assert ("drop_cache", commit.shards + file_name(1, 0)) in seen.calls
+    assert ("drop_cache", commit.prefix + file_name(1, 0)) in seen.calls
 
 
 def test_a_part_that_cannot_be_read_settles_nothing_and_holds_up_no_other_suspicion(store: Store) -> None:
     commits, seen = [STATE.save(store, step, attempt=str(step)) for step in (10, 20)], Faulty(store)
     for commit in commits:
         misread(store, commit)
-    seen.fail(commits[0].shards + file_name(1, 0))
+    seen.fail(commits[0].prefix + file_name(1, 0))
     unreadable, whole = settled(seen, 1)
     assert (unreadable.ref, unreadable.damaged, unreadable.misread_by) == (commits[0].ref, False, "")
     assert unreadable.error.endswith("is out of reach")
@@ -156,11 +157,11 @@ def test_a_suspicion_that_is_not_readable_itself_is_settled_by_reading_the_part(
 
     misread(store, commit)
     store.write(found.name, said)
-    store.write(commit.shards + file_name(1, 0), bytes(3000))
+    store.write(commit.prefix + file_name(1, 0), bytes(3000))
     assert settled(store, 1) == []  # one host's word is not readable: that of the other is one alone
-    assert (len(suspicions(store)), damaged(store)) == (2, frozenset())
+    assert (len(suspicions(store)), damaged_in(store)) == (2, frozenset())
     (other,) = settled(store, 0)
-    assert (other.damaged, damaged(store), suspicions(store)) == (True, {commit.ref}, [])
+    assert (other.damaged, damaged_in(store), suspicions(store)) == (True, {commit.ref}, [])
 
 
 def test_a_suspicion_of_a_commit_that_is_gone_or_damaged_is_dropped(store: Store) -> None:
@@ -176,15 +177,15 @@ def test_a_suspicion_of_a_commit_that_is_gone_or_damaged_is_dropped(store: Store
 def test_damage_that_both_hosts_read_wrongly_one_after_the_other_is_not_told_as_damage(store: Store) -> None:
     """The first host's suspicion is dismissed while the second reads: it is one host's word again."""
     commit, seen = suspected(store), Faulty(store)
-    seen.garble(commit.shards + file_name(1, 0), 1000)
+    seen.garble(commit.prefix + file_name(1, 0), 1000)
 
     def stop() -> bool:
-        dismiss_suspicions(store, *suspicions(store))
+        marks.dismiss_suspicions(store, *suspicions(store))
         return False
 
     wrong: Any = seen
     assert list(settle_suspicions(wrong, 1, HOSTS, stop=stop)) == []
-    assert ([s.host for s in suspicions(store)], damaged(store)) == (["b"], frozenset())
+    assert ([s.host for s in suspicions(store)], damaged_in(store)) == (["b"], frozenset())
 
 
 def test_without_a_suspicion_it_is_one_listing(store: Store) -> None:

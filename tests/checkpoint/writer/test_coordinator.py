@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.commits import read_commit
-from convoy.checkpoint.format import Commit, PartRecord, TensorInfo, TensorShard, file_name, part_name, shards_prefix
+from convoy.checkpoint.format import (
+    Commit,
+    PartRecord,
+    TensorInfo,
+    TensorShard,
+    file_name,
+    part_record_name,
+    shards_prefix,
+)
 from convoy.checkpoint.messages import WritePart
 from convoy.checkpoint.writer import coordinator
 from convoy.checkpoint.writer.coordinator import (
@@ -21,10 +29,10 @@ from convoy.checkpoint.writer.coordinator import (
     Box,
     SupersededError,
     any_overlap,
+    checked_tensor_infos,
     refuse_superseded,
-    whole_tensors,
 )
-from convoy.checkpoint.writer.parts import AbandonedError, abort_attempt
+from convoy.checkpoint.writer.parts import AbandonedError, write_failure_note
 from convoy.job.lineage import generation_name
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.campaign import examples
@@ -50,7 +58,7 @@ class Patience:
         self._looks = looks
         self._between = between
 
-    def go_on(self) -> None:
+    def check(self) -> None:
         if len(self.slept) >= self._looks:
             raise AbandonedError("too late")
 
@@ -66,13 +74,13 @@ def request(store: Store, writer: int) -> WritePart:
 def commit(store: Store, patience: Patience | None = None, root: Store | None = None) -> Commit:
     patience = patience or Patience()
     return commit_when_complete(
-        store, root or store, request(store, 0), go_on=patience.go_on, sleep=patience.sleep, clock=lambda: 12.5
+        store, root or store, request(store, 0), check=patience.check, sleep=patience.sleep, clock=lambda: 12.5
     )
 
 
 def change_second_record(store: Store, **fields: object) -> None:
     """Rewrite the record of writer 1 with other fields."""
-    name = PREFIX + part_name(1)
+    name = PREFIX + part_record_name(1)
     record = PartRecord.model_validate_json(store.read(name))
     store.write(name, record.model_copy(update=fields).model_dump_json().encode())
 
@@ -89,7 +97,7 @@ def test_the_commit_names_every_part_and_file_and_is_what_is_restored(store: Sto
     made = commit(store)
 
     assert read_commit(store, made.ref) == made
-    assert list(made.parts) == [part_name(0), part_name(1)]
+    assert list(made.parts) == [part_record_name(0), part_record_name(1)]
     assert {name: file.bytes for name, file in made.files.items()} == {file_name(0, 0): 5000, file_name(1, 0): 3000}
     assert made.tensors == {"w": TensorInfo(dtype="uint8", shape=[8000])}
     assert (made.attempt, made.created, made.job) == ("a", 12.5, "tiny")
@@ -120,14 +128,14 @@ def test_a_deadline_that_passes_right_before_the_commit_is_kept(local: Store) ->
     both_parts(local)
     asked = 0
 
-    def go_on() -> None:
+    def check() -> None:
         nonlocal asked
         asked += 1
         if asked == 2:
             raise AbandonedError("too late")
 
     with pytest.raises(AbandonedError):
-        commit_when_complete(local, local, request(local, 0), go_on=go_on)
+        commit_when_complete(local, local, request(local, 0), check=check)
     assert asked == 2
     assert newest(local) is None
 
@@ -135,7 +143,7 @@ def test_a_deadline_that_passes_right_before_the_commit_is_kept(local: Store) ->
 def test_one_writer_s_failure_ends_the_attempt_with_its_reason(store: Store) -> None:
     form(store)
     STATE.write(store, request(store, 0))
-    abort_attempt(store, request(store, 1), "writer 1: no space left")
+    write_failure_note(store, request(store, 1), "writer 1: no space left")
     with pytest.raises(AttemptFailedError, match=r"^writer 1: no space left$"):
         commit(store)
     assert newest(store) is None
@@ -163,7 +171,7 @@ def test_a_record_that_does_not_fit_fails_the_attempt(local: Store, fields: dict
 
 def test_what_is_no_record_fails_the_attempt(local: Store) -> None:
     both_parts(local)
-    local.write(PREFIX + part_name(1), b'{"writer": 1}')
+    local.write(PREFIX + part_record_name(1), b'{"writer": 1}')
     with pytest.raises(AttemptFailedError, match="13 bytes that are not a part record"):
         commit(local)
 
@@ -218,8 +226,8 @@ def record(*shards: TensorShard) -> PartRecord:
 
 def test_shards_of_several_parts_make_one_tensor() -> None:
     halves = [record(shard(size=[2, 2], bytes=16)), record(shard(offset=[2, 0], size=[2, 2], bytes=16))]
-    assert whole_tensors(halves) == {"w": TensorInfo(dtype="float32", shape=[4, 2])}
-    assert whole_tensors([record(shard(shape=[], offset=[], size=[], bytes=4))])["w"].shape == []
+    assert checked_tensor_infos(halves) == {"w": TensorInfo(dtype="float32", shape=[4, 2])}
+    assert checked_tensor_infos([record(shard(shape=[], offset=[], size=[], bytes=4))])["w"].shape == []
 
 
 @pytest.mark.parametrize(
@@ -237,7 +245,7 @@ def test_shards_of_several_parts_make_one_tensor() -> None:
 )
 def test_shards_that_make_no_whole_tensor_are_refused(shards: list[TensorShard], complaint: str) -> None:
     with pytest.raises(AttemptFailedError, match=complaint):
-        whole_tensors([record(*shards)])
+        checked_tensor_infos([record(*shards)])
 
 
 def test_a_newer_generation_forbids_the_commit(store: Store) -> None:
@@ -303,7 +311,7 @@ def test_a_root_that_hangs_holds_up_another_tier_for_a_while_only(
 def test_a_root_that_raises_what_nobody_foresaw_is_logged_and_does_not_fail_the_save(
     local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(coordinator, "_list_and_share_generation", lambda *_: [][0])
+    monkeypatch.setattr(coordinator, "_list_and_copy_generation", lambda *_: [][0])
     tier = open_store(str(tmp_path / "tier"))
     both_parts(tier)
     assert commit(tier, root=local).attempt == "a"

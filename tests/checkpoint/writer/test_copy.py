@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from convoy.checkpoint.commits import read_commit
-from convoy.checkpoint.format import DamagedCommitError, Digest, encode_commit, file_name, part_name
+from convoy.checkpoint.format import DamagedCommitError, Digest, encode_commit, file_name, part_record_name
 from convoy.checkpoint.verify.commit import StoppedError, verify_commit
-from convoy.checkpoint.verify.marks import damaged
+from convoy.checkpoint.verify.marks import damaged_in
 from convoy.checkpoint.writer.copy import (
     CopyAbortedError,
-    NotCopiedError,
-    abort_copy,
-    check_copying,
-    commit_copy,
+    CopyFailedError,
+    check_copy_failures,
+    commit_copied_parts,
     copy_commit,
-    copy_job,
+    copy_job_records,
     copy_part,
+    write_copy_failure,
 )
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig
@@ -37,7 +37,7 @@ def tiers(request: pytest.FixtureRequest, tmp_path: Path, s3_uri: str) -> tuple[
     stores = open_store(str(tmp_path / "job")), open_store(s3_uri)
     source, target = stores if request.param == "folder to S3" else stores[::-1]
     form(source)
-    copy_job(source, target)
+    copy_job_records(source, target)
     return source, target
 
 
@@ -45,7 +45,7 @@ def tiers(request: pytest.FixtureRequest, tmp_path: Path, s3_uri: str) -> tuple[
 def folders(tmp_path: Path) -> tuple[Store, Store]:
     source, target = open_store(str(tmp_path / "job")), open_store(str(tmp_path / "tier"))
     form(source)
-    copy_job(source, target)
+    copy_job_records(source, target)
     return source, target
 
 
@@ -68,7 +68,7 @@ def test_nothing_is_copied_to_a_tier_that_is_not_mounted(folders: tuple[Store, S
     with pytest.raises(StoreUnavailable, match=r"bare has nothing of the job: is it mounted\?"):
         copy_part(source, bare, commit.ref, 0)
     with pytest.raises(StoreUnavailable, match=r"bare has nothing of the job: is it mounted\?"):
-        commit_copy(source, bare, commit.ref, 0.0)
+        commit_copied_parts(source, bare, commit.ref, 0.0)
     assert not bare.sizes("")
 
 
@@ -105,7 +105,7 @@ def test_parts_that_two_copy_at_once_are_one_whole_copy(tiers: tuple[Store, Stor
     for thread in threads:
         thread.join()
     assert sorted(copied) == [0, 0, 0, 5000]
-    assert len([name for name in target.sizes(commit.shards) if "/00000." in name]) == 1  # the losers' are gone
+    assert len([name for name in target.sizes(commit.prefix) if "/00000." in name]) == 1  # the losers' are gone
     copy_commit(source, target, commit.ref)
     assert restored(target, commit.ref) == restored(source, commit.ref)
 
@@ -135,12 +135,12 @@ def test_source_and_target_are_held_while_a_part_is_copied(folders: tuple[Store,
 def test_a_damaged_commit_is_never_copied(folders: tuple[Store, Store]) -> None:
     source, target = folders
     commit = STATE.save(source, 10)
-    data = Path(source.uri) / commit.shards / file_name(2, 0)
+    data = Path(source.uri) / commit.prefix / file_name(2, 0)
     data.write_bytes(b"x" + data.read_bytes()[1:])
     with pytest.raises(DamagedCommitError, match="the checksum of chunk 0 does not match"):
         copy_commit(source, target, commit.ref)
     assert target.sizes("commits/") == {}
-    assert damaged(source) == frozenset()  # reading back marks, copying tells
+    assert damaged_in(source) == frozenset()  # reading back marks, copying tells
 
 
 def test_a_copy_is_committed_only_when_every_part_has_come(folders: tuple[Store, Store]) -> None:
@@ -149,8 +149,8 @@ def test_a_copy_is_committed_only_when_every_part_has_come(folders: tuple[Store,
     copy_part(source, target, commit.ref, 0)
     copy_part(source, target, commit.ref, 1)
     clock = iter(range(100))
-    with pytest.raises(NotCopiedError, match=r"part-00002.json did not come within 3 s"):
-        commit_copy(source, target, commit.ref, 3.0, sleep=lambda _: None, clock=lambda: float(next(clock)))
+    with pytest.raises(CopyFailedError, match=r"part-00002.json did not come within 3 s"):
+        commit_copied_parts(source, target, commit.ref, 3.0, sleep=lambda _: None, clock=lambda: float(next(clock)))
     assert target.sizes("commits/") == {}
     slept = []
 
@@ -158,7 +158,7 @@ def test_a_copy_is_committed_only_when_every_part_has_come(folders: tuple[Store,
         slept.append(seconds)
         copy_part(source, target, commit.ref, 2)
 
-    assert commit_copy(source, target, commit.ref, 60.0, sleep=sleep) == read_commit(target, commit.ref)
+    assert commit_copied_parts(source, target, commit.ref, 60.0, sleep=sleep) == read_commit(target, commit.ref)
     assert len(slept) == 1
 
 
@@ -170,8 +170,8 @@ def test_the_larger_a_part_the_longer_its_copy_is_waited_for(folders: tuple[Stor
     files = {name: Digest(bytes=size, crc32c=0) for name, size in large.items()}
     source.write(commit.ref.name, encode_commit(commit.model_copy(update={"files": files})))
     clock = iter(range(0, 10_000, 100))
-    with pytest.raises(NotCopiedError, match=r"part-00001.json did not come within 1400 s"):
-        commit_copy(source, target, commit.ref, sleep=lambda _: None, clock=lambda: float(next(clock)))
+    with pytest.raises(CopyFailedError, match=r"part-00001.json did not come within 1400 s"):
+        commit_copied_parts(source, target, commit.ref, sleep=lambda _: None, clock=lambda: float(next(clock)))
 
 
 def test_who_waits_for_parts_stops_when_a_writer_says_that_its_part_will_not_come(folders: tuple[Store, Store]) -> None:
@@ -183,20 +183,20 @@ def test_who_waits_for_parts_stops_when_a_writer_says_that_its_part_will_not_com
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         copy_part(source, target, commit.ref, 1)
-        abort_copy(target, commit.ref, 2, "no space")
+        write_copy_failure(target, commit.ref, 2, "no space")
 
     with pytest.raises(CopyAbortedError, match="writer 2: no space"):
-        commit_copy(source, target, commit.ref, 1e9, sleep=sleep)
+        commit_copied_parts(source, target, commit.ref, 1e9, sleep=sleep)
     assert len(slept) == 1
     with pytest.raises(CopyAbortedError, match="writer 2: no space"):
-        check_copying(target, commit.ref)
+        check_copy_failures(target, commit.ref)
     assert parse_commits(target.sizes("commits/")) == []
 
 
 def test_a_copy_whose_parts_are_all_there_is_committed_whatever_was_said_before(folders: tuple[Store, Store]) -> None:
     source, target = folders
     commit = STATE.save(source, 10)
-    abort_copy(target, commit.ref, 2, "no space")
+    write_copy_failure(target, commit.ref, 2, "no space")
     copy_commit(source, target, commit.ref)
     assert restored(target, commit.ref) == restored(source, commit.ref)
 
@@ -204,7 +204,7 @@ def test_a_copy_whose_parts_are_all_there_is_committed_whatever_was_said_before(
 def test_no_word_is_left_on_a_tier_that_is_not_mounted(folders: tuple[Store, Store], tmp_path: Path) -> None:
     bare = open_store(str(tmp_path / "bare"))
     with pytest.raises(StoreUnavailable, match="is it mounted"):
-        abort_copy(bare, STATE.save(folders[0], 10).ref, 1, "no space")
+        write_copy_failure(bare, STATE.save(folders[0], 10).ref, 1, "no space")
     assert not bare.sizes("")
 
 
@@ -212,8 +212,8 @@ def test_the_word_of_a_copy_that_failed_goes_when_a_later_one_has_come(folders: 
     source, target = folders
     first, second = (STATE.save(source, step, attempt=str(step)) for step in (10, 20))
     copy_part(source, target, first.ref, 0)
-    abort_copy(target, first.ref, 1, "no space")
-    abort_copy(target, second.ref, 1, "no space")
+    write_copy_failure(target, first.ref, 1, "no space")
+    write_copy_failure(target, second.ref, 1, "no space")
     copy_commit(source, target, second.ref)
 
     pruned = prune(target, 1, RetentionConfig(keep_last=1), root=source)
@@ -228,18 +228,18 @@ def test_parts_of_another_save_or_without_their_files_are_never_committed(folder
     commit = STATE.save(source, 10)
     for writer in range(3):
         copy_part(source, target, commit.ref, writer)
-    (data,) = (name for name in target.sizes(commit.shards) if "/00002." in name)
+    (data,) = (name for name in target.sizes(commit.prefix) if "/00002." in name)
     target.delete(data)
-    with pytest.raises(NotCopiedError, match="is missing or has another size"):
-        commit_copy(source, target, commit.ref, 0.0)
-    target.write(commit.shards + part_name(2), source.read(commit.shards + part_name(0)))
-    with pytest.raises(NotCopiedError, match=r"part-00002.json: belongs to another save"):
-        commit_copy(source, target, commit.ref, 0.0)
+    with pytest.raises(CopyFailedError, match="is missing or has another size"):
+        commit_copied_parts(source, target, commit.ref, 0.0)
+    target.write(commit.prefix + part_record_name(2), source.read(commit.prefix + part_record_name(0)))
+    with pytest.raises(CopyFailedError, match=r"part-00002.json: belongs to another save"):
+        commit_copied_parts(source, target, commit.ref, 0.0)
 
 
 def test_another_save_s_commit_of_the_same_step_on_the_target_stands(folders: tuple[Store, Store]) -> None:
     source, target = folders
-    copy_job(source, target)
+    copy_job_records(source, target)
     theirs = STATE.save(target, 10, attempt="b")
     ours = STATE.save(source, 10, attempt="a")
     assert copy_commit(source, target, ours.ref)[0] == theirs == read_commit(target, ours.ref)
@@ -250,7 +250,7 @@ def test_a_target_that_holds_another_job_is_refused(folders: tuple[Store, Store]
     source.create(RECORD, b"blue")
     target.create(RECORD, b"red")
     with pytest.raises(ConfigError, match=r"tier/JOB.json: differs from .*job/JOB.json; it holds another job"):
-        copy_job(source, target)
+        copy_job_records(source, target)
 
 
 def test_a_copy_that_has_gone_on_by_itself_is_another_history_and_is_not_mixed_with_this_one(

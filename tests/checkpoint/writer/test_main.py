@@ -183,7 +183,7 @@ def test_what_lies_in_a_buffer_is_as_the_newest_layout_says(gang: Writers, local
     gang.write(local.uri, 1, 5, writers=1, writer=0, draft=STATE.draft(1, 5).model_copy(update={"tensors": {}}))
     commit = gang.await_report(1, Committed).commit
     data = STATE.data(1, 5)
-    assert [local.read(commit.shards + name) for name in commit.files] == [data[:1000], data[1000:2500]]
+    assert [local.read(commit.prefix + name) for name in commit.files] == [data[:1000], data[1000:2500]]
     gang.processes[1].send(STATE.layout(1))
 
 

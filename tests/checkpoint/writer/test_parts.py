@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.checkpoint.format import FORMAT_VERSION, PartRecord, failure_note_name, part_name, shards_prefix
+from convoy.checkpoint.format import FORMAT_VERSION, PartRecord, failure_note_name, part_record_name, shards_prefix
 from convoy.checkpoint.messages import SetLayout
 from convoy.checkpoint.writer.parts import (
     PACED_SECONDS,
     AbandonedError,
     Pace,
-    abort_attempt,
-    bytes_per_second,
+    part_pace,
+    write_failure_note,
     write_part,
 )
 from convoy.storage import Store, StoreUnavailable
@@ -32,7 +32,7 @@ def test_the_record_says_what_lies_where_with_a_checksum_per_chunk(store: Store)
 
     record = write_part(store, request, STATE.layout(1), memoryview(data), 2, chunk_bytes=1024)
 
-    assert PartRecord.model_validate_json(store.read(PREFIX + part_name(1))) == record
+    assert PartRecord.model_validate_json(store.read(PREFIX + part_record_name(1))) == record
     assert (record.format, record.chunk_bytes, record.attempt) == (FORMAT_VERSION, 1024, "a")
     assert (record.generation, record.step, record.writer, record.writers) == (1, 5, 1, 2)
     assert record.shards == STATE.layout(1).shards
@@ -56,7 +56,7 @@ def test_files_lie_one_after_the_other_in_the_buffer_and_more_may_follow(store: 
 def test_a_part_without_tensors_is_its_record_alone(store: Store) -> None:
     record = write_part(store, STATE.request(store.uri, 0, 5), SetLayout(shards=[], file_bytes=[]), memoryview(b""), 2)
     assert record.values[0].value == 5
-    assert list(store.sizes(PREFIX)) == [PREFIX + part_name(0)]
+    assert list(store.sizes(PREFIX)) == [PREFIX + part_record_name(0)]
 
 
 def test_a_buffer_that_is_too_short_is_refused_before_anything_is_put(local: Store) -> None:
@@ -67,12 +67,12 @@ def test_a_buffer_that_is_too_short_is_refused_before_anything_is_put(local: Sto
 
 def test_an_attempt_s_name_serves_once(local: Store) -> None:
     STATE.write(local, STATE.request(local.uri, 1, 5))
-    before = local.read(PREFIX + part_name(1))
+    before = local.read(PREFIX + part_record_name(1))
     with pytest.raises(StoreUnavailable):
         STATE.write(local, STATE.request(local.uri, 1, 5))
     with pytest.raises(FileExistsError, match="was written before"):
         write_part(local, STATE.request(local.uri, 1, 5), SetLayout(shards=[], file_bytes=[]), memoryview(b""), 2)
-    assert local.read(PREFIX + part_name(1)) == before
+    assert local.read(PREFIX + part_record_name(1)) == before
 
 
 @pytest.mark.parametrize(("asked_before", "files"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)])
@@ -81,7 +81,7 @@ def test_an_attempt_that_is_given_up_gets_no_record_and_no_half_file(
 ) -> None:
     asked = 0
 
-    def go_on() -> None:
+    def check() -> None:
         nonlocal asked
         asked += 1
         if asked == asked_before:
@@ -89,21 +89,21 @@ def test_an_attempt_that_is_given_up_gets_no_record_and_no_half_file(
 
     layout = SetLayout(shards=[], file_bytes=[1000, 1000])
     with pytest.raises(AbandonedError):
-        write_part(local, STATE.request(local.uri, 1, 5), layout, memoryview(bytes(3000)), 2, go_on=go_on)
+        write_part(local, STATE.request(local.uri, 1, 5), layout, memoryview(bytes(3000)), 2, check=check)
     assert len(local.sizes(PREFIX)) == files
-    assert PREFIX + part_name(1) not in local.sizes(PREFIX)
+    assert PREFIX + part_record_name(1) not in local.sizes(PREFIX)
 
 
 def test_a_record_that_cannot_be_put_fails_the_part(local: Store) -> None:
     faulty = Faulty(local)
-    faulty.fail(PREFIX + part_name(1))
+    faulty.fail(PREFIX + part_record_name(1))
     with pytest.raises(StoreUnavailable):
         STATE.write(faulty, STATE.request(local.uri, 1, 5))
 
 
 def test_a_failed_writer_leaves_one_line_for_the_others(store: Store) -> None:
-    abort_attempt(store, STATE.request(store.uri, 1, 5), "writer 1: no space")
-    abort_attempt(store, STATE.request(store.uri, 1, 5), "writer 1: another reason")
+    write_failure_note(store, STATE.request(store.uri, 1, 5), "writer 1: no space")
+    write_failure_note(store, STATE.request(store.uri, 1, 5), "writer 1: another reason")
     assert store.read(PREFIX + failure_note_name(1)) == b"writer 1: no space"
 
 
@@ -138,7 +138,7 @@ def test_never_more_than_the_rate_from_any_piece_to_any_later_one(pieces: list[t
     clock, begun = Clock(), list[tuple[float, int]]()
     pace = Pace(100.0, clock, clock.sleep)
     for count, pause in pieces:
-        pace.take(count)
+        pace.wait_for(count)
         begun.append((clock.now, count))
         clock.now += pause
     for first in range(len(begun)):
@@ -150,11 +150,11 @@ def test_never_more_than_the_rate_from_any_piece_to_any_later_one(pieces: list[t
 def test_the_first_piece_waits_for_nothing_and_idle_time_is_not_saved_up() -> None:
     clock = Clock()
     pace = Pace(10.0, clock, clock.sleep)
-    pace.take(10)
+    pace.wait_for(10)
     assert clock.now == 0.0
     clock.now = 100.0
-    pace.take(10)
-    pace.take(10)
+    pace.wait_for(10)
+    pace.wait_for(10)
     assert clock.now == 101.0
 
 
@@ -162,7 +162,7 @@ def test_without_a_rate_nobody_waits() -> None:
     clock = Clock()
     pace = Pace(None, clock, clock.sleep)
     for _ in range(10):
-        pace.take(2**40)
+        pace.wait_for(2**40)
     assert clock.now == 0.0
 
 
@@ -171,7 +171,7 @@ def test_threads_keep_to_it_together() -> None:
 
     def move() -> None:
         for _ in range(5):
-            pace.take(10)
+            pace.wait_for(10)
 
     threads = [threading.Thread(target=move) for _ in range(4)]
     for thread in threads:
@@ -191,15 +191,15 @@ def test_once_somebody_waits_there_is_no_pace_any_more() -> None:
 
     pace = Pace(10.0, clock, hurried)
     for _ in range(5):
-        pace.take(10)
+        pace.wait_for(10)
     assert asked == [1.0]
     assert clock.now == 0.5
 
 
 @given(st.floats(1e6, 1e9), st.integers(0, 10**12))
 def test_no_part_is_held_back_for_longer_than_half_a_minute(wanted: float, part_bytes: int) -> None:
-    pace = bytes_per_second(wanted, part_bytes)
+    pace = part_pace(wanted, part_bytes)
     assert pace is not None
     assert pace >= wanted
     assert part_bytes / pace <= PACED_SECONDS * 1.000001
-    assert bytes_per_second(None, part_bytes) is None
+    assert part_pace(None, part_bytes) is None

@@ -111,7 +111,7 @@ def test_a_commit_is_copied_read_back_and_its_elders_pruned(root: Store, tier: S
     assert (pruned.commits, pruned.error) == ([commits[0].ref], None)
     read_back = [{(r.tier, r.ref.step, r.part, r.error) for r in one if isinstance(r, PartVerified)} for one in told]
     assert read_back == [{("root", 6, 1 - writer, None), ("tier", 6, 1 - writer, None)} for writer in range(2)]
-    assert marks.verified(tier) == {commit.ref for commit in commits}
+    assert marks.verified_in(tier) == {commit.ref for commit in commits}
     assert newest(root) == commits[1].ref
     assert restored(tier, commits[1].ref) == [STATE.data(0, 6), STATE.data(1, 6)]
 
@@ -142,7 +142,7 @@ def test_the_end_of_each_task_is_told_after_what_came_of_it(root: Store, tier: S
 
 def test_damage_is_told_from_an_outage_and_from_what_was_pruned(root: Store) -> None:
     commits = [STATE.save(root, step, attempt=str(step)) for step in (5, 6, 7)]
-    root.write(commits[0].shards + file_name(1, 0), bytes(3000))
+    root.write(commits[0].prefix + file_name(1, 0), bytes(3000))
     root.delete(commits[1].ref.name)
     told = list[tuple[bool, bool]]()
     for stores, commit in (({"root": root}, commits[0]), ({"root": root}, commits[1]), ({}, commits[2])):
@@ -182,7 +182,7 @@ def test_a_further_tier_that_hangs_holds_up_neither_the_commits_own_nor_another(
 
     told = [report for report in kept.reports if not isinstance(report, PostCommitTaskDone)]
     assert [report.error for report in told if isinstance(report, PartVerified | Pruned)] == [None] * 6
-    assert marks.verified(root) == {commits[-1].ref}
+    assert marks.verified_in(root) == {commits[-1].ref}
     assert newest(root) == commits[-1].ref
     assert not any(isinstance(report, Copied) for report in told)
     may_go_on.set()
@@ -205,7 +205,7 @@ def test_a_copy_that_the_storage_does_not_take_at_once_is_tried_again(root: Stor
     seen[writer] = Faulty(tier, refused_puts=2)
     told = copied_by_two(root, seen, commit)
     assert [report.error for report in told[0] if isinstance(report, Copied)] == [None]
-    assert marks.verified(tier) == {commit.ref}
+    assert marks.verified_in(tier) == {commit.ref}
 
 
 @pytest.mark.parametrize("writer", [0, 1])
@@ -221,7 +221,7 @@ def test_when_a_writer_cannot_copy_nobody_waits_for_it(root: Store, tier: Store,
 
     copied_by_two(root, [tier, tier], commits[1], prune=True)
     assert newest(tier) == commits[1].ref
-    assert marks.verified(tier) == {commits[1].ref}
+    assert marks.verified_in(tier) == {commits[1].ref}
     assert {name.split("/")[2] for name in tier.sizes("shards/")} == {commits[1].attempt}  # the word is gone too
 
 
@@ -274,7 +274,7 @@ def test_a_root_that_hangs_costs_a_further_tier_only_its_pruning(
     pruned = [report for report in told if isinstance(report, Pruned)]
     assert [report.commits for report in pruned] == [[], []]
     assert all((report.error or "").endswith("did not answer within 0.2 s") for report in pruned)
-    assert marks.verified(tier) == {commit.ref for commit in commits}
+    assert marks.verified_in(tier) == {commit.ref for commit in commits}
 
 
 def test_nothing_is_pruned_while_the_root_cannot_tell_who_is_newest(tier: Store) -> None:
@@ -293,10 +293,10 @@ def test_what_a_failed_save_has_left_goes_though_no_commit_follows(root: Store, 
         STATE.write(store, STATE.request(store.uri, 1, 6, attempt="another"))
     kept = Kept({"root": root, "tier": tier})
     kept.inbox.put(STATE.request("tier", 0, 6))
-    kept.inbox.next()
-    kept.inbox.abandoned("over", "tier", 1)
+    kept.inbox.next_request()
+    kept.inbox.note_abandoned("over", "tier", 1)
     assert kept.reports == []
-    kept.inbox.written()
+    kept.inbox.end_write()
     kept.await_report(Pruned)
 
     (pruned,) = kept.end()
@@ -310,7 +310,7 @@ def test_what_a_failed_save_has_left_goes_though_no_commit_follows(root: Store, 
 def test_the_next_pruning_after_a_commit_knows_of_failed_saves_too(root: Store) -> None:
     STATE.write(root, STATE.request(root.uri, 1, 6, attempt="late"))
     kept = Kept({"root": root})
-    kept.inbox.abandoned("late", "root", 1)
+    kept.inbox.note_abandoned("late", "root", 1)
     kept.await_report(Pruned)
     STATE.write(root, STATE.request(root.uri, 1, 6, attempt="late"))  # by a writer that had not heard of it
     commit = STATE.save(root, 7)
@@ -334,13 +334,13 @@ def test_a_save_interrupts_it_between_two_chunks_and_it_goes_on_afterwards(root:
     kept.ask(commit.ref, verify_part=0)
     assert first.wait(WAIT_SECONDS)
     kept.inbox.put(state.request("root", 0, 6))
-    kept.inbox.next()
+    kept.inbox.next_request()
     may_go_on.set()
     time.sleep(0.1)  # time in which it could go on, and must not
     assert len(chunks) == 1
     assert kept.reports == []
 
-    kept.inbox.written()
+    kept.inbox.end_write()
 
     (report,) = kept.end()
     assert isinstance(report, PartVerified)

@@ -9,7 +9,7 @@ from convoy.checkpoint.format import Commit, file_name
 from convoy.checkpoint.messages import PartVerified
 from convoy.checkpoint.save.post_commit import distinct_host_names
 from convoy.checkpoint.save.post_commit import post_commit_request as request_of
-from convoy.checkpoint.verify.marks import damaged, read_damage, suspicions, verified
+from convoy.checkpoint.verify.marks import damaged_in, read_damage, suspicions, verified_in
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, open_store
 from tests.checkpoint.shims import Faulty, Hooked
@@ -57,24 +57,24 @@ def test_a_host_that_reads_wrongly_marks_nothing_and_is_named(root: Store) -> No
     ]
     assert [r.part for r in told if r.error is None] == [1, 0]
     assert [s.host for s in suspicions(root)] == ["bad", "bad"]
-    assert (verified(root), damaged(root)) == (frozenset(), frozenset())
+    assert (verified_in(root), damaged_in(root)) == (frozenset(), frozenset())
 
     second, told = post_commit_round(root, 2)
     named = [(r.ref, r.part, r.misread_by, r.damaged) for r in told if r.misread_by]
     assert named == [(first.ref, 3, "bad", False), (first.ref, 2, "bad", False)]
-    assert verified(root) == {first.ref}
+    assert verified_in(root) == {first.ref}
     assert {s.ref for s in suspicions(root)} == {second.ref}
 
     for turn in range(3, 6):
         post_commit_round(root, turn)
-    assert (damaged(root), len(verified(root))) == (frozenset(), 4)
+    assert (damaged_in(root), len(verified_in(root))) == (frozenset(), 4)
 
 
 def test_what_a_second_host_finds_too_is_marked_at_the_next_commit(root: Store) -> None:
     commit = STATE.save(root, 5, attempt="5")
-    root.write(commit.shards + file_name(0, 0), bytes(5000))
+    root.write(commit.prefix + file_name(0, 0), bytes(5000))
     (first,) = told_by(root, commit.ref, 2, 0)
-    assert (first.part, first.damaged, damaged(root)) == (0, False, frozenset())
+    assert (first.part, first.damaged, damaged_in(root)) == (0, False, frozenset())
 
     later = STATE.save(root, 15, attempt="15")
     told = told_by(root, later.ref, 0, 1)
@@ -88,22 +88,22 @@ def test_suspicions_that_cannot_be_settled_keep_no_later_commit_from_being_verif
     first, _ = post_commit_round(root, 1)
     second, told = STATE.save(root, 20, attempt="2"), list[PartVerified]()
     seen = Faulty(root)
-    seen.fail(first.shards + file_name(2, 0))
+    seen.fail(first.prefix + file_name(2, 0))
     (unreadable,) = (s for s in suspicions(root) if s.part == 3)
     root.write(unreadable.name, b"not a suspicion")
     for rank in range(len(HOSTS)):
         told += told_by(seen, second.ref, rank, 2)
 
-    assert verified(root) == {second.ref}
+    assert verified_in(root) == {second.ref}
     assert [(r.ref, r.part, r.damaged) for r in told if r.error is not None] == [(first.ref, 2, False)]
     assert [s.part for s in suspicions(root)] == [2]  # it is looked at again; the one that says nothing was read anew
 
 
 def test_on_one_host_damage_is_marked_at_once(root: Store) -> None:
     commit = STATE.save(root, 5, attempt="5")
-    root.write(commit.shards + file_name(1, 0), bytes(3000))
+    root.write(commit.prefix + file_name(1, 0), bytes(3000))
     (told,) = told_by(root, commit.ref, 0, 0, ["one"] * 4)
-    assert (told.part, told.damaged, damaged(root)) == (1, True, {commit.ref})
+    assert (told.part, told.damaged, damaged_in(root)) == (1, True, {commit.ref})
 
 
 def test_hosts_of_one_name_are_told_apart_by_their_place() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.verify.commit import verify_commit
-from convoy.checkpoint.verify.marks import commits_with_marks, mark_damaged, verified
-from convoy.checkpoint.writer.copy import NotCopiedError, commit_copy, copy_commit, copy_job, copy_part
-from convoy.checkpoint.writer.parts import abort_attempt
-from convoy.checkpoint.writer.prune import inventory, prune
+from convoy.checkpoint.verify.marks import commits_with_marks, mark_damaged, verified_in
+from convoy.checkpoint.writer.copy import CopyFailedError, commit_copied_parts, copy_commit, copy_job_records, copy_part
+from convoy.checkpoint.writer.parts import write_failure_note
+from convoy.checkpoint.writer.prune import prune, take_inventory
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.generations import rewind
 from convoy.job.leases import lease
@@ -68,7 +69,7 @@ def test_old_commits_go_with_their_files_and_marks_and_the_newest_stay(store: St
     assert pruned.bytes > 80  # two part records, too
     assert steps(store) == [20, 30]
     assert store.sizes(f"shards/{commits[0].ref.stem}/") == {}
-    assert commits_with_marks(store) == verified(store) == {commits[1].ref, commits[2].ref}
+    assert commits_with_marks(store) == verified_in(store) == {commits[1].ref, commits[2].ref}
     for commit in commits[1:]:
         assert restored(store, commit.ref) == [STATE.data(writer, commit.step) for writer in range(2)]
     assert prune(store, 1, RetentionConfig(keep_last=2)).commits == []
@@ -171,15 +172,15 @@ def test_files_of_an_attempt_that_is_over_go_without_another_commit_and_the_word
 ) -> None:
     for step, name in [(10, "over"), (20, "under-way")]:
         STATE.write(store, STATE.request(store.uri, 1, step, attempt=name))
-    abort_attempt(store, STATE.request(store.uri, 0, 10, attempt="over"), "no space left")
-    pruned = prune(store, 1, ONE, over=frozenset({"over"}))
+    write_failure_note(store, STATE.request(store.uri, 0, 10, attempt="over"), "no space left")
+    pruned = prune(store, 1, ONE, failed=frozenset({"over"}))
     assert (pruned.attempts, pruned.error) == (1, None)
     assert pruned.bytes > STATE.sizes[1]
     assert list(store.sizes("shards/000001-000000010/")) == ["shards/000001-000000010/over/failed-00000.txt"]
     assert len(store.sizes("shards/000001-000000020/")) == 2
-    assert prune(store, 1, ONE, over=frozenset({"over"})).attempts == 0
+    assert prune(store, 1, ONE, failed=frozenset({"over"})).attempts == 0
     saved(store, 30)
-    assert prune(store, 1, ONE, over=frozenset({"over"})).attempts == 2
+    assert prune(store, 1, ONE, failed=frozenset({"over"})).attempts == 2
     assert store.sizes("shards/000001-000000010/") == {}
 
 
@@ -187,12 +188,12 @@ def test_what_a_commit_names_is_never_taken_for_a_failed_attempt(local: Store) -
     STATE.write(local, STATE.request(local.uri, 0, 10, attempt="first"))
     (commit,) = saved(local, 10)
     over = frozenset({"first", commit.attempt})
-    assert prune(local, 1, ONE, over=over).attempts == 1
+    assert prune(local, 1, ONE, failed=over).attempts == 1
     assert restored(local, commit.ref)
     with lease(local, CommitRef(generation=1, step=20)):
         STATE.write(local, STATE.request(local.uri, 0, 20, attempt="first"))
-        assert prune(local, 1, ONE, over=over).attempts == 0
-    assert prune(local, 1, ONE, over=over).attempts == 1
+        assert prune(local, 1, ONE, failed=over).attempts == 0
+    assert prune(local, 1, ONE, failed=over).attempts == 1
 
 
 def test_what_failed_saves_left_goes_though_the_store_takes_nothing(local: Store) -> None:
@@ -203,7 +204,7 @@ def test_what_failed_saves_left_goes_though_the_store_takes_nothing(local: Store
         if operation in ("create", "now"):
             raise StoreUnavailable("No space left on device")
 
-    pruned = prune(Hooked(local, before), 1, ONE, over=frozenset({"over"}))
+    pruned = prune(Hooked(local, before), 1, ONE, failed=frozenset({"over"}))
     assert (pruned.attempts, pruned.error) == (1, "No space left on device")
     assert local.sizes("shards/") == {}
 
@@ -211,7 +212,7 @@ def test_what_failed_saves_left_goes_though_the_store_takes_nothing(local: Store
 def test_an_older_generation_removes_none_of_its_failed_attempts(local: Store) -> None:
     STATE.write(local, STATE.request(local.uri, 1, 10, attempt="over"))
     form(local)
-    assert prune(local, 1, ONE, over=frozenset({"over"})).attempts == 0
+    assert prune(local, 1, ONE, failed=frozenset({"over"})).attempts == 0
     assert len(local.sizes("shards/")) == 2
 
 
@@ -229,7 +230,7 @@ def test_the_files_that_a_commit_names_stay_beside_those_of_other_attempts(store
     (commit,) = saved(store, 10)
     assert prune(store, 1, ONE).attempts == 1
     assert restored(store, commit.ref)
-    assert all(name.startswith(commit.shards) for name in store.sizes("shards/"))
+    assert all(name.startswith(commit.prefix) for name in store.sizes("shards/"))
 
 
 def test_a_copy_under_way_stays_although_a_later_commit_is_there(local: Store, tmp_path: Path) -> None:
@@ -251,19 +252,19 @@ def test_a_copy_under_way_stays_although_a_later_commit_is_there(local: Store, t
 def test_a_copy_does_not_build_on_files_that_are_being_removed(local: Store, tmp_path: Path, committed: bool) -> None:
     tier, refused = open_store(str(tmp_path / "tier")), list[str]()
     first, second = saved(local, 10, 20)
-    copy_job(local, tier)
+    copy_job_records(local, tier)
     for part in range(2):
         copy_part(local, tier, first.ref, part)
     if committed:
-        commit_copy(local, tier, first.ref)
+        commit_copied_parts(local, tier, first.ref)
     copy_commit(local, tier, second.ref)
     verify_commit(tier, second.ref)
 
     def before(operation: str, name: str) -> None:
         if operation == "delete" and name.startswith("shards/") and not refused:
-            for copy in (lambda: copy_part(local, tier, first.ref, 0), lambda: commit_copy(local, tier, first.ref)):
-                with pytest.raises(NotCopiedError, match="is being pruned there") as caught:
-                    copy()
+            for copy in (partial(copy_part, writer=0), commit_copied_parts):
+                with pytest.raises(CopyFailedError, match="is being pruned there") as caught:
+                    copy(local, tier, first.ref)
                 refused.append(str(caught.value))
 
     prune(Hooked(tier, before), 1, ONE, root=local)
@@ -284,7 +285,7 @@ def test_a_copy_is_told_what_hinders_it_how_old_that_is_and_what_ends_it(local: 
             raise StoreUnavailable("it is away")
 
     def refused() -> str:
-        with pytest.raises(NotCopiedError) as caught:
+        with pytest.raises(CopyFailedError) as caught:
             copy_part(local, tier, first.ref, 0)
         return str(caught.value).replace(tier.uri, "/backup/my-job")
 
@@ -399,13 +400,13 @@ def test_uploads_that_nobody_will_finish_are_aborted_when_they_are_old(
     assert prune(store, 1, ONE).error is None
     assert s3_client.list_multipart_uploads(Bucket=bucket).get("Uploads", []) == []
 
-    monkeypatch.setattr(store, "abort_uploads", lambda prefix, older_than, spare: asked.append(older_than))
+    monkeypatch.setattr(store, "abort_multipart_uploads", lambda prefix, begun, spared: asked.append(begun))
     prune(store, 1, ONE)
     assert [abs(store.now() - 3600 - older_than) < 5 for older_than in asked] == [True]
 
 
 def test_the_inventory_tells_times_by_the_stores_clock(store: Store) -> None:
     saved(store, 10)
-    held = inventory(store)
+    held = take_inventory(store)
     assert all(abs(held.now - made) < 5 for made in held.commits.values())
     assert [abs(held.now - attempt.changed) < 5 for attempt in held.attempts] == [True]

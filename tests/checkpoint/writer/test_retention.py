@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.checkpoint.writer.retention import (
-    AttemptFiles,
+    AttemptSummary,
     Inventory,
     abandoned_attempts,
     spent_attempts,
@@ -30,7 +30,7 @@ def tier(
     damaged: list[tuple[int, int]] | None = None,
     leased: list[tuple[int, int]] | None = None,
     made: float = OLD,
-    attempts: list[AttemptFiles] | None = None,
+    attempts: list[AttemptSummary] | None = None,
 ) -> Inventory:
     return Inventory(
         commits=dict.fromkeys(refs(*commits), made),
@@ -105,8 +105,8 @@ def test_commits_of_a_generation_that_nobody_knows_stay() -> None:
     assert spent({1: None}, held) == [(1, 10)]
 
 
-def attempt(generation: int, step: int, name: str = "a", changed: float = YOUNG) -> AttemptFiles:
-    return AttemptFiles(CommitRef(generation=generation, step=step), name, 1, changed)
+def attempt(generation: int, step: int, name: str = "a", changed: float = YOUNG) -> AttemptSummary:
+    return AttemptSummary(CommitRef(generation=generation, step=step), name, 1, changed)
 
 
 def left_over(held: Inventory, committed: dict[CommitRef, str] | None = None) -> list[tuple[int, int, str]]:
@@ -174,7 +174,7 @@ def tiers_with_attempts(draw: st.DrawFn) -> tuple[Inventory, dict[CommitRef, str
         commits=dict.fromkeys(commits, OLD),
         now=NOW,
         leased=frozenset(draw(st.sets(some, max_size=2))),
-        attempts=[AttemptFiles(ref, name, 1, YOUNG, only) for (ref, name), only in zip(attempts, markers, strict=True)],
+        attempts=[AttemptSummary(*each, 1, YOUNG, only) for each, only in zip(attempts, markers, strict=True)],
     )
     return held, {ref: draw(st.sampled_from("abc")) for ref in commits if draw(st.booleans())}
 

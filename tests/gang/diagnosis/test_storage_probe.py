@@ -26,7 +26,7 @@ class Scripted:
         self.asked = 0
         self.deleted: list[str] = []
 
-    def probe(self, name: str) -> None:
+    def probe_write(self, name: str) -> None:
         self.asked += 1
         assert self.go_on.wait(60)
         if self.error is not None:
@@ -126,13 +126,13 @@ def test_saves_leave_a_tier_that_hangs_on(tiers: list[Scripted], monkeypatch: py
 
 def test_a_tier_that_was_slow_all_along_is_given_more_time(tiers: list[Scripted]) -> None:
     slow, pace = tiers[0], ProbeSettings(every_seconds=0.01, least_seconds=0.5)
-    answer = slow.probe
+    answer = slow.probe_write
 
     def slowly(name: str) -> None:
         time.sleep(0.25)
         answer(name)
 
-    slow.probe = slowly  # type: ignore[method-assign]
+    slow.probe_write = slowly  # type: ignore[method-assign]
     with probing([slow], pace) as probe:
         assert looked_for(probe, 0.8) == []
         slow.go_on.clear()
@@ -164,7 +164,7 @@ def test_a_tier_that_hangs_does_not_hold_up_the_end(tiers: list[Scripted]) -> No
 
 def test_looking_does_not_make_a_tier_that_is_not_there_yet(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "tier" / "job"))
-    store.probe("probes/00000")
+    store.probe_write("probes/00000")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,11 +174,11 @@ def test_a_folder_that_has_gone_is_away(nameless: bool, tmp_path: Path, monkeypa
         monkeypatch.setattr("os.open", _without_tmpfile())
     store = open_store(str(tmp_path / "job"))
     store.write("JOB.json", b"{}")
-    store.probe("probes/00000")
+    store.probe_write("probes/00000")
     assert [path.name for path in (tmp_path / "job").iterdir()] == ["JOB.json"]
     (tmp_path / "job").rename(tmp_path / "gone")
     with pytest.raises(StoreUnavailable, match="The folder has gone"):
-        store.probe("probes/00000")
+        store.probe_write("probes/00000")
 
 
 def _without_tmpfile() -> Callable[..., int]:

@@ -73,7 +73,7 @@ def test_a_reader_gets_each_event_of_a_growing_log_exactly_once(store: Store) ->
 
 def test_writers_are_merged_by_time(store: Store) -> None:
     for rank in range(3):
-        log = store.appender(f"events/000000/00000/rank{rank:05d}")
+        log = store.open_log(f"events/000000/00000/rank{rank:05d}")
         for i in range(20):
             log.append(encode(did(step=3 * i + rank, t=1000.0 + 3 * i + rank)))
         log.close()
@@ -97,7 +97,7 @@ def test_a_log_read_in_any_pieces_is_the_log(cuts: list[int], tmp_path_factory: 
     [b'{"kind":"from_the_future","t":5}', b'{"t":5}', b'{"kind":"step","st', b"", b"\x00" * 64, b"\xff\xfe", b"[1]"],
 )
 def test_a_damaged_line_or_one_of_another_version_costs_no_other(store: Store, damage: bytes) -> None:
-    log = store.appender("events/000000/00000/rank00000")
+    log = store.open_log("events/000000/00000/rank00000")
     for line in (encode(did(1)), damage, encode(did(2))):
         log.append(line)
     log.close()

@@ -16,7 +16,7 @@ from convoy.planner.cost.spot import Campaign
 from convoy.planner.pages.plan import first_warning, plan_in_one_line, plan_summary
 from convoy.planner.plan_schema import Plan
 from convoy.storage import open_store
-from convoy.storage.usage import tally
+from convoy.storage.usage import request_counter
 from tests.campaign import examples
 from tests.planner.cost.test_spot import GANGS, NODES, Case, both
 from tests.planner.test_plan import PRESETS, planned
@@ -72,9 +72,9 @@ def test_what_is_not_verified_is_not_read_back() -> None:
 
 def test_a_file_is_sent_in_as_many_requests_as_are_counted(s3_uri: str) -> None:
     """Of one writer, without its record, the marks and the commit: 20 MiB are 3 chunks."""
-    tally().take()
+    request_counter().take()
     open_store(s3_uri).put("shards/a", memoryview(bytes(20 * 2**20)), 8 * 2**20)
-    [found] = tally().take()
+    [found] = request_counter().take()
     puts, _ = puts_and_gets_of_a_save(
         StoredCheckpoints(s3_uri, "us-east-1", 20 * 2**20, writers=1, checkpoints=1, verified=False)
     )

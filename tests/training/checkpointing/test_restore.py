@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.checkpoint.verify.marks import damaged, read_damage, verified
+from convoy.checkpoint.verify.marks import damaged_in, read_damage, verified_in
 from convoy.job.events.registry import CheckpointDamaged, CheckpointMisread, CheckpointVerified, Restored, StepDone
 from convoy.job.generations import CommitsLostError
 from convoy.job.lineage import CommitRef, counted_commits, read_history
@@ -138,9 +138,9 @@ def test_between_saves_a_host_that_misreads_is_named_and_marks_nothing(tmp_path:
     assert "host1 reads part 0 of commits/" in told[0].error
     assert "otherwise than host0, which finds it whole" in told[0].error
     assert any((e.error or "").endswith("only host1 finds it so yet") for e in job.events(CheckpointVerified))
-    assert (damaged(job.store), job.events(CheckpointDamaged)) == (frozenset(), [])
+    assert (damaged_in(job.store), job.events(CheckpointDamaged)) == (frozenset(), [])
     settled = {e.step for e in told}
-    assert settled <= {ref.step for ref in verified(job.store)}
+    assert settled <= {ref.step for ref in verified_in(job.store)}
     assert job.steps_committed() == [2, 4, 6, 8]
 
 
@@ -152,7 +152,7 @@ def test_a_restore_fails_naming_the_host_and_another_host_goes_on_from_the_newes
         RankFailedError, match=r"host1 reads part [01] of commits/.*-000000004\.json otherwise than host0"
     ):
         job.run(2, second_is_bad, train={"steps": 6})
-    assert damaged(job.store) == frozenset()
+    assert damaged_in(job.store) == frozenset()
 
     job.run(2, good, train={"steps": 6})
 

@@ -156,7 +156,7 @@ class SavingVariant(ConvoyVariant):
         saver.settle_all(step)
         outcome = save.outcome.result(timeout=0)
         if outcome.error is not None:
-            raise CheckpointError(f"{outcome.failure}: {outcome.error}")
+            raise CheckpointError(f"{outcome.failure_text}: {outcome.error}")
         return outcome.commit if self._ranks.first else None
 
     def _commit_bytes(self, commit: Commit | None) -> float:
@@ -222,7 +222,7 @@ class SavingVariant(ConvoyVariant):
         """Remove it, so that a measurement needs no more room than one save. All ranks call it, and none returns
         before."""
         if commit is not None:
-            for name in (commit.ref.name, *self._store.sizes(commit.shards)):
+            for name in (commit.ref.name, *self._store.sizes(commit.prefix)):
                 self._store.delete(name)
         dist.barrier(group=self._ranks.control)
 

@@ -18,21 +18,21 @@ def match_state(
     state: Mapping[str, Any],
     commit: Commit,
     parts: Sequence[PartRecord],
-    elsewhere: Mapping[str, TensorInfo] | None = None,
+    other_ranks: Mapping[str, TensorInfo] | None = None,
 ) -> tuple[Tree, dict[str, Any]]:
     """The state, and the commit's plain values that go into it. Raises ConfigError if they do not fit.
 
-    elsewhere: tensors of the state that other ranks have, perhaps alone. An optimizer that has not stepped yet, given
+    other_ranks: tensors of the state that other ranks have, perhaps alone. An optimizer that has not stepped yet, given
     as the object, gets the state that is about to be filled.
     """
     tree = flatten(state)
-    if _begin_optimizers(tree, commit):
+    if _init_optimizer_states(tree, commit):
         tree = flatten(state)
     try:
         values = {value.name: decode(value.value) for part in parts for value in part.values}
     except ValueError as error:
         raise ConfigError(f"checkpoint of step {commit.step}: {error}") from None
-    own = {name: _description(info) for name, info in {**(elsewhere or {}), **tensor_infos(tree.tensors)}.items()}
+    own = {name: _description(info) for name, info in {**(other_ranks or {}), **tensor_infos(tree.tensors)}.items()}
     saved = {name: _description(info) for name, info in commit.tensors.items()}
     _refuse_differences(
         commit.step, own | dict.fromkeys(tree.values, "a plain value"), saved | dict.fromkeys(values, "a plain value")
@@ -49,7 +49,7 @@ def tensor_infos(tensors: Mapping[str, torch.Tensor]) -> dict[str, TensorInfo]:
 
 
 def _refuse_differences(step: int, own: Mapping[str, str], saved: Mapping[str, str]) -> None:
-    names = [name for name in _in_order(own, saved) if own.get(name) != saved.get(name)]
+    names = [name for name in _union_in_order(own, saved) if own.get(name) != saved.get(name)]
     if not names:
         return
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
@@ -59,23 +59,23 @@ def _refuse_differences(step: int, own: Mapping[str, str], saved: Mapping[str, s
     )
 
 
-def _in_order(*names: Iterable[str]) -> list[str]:
+def _union_in_order(*names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for some in names for name in some))
 
 
-def _begin_optimizers(tree: Tree, commit: Commit) -> bool:
+def _init_optimizer_states(tree: Tree, commit: Commit) -> bool:
     """Give each optimizer without state, where the commit has some, the state of one step that changes nothing."""
     begun = False
     for path, owner, _ in tree.objects:
         if not isinstance(owner, torch.optim.Optimizer) or owner.state:
             continue
         if any(name.startswith(f"{path}.state.") for name in commit.tensors):
-            _begin(owner)
+            _init_optimizer_state(owner)
             begun = True
     return begun
 
 
-def _begin(optimizer: torch.optim.Optimizer) -> None:
+def _init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     """Step with gradients of zero and a learning rate of zero."""
     rates = [group.get("lr") for group in optimizer.param_groups]
     grads = [(p, p.grad) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]

@@ -23,24 +23,23 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from convoy.checkpoint.commits import IncompleteCommitError, chunk_span, read_chunk
+from convoy.checkpoint.commits import TensorsMissingError, chunk_span, read_chunk
 from convoy.checkpoint.format import Commit, DataFile, PartRecord, TensorShard
-from convoy.checkpoint.state.layout import local_tensor, row_order
-from convoy.checkpoint.state.layout import pieces as own_pieces
+from convoy.checkpoint.state.layout import local_tensor, row_order, row_pieces
 from convoy.checkpoint.state.values import dtype_of
-from convoy.checkpoint.writer.coordinator import AttemptFailedError, whole_tensors
+from convoy.checkpoint.writer.coordinator import AttemptFailedError, checked_tensor_infos
 from convoy.storage import Store
 
 SCRATCH_BYTES = 2**30
 """Most memory for bytes that do not land in their tensor at once."""
 
 
-class UnplannedError(RuntimeError):
+class IncompleteReadPlanError(RuntimeError):
     """The commit holds what this rank needs, and torch's planner does not see where: no fault of the commit."""
 
 
 @dataclass
-class Piece:
+class ReadPiece:
     """A stretch of a data file that this rank needs, and where its bytes land."""
 
     writer: int
@@ -67,7 +66,7 @@ class _Chunk:
     index: int
     start: int
     length: int
-    pieces: list[Piece]
+    pieces: list[ReadPiece]
     chunk_bytes: int
 
 
@@ -77,9 +76,9 @@ def fill(
 ) -> int:
     """Fill this rank's own part of `tensors`, whose names, shapes and types are the commit's; how many bytes.
 
-    Raises DamagedCommitError, StoreUnavailable, UnplannedError: the tensors hold anything then.
+    Raises DamagedCommitError, StoreUnavailable, IncompleteReadPlanError: the tensors hold anything then.
     """
-    pieces = sorted(_pieces(commit, parts, tensors), key=lambda p: (p.writer, p.shard.file, p.start))
+    pieces = sorted(_plan_reads(commit, parts, tensors), key=lambda p: (p.writer, p.shard.file, p.start))
     with ThreadPoolExecutor(threads, "checkpoint-read") as pool:
         reader = _ChunkReader(store, commit)
         for batch in _batches(pieces):
@@ -94,8 +93,8 @@ def fill(
     return sum(piece.bytes for piece in pieces)
 
 
-def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, torch.Tensor]) -> list[Piece]:
-    """Raises IncompleteCommitError if the parts do not hold all that is needed, UnplannedError if they do."""
+def _plan_reads(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, torch.Tensor]) -> list[ReadPiece]:
+    """Raises TensorsMissingError if the parts do not hold all that is needed, IncompleteReadPlanError if they do."""
     shards = {
         (shard.name, tuple(shard.offset)): (part.writer, shard)
         for part in parts
@@ -103,23 +102,23 @@ def _pieces(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, t
         if shard.bytes
     }
     wanted = {name: tensor for name, tensor in tensors.items() if tensor.numel()}
-    counts, pieces = dict.fromkeys(wanted, 0), list[Piece]()
-    for item, target in _read_items(wanted, _metadata(commit, (shard for _, shard in shards.values()))):
+    counts, pieces = dict.fromkeys(wanted, 0), list[ReadPiece]()
+    for item, target in _plan_read_items(wanted, _torch_metadata(commit, (shard for _, shard in shards.values()))):
         name, count = item.dest_index.fqn, math.prod(item.lengths)
         if count:
             counts[name] += count
-            pieces.append(_piece(item, *shards[name, tuple(item.storage_index.offset or ())], target))
+            pieces.append(_make_piece(item, *shards[name, tuple(item.storage_index.offset or ())], target))
     for name, count in counts.items():
         if count != local_tensor(wanted[name]).numel():
-            _refuse_incomplete(commit, parts, name)
-            raise UnplannedError(
+            _check_tensor_whole(commit, parts, name)
+            raise IncompleteReadPlanError(
                 f"torch {torch.__version__} plans to read {count} of the {local_tensor(wanted[name]).numel()} elements "
-                f"of {name} that this rank needs; {commit.shards} holds it whole"
+                f"of {name} that this rank needs; {commit.prefix} holds it whole"
             )
     return pieces
 
 
-def _read_items(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[tuple[ReadItem, torch.Tensor]]:
+def _plan_read_items(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[tuple[ReadItem, torch.Tensor]]:
     """The items to be read, each with the box of this rank's memory that it counts from."""
     in_order = {name: tensor for name, tensor in wanted.items() if not row_order(tensor)}
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -127,7 +126,7 @@ def _read_items(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Itera
     for item in planner.create_local_plan().items:
         yield item, local_tensor(in_order[item.dest_index.fqn])
     for name, tensor in wanted.items():
-        for part in own_pieces(tensor):
+        for part in row_pieces(tensor):
             box = ChunkStorageMetadata(torch.Size(part.offset), torch.Size(part.size))
             target = narrow_tensor_by_index(local_tensor(tensor), part.inner, part.size)
             saved = metadata.state_dict_metadata[name]
@@ -136,17 +135,17 @@ def _read_items(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Itera
                 yield item, target
 
 
-def _refuse_incomplete(commit: Commit, parts: Sequence[PartRecord], name: str) -> None:
-    """Raises IncompleteCommitError unless the parts' shards are the whole tensor."""
+def _check_tensor_whole(commit: Commit, parts: Sequence[PartRecord], name: str) -> None:
+    """Raises TensorsMissingError unless the parts' shards are the whole tensor."""
     try:
-        whole = whole_tensors(list(parts)).get(name)
+        whole = checked_tensor_infos(list(parts)).get(name)
     except AttemptFailedError as error:
-        raise IncompleteCommitError(f"{commit.shards}: {error}") from error
+        raise TensorsMissingError(f"{commit.prefix}: {error}") from error
     if whole != commit.tensors[name]:
-        raise IncompleteCommitError(f"{commit.shards}: its parts do not hold the whole of {name}")
+        raise TensorsMissingError(f"{commit.prefix}: its parts do not hold the whole of {name}")
 
 
-def _metadata(commit: Commit, shards: Iterable[TensorShard]) -> Metadata:
+def _torch_metadata(commit: Commit, shards: Iterable[TensorShard]) -> Metadata:
     metadata = {
         name: TensorStorageMetadata(TensorProperties(dtype=dtype_of(info.dtype)), torch.Size(info.shape), [])
         for name, info in commit.tensors.items()
@@ -156,7 +155,7 @@ def _metadata(commit: Commit, shards: Iterable[TensorShard]) -> Metadata:
     return Metadata(dict(metadata))
 
 
-def _piece(item: ReadItem, writer: int, shard: TensorShard, own: torch.Tensor) -> Piece:
+def _make_piece(item: ReadItem, writer: int, shard: TensorShard, own: torch.Tensor) -> ReadPiece:
     target = narrow_tensor_by_index(own, item.dest_offsets, item.lengths)
     corner, lengths = tuple(item.storage_offsets), tuple(item.lengths)
     width = target.element_size()
@@ -164,7 +163,7 @@ def _piece(item: ReadItem, writer: int, shard: TensorShard, own: torch.Tensor) -
     first = sum(c * s for c, s in zip(corner, strides, strict=True))
     last = first + sum((n - 1) * s for n, s in zip(lengths, strides, strict=True))
     in_one_stretch = last - first + 1 == math.prod(lengths)
-    return Piece(
+    return ReadPiece(
         writer,
         shard,
         shard.start + first * width,
@@ -175,8 +174,8 @@ def _piece(item: ReadItem, writer: int, shard: TensorShard, own: torch.Tensor) -
     )
 
 
-def _batches(pieces: Sequence[Piece]) -> Iterable[list[Piece]]:
-    batch, scratch = list[Piece](), 0
+def _batches(pieces: Sequence[ReadPiece]) -> Iterable[list[ReadPiece]]:
+    batch, scratch = list[ReadPiece](), 0
     for piece in pieces:
         more = 0 if piece.direct else piece.bytes
         if batch and scratch + more > SCRATCH_BYTES:
@@ -188,7 +187,7 @@ def _batches(pieces: Sequence[Piece]) -> Iterable[list[Piece]]:
         yield batch
 
 
-def _allocate_landings(batch: Sequence[Piece]) -> None:
+def _allocate_landings(batch: Sequence[ReadPiece]) -> None:
     for piece in batch:
         if piece.direct:
             memory = (ctypes.c_char * piece.bytes).from_address(piece.target.data_ptr())
@@ -197,7 +196,7 @@ def _allocate_landings(batch: Sequence[Piece]) -> None:
             piece.landing = memoryview(bytearray(piece.bytes))
 
 
-def _chunks(parts: Sequence[PartRecord], batch: Sequence[Piece]) -> list[_Chunk]:
+def _chunks(parts: Sequence[PartRecord], batch: Sequence[ReadPiece]) -> list[_Chunk]:
     """The chunks that the pieces need, each once."""
     records = {part.writer: part for part in parts}
     chunks: dict[tuple[int, int, int], _Chunk] = {}
@@ -212,7 +211,7 @@ def _chunks(parts: Sequence[PartRecord], batch: Sequence[Piece]) -> list[_Chunk]
     return list(chunks.values())
 
 
-def _copy_to_tensors(batch: Sequence[Piece]) -> None:
+def _copy_to_tensors(batch: Sequence[ReadPiece]) -> None:
     """Cut out what did not land in its tensor."""
     for piece in batch:
         if not piece.direct:
@@ -234,7 +233,7 @@ class _ChunkReader:
         if first.start <= chunk.start and end <= first.end:
             self._read_into(chunk, first.landing[chunk.start - first.start : end - first.start])
             return
-        data = self._buffer(chunk.chunk_bytes)[: chunk.length]
+        data = self._thread_buffer(chunk.chunk_bytes)[: chunk.length]
         self._read_into(chunk, data)
         for piece in chunk.pieces:
             begin, stop = max(piece.start, chunk.start), min(piece.end, end)
@@ -243,7 +242,7 @@ class _ChunkReader:
     def _read_into(self, chunk: _Chunk, buffer: memoryview) -> None:
         read_chunk(self._store, self._commit, chunk.file, chunk.index, buffer, chunk.chunk_bytes)
 
-    def _buffer(self, length: int) -> memoryview:
+    def _thread_buffer(self, length: int) -> memoryview:
         held: memoryview | None = getattr(self._own, "buffer", None)
         if held is None or len(held) < length:
             held = self._own.buffer = memoryview(bytearray(length))

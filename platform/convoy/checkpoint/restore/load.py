@@ -18,7 +18,7 @@ from convoy.checkpoint.format import Commit, PartRecord, TensorInfo
 from convoy.checkpoint.restore.compatibility import match_state
 from convoy.checkpoint.restore.fill import fill
 from convoy.checkpoint.state.tree import load_state_dicts, put_values
-from convoy.checkpoint.verify.verdicts import Damage, Outcome, Readers, Verdict
+from convoy.checkpoint.verify.verdicts import Damage, Outcome, ReadingRanks, Verdict
 from convoy.config.errors import ConfigError
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store, StoreUnavailable
@@ -64,22 +64,22 @@ def restore(
     threads: int = THREADS,
     sleep: Callable[[float], None] = time.sleep,
     host: str | None = None,
-    elsewhere: Mapping[str, TensorInfo] | None = None,
+    other_ranks: Mapping[str, TensorInfo] | None = None,
 ) -> Restored | None:
     """Fill `state` in place from the first candidate that loads. All ranks of `group` call it.
 
     candidates: rank 0's alone counts; None and empty: there is no commit, and None is returned. on_damage: called on
     rank 0, to mark it. check: raises ConfigError for a commit that is not to be loaded. threads: chunks read at once.
-    host: of this rank; None: by the name it has. elsewhere: tensors by name that are in the state of other ranks, and
+    host: of this rank; None: by the name it has. other_ranks: tensors by name that are in the state of other ranks, and
     perhaps in theirs alone; all ranks together have what was saved, no more, no less.
     Raises on all ranks alike: ConfigError (another model, or a newer format; `state` is as it was), StoreUnavailable,
     CheckpointError (no candidate loads); `state` holds anything after the last two.
     """
-    readers = Readers(tiers, group, on_damage, threads, host)
-    work = _Restore(tiers, state, elsewhere or {}, readers, check, threads)
+    readers = ReadingRanks(tiers, group, on_damage, threads, host)
+    work = _Restore(tiers, state, other_ranks or {}, readers, check, threads)
     agreed = readers.broadcast(list(candidates or []))
-    for ref, places in agreed:
-        restored = work.try_commit(ref, places, sleep)
+    for ref, holders in agreed:
+        restored = work.try_commit(ref, holders, sleep)
         if restored is not None:
             return restored
     if not agreed:
@@ -101,21 +101,21 @@ def retry_on_outage(work: Callable[[], T], sleep: Callable[[float], None] = time
 class _Restore:
     tiers: Sequence[Store]
     state: Mapping[str, Any]
-    elsewhere: Mapping[str, TensorInfo]
-    readers: Readers
+    other_ranks: Mapping[str, TensorInfo]
+    readers: ReadingRanks
     check: Callable[[Commit], None]
     threads: int
     began: float = field(default_factory=time.perf_counter)
     damaged: list[Damage] = field(default_factory=list)
     last_error: str = ""
 
-    def try_commit(self, ref: CommitRef, places: Sequence[int], sleep: Callable[[float], None]) -> Restored | None:
-        """Load the commit from one of its places; None: it is on none of them whole."""
-        left = list(places)
+    def try_commit(self, ref: CommitRef, tiers: Sequence[int], sleep: Callable[[float], None]) -> Restored | None:
+        """Load the commit from one of these tiers; None: it is on none of them whole."""
+        left = list(tiers)
         for pause in (*OUTAGE_PAUSES_SECONDS, None):
             out_of_reach = False
             for tier in tuple(left):
-                verdict, restored = self._try_place(ref, tier)
+                verdict, restored = self._try_tier(ref, tier)
                 if restored is not None:
                     return restored
                 self.last_error = verdict.error
@@ -129,22 +129,22 @@ class _Restore:
             sleep(pause)
         raise AssertionError("unreachable")
 
-    def _try_place(self, ref: CommitRef, tier: int) -> tuple[Verdict, Restored | None]:
+    def _try_tier(self, ref: CommitRef, tier: int) -> tuple[Verdict, Restored | None]:
         """Raises ConfigError, CheckpointError for what no other place would mend."""
         store = self.tiers[tier]
-        with self.readers.reading(store, ref):
-            verdict, described = self._described(store, ref)
+        with self.readers.hold_lease(store, ref):
+            verdict, described = self._read_on_rank_0(store, ref)
             if described is None:
-                return self._judged(ref, tier, [verdict], data=False), None
+                return self._judge_or_raise(ref, tier, [verdict], files=False), None
             commit, parts = described
-            verdict, fit = self.readers.run_to_verdict(lambda: self._fit(commit, parts))
-            checked = self._judged(ref, tier, self.readers.all_gather(verdict), data=False)
+            verdict, fit = self.readers.run_to_verdict(lambda: self._match_state(commit, parts))
+            checked = self._judge_or_raise(ref, tier, self.readers.all_gather(verdict), files=False)
             if checked.outcome is not Outcome.DONE:
                 return checked, None
             assert fit is not None
             tree, values = fit
             verdict, count = self.readers.run_to_verdict(lambda: fill(store, commit, parts, tree.tensors, self.threads))
-            filled = self._judged(ref, tier, self.readers.all_gather(verdict), data=True)
+            filled = self._judge_or_raise(ref, tier, self.readers.all_gather(verdict), files=True)
             if filled.outcome is not Outcome.DONE:
                 return filled, None
         put_values(tree, values)
@@ -152,11 +152,11 @@ class _Restore:
         seconds = time.perf_counter() - self.began
         return filled, Restored(commit, tier, count or 0, seconds, tuple(self.damaged))
 
-    def _fit(self, commit: Commit, parts: Sequence[PartRecord]) -> Any:
+    def _match_state(self, commit: Commit, parts: Sequence[PartRecord]) -> Any:
         self.check(commit)
-        return match_state(self.state, commit, parts, self.elsewhere)
+        return match_state(self.state, commit, parts, self.other_ranks)
 
-    def _described(self, store: Store, ref: CommitRef) -> tuple[Verdict, tuple[Commit, list[PartRecord]] | None]:
+    def _read_on_rank_0(self, store: Store, ref: CommitRef) -> tuple[Verdict, tuple[Commit, list[PartRecord]] | None]:
         """The commit and its part records, which rank 0 reads for all."""
         answer: Any = None
         if self.readers.rank == 0:
@@ -164,12 +164,12 @@ class _Restore:
         verdict, described = self.readers.broadcast(answer)
         return verdict, described
 
-    def _judged(self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, data: bool) -> Verdict:
+    def _judge_or_raise(self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, files: bool) -> Verdict:
         """Report damage, and raise what no other place would mend. The verdict is the same on all ranks.
 
-        verdicts: of each rank, or of rank 0 alone. data: they read more than the commit and its part records.
+        verdicts: of each rank, or of rank 0 alone. files: they read more than the commit and its part records.
         """
-        verdict, damage = self.readers.judge(ref, tier, verdicts, data=data)
+        verdict, damage = self.readers.judge_and_mark(ref, tier, verdicts, files=files)
         if damage is not None:
             self.damaged.append(damage)
         if verdict.outcome is Outcome.REFUSED:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint.group import all_gather_objects
 from convoy.checkpoint.save.driver import SaveDriver
-from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.save.post_commit import BusyTiers
 from convoy.checkpoint.save.queue import StatusCounts, WriteAttempt
 
 FIRST_PAUSE_SECONDS = 0.002
@@ -38,47 +38,47 @@ class StepSettlement:
         """This rank's status of the save under way, with its other work. Never blocks."""
         driver = self._driver
         own, busy, away = driver.engine.status(driver.queue.under_way), driver.engine.writer.busy(), self.away()
-        own = replace(own, reading_back=self._each(busy.reading_back), copying=self._each(busy.copying))
-        return replace(own, away=self._each(away)) if away else own
+        own = replace(own, reading_back=self._tier_flags(busy.reading_back), copying=self._tier_flags(busy.copying))
+        return replace(own, away=self._tier_flags(away)) if away else own
 
     def settle(self, sums: StatusCounts) -> None:
         """Draw the conclusions from the sum of all ranks' status. All of them call it at once."""
         settled = self._driver.settle(sums)
         # While a save is under way a newer commit is to be expected, which counts for more.
         if self._driver.queue.under_way is None and not settled.superseded:
-            self._driver.request_left_out_work(Busy.of_sums(sums))
+            self._driver.request_left_out_work(BusyTiers.from_sums(sums))
 
-    def submitted(self) -> None:
+    def on_submit(self) -> None:
         pass
 
-    def error(self, attempt: WriteAttempt, own: str | None) -> str:
+    def failure_reason(self, attempt: WriteAttempt, own_error: str | None) -> str:
         """The lowest rank's that knows one. A collective, but only when a save has failed."""
-        errors = all_gather_objects(own, self.group)
+        errors = all_gather_objects(own_error, self.group)
         first = next((f"rank {rank}: {error}" for rank, error in enumerate(errors) if error), "")
-        away = self._driver.queue.away(attempt.tier)
+        away = self._driver.queue.is_away(attempt.tier)
         return first or ("the tier is full or out of reach" if away else "no rank knows why")
 
-    def settle_until(self, under_way: int, timeout_seconds: float | None = None) -> bool:
+    def wait_until_left(self, most_under_way: int, timeout_seconds: float | None = None) -> bool:
         """All ranks call it at once, without a time-out."""
-        driver, pauses = self._driver, _pauses()
-        while len(driver.queue.steps) > under_way:
+        driver, pauses = self._driver, _growing_pauses()
+        while len(driver.queue.steps) > most_under_way:
             self.passed()
-            sums = torch.tensor(self.status().values())
+            sums = torch.tensor(self.status().to_list())
             dist.all_reduce(sums, group=self.group)
             before = driver.queue.under_way
-            self.settle(StatusCounts.of(sums.tolist()))
+            self.settle(StatusCounts.from_list(sums.tolist()))
             if driver.queue.under_way == before:
                 time.sleep(next(pauses))
             else:
-                pauses = _pauses()
+                pauses = _growing_pauses()
         return True
 
-    def _each(self, tiers: Collection[int]) -> tuple[int, ...]:
+    def _tier_flags(self, tiers: Collection[int]) -> tuple[int, ...]:
         """1 for each tier that is among them."""
         return tuple(int(tier in tiers) for tier in range(self.tiers))
 
 
-def _pauses() -> Iterator[float]:
+def _growing_pauses() -> Iterator[float]:
     pause = FIRST_PAUSE_SECONDS
     while True:
         yield pause

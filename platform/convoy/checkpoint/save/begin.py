@@ -18,9 +18,9 @@ from convoy.checkpoint.save.driver import Save, SaveDriver
 from convoy.checkpoint.save.emergency import save_now
 from convoy.checkpoint.save.engine import CheckedState
 from convoy.checkpoint.save.generation import OwnGeneration
-from convoy.checkpoint.save.next_save import AgreedSaves, NextSaveAgreement, View
-from convoy.checkpoint.save.staging import Staged
-from convoy.checkpoint.state.replicas import difference
+from convoy.checkpoint.save.next_save import AgreedSaves, NextSaveAgreement, RankSaves
+from convoy.checkpoint.save.staging import StagedCopy
+from convoy.checkpoint.state.replicas import describe_difference
 from convoy.config.json_text import canonical_json
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store
@@ -36,13 +36,13 @@ class Pending:
     """A save that was begun."""
 
     def __init__(
-        self, step: int, result: Callable[[float | None], Commit], copy: Staged | None = None, *, skipped: bool = False
+        self, step: int, get: Callable[[float | None], Commit], copy: StagedCopy | None = None, *, skipped: bool = False
     ) -> None:
         self.step = step
         self.skipped = skipped
         """Two saves were under way already: this one was not begun."""
         self._copy = copy
-        self._result = result
+        self._result = get
 
     def staged(self) -> None:
         """Return when the state may be changed by other things than the optimizer's step, which waits by itself."""
@@ -74,29 +74,29 @@ class StoreSaves:
     def begin(self, step: int, state: Mapping[str, Any], may_skip: bool) -> Pending:
         """Begin a save as `Checkpoints.save` describes it. All ranks call it."""
         if not may_skip:
-            self.driver.settle_until(1)
-        checked, fits, error = self._checked(state)
+            self.driver.wait_until_left(1)
+        checked, fits, error = self._check_state_and_plan(state)
         values = {} if checked is None else checked.digests
-        own = _for_others(error), step, fits, crc32c(canonical_json(values).encode()), self.agreement.view()
+        own = _error_text(error), step, fits, crc32c(canonical_json(values).encode()), self.agreement.report_saves()
         reports = self.ranks.all_gather(own)
         agreed = self._agree(reports, error)
         if len({digest for *_, digest, _ in reports}) > 1:
-            raise CheckpointError(self._difference(values))
-        self.generation.begin()
-        self._check_step(step, agreed)
-        if not agreed.may_add:
+            raise CheckpointError(self._gather_difference(values))
+        self.generation.form_if_needed()
+        self._check_agreed_step(step, agreed)
+        if not agreed.has_free_slot:
             self.skipped += 1
             log.warning("step %d is not saved: two saves are under way", step)
-            return _skipped(step)
+            return _skipped_save(step)
         assert checked is not None
         if not all(fits for _, _, fits, *_ in reports):
             with self.driver.lock:
                 self.driver.engine.plan(checked)
         draft = self.generation.draft(step)
-        save = self.driver.begin(draft, checked, tier=agreed.first_tier, busy=agreed.busy)
+        save = self.driver.begin(draft, checked, tier=agreed.next_tier, busy=agreed.busy)
         return pending_save(save, self.driver, self.stores)
 
-    def now(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
+    def save_emergency(self, step: int, state: Mapping[str, Any], reachable: list[int]) -> Pending:
         """Save in an emergency, on the reachable ranks, which are in order. It is committed on return."""
         # The ranks cannot agree on a name: it follows from what they all know, whatever became of it on each before.
         self._emergencies[tuple(reachable)] += 1
@@ -105,10 +105,10 @@ class StoreSaves:
             raise CheckpointError(f"rank {self.ranks.rank} is not among the reachable ranks {reachable}")
         with self.driver.lock:
             if self.ranks.group is None:
-                self.generation.begin()
+                self.generation.form_if_needed()
             if self.generation.formed is None:
                 raise CheckpointError("an emergency save needs a state that was saved before")
-            self._check_newer(step)
+            self._check_emergency_step(step)
             staged = self.driver.engine.stage_for_survivors(EMERGENCY_SLOT, state, reachable)
         commit = save_now(
             self.driver.engine.setup,
@@ -125,7 +125,7 @@ class StoreSaves:
             self.driver.note_commit(commit.ref)
         return Pending(step, lambda _: commit)
 
-    def _checked(self, state: Mapping[str, Any]) -> tuple[CheckedState | None, bool, Exception | None]:
+    def _check_state_and_plan(self, state: Mapping[str, Any]) -> tuple[CheckedState | None, bool, Exception | None]:
         """The state, and whether the plan is one for it; or why it cannot be saved, which the other ranks must hear."""
         try:
             checked = self.driver.engine.check(state, values=True)
@@ -133,7 +133,7 @@ class StoreSaves:
         except Exception as error:  # of a `state_dict()`, whatever it may be
             return None, False, error
 
-    def _agree(self, reports: list[tuple[str | None, int, bool, int, View]], own: Exception | None) -> AgreedSaves:
+    def _agree(self, reports: list[tuple[str | None, int, bool, int, RankSaves]], own: Exception | None) -> AgreedSaves:
         errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(reports) if error]
         if errors:
             raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(reports) == 1 else errors[0]) from own
@@ -145,13 +145,13 @@ class StoreSaves:
             raise CheckpointError(agreed.superseded)
         return agreed
 
-    def _difference(self, values: Mapping[str, int]) -> str | None:
+    def _gather_difference(self, values: Mapping[str, int]) -> str | None:
         """How the ranks' plain values differ. All of them call it at once."""
         digests = dict(enumerate(self.ranks.all_gather(dict(values))))
         names = sorted({name for own in digests.values() for name in own})
-        return difference({rank: {name: own.get(name) for name in names} for rank, own in digests.items()})
+        return describe_difference({rank: {name: own.get(name) for name in names} for rank, own in digests.items()})
 
-    def _check_newer(self, step: int) -> None:
+    def _check_emergency_step(self, step: int) -> None:
         """The check in an emergency, by what each rank knows by itself.
 
         A rank may not know yet that this very step was just committed. To save it once more gives that commit.
@@ -159,15 +159,15 @@ class StoreSaves:
         parent = self.generation.parent
         newest = self.driver.newest.step if self.driver.newest else 0
         if parent is not None and step <= parent.step:
-            raise _not_newer(step, max(parent.step, newest))
+            raise _not_newer_error(step, max(parent.step, newest))
         if step < newest:
-            raise _not_newer(step, newest)
+            raise _not_newer_error(step, newest)
 
-    def _check_step(self, step: int, agreed: AgreedSaves) -> None:
+    def _check_agreed_step(self, step: int, agreed: AgreedSaves) -> None:
         parent = self.generation.parent
         newest = max(agreed.newest, parent.step if parent else -1)
         if step <= newest:
-            raise _not_newer(step, newest)
+            raise _not_newer_error(step, newest)
         if step in agreed.steps:
             raise CheckpointError(f"step {step} is being saved already")
 
@@ -178,25 +178,25 @@ def pending_save(save: Save, driver: SaveDriver, stores: Sequence[Store]) -> Pen
 
     def result(timeout_seconds: float | None) -> Commit:
         began = time.monotonic()
-        with driver.awaited():
+        with driver.hurry_while_waiting():
             settled = save.outcome.result(timeout_seconds)
         if settled.error is not None:
-            raise CheckpointError(f"{settled.failure}: {settled.error}")
+            raise CheckpointError(f"{settled.failure_text}: {settled.error}")
         if settled.commit is not None:
             return settled.commit
         last = stores[settled.attempt.tier]
         places = [last, *(store for store in stores if store is not last)]
         if timeout_seconds is not None:
-            return _look_up(ref, places, max(0.0, began + timeout_seconds - time.monotonic()))
+            return _look_up_commit(ref, places, max(0.0, began + timeout_seconds - time.monotonic()))
         try:
-            return _look_up(ref, places, driver.deadline_seconds)
+            return _look_up_commit(ref, places, driver.deadline_seconds)
         except TimeoutError:
             raise CheckpointError(f"step {ref.step} was saved, but {last.uri} does not answer") from None
 
     return Pending(ref.step, result, save.copy)
 
 
-def _skipped(step: int) -> Pending:
+def _skipped_save(step: int) -> Pending:
     """A save that was not begun: two were under way."""
 
     def result(_: float | None) -> Commit:
@@ -205,11 +205,11 @@ def _skipped(step: int) -> Pending:
     return Pending(step, result, skipped=True)
 
 
-def _look_up(ref: CommitRef, places: Sequence[Store], timeout_seconds: float) -> Commit:
+def _look_up_commit(ref: CommitRef, stores: Sequence[Store], timeout_seconds: float) -> Commit:
     """The commit that another rank has reported, on whichever tier it is. Raises CheckpointError, TimeoutError."""
 
     def read() -> Commit:
-        for store in places:
+        for store in stores:
             with contextlib.suppress(CommitGoneError):
                 return read_commit(store, ref)
         raise CheckpointError(f"step {ref.step} was saved, but its commit is gone")
@@ -218,12 +218,12 @@ def _look_up(ref: CommitRef, places: Sequence[Store], timeout_seconds: float) ->
         return in_thread(f"read {ref.stem}", read).result(timeout_seconds)
 
 
-def _for_others(error: Exception | None) -> str | None:
+def _error_text(error: Exception | None) -> str | None:
     """The text of an error for the other ranks."""
     if error is None or isinstance(error, CheckpointError):
         return None if error is None else str(error)
     return f"{type(error).__name__}: {one_line(error)}"
 
 
-def _not_newer(step: int, newest: int) -> CheckpointError:
+def _not_newer_error(step: int, newest: int) -> CheckpointError:
     return CheckpointError(f"step {step}: the newest commit is of step {newest}; rewind to save this one again")

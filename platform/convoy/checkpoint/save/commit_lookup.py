@@ -31,12 +31,12 @@ class CommitLookup:
         """Begin to look on a tier. Returns at once; False: an earlier look-up there has not ended yet."""
         if tier in self._lookups:
             return False
-        result = in_thread(f"look on tier {tier}", lambda: _look_up(self._stores[tier], ref, attempt))
+        result = in_thread(f"look on tier {tier}", lambda: _find_or_none(self._stores[tier], ref, attempt))
         self._lookups[tier] = attempt, result
         result.add_done_callback(lambda _: self._wake())
         return True
 
-    def result(self, tier: int, attempt: str) -> LookupResult:
+    def take_result(self, tier: int, attempt: str) -> LookupResult:
         """The result of the look-up of an attempt, only once; None while it has not ended. Never blocks.
 
         Raises whatever a look-up should not have raised.
@@ -80,7 +80,7 @@ def find_commit(store: Store, ref: CommitRef, attempt: str) -> LookupResult:
     return None
 
 
-def _look_up(store: Store, ref: CommitRef, attempt: str) -> LookupResult:
+def _find_or_none(store: Store, ref: CommitRef, attempt: str) -> LookupResult:
     with contextlib.suppress(StoreUnavailable, DamagedCommitError):
         return find_commit(store, ref, attempt)
     return None

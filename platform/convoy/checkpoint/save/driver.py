@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Committed, PostCommitTaskDone, Report, SaveFailed
 from convoy.checkpoint.save.engine import CheckedState, Engine
-from convoy.checkpoint.save.post_commit import IDLE, Busy, PendingWork, post_commit_request
-from convoy.checkpoint.save.queue import SaveQueue, Settled, StatusCounts, WriteAttempt
-from convoy.checkpoint.save.staging import Staged
+from convoy.checkpoint.save.post_commit import IDLE, BusyTiers, PendingWork, post_commit_request
+from convoy.checkpoint.save.queue import SaveQueue, SettleResult, StatusCounts, WriteAttempt
+from convoy.checkpoint.save.staging import StagedCopy
 from convoy.job.lineage import CommitRef
 
 REMEMBERED = 8
@@ -27,7 +27,7 @@ REMEMBERED = 8
 
 
 @dataclass
-class Timing:
+class SaveTiming:
     """Timing of one save on this rank, in seconds."""
 
     began: float
@@ -40,12 +40,12 @@ class Timing:
     staged: float | None = None
     """From `began` until the copy was whole."""
 
-    def since(self) -> float:
+    def elapsed(self) -> float:
         return time.perf_counter() - self.began
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SaveOutcome:
     """The outcome of a save."""
 
     attempt: WriteAttempt
@@ -57,7 +57,7 @@ class Outcome:
     """False: this rank has not heard what became of it, and the coordinator may have committed it."""
 
     @property
-    def failure(self) -> str:
+    def failure_text(self) -> str:
         """The outcome for people, where there is an error."""
         return f"step {self.attempt.step} {'was not' if self.certain else 'may not be'} saved"
 
@@ -67,13 +67,13 @@ class Save:
     """A save that was begun on this rank."""
 
     draft: Commit
-    timing: Timing
-    busy: Busy | None = None
+    timing: SaveTiming
+    busy: BusyTiers | None = None
     """The gang's other work when the save began, where that counts; None: its work at the time of the commit."""
-    copy: Staged | None = None
+    copy: StagedCopy | None = None
     certain: bool = True
     """The same as in its outcome."""
-    outcome: "Future[Outcome]" = field(default_factory=Future)
+    outcome: "Future[SaveOutcome]" = field(default_factory=Future)
 
 
 class SaveObserver(Protocol):
@@ -84,7 +84,7 @@ class SaveObserver(Protocol):
     def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         """The attempt failed, and the state is now written to the next tier."""
 
-    def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
+    def failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
         """The save failed on every tier. failures: in a row. newest: the newest commit."""
 
     def report(self, report: Report) -> None:
@@ -94,13 +94,13 @@ class SaveObserver(Protocol):
 class Agreement(Protocol):
     """How the ranks come to settle their saves alike: it calls `SaveDriver.settle`."""
 
-    def submitted(self) -> None:
+    def on_submit(self) -> None:
         """This rank has begun to write an attempt."""
 
-    def error(self, attempt: WriteAttempt, own: str | None) -> str:
-        """Why the attempt that is being settled failed. own: what this rank knows."""
+    def failure_reason(self, attempt: WriteAttempt, own_error: str | None) -> str:
+        """Why the attempt that is being settled failed. own_error: what this rank knows."""
 
-    def settle_until(self, under_way: int, timeout_seconds: float | None) -> bool:
+    def wait_until_left(self, most_under_way: int, timeout_seconds: float | None) -> bool:
         """Wait until at most so many saves are under way; whether that came in time."""
 
 
@@ -141,7 +141,7 @@ class SaveDriver:
         self.superseded: str | None = None
         """Why no save of this session counts any more."""
         self.pending = PendingWork()
-        self._left_out: tuple[WriteAttempt, CommitRef, Busy] | None = None
+        self._left_out: tuple[WriteAttempt, CommitRef, BusyTiers] | None = None
         """The newest commit, and the work that was left out for it because some rank was busy with an earlier one."""
         self._waiting = 0
 
@@ -157,85 +157,85 @@ class SaveDriver:
         state: Mapping[str, Any] | CheckedState,
         *,
         began: float | None = None,
-        now: bool = False,
+        copy_now: bool = False,
         tier: int | None = None,
-        busy: Busy | None = None,
+        busy: BusyTiers | None = None,
     ) -> Save:
         """Stage the state into a free slot and have it written, at once or after the save under way.
 
-        began: by `time.perf_counter`, if not now. now: all is copied on return. tier: as in `SaveQueue.add`. busy: as
-        in `Save`. Raises ValueError if two saves are under way.
+        began: by `time.perf_counter`, if not now. copy_now: all is copied on return. tier: as in `SaveQueue.add`. busy:
+        as in `Save`. Raises ValueError if two saves are under way.
         """
         with self.lock:
-            timing = Timing(time.perf_counter() if began is None else began, self.engine.waited_seconds)
+            timing = SaveTiming(time.perf_counter() if began is None else began, self.engine.waited_seconds)
             save = Save(draft, timing, busy)
             if self.superseded is not None:  # since the ranks agreed to save
-                save.outcome.set_result(Outcome(WriteAttempt(draft.step, 0, 0, ""), error=self.superseded))
+                save.outcome.set_result(SaveOutcome(WriteAttempt(draft.step, 0, 0, ""), error=self.superseded))
                 return save
-            save.copy = self.engine.stage(self.queue.free_slot(), state, now)
+            save.copy = self.engine.stage(self.queue.free_slot(), state, copy_now)
             head = self.queue.add(draft.step, tier)
             self.saves[self.queue.attempts[-1].number] = save
             if head is not None:
                 self._submit(head)
             else:
                 self._hurry()
-            timing.call = timing.since()
+            timing.call = timing.elapsed()
             self.lock.notify_all()
             return save
 
-    def settle(self, status: StatusCounts) -> Settled:
+    def settle(self, status: StatusCounts) -> SettleResult:
         """Do what follows from the status of the save under way: the sum of all ranks', or what this rank has learned.
 
         In the end every rank must have settled each save alike; where ranks sum their statuses, all call it at once.
         """
         with self.lock:
-            self.take_reports()
-            self._note_staged()
+            self.handle_reports()
+            self._note_staging_times()
             settled = self.queue.settle(status)
             if settled.superseded:
-                self._end_session(self.errors.get(self.queue.attempts[0].name, "another run of the job took it over"))
+                self._supersede(self.errors.get(self.queue.attempts[0].name, "another run of the job took it over"))
             elif settled.committed is not None:
-                self._committed(settled.committed, status)
+                self._handle_commit(settled.committed, status)
             elif settled.moved is not None and settled.start is not None:
-                error = self._failed(settled.moved)
+                error = self._forget_failed(settled.moved)
                 self.observer.moved(settled.moved, error, settled.start)
             elif settled.abandoned is not None:
-                self.give_up(settled.abandoned, self._failed(settled.abandoned))
+                self.give_up(settled.abandoned, self._forget_failed(settled.abandoned))
             if settled.start is not None:
                 self._submit(settled.start)
-            if settled != Settled():
+            if settled != SettleResult():
                 self.lock.notify_all()
             return settled
 
     def give_up(self, attempt: WriteAttempt, error: str) -> None:
         """The save of an attempt that is no more in the queue has failed."""
-        outcome = self._conclude(attempt, error=error)
+        outcome = self._finish(attempt, error=error)
         self.observer.failed(outcome, self.queue.failures, self.newest)
 
     def note_commit(self, ref: CommitRef) -> None:
         if self.newest is None or ref.step > self.newest.step:
             self.newest = ref
 
-    def take_reports(self) -> None:
+    def handle_reports(self) -> None:
         """Take in what the writer process has reported. Never blocks."""
-        for report in self.engine.writer.reports():
+        for report in self.engine.writer.take_reports():
             match report:
                 case Committed():
                     self.commits[report.attempt] = report.commit
                 case SaveFailed():
                     self.errors.setdefault(report.attempt, report.error)
                 case PostCommitTaskDone():
-                    self.pending.done(report)
+                    self.pending.mark_done(report)
                 case _:
                     self.observer.report(report)
 
-    def settle_until(self, under_way: int, timeout_seconds: float | None = None) -> bool:
+    def wait_until_left(self, most_under_way: int, timeout_seconds: float | None = None) -> bool:
         """Wait until at most so many saves are under way, each of which has its deadline; whether that came in time."""
-        with self.awaited():
-            return self.agreement.settle_until(under_way, timeout_seconds)
+        with self.hurry_while_waiting():
+            return self.agreement.wait_until_left(most_under_way, timeout_seconds)
 
     @contextlib.contextmanager
-    def awaited(self) -> Iterator[None]:
+    def hurry_while_waiting(self) -> Iterator[None]:
         """Somebody waits for what is under way meanwhile: it is not held to its pace."""
         with self.lock:
             self._waiting += 1
@@ -251,7 +251,7 @@ class SaveDriver:
     def is_awaited(self) -> bool:
         return self._waiting > 0
 
-    def request_left_out_work(self, busy: Busy = IDLE) -> None:
+    def request_left_out_work(self, busy: BusyTiers = IDLE) -> None:
         """Have done what was left out for the newest commit, where no rank is busy any more."""
         if self._left_out is None:
             return
@@ -265,10 +265,10 @@ class SaveDriver:
         """End the writer process, which gets so long for what it does between saves."""
         self.engine.close(deadline_seconds)
         with self.lock:
-            self.take_reports()
+            self.handle_reports()
 
     def _submit(self, attempt: WriteAttempt) -> None:
-        self.agreement.submitted()
+        self.agreement.on_submit()
         self.engine.submit(attempt, self.saves[attempt.number].draft, self.deadline_seconds)
         if self._waiting or len(self.queue.steps) > 1:
             self.engine.writer.hurry(attempt.name)
@@ -278,51 +278,51 @@ class SaveDriver:
         if (head := self.queue.under_way) is not None:
             self.engine.writer.hurry(head.name)
 
-    def _committed(self, attempt: WriteAttempt, status: StatusCounts) -> None:
+    def _handle_commit(self, attempt: WriteAttempt, status: StatusCounts) -> None:
         save, commit = self.saves[attempt.number], self.commits.get(attempt.name)
         ref = save.draft.ref
         self.engine.forget(attempt)
-        self._conclude(attempt, commit=commit)
+        self._finish(attempt, commit=commit)
         self.observer.committed(attempt, save, commit)
         self.note_commit(ref)
-        busy = (Busy.of_sums(status) if save.busy is None else save.busy).left_out_for(attempt.tier)
+        busy = (BusyTiers.from_sums(status) if save.busy is None else save.busy).part_for_commit_on(attempt.tier)
         self._request_post_commit(attempt, ref, busy)
         self._left_out = (attempt, ref, busy) if busy != IDLE else None
 
-    def _failed(self, attempt: WriteAttempt) -> str:
+    def _forget_failed(self, attempt: WriteAttempt) -> str:
         """Why."""
         self.engine.forget(attempt)
-        error = self.agreement.error(attempt, self.errors.pop(attempt.name, None))
+        error = self.agreement.failure_reason(attempt, self.errors.pop(attempt.name, None))
         self.commits.pop(attempt.name, None)
         return error
 
-    def _end_session(self, error: str) -> None:
+    def _supersede(self, error: str) -> None:
         """Nothing that this session saves counts any more."""
         self.superseded = error
         for attempt in self.queue.attempts:
             self.engine.forget(attempt)
-            self._conclude(attempt, error=error)
+            self._finish(attempt, error=error)
         self.queue = SaveQueue(len(self.tiers), self.session)
 
-    def _conclude(self, attempt: WriteAttempt, *, error: str | None = None, commit: Commit | None = None) -> Outcome:
+    def _finish(self, attempt: WriteAttempt, *, error: str | None = None, commit: Commit | None = None) -> SaveOutcome:
         """The save of the attempt is over."""
         self.errors.pop(attempt.name, None)
         self.commits.pop(attempt.name, None)
         save = self.saves.pop(attempt.number)
-        outcome = Outcome(attempt, error, commit, save.certain)
+        outcome = SaveOutcome(attempt, error, commit, save.certain)
         self.recent.append((attempt.number, error))
         save.outcome.set_result(outcome)
         return outcome
 
-    def _request_post_commit(self, attempt: WriteAttempt, ref: CommitRef, busy: Busy) -> None:
+    def _request_post_commit(self, attempt: WriteAttempt, ref: CommitRef, busy: BusyTiers) -> None:
         """Have this rank's part of the work after a commit done, but for what the gang is too busy for."""
         request = post_commit_request(
             ref, attempt.tier, self.tiers, self.rank, self.hosts, attempt.number, self.verify, busy
         )
         self.pending.add(request)
-        self.engine.writer.after_commit(request)
+        self.engine.writer.request_post_commit(request)
 
-    def _note_staged(self) -> None:
+    def _note_staging_times(self) -> None:
         """Before a save is settled, which drops its copy."""
         for save in self.saves.values():
             timing, at = save.timing, save.copy.copied_at if save.copy is not None else None

@@ -41,11 +41,11 @@ def save_now(
             name = f"{attempt}-{tier}"
             uri = setup.tiers[tier]
             processes[-1].send(
-                staged.request(draft, name, uri, writer=writer, writers=writers, deadline_seconds=deadline_seconds)
+                staged.to_request(draft, name, uri, writer=writer, writers=writers, deadline_seconds=deadline_seconds)
             )
             # Writer 0 comes to a tier later than a writer whose part failed at once on those before.
-            until = time.monotonic() + longest, began + (tier + 1) * longest + GRACE_SECONDS
-            result = _await_commit(processes[-1], lookup, tier, draft, name, writer, until)
+            deadlines = time.monotonic() + longest, began + (tier + 1) * longest + GRACE_SECONDS
+            result = _await_commit(processes[-1], lookup, tier, draft, name, writer, deadlines)
             if isinstance(result, Commit):
                 return result
             errors.append(result)
@@ -72,11 +72,11 @@ def _await_commit(
     draft: Commit,
     name: str,
     writer: int,
-    until: tuple[float, float],
+    deadlines: tuple[float, float],
 ) -> Commit | str:
-    """The commit, or why there is none. until: when the part must be written, and the commit heard of."""
+    """The commit, or why there is none. deadlines: when the part must be written, and the commit heard of."""
     written = False
-    while time.monotonic() < until[written]:
+    while time.monotonic() < deadlines[written]:
         alive = process.alive()
         for report in process.poll():
             match report:
@@ -86,7 +86,7 @@ def _await_commit(
                     return report.error
                 case PartWritten() if report.attempt == name:
                     written = writer > 0
-        if written and (result := _look_up(lookup, tier, draft, name)) is not None:
+        if written and (result := _poll_lookup(lookup, tier, draft, name)) is not None:
             return result
         if not alive and not written:
             return "the writer process ended"
@@ -94,10 +94,10 @@ def _await_commit(
     return UNHEARD if written else HANGS
 
 
-def _look_up(lookup: CommitLookup, tier: int, draft: Commit, name: str) -> LookupResult:
+def _poll_lookup(lookup: CommitLookup, tier: int, draft: Commit, name: str) -> LookupResult:
     """The result of the last look-up; the next one is begun."""
     try:
-        result = lookup.result(tier, name)
+        result = lookup.take_result(tier, name)
     except Exception as error:
         return one_line(error)
     if result is None:

@@ -19,7 +19,7 @@ from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
 from convoy.checkpoint.messages import SetLayout, WritePart, WriterSetup
 from convoy.checkpoint.save.queue import StatusCounts, WriteAttempt
-from convoy.checkpoint.save.staging import Staged, Stager
+from convoy.checkpoint.save.staging import StagedCopy, Stager
 from convoy.checkpoint.save.writer_client import AttemptState, WriterClient
 from convoy.checkpoint.state.layout import Layout, Plan, Signature, make_plan, signature
 from convoy.checkpoint.state.tree import Tree, flatten
@@ -58,9 +58,9 @@ class StagedPart:
     values: list[PlainValue]
     tensors: dict[str, TensorInfo]
     """The tensors of the whole state as it was planned then."""
-    copy: Staged
+    copy: StagedCopy
 
-    def request(
+    def to_request(
         self, draft: Commit, attempt: str, tier: str, *, writer: int, writers: int, deadline_seconds: float
     ) -> WritePart:
         """The request to write it as the part of one writer; writer 0 commits. draft: as in `Engine.submit`."""
@@ -143,20 +143,20 @@ class Engine:
         if not self._slots:
             with contextlib.suppress(OSError):  # the save that has no memory will say so
                 for slot in (0, 1):
-                    self._stager.warm(slot, self._plan.layout)
+                    self._stager.prepare_slot(slot, self._plan.layout)
 
-    def stage(self, slot: int, state: Mapping[str, Any] | CheckedState, now: bool = False) -> Staged | None:
+    def stage(self, slot: int, state: Mapping[str, Any] | CheckedState, copy_now: bool = False) -> StagedCopy | None:
         """Copy the state into the slot, from which nothing is being read: the copy, for waiting until it is whole.
         Never raises: None for a state that cannot be staged; the attempt that is submitted from it fails.
 
-        now: all is copied on return. Otherwise what only the optimizer changes may be copied until `join`.
+        copy_now: all is copied on return. Otherwise what only the optimizer changes may be copied until `join`.
         """
         try:
             self._release(slot)
             checked = state if isinstance(state, CheckedState) else self.check(state)
             if self._plan is None or not self.fits(checked):
                 raise CheckpointError("the structure of the state has changed since it was planned")
-            deferred = () if now else self._deferred()
+            deferred = () if copy_now else self._deferred_tensors()
             return self._fill_slot(slot, checked, self._plan, self._plan.layout, deferred, self._plan.replicas).copy
         except Exception as error:  # on one rank: the others count this save too
             if not isinstance(error, (OSError, RuntimeError)):  # as torch, a lack of memory or `check` raise
@@ -183,7 +183,7 @@ class Engine:
         if isinstance(slot, str):
             self.writer.fail(state, slot)
             return
-        request = slot.request(
+        request = slot.to_request(
             draft,
             attempt.name,
             self.setup.tiers[attempt.tier],
@@ -199,22 +199,22 @@ class Engine:
             except Exception as error:  # else nothing would settle the attempt, and the thread that stages would end
                 self.writer.fail(state, one_line(error))
 
-        self._stager.after(slot.copy, send)
+        self._stager.call_after(slot.copy, send)
 
     def status(self, attempt: WriteAttempt | None) -> StatusCounts:
         """This rank's status of an attempt that was submitted. Never blocks."""
-        state = self.writer.state_of(attempt.name) if attempt is not None else None
+        state = self.writer.poll_attempt(attempt.name) if attempt is not None else None
         return StatusCounts() if state is None else state.status
 
-    def written(self, attempt: WriteAttempt) -> bool:
+    def awaits_coordinator(self, attempt: WriteAttempt) -> bool:
         """Whether all that is left to be done is the coordinator's, which is another rank."""
-        state = self.writer.state_of(attempt.name)
+        state = self.writer.poll_attempt(attempt.name)
         return state is not None and state.written
 
     def forget(self, attempt: WriteAttempt) -> None:
         """The attempt is settled, one way or the other."""
         state = self.writer.forget(attempt.name)
-        if state is not None and state.may_be_read:
+        if state is not None and state.buffer_may_be_read:
             self._unsafe.setdefault(attempt.slot, []).append(state)
 
     def stage_for_survivors(self, slot: int, state: Mapping[str, Any], reachable: Sequence[int]) -> StagedPart:
@@ -249,7 +249,7 @@ class Engine:
         if self._hook is not None:
             self._hook.remove()
         if self._made_stager is not None:
-            self._made_stager.drain()
+            self._made_stager.finish_tasks()
         self.writer.close(deadline_seconds)
         if self._made_stager is not None:
             self._made_stager.close()
@@ -264,8 +264,8 @@ class Engine:
     def _release(self, slot: int) -> None:
         self._slots.pop(slot, None)
         # Bytes that change while a writer reads them would get checksums that are right, of a state that never was.
-        self.writer.collect()
-        if any(state.may_be_read for state in self._unsafe.pop(slot, [])):
+        self.writer.collect_reports()
+        if any(state.buffer_may_be_read for state in self._unsafe.pop(slot, [])):
             self._stager.discard(slot)
 
     def _fill_slot(
@@ -283,7 +283,7 @@ class Engine:
         part = self._slots[slot] = StagedPart(self._layouts[1], checked.values, plan.tensors, copy)
         return part
 
-    def _deferred(self) -> Iterator[torch.Tensor]:
+    def _deferred_tensors(self) -> Iterator[torch.Tensor]:
         """The tensors that only the optimizer's step changes."""
         if self._optimizer is None:
             return

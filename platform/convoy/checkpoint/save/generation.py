@@ -34,33 +34,30 @@ class OwnGeneration:
         """Keeps the commit that was restored from being pruned."""
         self.formed: Generation | None = None
 
-    def begin(self) -> None:
+    def form_if_needed(self) -> None:
         """Form it, unless it exists. All ranks call it. Raises CheckpointError."""
         if self.formed is None:
             with as_checkpoint_errors():
                 self.formed = self._ranks.run_on_rank_0(self._form)
-            self._release()
+            self.release_lease()
 
-    def restored(self, newest: int, restored: Restored | None) -> None:
-        """Continue from there, unless it is formed. newest: number of the newest generation when the restore began.
+    def note_restored(self, newest_generation: int, restored: Restored | None) -> None:
+        """Continue from there, unless it is formed. newest_generation: its number when the restore began.
         restored: None where there was no commit."""
         if self.formed is not None or self._ranks.rank != 0:
             return
-        self._release()
-        self._origin = Origin(restored.commit.ref if restored else None, newest)
+        self.release_lease()
+        self._origin = Origin(restored.commit.ref if restored else None, newest_generation)
         if restored is not None:
             # A store may be read-only; whether the commit still exists is checked again when it becomes a parent.
             with contextlib.suppress(StoreUnavailable), contextlib.ExitStack() as held:
                 held.enter_context(lease(self._stores[restored.tier], restored.commit.ref))
                 self._lease = held.pop_all()
 
-    def leave(self) -> None:
+    def renew_at_next_save(self) -> None:
         """The next save forms another generation, which continues what is newest then."""
         self.formed = None
-        self._release()
-
-    def close(self) -> None:
-        self._release()
+        self.release_lease()
 
     @property
     def parent(self) -> CommitRef | None:
@@ -81,7 +78,7 @@ class OwnGeneration:
             versions={"convoy": convoy.__version__, "torch": torch.__version__},
         )
 
-    def _release(self) -> None:
+    def release_lease(self) -> None:
         """A generation names the commit, or nothing continues it. A store that hangs is not waited for."""
         held, self._lease, self._origin = self._lease, None, None
         if held is not None:

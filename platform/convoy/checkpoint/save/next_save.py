@@ -18,8 +18,8 @@ from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Copied, PartVerified, Pruned, Report
 from convoy.checkpoint.save.commit_lookup import CommitLookup, LookupResult
-from convoy.checkpoint.save.driver import Outcome, Save, SaveDriver
-from convoy.checkpoint.save.post_commit import Busy
+from convoy.checkpoint.save.driver import Save, SaveDriver, SaveOutcome
+from convoy.checkpoint.save.post_commit import BusyTiers
 from convoy.checkpoint.save.queue import MOST, StatusCounts, WriteAttempt
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
 from convoy.job.lineage import CommitRef
@@ -40,11 +40,11 @@ log = logging.getLogger("convoy.checkpoint")
 
 
 @dataclass(frozen=True)
-class View:
+class RankSaves:
     """A rank's report on its saves to the others.
 
     By the time that a save begins a rank's own queue may know more than it has reported: what all ranks must do alike
-    follows from the views alone.
+    follows from the reports alone.
     """
 
     under_way: dict[int, int] = field(default_factory=dict)
@@ -55,43 +55,43 @@ class View:
     """The newest ones by number, with the error; None: committed."""
     newest: int = 0
     """Step of the newest commit that was made here."""
-    first_tier: int = 0
+    next_tier: int = 0
     """Tier that the next save should begin on."""
-    busy: Busy = field(default_factory=Busy)
+    busy: BusyTiers = field(default_factory=BusyTiers)
     """Work between saves that this rank has not finished."""
     superseded: str | None = None
 
 
 @dataclass(frozen=True)
 class AgreedSaves:
-    """The conclusions from the views of all ranks."""
+    """The conclusions from the reports of all ranks."""
 
     steps: frozenset[int] = frozenset()
     """Steps of the saves that no rank has settled."""
     newest: int = 0
     """Step of the newest commit that any rank knows to have been made here."""
-    first_tier: int = 0
+    next_tier: int = 0
     """Tier that the next save begins on: not the first one while any rank knows that it takes nothing."""
-    busy: Busy = field(default_factory=Busy)
+    busy: BusyTiers = field(default_factory=BusyTiers)
     """Work that some rank still does for earlier commits, and so no rank for the next one."""
     superseded: str | None = None
     """Why no save of this session counts any more."""
 
     @property
-    def may_add(self) -> bool:
+    def has_free_slot(self) -> bool:
         """Whether every rank has a free buffer, once it has settled what another one has."""
         return len(self.steps) < MOST
 
 
-def agreed(views: Sequence[View]) -> AgreedSaves:
-    settled = {number for view in views for number in view.settled}
-    steps = {step for view in views for number, step in view.steps.items() if number not in settled}
+def combine_reports(reports: Sequence[RankSaves]) -> AgreedSaves:
+    settled = {number for report in reports for number in report.settled}
+    steps = {step for report in reports for number, step in report.steps.items() if number not in settled}
     return AgreedSaves(
         steps=frozenset(steps),
-        newest=max(view.newest for view in views),
-        first_tier=max(view.first_tier for view in views),
-        busy=functools.reduce(operator.or_, (view.busy for view in views)),
-        superseded=next((view.superseded for view in views if view.superseded), None),
+        newest=max(report.newest for report in reports),
+        next_tier=max(report.next_tier for report in reports),
+        busy=functools.reduce(operator.or_, (report.busy for report in reports)),
+        superseded=next((report.superseded for report in reports if report.superseded), None),
     )
 
 
@@ -113,20 +113,20 @@ class CommitDeadline:
         self._over = 0.0  # by then it has settled what is under way here
         self._has_unreported = False
 
-    def begun(self, now: float) -> None:
+    def note_begun(self, now: float) -> None:
         """This rank has begun an attempt."""
         self._over = max(now, self._abreast) + self._longest
 
-    def settled(self, now: float, *, alone: bool) -> None:
-        """It has settled the attempt. alone: the coordinator may not know why yet."""
-        self._abreast = self._over if alone else now
-        self._has_unreported = self._has_unreported or alone
+    def note_settled(self, now: float, *, unreported: bool) -> None:
+        """It has settled the attempt. unreported: the coordinator may not know why yet."""
+        self._abreast = self._over if unreported else now
+        self._has_unreported = self._has_unreported or unreported
 
-    def reporting(self) -> None:
+    def note_reporting(self) -> None:
         """It is about to report to the gang all that it has settled."""
         self._has_unreported = False
 
-    def aligned(self, now: float) -> None:
+    def note_aligned(self, now: float) -> None:
         """The gang has drawn its conclusions from what each rank reported."""
         if not self._has_unreported:  # else it has settled something since it reported
             self._abreast = now
@@ -137,7 +137,7 @@ class CommitDeadline:
         return now > self._over + self._slack
 
 
-class SaveMessages:
+class SaveLogger:
     """Reports saves to Python's log."""
 
     def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
@@ -146,9 +146,9 @@ class SaveMessages:
     def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         log.warning("step %d: %s; it is written to the next tier", attempt.step, error)
 
-    def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
+    def failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
         level = logging.ERROR if failures >= ALERT_AFTER else logging.WARNING
-        log.log(level, "%s (%d in a row): %s", outcome.failure, failures, outcome.error)
+        log.log(level, "%s (%d in a row): %s", outcome.failure_text, failures, outcome.error)
 
     def report(self, report: Report) -> None:
         match report:
@@ -174,58 +174,58 @@ class NextSaveAgreement:
         self._driver: SaveDriver
         self._thread: threading.Thread
 
-    def follow(self, driver: SaveDriver) -> None:
+    def start(self, driver: SaveDriver) -> None:
         """Start the engine, and the thread that follows its writer process."""
         self._driver = driver
         started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="saves", daemon=True)
+        self._thread = threading.Thread(target=self._follow_writer, args=(started,), name="saves", daemon=True)
         self._thread.start()
         started.result()  # what is submitted before there is a writer process would be lost
 
-    def view(self) -> View:
+    def report_saves(self) -> RankSaves:
         driver = self._driver
         with driver.lock:
-            self._guarded(self._follow)
-            self._deadline.reporting()
+            self._fail_saves_on_error(self._settle_by_reports)
+            self._deadline.note_reporting()
             attempts = driver.queue.attempts
-            return View(
+            return RankSaves(
                 under_way={attempt.number: attempt.tried for attempt in attempts},
                 steps={attempt.number: attempt.step for attempt in attempts},
                 settled=dict(driver.recent),
                 newest=driver.newest.step if driver.newest else 0,
-                first_tier=driver.queue.first_tier,
+                next_tier=driver.queue.next_tier,
                 busy=driver.engine.writer.busy(),
                 superseded=driver.superseded,
             )
 
-    def align(self, views: Sequence[View]) -> AgreedSaves:
-        """Draw the same conclusions as all others who have the same views."""
+    def align(self, reports: Sequence[RankSaves]) -> AgreedSaves:
+        """Draw the same conclusions as all others who have the same reports."""
         driver = self._driver
         with driver.lock:
             for attempt in driver.queue.attempts:
-                errors = [view.settled[attempt.number] for view in views if attempt.number in view.settled]
+                errors = [report.settled[attempt.number] for report in reports if attempt.number in report.settled]
                 if None in errors:
                     self._settle(StatusCounts(committed=1))
                 elif errors:
-                    self._fail(attempt.number, str(errors[0]))
+                    self._fail_attempts(attempt.number, str(errors[0]))
                 else:
-                    furthest = max(view.under_way.get(attempt.number, 0) for view in views)
-                    self._fail(attempt.number, "another rank could not write it", tried=furthest)
-            conclusions = agreed(views)
+                    furthest = max(report.under_way.get(attempt.number, 0) for report in reports)
+                    self._fail_attempts(attempt.number, "another rank could not write it", tried=furthest)
+            conclusions = combine_reports(reports)
             driver.superseded = conclusions.superseded or driver.superseded
-            self._deadline.aligned(time.monotonic())
+            self._deadline.note_aligned(time.monotonic())
             return conclusions
 
-    def submitted(self) -> None:
-        self._deadline.begun(time.monotonic())
+    def on_submit(self) -> None:
+        self._deadline.note_begun(time.monotonic())
 
-    def error(self, attempt: WriteAttempt, own: str | None) -> str:
-        return own or "its part was not written"
+    def failure_reason(self, attempt: WriteAttempt, own_error: str | None) -> str:
+        return own_error or "its part was not written"
 
-    def settle_until(self, under_way: int, timeout_seconds: float | None = None) -> bool:
+    def wait_until_left(self, most_under_way: int, timeout_seconds: float | None = None) -> bool:
         driver = self._driver
         with driver.lock:
-            return driver.lock.wait_for(lambda: len(driver.queue.steps) <= under_way, timeout_seconds)
+            return driver.lock.wait_for(lambda: len(driver.queue.steps) <= most_under_way, timeout_seconds)
 
     def close(self, deadline_seconds: float) -> None:
         """Stop following, and end the writer process, which gets so long for its work between saves; what is not done
@@ -244,11 +244,11 @@ class NextSaveAgreement:
             seconds = 0.0 if driver.queue.steps else deadline_seconds
         driver.close(seconds)
         with driver.lock:
-            self._fail_all("the store was closed before it was settled")
-        for line in driver.pending.lines:
+            self._give_up_all("the store was closed before it was settled")
+        for line in driver.pending.descriptions:
             log.warning("%s: the store was closed after %.0f s", line, seconds)
 
-    def _run(self, started: "Future[None]") -> None:
+    def _follow_writer(self, started: "Future[None]") -> None:
         driver = self._driver
         try:
             driver.engine.writer.start()
@@ -258,7 +258,7 @@ class NextSaveAgreement:
         started.set_result(None)
         with driver.lock:
             while not self._closing:
-                self._guarded(self._poll)
+                self._fail_saves_on_error(self._poll)
                 driver.lock.wait(self._poll_seconds())
 
     def _wake(self) -> None:
@@ -270,54 +270,54 @@ class NextSaveAgreement:
             return IDLE_SECONDS
         return AWAITED_SECONDS if self._driver.is_awaited else WRITING_SECONDS
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _fail_saves_on_error(self, work: Callable[[], None]) -> None:
         """An error of ours fails the saves under way, which somebody may wait for, and not those that follow."""
         try:
             work()
         except Exception as error:
             log.exception("following the saves of steps %s", self._driver.queue.steps)
-            self._fail_all(f"{type(error).__name__}: {one_line(error)}")
+            self._give_up_all(f"{type(error).__name__}: {one_line(error)}")
 
     def _poll(self) -> None:
         """Hear the writer process, the store and the clock. Never blocks."""
-        self._follow()
+        self._settle_by_reports()
         head = self._driver.queue.under_way
-        if head is not None and not self._commits and self._driver.engine.written(head):
-            self._act_on_lookup(head, self._lookup.result(head.tier, head.name))
+        if head is not None and not self._commits and self._driver.engine.awaits_coordinator(head):
+            self._act_on_lookup(head, self._lookup.take_result(head.tier, head.name))
 
-    def _follow(self) -> None:
+    def _settle_by_reports(self) -> None:
         """Hear the writer process."""
         driver, before = self._driver, None
         while (head := driver.queue.under_way) is not None and head != before:
             before = head
             status = driver.engine.status(head)
-            driver.take_reports()
+            driver.handle_reports()
             if status != StatusCounts():
-                self._settle(status, alone=not self._commits)
-        driver.take_reports()
+                self._settle(status, unreported=not self._commits)
+        driver.handle_reports()
 
-    def _settle(self, status: StatusCounts, *, alone: bool = False) -> None:
-        """alone: the coordinator may not know of it yet."""
+    def _settle(self, status: StatusCounts, *, unreported: bool = False) -> None:
+        """unreported: the coordinator may not know of it yet."""
         self._next_lookup, self._pause = 0.0, LOOKUP_SECONDS[0]
-        self._deadline.settled(time.monotonic(), alone=alone)
+        self._deadline.note_settled(time.monotonic(), unreported=unreported)
         self._driver.settle(status)
 
-    def _fail(self, number: int, error: str, tried: int | None = None) -> None:
+    def _fail_attempts(self, number: int, error: str, tried: int | None = None) -> None:
         """Fail the attempts of a save until it has moved past so many tiers; None: until it is given up."""
         queue = self._driver.queue
         while (head := queue.under_way) is not None and head.number == number and (tried is None or head.tried < tried):
             self._driver.errors[head.name] = error
             self._settle(StatusCounts(failed=1))
 
-    def _fail_all(self, error: str) -> None:
+    def _give_up_all(self, error: str) -> None:
         """Give up all saves, whatever state they are in."""
         driver = self._driver
         while (head := driver.queue.under_way) is not None:
             driver.saves[head.number].certain = False
             driver.engine.forget(head)
             settled = driver.queue.settle(StatusCounts(failed=1))
-            self._deadline.settled(time.monotonic(), alone=True)
-            self._deadline.begun(time.monotonic())
+            self._deadline.note_settled(time.monotonic(), unreported=True)
+            self._deadline.note_begun(time.monotonic())
             if settled.abandoned is not None:
                 driver.give_up(head, error)
         driver.lock.notify_all()
@@ -332,7 +332,7 @@ class NextSaveAgreement:
         elif result is not None:
             driver.errors[head.name] = result
             # Of another writer's failure the coordinator may hear later, if the store hangs for it.
-            self._settle(StatusCounts(failed=1), alone=not result.startswith("writer 0: "))
+            self._settle(StatusCounts(failed=1), unreported=not result.startswith("writer 0: "))
         elif self._deadline.is_over(now):
             driver.errors[head.name] = "nothing was heard of its commit"
             save.certain = False

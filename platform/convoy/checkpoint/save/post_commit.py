@@ -9,7 +9,7 @@ from convoy.job.lineage import CommitRef
 
 
 @dataclass(frozen=True)
-class Busy:
+class BusyTiers:
     """Work that the writer process of a rank, or of any rank of the gang, has not finished.
 
     By tier, so that a tier that hangs or is slow holds up only itself.
@@ -21,7 +21,7 @@ class Busy:
     """Those that it copies to."""
 
     @classmethod
-    def of_sums(cls, sums: StatusCounts) -> "Busy":
+    def from_sums(cls, sums: StatusCounts) -> "BusyTiers":
         """The work of any rank, from the sums over all of them."""
         reading_back, copying = (
             frozenset(tier for tier, ranks in enumerate(counts) if ranks)
@@ -29,23 +29,23 @@ class Busy:
         )
         return cls(reading_back, copying)
 
-    def __or__(self, other: "Busy") -> "Busy":
-        return Busy(self.reading_back | other.reading_back, self.copying | other.copying)
+    def __or__(self, other: "BusyTiers") -> "BusyTiers":
+        return BusyTiers(self.reading_back | other.reading_back, self.copying | other.copying)
 
-    def __sub__(self, other: "Busy") -> "Busy":
-        return Busy(self.reading_back - other.reading_back, self.copying - other.copying)
+    def __sub__(self, other: "BusyTiers") -> "BusyTiers":
+        return BusyTiers(self.reading_back - other.reading_back, self.copying - other.copying)
 
-    def left_out_for(self, tier: int) -> "Busy":
+    def part_for_commit_on(self, tier: int) -> "BusyTiers":
         """The part that concerns a commit on that tier: it is left out for that commit."""
-        return Busy(self.reading_back & {tier}, self.copying - {tier})
+        return BusyTiers(self.reading_back & {tier}, self.copying - {tier})
 
-    def complement(self, tiers: int) -> "Busy":
+    def complement(self, tier_count: int) -> "BusyTiers":
         """Busy with everything else, on so many tiers: to request what was left out, and only that."""
-        everywhere = frozenset(range(tiers))
-        return Busy(everywhere, everywhere) - self
+        everywhere = frozenset(range(tier_count))
+        return BusyTiers(everywhere, everywhere) - self
 
 
-IDLE = Busy()
+IDLE = BusyTiers()
 
 
 class PendingWork:
@@ -60,7 +60,7 @@ class PendingWork:
             self._commits["reading_back", request.tier] = request.ref
         self._commits.update((("copying", uri), request.ref) for uri in request.copy_to)
 
-    def done(self, report: PostCommitTaskDone) -> None:
+    def mark_done(self, report: PostCommitTaskDone) -> None:
         if self._commits.get((report.task, report.tier)) == report.ref:
             del self._commits[report.task, report.tier]
 
@@ -71,12 +71,12 @@ class PendingWork:
     def is_empty(self) -> bool:
         return not self._commits
 
-    def tiers(self, task: PostCommitTask) -> list[str]:
+    def tiers_with(self, task: PostCommitTask) -> list[str]:
         """Those on which some of it is left."""
         return [uri for kind, uri in self._commits if kind == task]
 
     @property
-    def lines(self) -> list[str]:
+    def descriptions(self) -> list[str]:
         """The work that is left, for people."""
         ends = {"reading_back": "was not read back on {}", "copying": "was not copied to {} and read back there"}
         return [f"step {ref.step} {ends[task].format(uri)}" for (task, uri), ref in self._commits.items()]
@@ -88,17 +88,17 @@ def post_commit_request(
     tiers: Sequence[str],
     rank: int,
     hosts: Sequence[str],
-    turn: int,
+    save_number: int,
     verify: bool,
-    busy: Busy = IDLE,
+    busy: BusyTiers = IDLE,
 ) -> PostCommitRequest:
-    """hosts: of each rank. turn: counts the saves, so that each part's reader changes.
+    """hosts: of each rank. save_number: counts the saves, so that each part's reader changes.
 
     busy: of the gang, the same on every rank. Where some rank is still at an earlier commit, no rank does anything for
     this one: a commit counts as verified, and is copied, only if every rank does its part. Were each rank to take the
     newest commit when it is done, ranks of unequal speed would do parts of different ones, and none would be whole.
     """
-    part, away = part_to_read(rank, hosts, turn)
+    part, away = part_to_read(rank, hosts, save_number)
     copy_to = [uri for index, uri in enumerate(tiers) if index not in (tier, *busy.copying)]
     return PostCommitRequest(
         ref=ref,
@@ -122,12 +122,12 @@ def distinct_host_names(names: Sequence[str], per_host: int) -> list[str]:
     return [f"{name}-{number}" for name, number in zip(names, numbers, strict=True)]
 
 
-def part_to_read(rank: int, hosts: Sequence[str], turn: int) -> tuple[int, bool]:
+def part_to_read(rank: int, hosts: Sequence[str], save_number: int) -> tuple[int, bool]:
     """The part that a rank reads back, and whether another host wrote it. All ranks together read every part once."""
     per_host = hosts.count(hosts[rank])
     names = list(dict.fromkeys(hosts))
     in_blocks = [name for name in names for _ in range(per_host)] == list(hosts)
     # Shifting all by whole hosts keeps every part read once, where hosts have equally many ranks, one after another.
-    shift = per_host * (1 + turn % (len(names) - 1)) if in_blocks and len(names) > 1 else 1
+    shift = per_host * (1 + save_number % (len(names) - 1)) if in_blocks and len(names) > 1 else 1
     part = (rank + shift) % len(hosts)
     return part, hosts[part] != hosts[rank]

@@ -34,14 +34,14 @@ class StatusCounts:
     away: tuple[int, ...] = ()
     """1 for each tier that this rank's agent finds full or out of reach. Empty: no tier is."""
 
-    def values(self) -> list[int]:
+    def to_list(self) -> list[int]:
         """The numbers that are summed over the ranks, all of which have the same tiers."""
         away = self.away or (0,) * len(self.reading_back)
         return [self.failed, self.committed, self.superseded, *self.reading_back, *self.copying, *away]
 
     @classmethod
-    def of(cls, values: Sequence[int]) -> "StatusCounts":
-        """From the numbers of `values`, or sums of them."""
+    def from_list(cls, values: Sequence[int]) -> "StatusCounts":
+        """From the numbers of `to_list`, or sums of them."""
         failed, committed, superseded, *counts = values
         tiers = len(counts) // 3
         reading_back, copying, away = (tuple(counts[i * tiers : (i + 1) * tiers]) for i in range(3))
@@ -67,7 +67,7 @@ class WriteAttempt:
 
 
 @dataclass(frozen=True)
-class Settled:
+class SettleResult:
     """The consequences of the sum of the ranks' status, the same on every rank."""
 
     committed: WriteAttempt | None = None
@@ -96,7 +96,7 @@ class NextSaveTier:
         """The tier for the save that begins next."""
         return self._elsewhere if self._left else 0
 
-    def begun(self, tier: int) -> None:
+    def note_begun(self, tier: int) -> None:
         """A save has begun on this tier: on `index`, or where the gang has agreed to."""
         if self._elsewhere == 0:
             return
@@ -106,7 +106,7 @@ class NextSaveTier:
         else:
             self._left = max(0, self._left - 1)
 
-    def committed(self, tier: int, moved: bool) -> None:
+    def note_committed(self, tier: int, moved: bool) -> None:
         """A save was committed on this tier; moved: it had failed on another one before."""
         if tier == 0:
             self._elsewhere, self._saves_elsewhere, self._left = 0, FIRST_SAVES_ELSEWHERE, 0
@@ -146,41 +146,41 @@ class SaveQueue:
         """Steps whose state is being written or waits for it."""
         return [attempt.step for attempt in self._attempts]
 
-    def may_add(self) -> bool:
+    def has_free_slot(self) -> bool:
         """Whether there is a free buffer."""
         return len(self._attempts) < MOST
 
     def free_slot(self) -> int:
         """Index of a buffer that nothing is read from. Raises ValueError if there is none."""
-        if not self.may_add():
+        if not self.has_free_slot():
             raise ValueError("both buffers are in use")
         taken = {attempt.slot for attempt in self._attempts}
         return next(slot for slot in range(MOST) if slot not in taken)
 
-    def away(self, tier: int) -> bool:
+    def is_away(self, tier: int) -> bool:
         """Whether some rank does not reach the tier, by the last status."""
         return tier in self._away
 
     @property
-    def first_tier(self) -> int:
+    def next_tier(self) -> int:
         """Index of the tier that a save would begin on now."""
         return self._first.index
 
     def add(self, step: int, tier: int | None = 0) -> WriteAttempt | None:
         """The state of `step` is being staged into `free_slot()`: what to hand to the writer now; None: it waits.
 
-        tier: to begin on; None: on what `first_tier` is when the write begins, which is for ranks that settle together.
+        tier: to begin on; None: on what `next_tier` is when the write begins, which is for ranks that settle together.
         Those that settle at different moments have to agree on one here.
         """
         slot, number = self.free_slot(), next(self._numbers)
-        self._attempts.append(self._attempt(step, slot, tier or 0, number))
+        self._attempts.append(self._make_attempt(step, slot, tier or 0, number))
         if tier is None:
             self._undecided.add(number)
         else:
-            self._first.begun(tier)
-        return self._begin() if len(self._attempts) == 1 else None
+            self._first.note_begun(tier)
+        return self._place_head() if len(self._attempts) == 1 else None
 
-    def settle(self, sums: StatusCounts) -> Settled:
+    def settle(self, sums: StatusCounts) -> SettleResult:
         """sums: of all ranks' status of `under_way`. A commit counts even if a rank failed after its part.
 
         A save does not wait for its deadline on a tier that is away, where there is another one.
@@ -188,30 +188,30 @@ class SaveQueue:
         self._away = frozenset(tier for tier, ranks in enumerate(sums.away) if ranks)
         head = self.under_way
         if head is None:
-            return Settled()
+            return SettleResult()
         if sums.superseded:
-            return Settled(superseded=True)
+            return SettleResult(superseded=True)
         if sums.committed:
             self.failures = 0
-            self._first.committed(head.tier, moved=head.tried > 0)
-            return Settled(committed=self._attempts.pop(0), start=self._begin())
+            self._first.note_committed(head.tier, moved=head.tried > 0)
+            return SettleResult(committed=self._attempts.pop(0), start=self._place_head())
         following = self._reachable_tier((head.tier + 1) % self._tiers)
         if not sums.failed and (head.tier not in self._away or following in self._away):
-            return Settled()
+            return SettleResult()
         if head.tried + 1 < self._tiers:
-            self._attempts[0] = self._attempt(head.step, head.slot, following, head.number, head.tried + 1)
-            return Settled(moved=head, start=self._attempts[0])
+            self._attempts[0] = self._make_attempt(head.step, head.slot, following, head.number, head.tried + 1)
+            return SettleResult(moved=head, start=self._attempts[0])
         self.failures += 1
-        return Settled(abandoned=self._attempts.pop(0), start=self._begin())
+        return SettleResult(abandoned=self._attempts.pop(0), start=self._place_head())
 
-    def _begin(self) -> WriteAttempt | None:
+    def _place_head(self) -> WriteAttempt | None:
         """The save whose turn it is, on the tier that it begins on."""
         head = self.under_way
         if head is not None and head.number in self._undecided:
             self._undecided.remove(head.number)
             tier = self._reachable_tier(self._first.index)
-            self._first.begun(tier)
-            self._attempts[0] = self._attempt(head.step, head.slot, tier, head.number)
+            self._first.note_begun(tier)
+            self._attempts[0] = self._make_attempt(head.step, head.slot, tier, head.number)
         return self.under_way
 
     def _reachable_tier(self, tier: int) -> int:
@@ -219,5 +219,5 @@ class SaveQueue:
         turns = ((tier + i) % self._tiers for i in range(self._tiers))
         return next((turn for turn in turns if turn not in self._away), tier)
 
-    def _attempt(self, step: int, slot: int, tier: int, number: int, tried: int = 0) -> WriteAttempt:
+    def _make_attempt(self, step: int, slot: int, tier: int, number: int, tried: int = 0) -> WriteAttempt:
         return WriteAttempt(step, slot, tier, f"{self._session}-{number:04d}-{tier}", number, tried)

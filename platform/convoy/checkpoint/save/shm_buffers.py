@@ -26,17 +26,17 @@ class Buffer:
 
     def __init__(self, folder: Path | None, name: str, length: int, pin: bool) -> None:
         """folder: None: an anonymous file. Raises OSError if there is not so much memory."""
-        self._file, self.path = _made(folder, name, length)
+        self._file, self.path = _make_file(folder, name, length)
         # Populated now: a page that is first touched while training waits for it costs ten times its copy.
         self.memory = mmap.mmap(self._file, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self.bytes = torch.frombuffer(self.memory, dtype=torch.uint8)
-        self._pinned = pin and _register(self.bytes)
+        self._pinned = pin and _pin_memory(self.bytes)
 
     def __len__(self) -> int:
         return len(self.memory)
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether another process can still open it: files under /dev/shm can be removed by anyone who may."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file))  # noqa: PTH116 - as next to it
@@ -61,19 +61,19 @@ class Buffers:
     def __init__(self, *, pin: bool) -> None:
         """pin: registered with CUDA, so that copies from the device do not wait for the host."""
         self._pin = pin
-        self._folder = _folder()
+        self._folder = _try_make_folder()
         self._slots: dict[int, Buffer] = {}
         self._made = 0
 
-    def get(self, slot: int, length: int) -> Buffer:
+    def get_or_make(self, slot: int, length: int) -> Buffer:
         """The slot's buffer, of at least `length` bytes: the one before if it is long enough, and still there. Raises
         OSError."""
         buffer = self._slots.get(slot)
-        if buffer is not None and len(buffer) >= length and buffer.there:
+        if buffer is not None and len(buffer) >= length and buffer.exists:
             return buffer
         self.drop(slot)
         if self._folder is None or not self._folder.path.is_dir():
-            self._folder = _folder()
+            self._folder = _try_make_folder()
         self._made += 1
         name, length = f"{slot}-{self._made}", max(1, length)
         try:
@@ -95,19 +95,19 @@ class Buffers:
             self._folder.remove()
 
 
-class Folder:
+class ProcessFolder:
     """`/dev/shm/convoy-<pid>-<start>-…`, locked for as long as this process lives; removed at its end."""
 
     def __init__(self) -> None:
         remove_leftovers()
-        self.path, self._lock = _locked_folder()
-        self.remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
+        self.path, self._lock = _make_locked_folder()
+        self.remove = weakref.finalize(self, _remove_folder, self.path, self._lock, os.getpid())
 
 
-def _folder() -> Folder | None:
+def _try_make_folder() -> ProcessFolder | None:
     """None: /dev/shm takes none, such as one that is read-only, missing, or out of inodes."""
     try:
-        return Folder()
+        return ProcessFolder()
     except OSError:
         return None
 
@@ -126,7 +126,7 @@ def remove_leftovers() -> None:
                 os.close(descriptor)
 
 
-def _locked_folder() -> tuple[Path, int]:
+def _make_locked_folder() -> tuple[Path, int]:
     started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     while True:
         path = Path(tempfile.mkdtemp(prefix=f"convoy-{os.getpid()}-{started}-", dir=SHARED_MEMORY))
@@ -138,13 +138,13 @@ def _locked_folder() -> tuple[Path, int]:
             os.close(lock)
 
 
-def _remove(path: Path, lock: int, owner: int) -> None:
-    if os.getpid() == owner:  # not in a fork
+def _remove_folder(path: Path, lock: int, pid: int) -> None:
+    if os.getpid() == pid:  # not in a fork
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
 
 
-def _made(folder: Path | None, name: str, length: int) -> tuple[int, str]:
+def _make_file(folder: Path | None, name: str, length: int) -> tuple[int, str]:
     if folder is None:
         descriptor = os.memfd_create(f"convoy-{name}", os.MFD_CLOEXEC)
         path = f"/proc/{os.getpid()}/fd/{descriptor}"
@@ -162,6 +162,6 @@ def _made(folder: Path | None, name: str, length: int) -> tuple[int, str]:
     return descriptor, path
 
 
-def _register(data: torch.Tensor) -> bool:
+def _pin_memory(data: torch.Tensor) -> bool:
     """Whether CUDA took the memory as pinned; without, copies are right but wait for the host."""
     return int(torch.cuda.cudart().cudaHostRegister(data.data_ptr(), data.numel(), 0)) == 0

@@ -20,7 +20,7 @@ import torch
 from convoy.checkpoint.errors import CheckpointError, one_line
 from convoy.checkpoint.save.shm_buffers import Buffer, Buffers
 from convoy.checkpoint.state.layout import Box, Layout, local_tensor
-from convoy.checkpoint.state.replicas import condensed, digest
+from convoy.checkpoint.state.replicas import condense, condensed_digest
 
 BATCH_BYTES = 64 * 2**20
 """Copied in one go, without Python's lock; whoever waits for the copy takes batches too. Each end of one asks training
@@ -33,7 +33,7 @@ SMALL_BYTES = 2**16
 """Shorter ones are copied at once: that takes less than to hand them over."""
 
 
-class Staged:
+class StagedCopy:
     """A slot's copy of the state."""
 
     def __init__(self, slot: int, layout: Layout, buffer: Buffer) -> None:
@@ -61,16 +61,16 @@ class Staged:
 
     def wait(self) -> None:
         """Until the copy is whole, copying along."""
-        self._help()
+        self._run_batches()
         self._copied.wait()
         if self._event is not None:
-            self._try(self._event.synchronize)
+            self._run_noting_error(self._event.synchronize)
         self._sources = None
         self.copied_at = self.copied_at or time.perf_counter()
 
-    def join(self) -> None:
+    def join_on_device(self) -> None:
         """Like `wait`, but it is the device's next work that waits for what the device still copies."""
-        self._help()
+        self._run_batches()
         self._copied.wait()
         if self._event is not None:
             torch.cuda.current_stream().wait_event(self._event)
@@ -79,7 +79,7 @@ class Staged:
         """Digests of the compared tensors by name, once the copy is whole. Raises CheckpointError if it failed."""
         if self.error is not None:
             raise CheckpointError(f"staging: {one_line(self.error)}") from self.error
-        return self._digests | {name: digest(data) for name, data in self._condensed.items()}
+        return self._digests | {name: condensed_digest(data) for name, data in self._condensed.items()}
 
     def _begin(self, work: Iterable[Callable[[], object]], event: Any, sources: Any) -> None:
         """work: what is left to be copied during training."""
@@ -89,23 +89,23 @@ class Staged:
         if not self._left:
             self._copied.set()
 
-    def _compare(self, name: str, tensor: torch.Tensor) -> None:
-        self._digests[name] = digest(condensed(tensor))
+    def _add_digest(self, name: str, tensor: torch.Tensor) -> None:
+        self._digests[name] = condensed_digest(condense(tensor))
 
     @torch.no_grad()
-    def _help(self) -> None:
+    def _run_batches(self) -> None:
         while True:
             try:
                 work = self._work.popleft()
             except IndexError:
                 return
-            self._try(work)
+            self._run_noting_error(work)
             with self._lock:
                 self._left -= 1
                 if not self._left:
                     self._copied.set()
 
-    def _try(self, work: Callable[[], object]) -> None:
+    def _run_noting_error(self, work: Callable[[], object]) -> None:
         """Have the copy fail where the work does, and neither the thread nor the optimizer's step that does it."""
         try:
             work()
@@ -113,7 +113,7 @@ class Staged:
             self.error = self.error or error
 
 
-class _Batch:
+class _CopyBatch:
     """A batch that is copied in one go."""
 
     def __init__(self) -> None:
@@ -122,20 +122,20 @@ class _Batch:
         self.bytes = 0
 
 
-def _batches(moves: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[Callable[[], object]]:
+def _copy_batches(moves: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[Callable[[], object]]:
     """moves: (from, to), both contiguous in host memory, and alike."""
-    batches = [_Batch()]
+    batches = [_CopyBatch()]
     for source, target in moves:
-        for some, place in zip(_cut(source), _cut(target), strict=True):
+        for some, place in zip(_split_tensor(source), _split_tensor(target), strict=True):
             if batches[-1].bytes >= BATCH_BYTES:
-                batches.append(_Batch())
+                batches.append(_CopyBatch())
             batches[-1].sources.append(some)
             batches[-1].targets.append(place)
             batches[-1].bytes += some.nbytes
     return [partial(torch._foreach_copy_, b.targets, b.sources) for b in batches if b.bytes]
 
 
-def _cut(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+def _split_tensor(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
     if tensor.nbytes <= BATCH_BYTES:
         return [tensor]
     return tensor.view(-1).split(BATCH_BYTES // tensor.element_size())
@@ -149,18 +149,18 @@ class Stager:
         self._buffers = Buffers(pin=self._cuda)
         self._stream = torch.cuda.Stream(device) if self._cuda else None
         self._targets: dict[int, tuple[Layout, Buffer, list[torch.Tensor]]] = {}
-        self._unfinished: list[Staged] = []
+        self._unfinished: list[StagedCopy] = []
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="staging", daemon=True)
+        self._thread = threading.Thread(target=self._run_tasks, name="staging", daemon=True)
         self._thread.start()
 
-    def warm(self, slot: int, layout: Layout) -> None:
+    def prepare_slot(self, slot: int, layout: Layout) -> None:
         """Have the slot's buffer ready. Raises OSError if there is too little memory."""
         target = self._targets.pop(slot, None)
-        if target is None or target[0] is not layout or not target[1].there:
+        if target is None or target[0] is not layout or not target[1].exists:
             target = None  # what refers to the old buffer would keep its memory
-            buffer = self._buffers.get(slot, layout.bytes)
-            target = layout, buffer, _targets(layout, buffer)
+            buffer = self._buffers.get_or_make(slot, layout.bytes)
+            target = layout, buffer, _box_targets(layout, buffer)
         self._targets[slot] = target
 
     def discard(self, slot: int) -> None:
@@ -176,34 +176,34 @@ class Stager:
         tensors: Mapping[str, torch.Tensor],
         deferred: Iterable[torch.Tensor],
         compared: Sequence[str] = (),
-    ) -> Staged:
+    ) -> StagedCopy:
         """Copy this rank's boxes; of tensors in the storage of a `deferred` one perhaps only after this returns.
 
         Nobody may read from the slot. compared: tensors of which the digest is wanted. Raises OSError if there is too
         little memory.
         """
-        self.warm(slot, layout)
+        self.prepare_slot(slot, layout)
         _, buffer, targets = self._targets[slot]
-        staged = Staged(slot, layout, buffer)
-        later = _Later(deferred)
+        staged = StagedCopy(slot, layout, buffer)
+        later = _DeferredTensors(deferred)
         sources = [_box_view(tensors, box) for box in layout.boxes]
         now, moves, on_device = list[int](), list[tuple[torch.Tensor, torch.Tensor]](), list[int]()
         for i, (source, box) in enumerate(zip(sources, layout.boxes, strict=True)):
             if source.is_cuda:
                 on_device.append(i)
-            elif _may_be_moved(source) and later.has(tensors[box.name], source):
+            elif _is_worth_deferring(source) and later.contains(tensors[box.name], source):
                 moves.append((source, targets[i]))
             else:
                 now.append(i)
-        work, held = _batches(moves), {name: tensors[name] for name in compared if tensors[name].is_cuda}
+        work, held = _copy_batches(moves), {name: tensors[name] for name in compared if tensors[name].is_cuda}
         for name in compared:
             if name in held:
                 continue
-            if _may_be_moved(tensors[name]) and later.has(tensors[name], tensors[name]):
-                work.append(partial(staged._compare, name, tensors[name]))
+            if _is_worth_deferring(tensors[name]) and later.contains(tensors[name], tensors[name]):
+                work.append(partial(staged._add_digest, name, tensors[name]))
             else:
-                staged._compare(name, tensors[name])
-        event = self._from_device(staged, sources, targets, on_device, held, later) if on_device or held else None
+                staged._add_digest(name, tensors[name])
+        event = self._copy_from_device(staged, sources, targets, on_device, held, later) if on_device or held else None
         if now:
             torch._foreach_copy_([targets[i] for i in now], [sources[i] for i in now])
         staged._begin(work, event, [*(sources[i] for i in on_device), *held.values()])
@@ -211,22 +211,22 @@ class Stager:
         self._tasks.put(staged.wait)
         return staged
 
-    def after(self, staged: Staged, then: Callable[[], None]) -> None:
-        """Call `then` in the staging thread once the copy is whole; after all earlier calls."""
+    def call_after(self, staged: StagedCopy, callback: Callable[[], None]) -> None:
+        """Call `callback` in the staging thread once the copy is whole; after all earlier calls."""
 
         def task() -> None:
             staged.wait()
-            then()
+            callback()
 
         self._tasks.put(task)
 
     def join(self) -> None:
         """The state may change when this returns; on CUDA, by work on the current stream."""
         for staged in self._unfinished:
-            staged.join()
+            staged.join_on_device()
         self._unfinished = [staged for staged in self._unfinished if not staged.done]
 
-    def drain(self) -> None:
+    def finish_tasks(self) -> None:
         """Wait until everything that was begun is done."""
         done = threading.Event()
         self._tasks.put(done.set)
@@ -240,14 +240,14 @@ class Stager:
         self._targets.clear()
         self._buffers.close()
 
-    def _from_device(
+    def _copy_from_device(
         self,
-        staged: Staged,
+        staged: StagedCopy,
         sources: Sequence[torch.Tensor],
         targets: Sequence[torch.Tensor],
-        chosen: Sequence[int],
+        indices: Sequence[int],
         compared: Mapping[str, torch.Tensor],
-        later: "_Later",
+        later: "_DeferredTensors",
     ) -> torch.cuda.Event:
         """Copy on a stream of its own; the current one waits for what may change before the optimizer's step."""
         assert self._stream is not None
@@ -255,10 +255,10 @@ class Stager:
         self._stream.wait_stream(current)
         for waits in (False, True):
             with torch.cuda.stream(self._stream):
-                for i in chosen:
-                    if later.stores(sources[i]) is waits:
+                for i in indices:
+                    if later.shares_storage(sources[i]) is waits:
                         targets[i].copy_(sources[i], non_blocking=True)
-                some = {name: condensed(t) for name, t in compared.items() if later.stores(t) is waits}
+                some = {name: condense(t) for name, t in compared.items() if later.shares_storage(t) is waits}
                 staged._condensed.update(_to_host(some))
             event = torch.cuda.Event()
             event.record(self._stream)
@@ -266,13 +266,13 @@ class Stager:
                 current.wait_event(event)
         return event
 
-    def _run(self) -> None:
-        _give_way()
+    def _run_tasks(self) -> None:
+        _lower_thread_priority()
         while (task := self._tasks.get()) is not None:
             task()
 
 
-def _give_way() -> None:
+def _lower_thread_priority() -> None:
     """Have this thread copy where training leaves a core idle, as ranks that wait for each other do in each step, and
     never on several. What it has not copied by the next update is copied by who waits for it."""
     with contextlib.suppress(OSError):
@@ -285,7 +285,7 @@ def _give_way() -> None:
     restore.join()
 
 
-def _targets(layout: Layout, buffer: Buffer) -> list[torch.Tensor]:
+def _box_targets(layout: Layout, buffer: Buffer) -> list[torch.Tensor]:
     """The piece of the buffer for each box."""
     pieces = (buffer.bytes[start : start + box.bytes] for start, box in zip(layout.starts(), layout.boxes, strict=True))
     return [piece.view(box.dtype).view(box.size) for piece, box in zip(pieces, layout.boxes, strict=True)]
@@ -309,25 +309,25 @@ def _box_view(tensors: Mapping[str, torch.Tensor], box: Box) -> torch.Tensor:
     return local
 
 
-def _may_be_moved(source: torch.Tensor) -> bool:
+def _is_worth_deferring(source: torch.Tensor) -> bool:
     """As it lies in memory, and worth to be handed over."""
     return source.nbytes >= SMALL_BYTES and source.is_contiguous() and not (source.is_conj() or source.is_neg())
 
 
-class _Later:
+class _DeferredTensors:
     """Tensors that change with the optimizer's step only."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._tensors = {id(tensor): tensor for tensor in tensors}
 
-    def has(self, tensor: torch.Tensor, local: torch.Tensor) -> bool:
+    def contains(self, tensor: torch.Tensor, local: torch.Tensor) -> bool:
         """Whether it is one of them, or a view of one. local: what lies on this rank."""
-        return id(tensor) in self._tensors or self.stores(local)
+        return id(tensor) in self._tensors or self.shares_storage(local)
 
-    def stores(self, local: torch.Tensor) -> bool:
+    def shares_storage(self, local: torch.Tensor) -> bool:
         """Whether one of them lies in the same storage."""
-        return local.untyped_storage().data_ptr() in self._storages
+        return local.untyped_storage().data_ptr() in self._storage_addresses
 
     @functools.cached_property
-    def _storages(self) -> set[int]:
+    def _storage_addresses(self) -> set[int]:
         return {local_tensor(tensor).untyped_storage().data_ptr() for tensor in self._tensors.values()}

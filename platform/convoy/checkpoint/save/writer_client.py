@@ -28,15 +28,15 @@ from convoy.checkpoint.messages import (
     PostCommitTaskDone,
     Report,
     Request,
-    Requested,
+    RequestsSent,
     SaveFailed,
     SetLayout,
     WritePart,
     WriterSetup,
 )
-from convoy.checkpoint.save.post_commit import Busy, PendingWork
+from convoy.checkpoint.save.post_commit import BusyTiers, PendingWork
 from convoy.checkpoint.save.queue import StatusCounts
-from convoy.storage.usage import tally
+from convoy.storage.usage import request_counter
 
 GRACE_SECONDS = 10.0
 """A writer that has not reported so long after its deadline hangs, and is given up."""
@@ -72,7 +72,7 @@ class WriterProcess:
         )
         os.set_blocking(self.fileno(), False)
         self._outgoing.put(self._setup)
-        threading.Thread(target=self._send, args=(self._process,), name="to the writer", daemon=True).start()
+        threading.Thread(target=self._send_outgoing, args=(self._process,), name="to the writer", daemon=True).start()
 
     def send(self, request: Request) -> None:
         """Hand over a request; never blocks. One that the process does not live to read is lost."""
@@ -80,16 +80,16 @@ class WriterProcess:
 
     def poll(self) -> list[Report]:
         """Reports that have come since the last call, those of a process that has ended included; never blocks."""
-        lines = (self._partial + self._received()).split(b"\n")
+        lines = (self._partial + self._read_output()).split(b"\n")
         self._partial = lines.pop()
         return [REPORTS.validate_json(line) for line in lines]
 
     def fileno(self) -> int:
         """Readable when there are reports, or the process has ended."""
-        return self._started().stdout.fileno()  # type: ignore[union-attr]
+        return self._started_process().stdout.fileno()  # type: ignore[union-attr]
 
     def alive(self) -> bool:
-        return self._started().poll() is None
+        return self._started_process().poll() is None
 
     def ended(self) -> bool:
         """Whether the process is no more, or never was."""
@@ -98,7 +98,7 @@ class WriterProcess:
     def abandon(self) -> None:
         """Kill it and never wait: a process that hangs in its storage ends when that does. The buffers that it
         was writing may be read until then."""
-        self._started().kill()
+        self._started_process().kill()
         self._outgoing.put(None)
 
     def close(self, deadline_seconds: float) -> list[Report]:
@@ -113,14 +113,14 @@ class WriterProcess:
         self._outgoing.put(None)
         return reports + self.poll()
 
-    def _received(self) -> bytes:
+    def _read_output(self) -> bytes:
         chunks = list[bytes]()
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self.fileno(), _READ_BYTES):
                 chunks.append(chunk)
         return b"".join(chunks)
 
-    def _send(self, process: "subprocess.Popen[bytes]") -> None:
+    def _send_outgoing(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
         with contextlib.suppress(OSError):  # it has ended, which `alive` shows
             while (message := self._outgoing.get()) is not None:
@@ -129,7 +129,7 @@ class WriterProcess:
                     data = data[os.write(process.stdin.fileno(), data) :]
         process.stdin.close()
 
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _started_process(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
             raise RuntimeError("the writer process was not started")
         return self._process
@@ -156,7 +156,7 @@ class AttemptState:
     """The process has finished with the buffer."""
 
     @property
-    def may_be_read(self) -> bool:
+    def buffer_may_be_read(self) -> bool:
         """Whether a process may still read the attempt's buffer: one that hangs does so when its storage is back."""
         return not (self.read or self.sent_to is None or self.sent_to.ended())
 
@@ -187,8 +187,8 @@ class WriterClient:
     def expect(self, name: str, deadline_seconds: float, *, coordinator: bool) -> AttemptState:
         """An attempt that is about to be sent."""
         if self._writer is not None and not self._writer.alive():
-            self.collect()
-            self._replace()  # it died with nothing to do: no save need be lost for it
+            self.collect_reports()
+            self._replace_process()  # it died with nothing to do: no save need be lost for it
         elif self._writer is None and all(writer.ended() for writer in self._abandoned):
             self.start()  # what they hung in is over
         until = time.monotonic() + deadline_seconds + GRACE_SECONDS
@@ -223,9 +223,9 @@ class WriterClient:
         attempt.status = StatusCounts(failed=1)
         self._reports.append(SaveFailed(attempt=attempt.name, error=error))
 
-    def state_of(self, name: str) -> AttemptState | None:
+    def poll_attempt(self, name: str) -> AttemptState | None:
         """The state of an attempt by now. Never blocks."""
-        self.collect()
+        self.collect_reports()
         self._give_up_hung()
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.status == StatusCounts() and not attempt.written:
@@ -240,48 +240,48 @@ class WriterClient:
                 attempt.forgotten = True
         return attempt
 
-    def reports(self) -> list[Report]:
+    def take_reports(self) -> list[Report]:
         """Reports since the last call, also of failures that the process could not report itself. Never blocks."""
-        self.collect()
+        self.collect_reports()
         reports, self._reports = self._reports, []
         return reports
 
-    def after_commit(self, request: PostCommitRequest) -> None:
+    def request_post_commit(self, request: PostCommitRequest) -> None:
         """Request the work between saves. Returns at once; what was requested before is finished first."""
         if self._writer is not None:
             self._pending.add(request)
             self._writer.send(request)
 
-    def busy(self) -> Busy:
+    def busy(self) -> BusyTiers:
         """The work between saves that the process has not finished; a new process has none. Never blocks."""
         if not self._pending.is_empty:
-            self.collect()
-        return Busy(reading_back=self._tiers_of("reading_back"), copying=self._tiers_of("copying"))
+            self.collect_reports()
+        return BusyTiers(reading_back=self._tiers_of("reading_back"), copying=self._tiers_of("copying"))
 
     def close(self, deadline_seconds: float) -> None:
         """End the process, which ends what it is doing; after so long it is killed."""
         if self._writer is not None:
-            self._reports += [report for report in self._writer.close(deadline_seconds) if not _count_requests(report)]
+            self._reports += [report for report in self._writer.close(deadline_seconds) if not _add_if_requests(report)]
             self._writer = None
 
-    def collect(self) -> None:
+    def collect_reports(self) -> None:
         """Take in the reports of the process. Never blocks."""
         for report in self._writer.poll() if self._writer is not None else ():
-            if _count_requests(report):
+            if _add_if_requests(report):
                 continue
             self._reports.append(report)
             if isinstance(report, PostCommitTaskDone):
-                self._pending.done(report)
+                self._pending.mark_done(report)
             elif isinstance(report, (PartWritten, Committed, SaveFailed)):
                 attempt = self._attempts.get(report.attempt) or self._owed.get(report.attempt)
                 if attempt is not None:
-                    self._note(attempt, report)
+                    self._note_report(attempt, report)
 
     def _tiers_of(self, task: PostCommitTask) -> frozenset[int]:
-        left = self._pending.tiers(task)
+        left = self._pending.tiers_with(task)
         return frozenset(index for index, uri in enumerate(self._setup.tiers) if uri in left)
 
-    def _note(self, attempt: AttemptState, report: PartWritten | Committed | SaveFailed) -> None:
+    def _note_report(self, attempt: AttemptState, report: PartWritten | Committed | SaveFailed) -> None:
         attempt.read = True
         match report:
             case PartWritten():
@@ -301,10 +301,10 @@ class WriterClient:
         elif attempt.sent_to is not None and attempt.sent_to is not self._writer:
             self.fail(attempt, "the writer process hung and was replaced")
         elif not self._writer.alive():
-            self.collect()  # its last words
+            self.collect_reports()  # its last words
             if attempt.status == StatusCounts() and not attempt.written:
                 self.fail(attempt, "the writer process ended")
-            self._replace()
+            self._replace_process()
 
     def _give_up_hung(self) -> None:
         """Give up a process that has not answered in time, be it for an attempt that the gang gave up long since. What
@@ -315,12 +315,12 @@ class WriterClient:
         behind = [each for each in self._attempts.values() if each.name in self._owed and now <= each.until]
         writer.abandon()
         self._abandoned.append(writer)
-        self._replace()
+        self._replace_process()
         for attempt in behind if self._writer is not None else ():
             assert attempt.sent is not None
             self.send(attempt, *attempt.sent)
 
-    def _replace(self) -> None:
+    def _replace_process(self) -> None:
         """Replace the process, at most once without a part written in between: then storage or machine are at fault."""
         self._writer = None
         self._owed.clear()
@@ -330,10 +330,10 @@ class WriterClient:
             self.start()
 
 
-def _count_requests(report: Report) -> bool:
+def _add_if_requests(report: Report) -> bool:
     """Whether it is a report of requests, which then count as this process's own."""
-    if not isinstance(report, Requested):
+    if not isinstance(report, RequestsSent):
         return False
     for each in report.requests:
-        tally().add(each)
+        request_counter().add(each)
     return True

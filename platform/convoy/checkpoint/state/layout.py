@@ -35,7 +35,7 @@ _ATTRIBUTE = "convoy_rows"
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowPiece:
     """Rows that follow each other both in the tensor and in this rank's memory."""
 
     offset: tuple[int, ...]
@@ -45,7 +45,7 @@ class Piece:
     """Offset in this rank's own shard."""
 
 
-def note_rows(tensors: Mapping[str, Any], rows: Mapping[str, Rows]) -> None:
+def note_row_order(tensors: Mapping[str, Any], rows: Mapping[str, Rows]) -> None:
     """Note the order of rows in a state from `get_state_dict`: of each weight in `rows`, and its moments.
 
     The note is on the objects that the state holds: a view or a copy of one does not have it. Raises ValueError for an
@@ -68,7 +68,7 @@ def row_order(tensor: torch.Tensor) -> Rows:
     return order
 
 
-def pieces(tensor: torch.Tensor) -> list[Piece]:
+def row_pieces(tensor: torch.Tensor) -> list[RowPiece]:
     """What this rank holds of a tensor whose rows do not lie in their order; of any other one nothing."""
     order = row_order(tensor)
     if not order:
@@ -76,10 +76,10 @@ def pieces(tensor: torch.Tensor) -> list[Piece]:
     size, offset = tuple(tensor.shape), (0,) * tensor.ndim
     if isinstance(tensor, DTensor):
         size, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return list(pieces_of(order, offset, size))
+    return list(row_pieces_of_box(order, offset, size))
 
 
-def pieces_of(order: Rows, offset: tuple[int, ...], size: tuple[int, ...]) -> Iterator[Piece]:
+def row_pieces_of_box(order: Rows, offset: tuple[int, ...], size: tuple[int, ...]) -> Iterator[RowPiece]:
     """The pieces of a box, whose rows are counted as they lie. All of them together are as large as the box."""
     begin, end, start = offset[0], offset[0] + size[0], 0
     for first, count in order:
@@ -87,7 +87,7 @@ def pieces_of(order: Rows, offset: tuple[int, ...], size: tuple[int, ...]) -> It
         if low < high:
             row = first + low - start
             inner = (low - begin, *(0 for _ in size[1:]))
-            yield Piece((row, *offset[1:]), (high - low, *size[1:]), inner)
+            yield RowPiece((row, *offset[1:]), (high - low, *size[1:]), inner)
         start += count
 
 
@@ -155,7 +155,7 @@ class Plan:
         if lost:
             names = ", ".join(str(r) for r in sorted(lost[0]))
             raise CheckpointError(f"shards that only rank {names} holds are out of reach: the state is not whole")
-        return layout([b for b in self.held if _writing_rank(b, reachable) == rank])
+        return make_layout([b for b in self.held if _writing_rank(b, reachable) == rank])
 
 
 def signature(tensors: Mapping[str, torch.Tensor]) -> Signature:
@@ -189,11 +189,11 @@ def make_plan(
     held, groups, infos = answer
     held = tuple(_with_inner_offset(box, tensors[box.name]) for box in held)
     replicas = [b.name for b in held if len(b.holders) > 1 and not isinstance(tensors[b.name], DTensor)]
-    own = layout([b for b in held if b.owner == rank])
+    own = make_layout([b for b in held if b.owner == rank])
     return Plan(signature(tensors), held, groups, infos, own, tuple(replicas))
 
 
-def layout(boxes: Sequence[Box], file_bytes: int = FILE_BYTES) -> Layout:
+def make_layout(boxes: Sequence[Box], file_bytes: int = FILE_BYTES) -> Layout:
     """Boxes one after the other, in files of at most `file_bytes`; a box that is longer is cut."""
     cut = [piece for box in boxes for piece in _split_to_fit(box, file_bytes)]
     shards, files, position = list[TensorShard](), [0], 0
@@ -203,7 +203,7 @@ def layout(boxes: Sequence[Box], file_bytes: int = FILE_BYTES) -> Layout:
             files[-1] = -(-position // PAGE_BYTES) * PAGE_BYTES
             files.append(0)
             start = 0
-        shards.append(_shard(box, len(files) - 1, start))
+        shards.append(_tensor_shard(box, len(files) - 1, start))
         position = files[-1] = start + box.bytes
     return Layout(tuple(cut), tuple(shards), tuple(n for n in files if n))
 
@@ -237,13 +237,13 @@ def _split_write_item(item: WriteItem, tensor: torch.Tensor) -> list[WriteItem]:
             index=MetadataIndex(item.index.fqn, torch.Size(piece.offset)),
             tensor_data=replace(data, chunk=ChunkStorageMetadata(torch.Size(piece.offset), torch.Size(piece.size))),
         )
-        for piece in pieces_of(rows, tuple(data.chunk.offsets), tuple(data.chunk.sizes))
+        for piece in row_pieces_of_box(rows, tuple(data.chunk.offsets), tuple(data.chunk.sizes))
     ]
 
 
 def _with_inner_offset(box: Box, tensor: torch.Tensor) -> Box:
     """The box with its place in this rank's own shard."""
-    piece = next((piece for piece in pieces(tensor) if piece.offset == box.offset), None)
+    piece = next((piece for piece in row_pieces(tensor) if piece.offset == box.offset), None)
     return box if piece is None else replace(box, inner=piece.inner)
 
 
@@ -306,25 +306,25 @@ def _box_of_item(item: WriteItem, owner: int, holders: frozenset[int]) -> Box:
     )
 
 
-def _split_to_fit(box: Box, most: int) -> list[Box]:
-    """The box, or where it is longer than `most` bytes the halves of it along its first dimension that has any."""
+def _split_to_fit(box: Box, limit: int) -> list[Box]:
+    """The box, or where it is longer than `limit` the halves of it along its first dimension that has any."""
     wide = [d for d, n in enumerate(box.size) if n > 1]
-    if box.bytes <= most or not wide:
+    if box.bytes <= limit or not wide:
         return [box]
     half = box.size[wide[0]] // 2
     parts = [(0, half), (half, box.size[wide[0]] - half)]
-    return [piece for begin, length in parts for piece in _split_to_fit(_narrowed(box, wide[0], begin, length), most)]
+    return [piece for begin, length in parts for piece in _split_to_fit(_narrowed(box, wide[0], begin, length), limit)]
 
 
 def _narrowed(box: Box, dim: int, begin: int, length: int) -> Box:
-    def moved(values: tuple[int, ...]) -> tuple[int, ...]:
+    def shifted(values: tuple[int, ...]) -> tuple[int, ...]:
         return (*values[:dim], values[dim] + begin, *values[dim + 1 :])
 
     size = (*box.size[:dim], length, *box.size[dim + 1 :])
-    return replace(box, offset=moved(box.offset), inner=moved(box.inner), size=size)
+    return replace(box, offset=shifted(box.offset), inner=shifted(box.inner), size=size)
 
 
-def _shard(box: Box, file: int, start: int) -> TensorShard:
+def _tensor_shard(box: Box, file: int, start: int) -> TensorShard:
     return TensorShard(
         name=box.name,
         dtype=_dtype_name(box.dtype),

@@ -20,7 +20,7 @@ MOST_RANKS = 8
 """Named in an error."""
 
 
-def condensed(tensor: "torch.Tensor") -> "torch.Tensor":
+def condense(tensor: "torch.Tensor") -> "torch.Tensor":
     """Bytes on the tensor's device that stand for all of its own: itself, or a sum modulo 2**64 for each piece.
 
     The words of a long tensor are weighted and summed on its own device, without a copy on the host: a word that
@@ -40,12 +40,12 @@ def condensed(tensor: "torch.Tensor") -> "torch.Tensor":
     return torch.cat((sums.view(torch.uint8), data[whole:]))
 
 
-def digest(condensed: "torch.Tensor") -> int:
-    """The digest of a result of `condensed`, on the host."""
+def condensed_digest(condensed: "torch.Tensor") -> int:
+    """The digest of a result of `condense`, on the host."""
     return crc32c(condensed.numpy().data)
 
 
-def difference(digests: Mapping[int, Mapping[str, int | None]]) -> str | None:
+def describe_difference(digests: Mapping[int, Mapping[str, int | None]]) -> str | None:
     """Names the first thing that is not the same on all ranks that hold it, and the ranks; None: there is none.
 
     digests: by rank, of what it holds, by name.
@@ -64,12 +64,12 @@ def difference(digests: Mapping[int, Mapping[str, int | None]]) -> str | None:
     first = named[0]
     more = f" (and {len(named) - 1} more like it)" if len(named) > 1 else ""
     return (
-        f"{first}{more} is not the same on all ranks: {_listed(others[first])} from rank {holders[first][0]}; "
+        f"{first}{more} is not the same on all ranks: {_rank_clause(others[first])} from rank {holders[first][0]}; "
         "one copy is saved for all ranks: make them equal, or gather what each rank has of its own into one value"
     )
 
 
-def _listed(ranks: list[int]) -> str:
+def _rank_clause(ranks: list[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]} differs"
     more = f" and {len(ranks) - MOST_RANKS} more" if len(ranks) > MOST_RANKS else ""

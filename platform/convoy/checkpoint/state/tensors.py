@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import Optimizer
 
-from convoy.checkpoint.state.layout import Rows, local_tensor, note_rows
+from convoy.checkpoint.state.layout import Rows, local_tensor, note_row_order
 
 
 def tensors_of(model: nn.Module, optimizer: Optimizer, rows: Mapping[str, Rows] | None = None) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def tensors_of(model: nn.Module, optimizer: Optimizer, rows: Mapping[str, Rows] 
     """
     model_state, optimizer_state = get_state_dict(model, optimizer)
     tensors = {"model": model_state, "optimizer": {"state": optimizer_state["state"]}}
-    note_rows(tensors, rows or {})
+    note_row_order(tensors, rows or {})
     return tensors
 
 
@@ -38,16 +38,16 @@ class CachedTensors:
 
     def __call__(self) -> dict[str, Any]:
         """The result of `tensors_of` now: the same dict as before where nothing was replaced. Leave it unchanged."""
-        if self._cached is not None and _is_same_memory(self._memory, self._current_memory()):
+        if self._cached is not None and _is_same_memory(self._memory, self._memory_identity()):
             return self._cached
         tensors = tensors_of(self._model, self._optimizer, self._rows)
-        self._memory = self._current_memory()  # torch has given a fresh optimizer its state by now
+        self._memory = self._memory_identity()  # torch has given a fresh optimizer its state by now
         constant = all(isinstance(value, Tensor) for value in (*tensors["model"].values(), *self._memory[1]))
         self._cached = tensors if constant else None  # a number is another one after each step
         return tensors
 
     @torch.no_grad()
-    def _current_memory(self) -> tuple[list[int], list[Any]]:
+    def _memory_identity(self) -> tuple[list[int], list[Any]]:
         """What the names stand for, as far as anything may be put in its place: where the weights are in memory, and
         the buffers and moments themselves."""
         trained = (p for group in self._optimizer.param_groups for p in group["params"])

@@ -41,8 +41,8 @@ class Tree:
 def flatten(state: Mapping[str, Any]) -> Tree:
     """Raises CheckpointError, which names the path, for a key or a tensor that no checkpoint can keep."""
     tree = Tree()
-    for key, value in _entries(state, ""):
-        _add_entries(tree, _key("", key), value, partial(setitem, state, key))
+    for key, value in _checked_entries(state, ""):
+        _add_entries(tree, _join_path("", key), value, partial(setitem, state, key))
     return tree
 
 
@@ -69,8 +69,8 @@ def _add_entries(tree: Tree, path: str, value: Any, put: Put) -> None:
     if isinstance(value, torch.Tensor) or _is_plain(value):
         tree._add(path, value, put)
     elif isinstance(value, Mapping):
-        for key, item in _entries(value, path):
-            _add_entries(tree, _key(path, key), item, partial(setitem, value, key))
+        for key, item in _checked_entries(value, path):
+            _add_entries(tree, _join_path(path, key), item, partial(setitem, value, key))
     elif isinstance(value, list):
         for i, item in enumerate(value):
             _add_entries(tree, f"{path}.{i}", item, partial(setitem, value, i))
@@ -98,14 +98,14 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (str, int, float, bytes, type(None))) or not isinstance(value, Stateful)
 
 
-def _entries(mapping: Mapping[Any, Any], path: str) -> list[tuple[Any, Any]]:
+def _checked_entries(mapping: Mapping[Any, Any], path: str) -> list[tuple[Any, Any]]:
     for key in mapping:
         if not isinstance(key, (str, int)):
             raise CheckpointError(f"{path or 'state'}: key {key!r} is neither text nor an integer")
     return list(mapping.items())
 
 
-def _key(path: str, key: Any) -> str:
+def _join_path(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
 
 

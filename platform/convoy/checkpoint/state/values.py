@@ -47,7 +47,7 @@ def decode(value: Any) -> Any:
         return value
     if TAG not in value:
         return {key: decode(item) for key, item in value.items()}
-    return _untagged(value[TAG], value["value"])
+    return _decode_tagged(value[TAG], value["value"])
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -59,7 +59,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def _encoded_dict(value: dict, path: str) -> Any:
-    plain = type(value) is dict and all(_is_text(key) for key in value) and TAG not in value
+    plain = type(value) is dict and all(_is_utf8_text(key) for key in value) and TAG not in value
     if plain:
         return {key: encode(item, f"{path}.{key}") for key, item in value.items()}
     pairs = [[encode(key, f"{path}.{key}"), encode(item, f"{path}.{key}")] for key, item in value.items()]
@@ -73,7 +73,7 @@ def _encoded_scalar(value: Any, path: str) -> Any:
     if type(value) is float:
         return value if math.isfinite(value) else _tagged("float", str(value))
     if type(value) is str:
-        return value if _is_text(value) else _tagged("str", value.encode("utf-8", "surrogatepass").hex())
+        return value if _is_utf8_text(value) else _tagged("str", value.encode("utf-8", "surrogatepass").hex())
     if type(value) is complex:
         return _tagged("complex", [encode(value.real, path), encode(value.imag, path)])
     raise CheckpointError(
@@ -82,7 +82,7 @@ def _encoded_scalar(value: Any, path: str) -> Any:
     )
 
 
-def _is_text(value: Any) -> bool:
+def _is_utf8_text(value: Any) -> bool:
     """Text that UTF-8, and so JSON, can hold: not half a surrogate pair."""
     if type(value) is not str:
         return False
@@ -97,14 +97,14 @@ def _tagged(kind: str, value: Any) -> dict[str, Any]:
     return {TAG: kind, "value": value}
 
 
-def _untagged(kind: str, value: Any) -> Any:
+def _decode_tagged(kind: str, value: Any) -> Any:
     match kind:
         case "tuple":
             return tuple(decode(item) for item in value)
         case "dict":
-            return dict(_pairs(value))
+            return dict(_decoded_pairs(value))
         case "ordered_dict":
-            return OrderedDict(_pairs(value))
+            return OrderedDict(_decoded_pairs(value))
         case "bytes":
             return base64.b64decode(value)
         case "int":
@@ -123,5 +123,5 @@ def _untagged(kind: str, value: Any) -> Any:
             raise ValueError(f"a plain value of kind {kind!r}, which this version of Convoy does not know")
 
 
-def _pairs(value: Iterable[list[Any]]) -> Iterable[tuple[Any, Any]]:
+def _decoded_pairs(value: Iterable[list[Any]]) -> Iterable[tuple[Any, Any]]:
     return ((decode(key), decode(item)) for key, item in value)

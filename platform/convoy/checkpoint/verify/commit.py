@@ -12,8 +12,8 @@ from convoy.checkpoint.commits import (
     read_commit_and_parts,
     read_part,
 )
-from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord, part_name
-from convoy.checkpoint.verify.marks import dismiss_suspicions, mark_damaged, mark_verified, suspect, suspicions
+from convoy.checkpoint.format import Commit, DamagedCommitError, DataFile, PartRecord, part_record_name
+from convoy.checkpoint.verify.marks import dismiss_suspicions, mark_damaged, mark_part_verified, suspect, suspicions
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
@@ -48,7 +48,7 @@ def verify_part(
     gang of several hosts; empty: there is no other. Raises DamagedCommitError once the commit is marked as damaged,
     SuspectedError if it is not yet, CommitGoneError if it was pruned, StoreUnavailable, StoppedError.
     """
-    with _mark_damage(store, ref, part, host):
+    with _marking_damage(store, ref, part, host):
         return verify_without_marking_damage(store, ref, part, drop_cache, stop=stop, threads=threads)
 
 
@@ -57,7 +57,7 @@ def verify_commit(
 ) -> int:
     """Read back every part of a commit, as `verify_part` does, under a lease: how many bytes. No suspicion is left."""
     with lease(store, ref):
-        with _mark_damage(store, ref):
+        with _marking_damage(store, ref):
             commit, records = read_commit_and_parts(store, ref)
             read = sum(_verify_record(store, commit, each, drop_cache, stop=stop, threads=threads) for each in records)
     dismiss_suspicions(store, *suspicions(store, ref))
@@ -76,9 +76,9 @@ def _verify_record(
     store: Store, commit: Commit, record: PartRecord, drop_cache: bool, *, stop: Stop, threads: int
 ) -> int:
     for file in record.files if drop_cache else ():
-        _drop_cache(store, commit.shards + file.name)
+        _drop_cache(store, commit.prefix + file.name)
     check_part_chunks(store, commit, record, stop=stop, threads=threads)
-    mark_verified(store, commit.ref, record.writer, len(commit.parts))
+    mark_part_verified(store, commit.ref, record.writer, len(commit.parts))
     return sum(file.bytes for file in record.files)
 
 
@@ -95,18 +95,18 @@ def check_part_chunks(store: Store, commit: Commit, record: PartRecord, *, stop:
         in_parallel(functools.partial(check, file), -(-file.bytes // record.chunk_bytes), threads)
 
 
-def reread_from_storage(store: Store, ref: CommitRef, part: int | None, *, data: bool, threads: int) -> None:
+def reread_from_storage(store: Store, ref: CommitRef, part: int | None, *, files: bool, threads: int) -> None:
     """Read what another host has found damaged, from the storage itself: the commit and all part records, and with
-    `data` the files of a part too, or those of all parts. Raises as `verify_part` does, and marks nothing."""
+    `files` the files of a part too, or those of all parts. Raises as `verify_part` does, and marks nothing."""
     _drop_cache(store, ref.name)
     commit = read_commit(store, ref)
     for writer in range(len(commit.parts)):
-        _drop_cache(store, commit.shards + part_name(writer))
+        _drop_cache(store, commit.prefix + part_record_name(writer))
     commit, records = read_commit_and_parts(store, ref)
     has_part = part is not None and part < len(records)
-    for record in (r for r in records if data and (r.writer == part or not has_part)):
+    for record in (r for r in records if files and (r.writer == part or not has_part)):
         for file in record.files:
-            _drop_cache(store, commit.shards + file.name)
+            _drop_cache(store, commit.prefix + file.name)
         check_part_chunks(store, commit, record, stop=lambda: False, threads=threads)
 
 
@@ -116,7 +116,7 @@ def _drop_cache(store: Store, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _mark_damage(store: Store, ref: CommitRef, part: int = 0, host: str = "") -> Iterator[None]:
+def _marking_damage(store: Store, ref: CommitRef, part: int = 0, host: str = "") -> Iterator[None]:
     """Damage that is found in the block is marked, or suspected. A commit that was pruned is not damaged."""
     try:
         yield

@@ -37,7 +37,7 @@ def mark_damaged(store: Store, ref: CommitRef, error: str, *, host: str = "", co
     """Take a commit out of what counts on this tier, for good. Returns the evidence: the first finder's, if another was
     first. Only for damage that a second read confirmed (see `convoy.checkpoint.commits`), in a gang of several hosts
     that of another host, `confirmed_by`. host: of the finder; empty: this one."""
-    ours = _evidence(store, ref, error, host, confirmed_by)
+    ours = _make_evidence(store, ref, error, host, confirmed_by)
     if store.create(damaged_name(ref), ours.model_dump_json(indent=1).encode()):
         return ours
     return read_damage(store, ref) or ours
@@ -68,7 +68,7 @@ class Suspicion:
 def suspect(store: Store, ref: CommitRef, part: int, error: str, host: str) -> Evidence | None:
     """Note that a host cannot read a part as it was written. Where another host has noted the same, the commit is
     marked as damaged: the evidence; None: it is suspected only."""
-    ours = _evidence(store, ref, error, host)
+    ours = _make_evidence(store, ref, error, host)
     store.create(f"{_suspected_folder(ref)}{part:05d}-{host_key(host)}.json", ours.model_dump_json(indent=1).encode())
     # Of two that note it at the same time at least one sees the other.
     for other in suspicions(store, ref):
@@ -114,12 +114,12 @@ def reinstate(store: Store, ref: CommitRef) -> Evidence | None:
     return evidence
 
 
-def damaged(store: Store) -> frozenset[CommitRef]:
+def damaged_in(store: Store) -> frozenset[CommitRef]:
     """The commits that are marked as damaged on this tier."""
     return damaged_commits(store)
 
 
-def mark_verified(store: Store, ref: CommitRef, part: int, parts: int) -> bool:
+def mark_part_verified(store: Store, ref: CommitRef, part: int, parts: int) -> bool:
     """Note that every byte of a part was read back; whether all `parts` of the commit have been, by anyone.
 
     Parts may be marked at the same time: whoever marks last sees all the others.
@@ -132,11 +132,11 @@ def mark_verified(store: Store, ref: CommitRef, part: int, parts: int) -> bool:
     return whole
 
 
-def verified(store: Store) -> frozenset[CommitRef]:
+def verified_in(store: Store) -> frozenset[CommitRef]:
     """The commits whose every part was read back on this tier, and that nobody found damaged, or suspects."""
     matches = (re.fullmatch(r"verified/(\d+)-(\d+)/all\.json", name) for name in store.sizes("verified/"))
     whole = frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
-    return whole - damaged(store) - {suspicion.ref for suspicion in suspicions(store)} if whole else whole
+    return whole - damaged_in(store) - {suspicion.ref for suspicion in suspicions(store)} if whole else whole
 
 
 def verified_parts(store: Store, ref: CommitRef) -> frozenset[int]:
@@ -144,7 +144,7 @@ def verified_parts(store: Store, ref: CommitRef) -> frozenset[int]:
     return _part_numbers(store.sizes(_verified_folder(ref)))
 
 
-def forget_marks(store: Store, ref: CommitRef) -> None:
+def delete_marks(store: Store, ref: CommitRef) -> None:
     """Take back what was noted of a commit that is gone, so that it can never speak for another of its name."""
     for folder in (_verified_folder(ref), _suspected_folder(ref)):
         for name in store.sizes(folder):
@@ -158,7 +158,7 @@ def commits_with_marks(store: Store) -> frozenset[CommitRef]:
     return frozenset(CommitRef(generation=int(m[1]), step=int(m[2])) for m in matches if m)
 
 
-def _evidence(store: Store, ref: CommitRef, error: str, host: str, confirmed_by: str = "") -> Evidence:
+def _make_evidence(store: Store, ref: CommitRef, error: str, host: str, confirmed_by: str = "") -> Evidence:
     return Evidence(
         ref=ref,
         tier=store.uri,

@@ -11,13 +11,13 @@ from convoy.checkpoint.commits import CommitGoneError
 from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.verify.commit import Stop, StoppedError, SuspectedError, verify_part
-from convoy.checkpoint.verify.marks import Suspicion, damaged, dismiss_suspicions, host_key, read_suspicion, suspicions
-from convoy.job.lineage import CommitRef
+from convoy.checkpoint.verify.marks import Suspicion, dismiss_suspicions, host_key, read_suspicion, suspicions
+from convoy.job.lineage import CommitRef, damaged_commits
 from convoy.storage import Store
 
 
 @dataclass(frozen=True)
-class Finding:
+class DamageFinding:
     """Damage that a rank found in two reads."""
 
     rank: int
@@ -30,11 +30,11 @@ class Finding:
 class RereadRequest:
     """A finding, and the rank of another host that is to read the same."""
 
-    finding: Finding
+    finding: DamageFinding
     witness: int
 
 
-def confirmed_finding(findings: Sequence[Finding], hosts: Sequence[str]) -> RereadRequest | None:
+def find_confirmation(findings: Sequence[DamageFinding], hosts: Sequence[str]) -> RereadRequest | None:
     """A finding that another host has made as well, of the same part, with its rank; hosts: of each rank."""
     for finding in findings:
         for other in findings:
@@ -43,7 +43,7 @@ def confirmed_finding(findings: Sequence[Finding], hosts: Sequence[str]) -> Rere
     return None
 
 
-def reread_requests(findings: Sequence[Finding], hosts: Sequence[str]) -> list[RereadRequest]:
+def plan_rereads(findings: Sequence[DamageFinding], hosts: Sequence[str]) -> list[RereadRequest]:
     """The first finding of each host, which shows whether to trust the host. Empty where there is only one host."""
     first = {hosts[finding.rank]: finding for finding in reversed(findings)}
     witnesses = {name: next((r for r, other in enumerate(hosts) if other != name), None) for name in first}
@@ -58,10 +58,10 @@ def rereading_rank(part: int, suspected_by: str, hosts: Sequence[str]) -> int | 
     return next((rank for rank in order if hosts[rank] != suspected_by), None)
 
 
-def misread_message(host: str, other: str, what: str, error: str) -> str:
+def misread_message(host: str, other: str, label: str, error: str) -> str:
     """One line about a host that found damage where another finds none."""
     return (
-        f"{host} reads {what} otherwise than {other}, which finds it whole: memory, network or a disk cache of {host} "
+        f"{host} reads {label} otherwise than {other}, which finds it whole: memory, network or a disk cache of {host} "
         f"is at fault ({error})"
     )
 
@@ -94,7 +94,7 @@ def settle_suspicions(
     """
     keys = [host_key(host) for host in hosts]
     own = [s for s in suspicions(store) if rereading_rank(s.part, s.host, keys) == rank]
-    marked = damaged(store) if own else frozenset[CommitRef]()
+    marked = damaged_commits(store) if own else frozenset[CommitRef]()
     for suspicion in own:
         if suspicion.ref in marked:
             dismiss_suspicions(store, suspicion)

@@ -13,19 +13,19 @@ from typing import Any
 
 import torch.distributed as dist
 
-from convoy.checkpoint.commits import CommitGoneError, DamagedPartError, IncompleteCommitError, read_commit
+from convoy.checkpoint.commits import CommitGoneError, DamagedPartError, TensorsMissingError, read_commit
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.group import GroupMember
 from convoy.checkpoint.verify.commit import reread_from_storage, verify_without_marking_damage
 from convoy.checkpoint.verify.marks import dismiss_suspicions, suspicions
 from convoy.checkpoint.verify.second_host import (
-    Finding,
+    DamageFinding,
     RereadRequest,
-    confirmed_finding,
+    find_confirmation,
     misread_message,
     part_label,
-    reread_requests,
+    plan_rereads,
 )
 from convoy.config.errors import ConfigError
 from convoy.job.leases import lease
@@ -69,8 +69,8 @@ class Verdict:
     """Damage that does not depend on how the host reads."""
 
 
-class Readers(GroupMember):
-    """The ranks that read commits together: all call each method, but for `reading` and `run_to_verdict`."""
+class ReadingRanks(GroupMember):
+    """The ranks that read commits together: all call each method, but for `hold_lease` and `run_to_verdict`."""
 
     def __init__(
         self,
@@ -88,22 +88,22 @@ class Readers(GroupMember):
         self._host = host or socket.gethostname()
         self._hosts: list[str] | None = None
 
-    def judge(
-        self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, data: bool
+    def judge_and_mark(
+        self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], *, files: bool
     ) -> tuple[Verdict, Damage | None]:
         """The verdict of all, from those of each rank or of rank 0 alone, and the damage if there is: it is marked.
 
-        data: they read more than the commit and its part records.
+        files: they read more than the commit and its part records.
         """
         verdict, damage = max(verdicts, key=lambda v: v.outcome), None
         if verdict.outcome is Outcome.DAMAGED:
-            verdict, damage = self._confirm_damage(ref, tier, verdicts, data)
+            verdict, damage = self._confirm_damage(ref, tier, verdicts, files)
             if damage is not None:
                 verdict = self._mark_damage(damage, verdict)
         return verdict, damage
 
     @contextlib.contextmanager
-    def reading(self, store: Store, ref: CommitRef) -> Iterator[None]:
+    def hold_lease(self, store: Store, ref: CommitRef) -> Iterator[None]:
         """Nothing prunes the commit while it is read."""
         with contextlib.ExitStack() as held:
             if self.rank == 0:
@@ -124,7 +124,7 @@ class Readers(GroupMember):
             return Verdict(Outcome.UNAVAILABLE, f"rank {self.rank} does not see what rank 0 sees: {error}"), None
         except DamagedCommitError as error:
             part = error.writer if isinstance(error, DamagedPartError) else None
-            certain = isinstance(error, IncompleteCommitError)
+            certain = isinstance(error, TensorsMissingError)
             return Verdict(Outcome.DAMAGED, str(error), part, certain), None
         except StoreUnavailable as error:
             return Verdict(Outcome.UNAVAILABLE, str(error)), None
@@ -140,34 +140,34 @@ class Readers(GroupMember):
         return verdict if marked.outcome is Outcome.DONE else marked
 
     def _confirm_damage(
-        self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], data: bool
+        self, ref: CommitRef, tier: int, verdicts: Sequence[Verdict], files: bool
     ) -> tuple[Verdict, Damage | None]:
         """Settle damage that some ranks found: ranks of other hosts, where there are any, read the same."""
-        hosts, certain = self._all_hosts(), [v for v in verdicts if v.certain]
-        findings = [Finding(r, v.part, v.error) for r, v in enumerate(verdicts) if v.outcome is Outcome.DAMAGED]
-        unsettled, both = reread_requests(findings, hosts), confirmed_finding(findings, hosts)
+        hosts, certain = self._gather_hosts(), [v for v in verdicts if v.certain]
+        findings = [DamageFinding(r, v.part, v.error) for r, v in enumerate(verdicts) if v.outcome is Outcome.DAMAGED]
+        unsettled, both = plan_rereads(findings, hosts), find_confirmation(findings, hosts)
         if certain or not unsettled:
             verdict = certain[0] if certain else verdicts[findings[0].rank]
             return verdict, Damage(ref, tier, verdict.error, hosts[verdicts.index(verdict)])
         if both is None:
             mine = {n: q.finding.part for n, q in enumerate(unsettled) if q.witness == self.rank}
-            own = {n: self._read_again(ref, tier, part, data) for n, part in mine.items()}
+            own = {n: self._read_again(ref, tier, part, files) for n, part in mine.items()}
             answers: dict[int, Verdict] = {n: v for some in self.all_gather(own) for n, v in some.items()}
             both = next((q for n, q in enumerate(unsettled) if answers[n].outcome is Outcome.DAMAGED), None)
             if both is None:
-                return self._unconfirmed(ref, unsettled, answers), None
+                return self._unconfirmed_verdict(ref, unsettled, answers), None
         finding = both.finding
         damage = Damage(ref, tier, finding.error, hosts[finding.rank], hosts[both.witness])
         return verdicts[finding.rank], damage
 
-    def _unconfirmed(
+    def _unconfirmed_verdict(
         self, ref: CommitRef, unsettled: Sequence[RereadRequest], answers: Mapping[int, Verdict]
     ) -> Verdict:
         """An outage: of the store, if those who were to read again could not, or of the hosts that read wrongly."""
         worst = max(answers.values(), key=lambda v: v.outcome)
         if worst.outcome is not Outcome.DONE:
             return worst
-        hosts = self._all_hosts()
+        hosts = self._gather_hosts()
         wrong = (
             misread_message(hosts[f.rank], hosts[q.witness], part_label(f.part, ref.name), f.error)
             for q in unsettled
@@ -178,28 +178,28 @@ class Readers(GroupMember):
             log.error("%s", error)
         return Verdict(Outcome.UNAVAILABLE, error)
 
-    def _read_again(self, ref: CommitRef, tier: int, part: int | None, data: bool) -> Verdict:
+    def _read_again(self, ref: CommitRef, tier: int, part: int | None, files: bool) -> Verdict:
         store = self._tiers[tier]
-        return self.run_to_verdict(lambda: reread_from_storage(store, ref, part, data=data, threads=self._threads))[0]
+        return self.run_to_verdict(lambda: reread_from_storage(store, ref, part, files=files, threads=self._threads))[0]
 
-    def _all_hosts(self) -> list[str]:
+    def _gather_hosts(self) -> list[str]:
         """The host of each rank; gathered only when damage was found, which all ranks know."""
         if self._hosts is None:
             self._hosts = self.all_gather(self._host)
         return self._hosts
 
 
-def verify_together(store: Store, tier: int, ref: CommitRef, readers: Readers, threads: int) -> int:
+def verify_on_all_ranks(store: Store, tier: int, ref: CommitRef, readers: ReadingRanks, threads: int) -> int:
     """Read every byte of a commit on a tier, and mark it as verified: how many bytes, by all ranks.
 
     Damage is marked once a rank of another host finds it too, where there is one; a commit that is whole is suspected
     no more. Raises on all ranks alike: DamagedCommitError (CommitGoneError: it was pruned), ConfigError for another
     format, StoreUnavailable, also where one host reads what another finds whole otherwise, and CheckpointError.
     """
-    with readers.reading(store, ref):
+    with readers.hold_lease(store, ref):
         answer = readers.run_to_verdict(lambda: len(read_commit(store, ref).parts)) if readers.rank == 0 else None
         verdict, parts = readers.broadcast(answer)
-        _raise_unless_done(readers.judge(ref, tier, [verdict], data=False)[0])
+        _raise_unless_done(readers.judge_and_mark(ref, tier, [verdict], files=False)[0])
         share = range(readers.rank, parts, readers.size)
         verdict, count = readers.run_to_verdict(
             lambda: sum(
@@ -207,7 +207,7 @@ def verify_together(store: Store, tier: int, ref: CommitRef, readers: Readers, t
             )
         )
         answers = readers.all_gather((verdict, count))
-        _raise_unless_done(readers.judge(ref, tier, [verdict for verdict, _ in answers], data=True)[0])
+        _raise_unless_done(readers.judge_and_mark(ref, tier, [verdict for verdict, _ in answers], files=True)[0])
         settled = (
             readers.run_to_verdict(lambda: dismiss_suspicions(store, *suspicions(store, ref)))
             if readers.rank == 0

@@ -27,7 +27,7 @@ from convoy.checkpoint.messages import (
     PartWritten,
     Ready,
     Report,
-    Requested,
+    RequestsSent,
     SaveFailed,
     SetLayout,
     WritePart,
@@ -35,10 +35,10 @@ from convoy.checkpoint.messages import (
 )
 from convoy.checkpoint.writer.coordinator import SupersededError, WriterFailedError, assemble_commit
 from convoy.checkpoint.writer.inbox import Inbox
-from convoy.checkpoint.writer.parts import AbandonedError, GoOn, Pace, abort_attempt, bytes_per_second, write_part
+from convoy.checkpoint.writer.parts import AbandonCheck, AbandonedError, Pace, part_pace, write_failure_note, write_part
 from convoy.checkpoint.writer.tiers import Tiers
 from convoy.storage import Store
-from convoy.storage.usage import tally
+from convoy.storage.usage import request_counter
 
 READY_SECONDS = 20.0
 """A tier that has not proven itself by then does not hold up the others."""
@@ -61,54 +61,54 @@ class Writer:
     def run(self) -> None:
         """Serve the inbox until it says Close."""
         while True:
-            received = self._inbox.next()
+            received = self._inbox.next_request()
             match received.request:
                 case SetLayout():
                     self._layout = received.request
                     self._buffers.forget()
                 case WritePart():
                     self._serve_write(received.request, received.at)
-                    self._inbox.written()
+                    self._inbox.end_write()
                 case Close():
                     return
 
-    def _serve_write(self, request: WritePart, since: float) -> None:
-        deadline = since + request.deadline_seconds
+    def _serve_write(self, request: WritePart, received_at: float) -> None:
+        deadline = received_at + request.deadline_seconds
 
-        def go_on() -> None:
+        def raise_if_over() -> None:
             if time.monotonic() > deadline:
                 raise AbandonedError(f"not committed within {request.deadline_seconds:g} s")
             if self._inbox.wait_for_write(0):
                 raise AbandonedError("the gang gave it up")
 
         try:
-            store = self._write_part(request, since, go_on)
+            store = self._write_part(request, received_at, raise_if_over)
             if request.draft is None:
                 return
             pause = self._inbox.wait_for_write
-            commit = assemble_commit(store, self._tiers.root(), request, go_on=go_on, sleep=pause)
+            commit = assemble_commit(store, self._tiers.root(), request, check=raise_if_over, sleep=pause)
         except Exception as error:
             self._report_failure(request, error)
             if request.draft is not None and not isinstance(error, SupersededError):
                 # Nobody else could have made this attempt's commit: none will ever come.
-                self._inbox.abandoned(request.attempt, request.tier, request.generation)
+                self._inbox.note_abandoned(request.attempt, request.tier, request.generation)
             return
         try:
             commit = create_commit(store, commit)
-            self._report(Committed(attempt=request.attempt, commit=commit, seconds=time.monotonic() - since))
+            self._report(Committed(attempt=request.attempt, commit=commit, seconds=time.monotonic() - received_at))
         except Exception as error:
             self._report_failure(request, error)
 
-    def _write_part(self, request: WritePart, since: float, go_on: GoOn) -> Store:
+    def _write_part(self, request: WritePart, received_at: float, check: AbandonCheck) -> Store:
         """Write the part; where it is now."""
-        left = since + request.deadline_seconds - time.monotonic()
+        left = received_at + request.deadline_seconds - time.monotonic()
         store = self._tiers.store(request.tier, left)
         check_mounted(store, request.generation)
-        data = self._buffers.view(request.buffer)
+        data = self._buffers.map_file(request.buffer)
         hurried = functools.partial(self._inbox.wait_for_hurry, request.attempt)
-        pace = Pace(bytes_per_second(self._setup.bytes_per_second, len(data)), sleep=hurried)
-        record = write_part(store, request, self._layout, data, self._setup.threads, go_on=go_on, pace=pace)
-        written, took = sum(file.bytes for file in record.files), time.monotonic() - since
+        pace = Pace(part_pace(self._setup.bytes_per_second, len(data)), sleep=hurried)
+        record = write_part(store, request, self._layout, data, self._setup.threads, check=check, pace=pace)
+        written, took = sum(file.bytes for file in record.files), time.monotonic() - received_at
         self._report(PartWritten(attempt=request.attempt, bytes=written, seconds=took))
         return store
 
@@ -128,7 +128,7 @@ class Writer:
             with contextlib.suppress(Exception):
                 store = self._tiers.store(request.tier, 0)
                 check_mounted(store, request.generation)  # nothing is written to a bare mount point
-                abort_attempt(store, request, f"writer {request.writer}: {reason}")
+                write_failure_note(store, request, f"writer {request.writer}: {reason}")
 
         threading.Thread(target=leave_note, name="abort", daemon=True).start()
 
@@ -139,7 +139,7 @@ class MappedBuffers:
     def __init__(self) -> None:
         self._maps: dict[tuple[str, int, int], mmap.mmap] = {}
 
-    def view(self, path: str) -> memoryview:
+    def map_file(self, path: str) -> memoryview:
         """The bytes of the file. Raises OSError, ValueError if it is empty."""
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
@@ -161,13 +161,13 @@ def main() -> None:
     reports = _private_stdout()
     _bind_to_parent(int(sys.argv[1]))
     if URGENT not in sys.argv[2:]:
-        _give_way()
+        _lower_priority()
     setup = WriterSetup.model_validate_json(sys.stdin.buffer.readline())
     lock = threading.Lock()
 
     def report(message: Report) -> None:
-        requests = tally().take()
-        messages = [message, *([Requested(requests=requests)] if requests else [])]
+        requests = request_counter().take()
+        messages = [message, *([RequestsSent(requests=requests)] if requests else [])]
         lines = b"".join(each.model_dump_json().encode() + b"\n" for each in messages)
         with lock:
             reports.write(lines)
@@ -176,12 +176,12 @@ def main() -> None:
     tiers, inbox = Tiers(setup.tiers, setup.store), Inbox()
 
     def report_ready() -> None:
-        tiers.wait(READY_SECONDS)
+        tiers.wait_until_proven(READY_SECONDS)
         report(Ready())
 
-    threading.Thread(target=_receive, args=(inbox,), name="requests", daemon=True).start()
+    threading.Thread(target=_receive_requests, args=(inbox,), name="requests", daemon=True).start()
     threading.Thread(target=report_ready, name="ready", daemon=True).start()
-    post_commit = threading.Thread(target=_work_after_commits, args=(setup, tiers, inbox, report), name="post-commit")
+    post_commit = threading.Thread(target=_run_post_commit_work, args=(setup, tiers, inbox, report), name="post-commit")
     post_commit.start()
     Writer(setup, tiers, inbox, report).run()
     inbox.close()
@@ -189,13 +189,13 @@ def main() -> None:
     os._exit(0)  # without waiting for threads that hang in a store
 
 
-def _work_after_commits(setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
+def _run_post_commit_work(setup: WriterSetup, tiers: Tiers, inbox: Inbox, report: Callable[[Report], None]) -> None:
     from convoy.checkpoint.writer.post_commit import PostCommitWork  # no save has to wait for this import
 
     PostCommitWork(setup, tiers, inbox, report).run()
 
 
-def _receive(inbox: Inbox) -> None:
+def _receive_requests(inbox: Inbox) -> None:
     for line in sys.stdin.buffer:
         inbox.put(REQUESTS.validate_json(line))
     os._exit(1)  # the trainer is gone: what it staged may change under our hands
@@ -213,14 +213,14 @@ def _bind_to_parent(parent: int) -> None:
     # Not PR_SET_PDEATHSIG, which takes the end of the thread that started this process for the parent's.
     with contextlib.suppress(OSError):  # before Linux 5.3 there is only the end of standard input
         watched = os.pidfd_open(parent)
-        threading.Thread(target=_end_with, args=(watched,), name="parent", daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(watched,), name="parent", daemon=True).start()
     if os.getppid() != parent:
         os._exit(1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """A core that training wants is training's at once. Niceness alone lets the writer end its slice first, some
     milliseconds, and ranks that exchange gradients wait for each other's wake-ups a hundred times in a step."""
     os.nice(NICENESS)
@@ -228,8 +228,8 @@ def _give_way() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def _end_with(process: int) -> None:
-    select.select([process], [], [])
+def _exit_with_parent(pidfd: int) -> None:
+    select.select([pidfd], [], [])
     os._exit(1)
 
 

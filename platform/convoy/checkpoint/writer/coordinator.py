@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from convoy.checkpoint.commits import check_mounted, digest, file_digest
-from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, part_name, shards_prefix
+from convoy.checkpoint.format import Commit, Digest, PartRecord, TensorInfo, part_record_name, shards_prefix
 from convoy.checkpoint.messages import WritePart
 from convoy.checkpoint.save.commit_lookup import in_thread
-from convoy.checkpoint.state.replicas import difference
-from convoy.checkpoint.writer.parts import GoOn
+from convoy.checkpoint.state.replicas import describe_difference
+from convoy.checkpoint.writer.parts import AbandonCheck
 from convoy.job.lineage import generation_name
 from convoy.storage import Store, StoreUnavailable
 from convoy.storage.thread_map import in_parallel
@@ -47,26 +47,26 @@ def assemble_commit(
     root: Store | None,
     request: WritePart,
     *,
-    go_on: GoOn = lambda: None,
+    check: AbandonCheck = lambda: None,
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.time,
 ) -> Commit:
     """Poll for the parts of the attempt: the commit that is now to be created.
 
-    root: the first tier; None if it is out of reach. go_on: raises AbandonedError past the deadline; called before each
+    root: the first tier; None if it is out of reach. check: raises AbandonedError past the deadline; called before each
     look and at the end. clock: Unix time. Raises AttemptFailedError, SupersededError, StoreUnavailable.
     """
     draft, attempt = request.draft, _ArrivedParts(store, request)
     if draft is None or (draft.generation, draft.step) != (request.generation, request.step):
         raise ValueError("only the coordinator commits, and only what its draft describes")
-    for pause in _pauses():
-        go_on()
+    for pause in _growing_pauses():
+        check()
         if attempt.poll():
             break
         sleep(pause)
     commit = draft.model_copy(update={**attempt.commit_fields(draft), "attempt": request.attempt, "created": clock()})
     refuse_superseded(store, root, request.generation)
-    go_on()
+    check()
     return commit
 
 
@@ -82,7 +82,7 @@ def refuse_superseded(store: Store, root: Store | None, generation: int) -> None
         names = set(store.sizes("generations/"))
     else:
         names = set()
-        answer = in_thread("generations of the root", lambda: _list_and_share_generation(store, root, generation))
+        answer = in_thread("generations of the root", lambda: _list_and_copy_generation(store, root, generation))
         try:
             names = answer.result(ROOT_SECONDS)
         except (StoreUnavailable, TimeoutError):
@@ -112,7 +112,7 @@ class _ArrivedParts:
         for name in there:
             if name.startswith("failed-"):
                 raise WriterFailedError(self._store.read(self._prefix + name).decode(errors="replace"))
-        new = [w for w in range(self._request.writers) if w not in self._records and part_name(w) in there]
+        new = [w for w in range(self._request.writers) if w not in self._records and part_record_name(w) in there]
         for writer, raw in zip(new, in_parallel(lambda i: self._read_record(new[i]), len(new), _READERS), strict=True):
             self._check_and_add(writer, raw, there)
         return len(self._records) == self._request.writers
@@ -121,10 +121,10 @@ class _ArrivedParts:
         """The commit's parts, files and tensors. Raises AttemptFailedError unless they hold each tensor whole, and all
         writers that hold one hold the same."""
         records = [self._records[writer] for writer in sorted(self._records)]
-        differs = difference({record.writer: record.replicas for record in records})
+        differs = describe_difference({record.writer: record.replicas for record in records})
         if differs:
             raise AttemptFailedError(differs)
-        tensors = whole_tensors(records)
+        tensors = checked_tensor_infos(records)
         missing = [name for name, info in draft.tensors.items() if math.prod(info.shape) and name not in tensors]
         changed = [name for name, info in tensors.items() if draft.tensors and draft.tensors.get(name) != info]
         if missing or changed:
@@ -134,10 +134,10 @@ class _ArrivedParts:
         return {"parts": parts, "files": files, "tensors": draft.tensors | tensors}
 
     def _read_record(self, writer: int) -> bytes:
-        return self._store.read(self._prefix + part_name(writer))
+        return self._store.read(self._prefix + part_record_name(writer))
 
-    def _check_and_add(self, writer: int, raw: bytes, there: dict[str, int]) -> None:
-        name, wanted = self._prefix + part_name(writer), self._request
+    def _check_and_add(self, writer: int, raw: bytes, sizes: dict[str, int]) -> None:
+        name, wanted = self._prefix + part_record_name(writer), self._request
         try:
             record = PartRecord.model_validate_json(raw)
         except ValueError:
@@ -147,15 +147,15 @@ class _ArrivedParts:
         if (record.writer, record.writers) != (writer, wanted.writers):
             raise AttemptFailedError(f"{name}: is of writer {record.writer} of {record.writers}")
         for file in record.files:
-            if there.get(file.name) != file.bytes:
+            if sizes.get(file.name) != file.bytes:
                 raise AttemptFailedError(
-                    f"{self._prefix}{file.name}: {there.get(file.name)} bytes, its record says {file.bytes}"
+                    f"{self._prefix}{file.name}: {sizes.get(file.name)} bytes, its record says {file.bytes}"
                 )
         self._records[writer] = record
-        self._digests[part_name(writer)] = digest(raw)
+        self._digests[part_record_name(writer)] = digest(raw)
 
 
-def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
+def checked_tensor_infos(records: list[PartRecord]) -> dict[str, TensorInfo]:
     """The tensors that the parts' shards make up. Raises AttemptFailedError if one is not whole, or not one tensor."""
     tensors: dict[str, TensorInfo] = {}
     boxes: dict[str, list[Box]] = {}
@@ -181,7 +181,7 @@ def whole_tensors(records: list[PartRecord]) -> dict[str, TensorInfo]:
     return tensors
 
 
-def _list_and_share_generation(store: Store, root: Store, generation: int) -> set[str]:
+def _list_and_copy_generation(store: Store, root: Store, generation: int) -> set[str]:
     """The names of those on the root. The further tier `store` gets the one that is to have a commit there, if it was
     out of reach when that was formed: read without the root it would have a commit of nobody knows which branch."""
     name, names = generation_name(generation), set(root.sizes("generations/"))
@@ -190,7 +190,7 @@ def _list_and_share_generation(store: Store, root: Store, generation: int) -> se
     return names
 
 
-def _pauses() -> Iterator[float]:
+def _growing_pauses() -> Iterator[float]:
     pause = FIRST_PAUSE_SECONDS
     while True:
         yield pause

@@ -20,8 +20,8 @@ from convoy.checkpoint.format import (
     PartRecord,
     copy_failures_prefix,
     failure_note_name,
-    part_name,
-    removing_name,
+    part_record_name,
+    removal_mark_name,
 )
 from convoy.checkpoint.verify.commit import Stop, StoppedError
 from convoy.checkpoint.writer.retention import GRACE_SECONDS
@@ -40,11 +40,11 @@ _LOOK_SECONDS = 0.5
 _READERS = 8
 
 
-class NotCopiedError(RuntimeError):
+class CopyFailedError(RuntimeError):
     """The copy cannot be committed: a part did not come in time, or is not what the source has, or may go just now."""
 
 
-class CopyAbortedError(NotCopiedError):
+class CopyAbortedError(CopyFailedError):
     """A writer has left a note that it cannot do its share."""
 
 
@@ -54,13 +54,13 @@ def copy_part(
     """Copy what one writer wrote of a commit, each chunk checked on the way: bytes copied, 0 if it was there.
 
     Raises DamagedCommitError (of the source, which is not marked), CommitGoneError, StoreUnavailable (also if the job
-    is not on the target, see `copy_job`), StoppedError, NotCopiedError while the target prunes the commit.
+    is not on the target, see `copy_job_records`), StoppedError, CopyFailedError while the target prunes the commit.
     """
     _refuse_unmounted(target)
     with lease(source, ref), lease(target, ref):
-        _check_not_removed(target, ref)
+        _check_not_being_pruned(target, ref)
         commit = read_commit(source, ref)
-        name = commit.shards + part_name(writer)
+        name = commit.prefix + part_record_name(writer)
         if name in target.sizes(name):
             return 0
         record, copied = read_part(source, commit, writer), list[DataFile]()
@@ -73,14 +73,14 @@ def copy_part(
         except BaseException as error:
             with contextlib.suppress(StoreUnavailable):
                 for file in copied:
-                    target.delete(commit.shards + file.name)
+                    target.delete(commit.prefix + file.name)
             if isinstance(error, FileExistsError):
                 return 0  # another copied it meanwhile
             raise
         return sum(file.bytes for file in copied)
 
 
-def copy_seconds(commit: Commit) -> float:
+def copy_deadline_seconds(commit: Commit) -> float:
     """How long the committer of a copy waits for the parts, while no writer notes that its own will not come."""
     written: dict[str, int] = {}
     for name, file in commit.files.items():
@@ -89,7 +89,7 @@ def copy_seconds(commit: Commit) -> float:
     return COPY_SECONDS + max(written.values(), default=0) / SLOWEST_BYTES_PER_SECOND
 
 
-def commit_copy(
+def commit_copied_parts(
     source: Store,
     target: Store,
     ref: CommitRef,
@@ -100,30 +100,30 @@ def commit_copy(
     clock: Callable[[], float] = time.monotonic,
 ) -> Commit:
     """Wait until every part is on the target, then make the commit there: as it is there. Also copies what describes
-    the job: its record and its generations. deadline_seconds: None: as `copy_seconds` says.
+    the job: its record and its generations. deadline_seconds: None: as `copy_deadline_seconds` says.
 
-    Raises NotCopiedError (as `copy_part`, too), CopyAbortedError if a part will not come, DamagedCommitError,
+    Raises CopyFailedError (as `copy_part`, too), CopyAbortedError if a part will not come, DamagedCommitError,
     StoreUnavailable as `copy_part`, StoppedError.
     """
     _refuse_unmounted(target)
     with lease(source, ref), lease(target, ref):
         commit, began = read_commit(source, ref), clock()
-        patience = copy_seconds(commit) if deadline_seconds is None else deadline_seconds
-        copy_job(source, target)
+        patience = copy_deadline_seconds(commit) if deadline_seconds is None else deadline_seconds
+        copy_job_records(source, target)
         if ref.name in target.sizes(ref.name):
             return read_commit(target, ref)
-        _check_not_removed(target, ref)
-        while missing := _missing(target, commit):
+        _check_not_being_pruned(target, ref)
+        while missing := _missing_parts(target, commit):
             if stop():
                 raise StoppedError(f"{ref.name}: stopped while it was copied")
-            check_copying(target, ref)
+            check_copy_failures(target, ref)
             if clock() - began > patience:
-                raise NotCopiedError(f"{target.uri}: {missing[0]} did not come within {patience:.0f} s")
+                raise CopyFailedError(f"{target.uri}: {missing[0]} did not come within {patience:.0f} s")
             sleep(_LOOK_SECONDS)
-        return create_commit(target, _copied_commit(source, target, commit))
+        return create_commit(target, _commit_of_copy(source, target, commit))
 
 
-def abort_copy(target: Store, ref: CommitRef, writer: int, reason: str) -> None:
+def write_copy_failure(target: Store, ref: CommitRef, writer: int, reason: str) -> None:
     """Tell all who wait for this writer's part, or for the commit of writer 0, that it will not come.
 
     Raises StoreUnavailable. What is left is removed as that of any attempt without a commit.
@@ -135,7 +135,7 @@ def abort_copy(target: Store, ref: CommitRef, writer: int, reason: str) -> None:
     )
 
 
-def check_copying(target: Store, ref: CommitRef) -> None:
+def check_copy_failures(target: Store, ref: CommitRef) -> None:
     """Raises CopyAbortedError if a writer has left a note that it cannot do its share, StoreUnavailable."""
     for name in target.sizes(copy_failures_prefix(ref.generation, ref.step)):
         with contextlib.suppress(ObjectMissing):  # pruned meanwhile
@@ -146,13 +146,13 @@ def copy_commit(
     source: Store, target: Store, ref: CommitRef, *, stop: Stop = lambda: False, threads: int = 4
 ) -> tuple[Commit, int]:
     """Copy a whole commit alone, also to a fresh place: the commit on the target, and the bytes copied."""
-    copy_job(source, target)
+    copy_job_records(source, target)
     parts = range(len(read_commit(source, ref).parts))
     copied = sum(copy_part(source, target, ref, part, stop=stop, threads=threads) for part in parts)
-    return commit_copy(source, target, ref, 0.0, stop=stop), copied
+    return commit_copied_parts(source, target, ref, 0.0, stop=stop), copied
 
 
-def copy_job(source: Store, target: Store) -> None:
+def copy_job_records(source: Store, target: Store) -> None:
     """Copy the job's record, its generations, and the configurations that these ran with.
 
     Raises ConfigError, with nothing changed, if the target holds another job, or the job as it continued elsewhere: a
@@ -175,23 +175,23 @@ def _refuse_unmounted(target: Store) -> None:
         raise StoreUnavailable(f"{target.uri} has nothing of the job: is it mounted?")
 
 
-def _check_not_removed(target: Store, ref: CommitRef) -> None:
-    """Raises NotCopiedError while something prunes the commit on the target. To be called under a lease there.
+def _check_not_being_pruned(target: Store, ref: CommitRef) -> None:
+    """Raises CopyFailedError while something prunes the commit on the target. To be called under a lease there.
 
     What prunes looks for leases before it removes files, and not between them: what came later must not build on these.
     """
-    name = removing_name(ref)
+    name = removal_mark_name(ref)
     mark = target.listing(name).get(name)
     if mark is None:
         return
     age = max(0.0, target.now() - mark.modified)  # clocks of a store have whole seconds
     since = f"{name} is {age / 60:.0f} minutes old"
     if age <= GRACE_SECONDS:
-        raise NotCopiedError(
+        raise CopyFailedError(
             f"{target.uri}: {ref.name} is being pruned there: {since}; try again when that is gone, "
             "or, should it stay, in an hour"
         )
-    raise NotCopiedError(
+    raise CopyFailedError(
         f"{target.uri}: {ref.name} is half pruned there, probably by what died at it: {since}; the next pruning there "
         "ends that: by the job, after its next commit, if this is a tier of its own, or by convoy checkpoints prune "
         f"{target.uri} --keep-last N, with --root FIRST_TIER if it is a further one; --dry-run shows what else would go"
@@ -226,9 +226,9 @@ def _copy_file(
     name = f"{stem}.copy-{uuid.uuid4().hex[:12]}.{suffix}"
     checked = _CheckedFile(source, commit, record, file, stop)
     # A put takes slices of its data, each once: these are read when they are taken.
-    checks = target.put(commit.shards + name, cast(memoryview, checked), record.chunk_bytes, threads)
+    checks = target.put(commit.prefix + name, cast(memoryview, checked), record.chunk_bytes, threads)
     if checks != file.crc32c:
-        raise StoreUnavailable(f"{target.uri}/{commit.shards}{name}: changed on its way")
+        raise StoreUnavailable(f"{target.uri}/{commit.prefix}{name}: changed on its way")
     return DataFile(name=name, bytes=file.bytes, crc32c=checks)
 
 
@@ -252,13 +252,13 @@ class _CheckedFile:
         # Memory of whole pages, so that it can go past the page cache.
         buffer = memoryview(mmap.mmap(-1, stop - start))
         for index in range(start // self._chunk_bytes, -(-stop // self._chunk_bytes)):
-            self._read(index, buffer, start)
+            self._read_chunk(index, buffer, start)
         return buffer
 
     def __bytes__(self) -> bytes:
         return bytes(self[:])
 
-    def _read(self, index: int, buffer: memoryview, offset: int) -> None:
+    def _read_chunk(self, index: int, buffer: memoryview, offset: int) -> None:
         if self._stop():
             raise StoppedError(f"{self._commit.ref.name}: stopped while it was copied")
         first, length = chunk_span(self._file, index, self._chunk_bytes)
@@ -266,34 +266,34 @@ class _CheckedFile:
             read_chunk(self._source, self._commit, self._file, index, chunk, self._chunk_bytes)
 
 
-def _missing(target: Store, commit: Commit) -> list[str]:
-    there = target.sizes(commit.shards)
-    return [name for name in commit.parts if commit.shards + name not in there]
+def _missing_parts(target: Store, commit: Commit) -> list[str]:
+    there = target.sizes(commit.prefix)
+    return [name for name in commit.parts if commit.prefix + name not in there]
 
 
-def _copied_commit(source: Store, target: Store, commit: Commit) -> Commit:
-    """The commit as it is on the target, where files have other names. Raises NotCopiedError if a part differs."""
-    there = target.sizes(commit.shards)
+def _commit_of_copy(source: Store, target: Store, commit: Commit) -> Commit:
+    """The commit as it is on the target, where files have other names. Raises CopyFailedError if a part differs."""
+    there = target.sizes(commit.prefix)
 
     def verify_copied_part(writer: int) -> tuple[Digest, dict[str, Digest]]:
         theirs = read_part(source, commit, writer)
-        raw = target.read(commit.shards + part_name(writer))
-        ours = _record(raw)
+        raw = target.read(commit.prefix + part_record_name(writer))
+        ours = _parse_record(raw)
         if ours is None or _without_file_names(ours) != _without_file_names(theirs):
-            raise NotCopiedError(f"{target.uri}/{commit.shards}{part_name(writer)}: belongs to another save")
+            raise CopyFailedError(f"{target.uri}/{commit.prefix}{part_record_name(writer)}: belongs to another save")
         for file in ours.files:
-            if there.get(commit.shards + file.name) != file.bytes:
-                raise NotCopiedError(f"{target.uri}/{commit.shards}{file.name}: is missing or has another size")
+            if there.get(commit.prefix + file.name) != file.bytes:
+                raise CopyFailedError(f"{target.uri}/{commit.prefix}{file.name}: is missing or has another size")
         return digest(raw), {file.name: file_digest(file) for file in ours.files}
 
     described_parts = in_parallel(verify_copied_part, len(commit.parts), _READERS)
-    parts = {part_name(writer): checked for writer, (checked, _) in enumerate(described_parts)}
+    parts = {part_record_name(writer): checked for writer, (checked, _) in enumerate(described_parts)}
     return commit.model_copy(
         update={"parts": parts, "files": {name: file for _, files in described_parts for name, file in files.items()}}
     )
 
 
-def _record(raw: bytes) -> PartRecord | None:
+def _parse_record(raw: bytes) -> PartRecord | None:
     try:
         return PartRecord.model_validate_json(raw)
     except ValueError:

@@ -12,7 +12,7 @@ _REMEMBERED = 64
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedRequest:
     """A request, and when it came, by the monotonic clock."""
 
     request: SetLayout | WritePart | Close
@@ -20,7 +20,7 @@ class Received:
 
 
 @dataclass
-class Due:
+class DueWork:
     """The work on one tier between saves. All of it must be done: the other ranks do their part of the same."""
 
     read_back: list[PostCommitRequest] = field(default_factory=list)
@@ -36,8 +36,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._requests: collections.deque[Received] = collections.deque()
-        self._due: dict[str, Due] = {}
+        self._requests: collections.deque[ReceivedRequest] = collections.deque()
+        self._due: dict[str, DueWork] = {}
         self._over: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
         self._hurried: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
         self._writes = 0
@@ -51,17 +51,17 @@ class Inbox:
                 self._hurried.append(request.attempt)
             else:
                 self._writes += isinstance(request, WritePart)
-                self._requests.append(Received(request, time.monotonic()))
+                self._requests.append(ReceivedRequest(request, time.monotonic()))
             self._changed.notify_all()
 
-    def next(self) -> Received:
-        """The oldest request; waits for one. A write counts as under way until `written`."""
+    def next_request(self) -> ReceivedRequest:
+        """The oldest request; waits for one. A write counts as under way until `end_write`."""
         with self._changed:
             self._changed.wait_for(lambda: self._requests)
             return self._requests.popleft()
 
-    def written(self) -> None:
-        """The write that `next` gave last has ended, one way or the other."""
+    def end_write(self) -> None:
+        """The write that `next_request` gave last has ended, one way or the other."""
         with self._changed:
             self._writes -= 1
             self._changed.notify_all()
@@ -81,13 +81,13 @@ class Inbox:
         with self._changed:
             self._changed.wait_for(lambda: self._writes == 0)
 
-    def next_due(self, tier: str) -> Due | None:
+    def take_due(self, tier: str) -> DueWork | None:
         """All that is to be done on a tier, when no write is under way; None: there will be no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._writes == 0 and (tier in self._due or self._closing))
             return self._due.pop(tier, None)
 
-    def abandoned(self, attempt: str, tier: str, generation: int) -> None:
+    def note_abandoned(self, attempt: str, tier: str, generation: int) -> None:
         """The coordinator's attempt has failed, and no commit of it can ever appear: what it has left is in the way of
         the next one. The tier is pruned when no write is under way, though no commit follows."""
         with self._changed:
@@ -119,5 +119,5 @@ class Inbox:
         for tier in [request.tier, *request.copy_to] if request.prune else []:
             self._due_on(tier).prune = request.generation
 
-    def _due_on(self, tier: str) -> Due:
-        return self._due.setdefault(tier, Due())
+    def _due_on(self, tier: str) -> DueWork:
+        return self._due.setdefault(tier, DueWork())

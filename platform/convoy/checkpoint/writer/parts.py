@@ -11,7 +11,7 @@ from convoy.checkpoint.format import (
     PartRecord,
     failure_note_name,
     file_name,
-    part_name,
+    part_record_name,
     shards_prefix,
 )
 from convoy.checkpoint.messages import SetLayout, WritePart
@@ -25,13 +25,13 @@ class AbandonedError(RuntimeError):
     """The attempt is past its deadline, or the gang continued without it: neither a part nor a commit may be put."""
 
 
-GoOn = Callable[[], None]
+AbandonCheck = Callable[[], None]
 """Called before each step that others can see; raises AbandonedError where the attempt must end."""
 
 
-def bytes_per_second(wanted: float | None, part_bytes: int) -> float | None:
+def part_pace(configured: float | None, part_bytes: int) -> float | None:
     """The pace for a part; None: no limit."""
-    return None if wanted is None else max(wanted, part_bytes / PACED_SECONDS)
+    return None if configured is None else max(configured, part_bytes / PACED_SECONDS)
 
 
 class Pace:
@@ -50,7 +50,7 @@ class Pace:
         self._lock = threading.Lock()
         self._free_at = clock()
 
-    def take(self, count: int) -> None:
+    def wait_for(self, count: int) -> None:
         """Return when `count` bytes may be moved. Time that nobody used is not made up for later."""
         with self._lock:
             if self._rate is None:
@@ -69,7 +69,7 @@ def write_part(
     data: memoryview,
     threads: int,
     *,
-    go_on: GoOn = lambda: None,
+    check: AbandonCheck = lambda: None,
     pace: Pace | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> PartRecord:
@@ -83,20 +83,20 @@ def write_part(
         raise ValueError(f"a buffer of {len(data)} bytes for a part of {sum(layout.file_bytes)}")
     prefix, files, start = _attempt_prefix(request), list[DataFile](), 0
     for index, length in enumerate(layout.file_bytes):
-        go_on()
+        check()
         name = file_name(request.writer, index)
-        watched = _PacedFile(data[start : start + length], go_on, pace or Pace(None))
+        watched = _PacedFile(data[start : start + length], check, pace or Pace(None))
         checks = store.put(prefix + name, cast(memoryview, watched), chunk_bytes, threads)
         files.append(DataFile(name=name, bytes=length, crc32c=checks))
         start += length
-    record = _record(request, layout, files, chunk_bytes)
-    go_on()
-    if not store.create(prefix + part_name(request.writer), record.model_dump_json().encode()):
-        raise FileExistsError(f"{store.uri}/{prefix}{part_name(request.writer)} was written before")
+    record = _part_record(request, layout, files, chunk_bytes)
+    check()
+    if not store.create(prefix + part_record_name(request.writer), record.model_dump_json().encode()):
+        raise FileExistsError(f"{store.uri}/{prefix}{part_record_name(request.writer)} was written before")
     return record
 
 
-def abort_attempt(store: Store, request: WritePart, reason: str) -> None:
+def write_failure_note(store: Store, request: WritePart, reason: str) -> None:
     """Tell whoever waits for this writer's part that it will not come. Raises StoreUnavailable."""
     store.create(_attempt_prefix(request) + failure_note_name(request.writer), reason.encode())
 
@@ -104,25 +104,25 @@ def abort_attempt(store: Store, request: WritePart, reason: str) -> None:
 class _PacedFile:
     """A file's bytes as a put takes them, slice by slice: each when it may, none once the attempt is given up."""
 
-    def __init__(self, data: memoryview, go_on: GoOn, pace: Pace) -> None:
+    def __init__(self, data: memoryview, check: AbandonCheck, pace: Pace) -> None:
         self._data = data
-        self._go_on = go_on
+        self._check = check
         self._pace = pace
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __getitem__(self, span: slice) -> memoryview:
-        self._go_on()
+        self._check()
         part = self._data[span]
-        self._pace.take(len(part))
+        self._pace.wait_for(len(part))
         return part
 
     def __bytes__(self) -> bytes:
         return bytes(self._data)
 
 
-def _record(request: WritePart, layout: SetLayout, files: list[DataFile], chunk_bytes: int) -> PartRecord:
+def _part_record(request: WritePart, layout: SetLayout, files: list[DataFile], chunk_bytes: int) -> PartRecord:
     return PartRecord(
         generation=request.generation,
         step=request.step,

@@ -27,13 +27,13 @@ from convoy.checkpoint.verify.marks import verified_parts
 from convoy.checkpoint.verify.second_host import settle_suspicions
 from convoy.checkpoint.writer.copy import (
     CopyAbortedError,
-    abort_copy,
-    check_copying,
-    commit_copy,
+    check_copy_failures,
+    commit_copied_parts,
+    copy_deadline_seconds,
     copy_part,
-    copy_seconds,
+    write_copy_failure,
 )
-from convoy.checkpoint.writer.inbox import Due, Inbox
+from convoy.checkpoint.writer.inbox import DueWork, Inbox
 from convoy.checkpoint.writer.prune import prune
 from convoy.checkpoint.writer.tiers import Tiers
 from convoy.config.checkpoint import RetentionConfig
@@ -71,18 +71,18 @@ class PostCommitWork:
             thread.join()
 
     def _serve(self, uri: str) -> None:
-        while (due := self._inbox.next_due(uri)) is not None:
-            self._keep(uri, due)
+        while (due := self._inbox.take_due(uri)) is not None:
+            self._do_due_work(uri, due)
 
-    def _keep(self, uri: str, due: Due) -> None:
+    def _do_due_work(self, uri: str, due: DueWork) -> None:
         for request in due.read_back:
             if request.verify_part is not None:
-                self._verify(request, uri, request.ref, request.verify_part)
+                self._verify_and_report(request, uri, request.ref, request.verify_part)
             self._report(PostCommitTaskDone(task="reading_back", ref=request.ref, tier=uri))
         for request in due.copy:
-            self._copy(request, uri)
+            self._copy_and_report(request, uri)
             if request.verify_copies is not None:
-                self._verify_copy(request, uri, request.verify_copies)
+                self._verify_newest_copy(request, uri, request.verify_copies)
             self._report(PostCommitTaskDone(task="copying", ref=request.ref, tier=uri))
         if due.prune is not None:
             self._prune(uri, due.prune)
@@ -92,7 +92,7 @@ class PostCommitWork:
         self._inbox.wait_until_idle()
         return False
 
-    def _copy(self, request: PostCommitRequest, uri: str) -> None:
+    def _copy_and_report(self, request: PostCommitRequest, uri: str) -> None:
         began = time.monotonic()
 
         def report(commit: Commit | None, error: str | None = None) -> None:
@@ -104,7 +104,7 @@ class PostCommitWork:
             if commit is not None:
                 report(commit)
             elif request.verify_copies is not None:
-                self._retried(lambda: self._await_copy(request, uri))
+                self._retry(lambda: self._await_copy(request, uri))
         except CopyAbortedError as error:
             if request.writer == 0:  # who speaks for all
                 report(None, one_line(error))
@@ -114,47 +114,47 @@ class PostCommitWork:
     def _copy_share(self, request: PostCommitRequest, uri: str) -> Commit | None:
         """Copy this writer's part; as writer 0 then make the commit. Whoever cannot leaves a note: nobody need wait."""
         try:
-            return self._retried(lambda: self._try_share(request, uri))
+            return self._retry(lambda: self._try_copy_share(request, uri))
         except CopyAbortedError:
             raise
         except Exception as error:
             with contextlib.suppress(Exception):  # then what ends the waiting is its deadline
-                abort_copy(self._tiers.store(uri, 0), request.ref, request.writer, one_line(error))
+                write_copy_failure(self._tiers.store(uri, 0), request.ref, request.writer, one_line(error))
             raise
 
-    def _try_share(self, request: PostCommitRequest, uri: str) -> Commit | None:
+    def _try_copy_share(self, request: PostCommitRequest, uri: str) -> Commit | None:
         source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
-        check_copying(target, request.ref)
+        check_copy_failures(target, request.ref)
         copy_part(source, target, request.ref, request.writer, stop=self._pause)
-        return commit_copy(source, target, request.ref, stop=self._pause) if request.writer == 0 else None
+        return commit_copied_parts(source, target, request.ref, stop=self._pause) if request.writer == 0 else None
 
     def _await_copy(self, request: PostCommitRequest, uri: str) -> None:
         """Wait for writer 0, so that all writers read the same commit back: of several none would be read whole."""
         source, target = self._tiers.store(request.tier, OPEN_SECONDS), self._tiers.store(uri, OPEN_SECONDS)
-        until, pause = time.monotonic() + copy_seconds(read_commit(source, request.ref)), LOOK_SECONDS[0]
+        until, pause = time.monotonic() + copy_deadline_seconds(read_commit(source, request.ref)), LOOK_SECONDS[0]
         name = request.ref.name
         while name not in target.sizes(name) and time.monotonic() < until:
-            check_copying(target, request.ref)
+            check_copy_failures(target, request.ref)
             time.sleep(pause)
             pause = min(LOOK_SECONDS[1], 1.5 * pause)
             self._pause()
 
-    def _verify_copy(self, request: PostCommitRequest, uri: str, part: int) -> None:
+    def _verify_newest_copy(self, request: PostCommitRequest, uri: str, part: int) -> None:
         """Read back the newest commit that has come to a further tier: without, none could ever go from there."""
         with contextlib.suppress(StoreUnavailable, StoreUnfit):  # which copying there has reported
             store = self._tiers.store(uri, OPEN_SECONDS)
             there = [ref for ref in parse_commits(store.sizes("commits/")) if ref.generation == request.generation]
             newest = max(there, key=lambda ref: ref.step, default=None)
             if newest is not None and part not in verified_parts(store, newest):
-                self._verify(request, uri, newest, part)
+                self._verify_and_report(request, uri, newest, part)
 
-    def _verify(self, request: PostCommitRequest, uri: str, ref: CommitRef, part: int) -> None:
+    def _verify_and_report(self, request: PostCommitRequest, uri: str, ref: CommitRef, part: int) -> None:
         began, problem, damaged = time.monotonic(), None, False
         host = request.hosts[request.writer] if len(set(request.hosts)) > 1 else ""
         try:
             store = self._tiers.store(uri, OPEN_SECONDS)
             if host:
-                self._settle(request, uri, store)
+                self._settle_suspicions(request, uri, store)
             verify_part(store, ref, part, request.drop_cache, host=host, stop=self._pause)
         except Exception as error:
             no_mark = isinstance(error, CommitGoneError | SuspectedError)  # pruned meanwhile; or one host's word
@@ -162,7 +162,7 @@ class PostCommitWork:
         seconds = time.monotonic() - began
         self._report(PartVerified(ref=ref, tier=uri, part=part, seconds=seconds, error=problem, damaged=damaged))
 
-    def _settle(self, request: PostCommitRequest, uri: str, store: Store) -> None:
+    def _settle_suspicions(self, request: PostCommitRequest, uri: str, store: Store) -> None:
         """Read what other hosts suspect. Whatever comes of it, this rank's own part is read then."""
         began = time.monotonic()
         with contextlib.suppress(StoreUnavailable):  # which reading the own part reports
@@ -181,12 +181,12 @@ class PostCommitWork:
                 raise StoreUnavailable("the root is out of reach, whose generations decide what may go")
             over, own = self._inbox.abandoned_attempts(), root.uri == store.uri
             self._report(
-                prune(store, generation, self._policy, root=None if own else root, over=over, stop=self._pause)
+                prune(store, generation, self._policy, root=None if own else root, failed=over, stop=self._pause)
             )
         except Exception as error:
             self._report(Pruned(tier=uri, commits=[], error=one_line(error)))
 
-    def _retried(self, work: Callable[[], T]) -> T:
+    def _retry(self, work: Callable[[], T]) -> T:
         """Retry work that fails by the storage, several times; once where the process is to end."""
         for pause in COPY_PAUSES_SECONDS:
             with contextlib.suppress(OSError):

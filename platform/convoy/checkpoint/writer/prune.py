@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 
-from convoy.checkpoint.format import Commit, DamagedCommitError, failure_note_name, parse_commit, removing_name
+from convoy.checkpoint.format import Commit, DamagedCommitError, failure_note_name, parse_commit, removal_mark_name
 from convoy.checkpoint.messages import Pruned
-from convoy.checkpoint.verify.marks import commits_with_marks, damaged, forget_marks, verified
+from convoy.checkpoint.verify.marks import commits_with_marks, damaged_in, delete_marks, verified_in
 from convoy.checkpoint.writer.retention import (
     GRACE_SECONDS,
-    AttemptFiles,
+    AttemptSummary,
     Inventory,
     abandoned_attempts,
     spent_attempts,
@@ -43,19 +43,19 @@ def prune(
     *,
     root: Store | None = None,
     grace_seconds: float = GRACE_SECONDS,
-    over: frozenset[str] = frozenset(),
+    failed: frozenset[str] = frozenset(),
     stop: Callable[[], bool] = lambda: False,
 ) -> Pruned:
     """Remove what retention no longer needs on this tier; what was removed. An outage or a newer generation ends it
     early, with the reason in `error`.
 
-    root: the job's first tier, whose generations decide; None: `store` is. own_generation: of the caller. over: names
+    root: the job's first tier, whose generations decide; None: `store` is. own_generation: of the caller. failed: names
     of its attempts that it knows to have failed before their commit was begun. stop: called before each removal; True
     ends it.
     """
     pruning = _Pruning(store, root or store, own_generation, stop)
     try:
-        pruning.remove_failed_attempts(over)
+        pruning.remove_failed_attempts(failed)
         pruning.run(policy, grace_seconds)
     except (StoreUnavailable, _Stopped) as error:
         pruning.error = str(error) or None
@@ -74,23 +74,23 @@ def would_prune(
 ) -> Pruned:
     """The objects that `prune` would remove now. Raises StoreUnavailable."""
     work = _Pruning(store, root or store, own_generation, lambda: False)
-    tier, history = inventory(store), read_history(root or store)
+    tier, history = take_inventory(store), read_history(root or store)
     commits = spent_commits(history, tier, policy, grace_seconds)
     attempts = list(work.spent_attempts(history, tier, grace_seconds))
     there = sum(attempt.bytes for attempt in tier.attempts if attempt.ref in commits or attempt in attempts)
     return Pruned(tier=store.uri, commits=commits, attempts=len(attempts), bytes=there)
 
 
-def inventory(store: Store) -> Inventory:
+def take_inventory(store: Store) -> Inventory:
     """The tier's inventory for retention."""
     made = {name: info.modified for name, info in store.listing("commits/").items()}
     return Inventory(
         commits={ref: made[ref.name] for ref in parse_commits(made) if ref.name in made},
         now=store.now(),
-        damaged=damaged(store),
-        verified=verified(store),
+        damaged=damaged_in(store),
+        verified=verified_in(store),
         leased=leased_commits(store),
-        attempts=list(_attempts(store)),
+        attempts=list(_list_attempts(store)),
     )
 
 
@@ -106,32 +106,32 @@ class _Pruning:
         self.bytes = 0
         self.error: str | None = None
 
-    def remove_failed_attempts(self, over: frozenset[str]) -> None:
+    def remove_failed_attempts(self, failed: frozenset[str]) -> None:
         """Remove what failed saves have left, which may be why the tier is full: nothing is written on the way.
 
         So nothing is held in `removing/` either. That is for those who might put back what another removes, and nobody
         puts back an attempt: only the one process that could have committed it knows its name to be over.
         """
-        if not over:
+        if not failed:
             return
-        self._check_newest()
+        self._check_generation_newest()
         tier = Inventory(
             commits=dict.fromkeys(parse_commits(self._store.sizes("commits/")), 0.0),
             now=0.0,
             leased=named_by_leases(self._store),
-            attempts=list(_attempts(self._store)),
+            attempts=list(_list_attempts(self._store)),
         )
-        refs = {attempt.ref for attempt in tier.attempts if attempt.name in over} & tier.commits.keys()
-        for attempt in abandoned_attempts(self._own, tier, self._attempts_named_by(refs), over):
+        refs = {attempt.ref for attempt in tier.attempts if attempt.name in failed} & tier.commits.keys()
+        for attempt in abandoned_attempts(self._own, tier, self._attempts_named_by(refs), failed):
             self._raise_if_stopped()
-            self._remove_files(_attempt_prefix(attempt), markers=False)
+            self._remove_files(_attempt_prefix(attempt), failure_notes=False)
             self.attempts += 1
 
     def run(self, policy: RetentionConfig, grace_seconds: float) -> None:
-        self._check_newest()
-        self._end_interrupted(grace_seconds)
+        self._check_generation_newest()
+        self._undo_interrupted(grace_seconds)
         marked = commits_with_marks(self._store)
-        tier = inventory(self._store)
+        tier = take_inventory(self._store)
         self._damaged = tier.damaged
         history = read_history(self._root)
         for ref in spent_commits(history, tier, policy, grace_seconds):
@@ -142,17 +142,17 @@ class _Pruning:
             self._remove_attempt(attempt)
         for ref in marked - tier.commits.keys():
             self._raise_if_stopped()
-            forget_marks(self._store, ref)
+            delete_marks(self._store, ref)
         # A copy has no deadline: one large file of it may be under way for longer than that, under a lease.
         held = tuple(f"shards/{ref.stem}/" for ref in tier.leased)
-        self._store.abort_uploads("shards/", tier.now - grace_seconds, held)
+        self._store.abort_multipart_uploads("shards/", tier.now - grace_seconds, held)
 
     def _raise_if_stopped(self) -> None:
         if self._stop():
             raise _Stopped
-        self._check_newest()
+        self._check_generation_newest()
 
-    def _check_newest(self) -> None:
+    def _check_generation_newest(self) -> None:
         newest = max(generation_numbers(self._root), default=0)
         if newest < self._own:
             raise StoreUnavailable(f"{self._root.uri} lacks generation {self._own}: is it mounted?")
@@ -170,8 +170,8 @@ class _Pruning:
             self._store.delete(ref.name)
             try:
                 held = ref in leased_commits(self._store)
-                self._check_newest()  # after the leases: one that was given back may have left a generation
-                if damaged(self._store) != self._damaged:
+                self._check_generation_newest()  # after the leases: one that was given back may have left a generation
+                if damaged_in(self._store) != self._damaged:
                     raise _Stopped("a commit was found damaged meanwhile: what was to stay instead is decided anew")
                 if held:
                     self._store.create(ref.name, raw)
@@ -182,8 +182,8 @@ class _Pruning:
             self.commits.append(ref)
             commit = _commit_or_none(raw, ref.stem)
             if commit is not None:
-                self._remove_files(commit.shards)
-            forget_marks(self._store, ref)
+                self._remove_files(commit.prefix)
+            delete_marks(self._store, ref)
 
     @contextlib.contextmanager
     def _hold_removal_mark(self, ref: CommitRef, raw: bytes) -> Iterator[bool]:
@@ -191,7 +191,7 @@ class _Pruning:
 
         raw: the commit's object. Where this is killed, or the store goes away, it is put back from here later.
         """
-        name = removing_name(ref)
+        name = removal_mark_name(ref)
         if not self._store.create(name, raw):
             yield False
             return
@@ -204,7 +204,7 @@ class _Pruning:
             raise
         self._store.delete(name)
 
-    def _end_interrupted(self, grace_seconds: float) -> None:
+    def _undo_interrupted(self, grace_seconds: float) -> None:
         """Put back commits whose removal was cut short, if all of their files are there: it is decided anew."""
         oldest = self._store.now() - grace_seconds
         for name, info in self._store.listing("removing/").items():
@@ -212,11 +212,11 @@ class _Pruning:
                 continue
             with contextlib.suppress(ObjectMissing):
                 commit = _commit_or_none(raw := self._store.read(name), PurePosixPath(name).stem)
-                if commit is not None and _is_whole(self._store, commit):
+                if commit is not None and _has_all_files(self._store, commit):
                     self._store.create(commit.ref.name, raw)
             self._store.delete(name)
 
-    def spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[AttemptFiles]:
+    def spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[AttemptSummary]:
         """One commit may have several attempts, of which it names one."""
         several = {ref for ref, count in Counter(a.ref for a in tier.attempts).items() if count > 1}
         return spent_attempts(history, tier, self._attempts_named_by(several & tier.commits.keys()), grace_seconds)
@@ -232,7 +232,7 @@ class _Pruning:
                 attempts[ref] = commit.attempt
         return attempts
 
-    def _remove_attempt(self, attempt: AttemptFiles) -> None:
+    def _remove_attempt(self, attempt: AttemptSummary) -> None:
         with self._hold_removal_mark(attempt.ref, b"") as alone:
             if not alone or attempt.ref in leased_commits(self._store):  # a copy that has begun meanwhile
                 return
@@ -242,10 +242,10 @@ class _Pruning:
             self._remove_files(_attempt_prefix(attempt))
             self.attempts += 1
 
-    def _remove_files(self, prefix: str, markers: bool = True) -> None:
-        """markers: also the notes of writers that failed."""
+    def _remove_files(self, prefix: str, failure_notes: bool = True) -> None:
+        """failure_notes: also the notes of writers that failed."""
         there = self._store.sizes(prefix)
-        sizes = {name: there[name] for name in there if markers or not name.startswith(prefix + _MARKER)}
+        sizes = {name: there[name] for name in there if failure_notes or not name.startswith(prefix + _MARKER)}
         # Part records first: what is left half removed must not look like a part that is there.
         for count, name in enumerate(sorted(sizes, key=lambda name: not name.startswith(f"{prefix}part-"))):
             # Not before the first: until then this could still be undone, by whoever takes it for interrupted.
@@ -255,14 +255,14 @@ class _Pruning:
             self.bytes += sizes[name]
 
 
-def _attempt_prefix(attempt: AttemptFiles) -> str:
+def _attempt_prefix(attempt: AttemptSummary) -> str:
     return f"shards/{attempt.ref.stem}/{attempt.name}/"
 
 
-def _is_whole(store: Store, commit: Commit) -> bool:
-    there = store.sizes(commit.shards)
+def _has_all_files(store: Store, commit: Commit) -> bool:
+    there = store.sizes(commit.prefix)
     wanted = {**commit.parts, **commit.files}
-    return all(there.get(commit.shards + name) == described.bytes for name, described in wanted.items())
+    return all(there.get(commit.prefix + name) == described.bytes for name, described in wanted.items())
 
 
 def _commit_or_none(raw: bytes, stem: str) -> Commit | None:
@@ -275,7 +275,7 @@ def _commit_or_none(raw: bytes, stem: str) -> Commit | None:
     return commit if commit.ref.stem == stem else None
 
 
-def _attempts(store: Store) -> Iterator[AttemptFiles]:
+def _list_attempts(store: Store) -> Iterator[AttemptSummary]:
     sizes: dict[tuple[CommitRef, str], tuple[int, float, bool]] = {}
     for name, info in store.listing("shards/").items():
         match = re.match(r"shards/(\d+)-(\d+)/([^/]+)/", name)
@@ -285,4 +285,4 @@ def _attempts(store: Store) -> Iterator[AttemptFiles]:
             only_markers = only_markers and name[match.end() :].startswith(_MARKER)
             sizes[key] = (size + info.bytes, max(changed, info.modified), only_markers)
     for (ref, name), (size, changed, only_markers) in sizes.items():
-        yield AttemptFiles(ref, name, size, changed, only_markers)
+        yield AttemptSummary(ref, name, size, changed, only_markers)

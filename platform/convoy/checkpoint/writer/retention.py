@@ -15,7 +15,7 @@ GRACE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class AttemptFiles:
+class AttemptSummary:
     """The files below one attempt's prefix."""
 
     ref: CommitRef
@@ -38,7 +38,7 @@ class Inventory:
     damaged: frozenset[CommitRef] = frozenset()
     verified: frozenset[CommitRef] = frozenset()
     leased: frozenset[CommitRef] = frozenset()
-    attempts: Sequence[AttemptFiles] = field(default_factory=tuple)
+    attempts: Sequence[AttemptSummary] = field(default_factory=tuple)
 
 
 def spent_commits(
@@ -46,7 +46,7 @@ def spent_commits(
 ) -> list[CommitRef]:
     """The tier's commits that may go, oldest first. history: the generations, by the root."""
     chain = counted_commits(History(history.generations, frozenset(tier.commits), tier.damaged))
-    floor = _floor(chain, tier.verified, policy.keep_last)
+    floor = _oldest_step_to_keep(chain, tier.verified, policy.keep_last)
     protected = _milestones(chain, tier.verified, policy.keep_every_steps) | tier.leased
 
     def spent(ref: CommitRef) -> bool:
@@ -61,7 +61,7 @@ def spent_commits(
 
 def spent_attempts(
     history: History, tier: Inventory, committed: Mapping[CommitRef, str], grace_seconds: float = GRACE_SECONDS
-) -> list[AttemptFiles]:
+) -> list[AttemptSummary]:
     """Attempts whose files no commit names, and none will.
 
     committed: attempt of each commit of the tier that has more than one. Saves of a generation are settled in order, so
@@ -71,7 +71,7 @@ def spent_attempts(
     newest = history.newest
     settled = max((ref.step for ref in tier.commits if ref.generation == newest), default=-1)
 
-    def spent(attempt: AttemptFiles) -> bool:
+    def spent(attempt: AttemptSummary) -> bool:
         ref = attempt.ref
         if ref in tier.leased or ref.generation not in history.generations or _may_be_named(attempt, tier, committed):
             return False
@@ -82,27 +82,27 @@ def spent_attempts(
 
 
 def abandoned_attempts(
-    generation: int, tier: Inventory, committed: Mapping[CommitRef, str], over: frozenset[str]
-) -> list[AttemptFiles]:
-    """Attempts of the generation, whatever their age, whose names are in `over`: their coordinator failed before it
+    generation: int, tier: Inventory, committed: Mapping[CommitRef, str], failed: frozenset[str]
+) -> list[AttemptSummary]:
+    """Attempts of the generation, whatever their age, whose names are in `failed`: their coordinator failed before it
     began to commit, so that no commit ever names them. Their markers stay, for ranks that have not read them."""
     return [
         attempt
         for attempt in tier.attempts
         if attempt.ref.generation == generation
-        and attempt.name in over
+        and attempt.name in failed
         and not attempt.only_markers
         and attempt.ref not in tier.leased
         and not _may_be_named(attempt, tier, committed)
     ]
 
 
-def _may_be_named(attempt: AttemptFiles, tier: Inventory, committed: Mapping[CommitRef, str]) -> bool:
+def _may_be_named(attempt: AttemptSummary, tier: Inventory, committed: Mapping[CommitRef, str]) -> bool:
     """Whether the tier has a commit that names the attempt, or one that cannot be read."""
     return attempt.ref in tier.commits and committed.get(attempt.ref, attempt.name) == attempt.name
 
 
-def _floor(chain: Sequence[CommitRef], verified: frozenset[CommitRef], keep_last: int) -> int | None:
+def _oldest_step_to_keep(chain: Sequence[CommitRef], verified: frozenset[CommitRef], keep_last: int) -> int | None:
     """Step of the oldest commit that must stay; None: all must."""
     good = [ref.step for ref in chain if ref in verified]
     return good[-keep_last] if len(good) >= keep_last else None

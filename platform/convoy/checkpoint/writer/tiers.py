@@ -21,7 +21,7 @@ class Tiers:
         """uris: of the job on each tier, the root first."""
         self._config = config
         self._lock = threading.Lock()
-        self._proofs = {uri: self._begin(uri) for uri in uris}
+        self._proofs = {uri: self._begin_opening(uri) for uri in uris}
         self._root = uris[0]
         self._bounded: Store | None = None
 
@@ -41,23 +41,23 @@ class Tiers:
         with self._lock:
             proof = self._proofs.get(uri)
             if proof is None or (proof.done() and isinstance(proof.exception(), StoreUnavailable)):
-                proof = self._proofs[uri] = self._begin(uri)
+                proof = self._proofs[uri] = self._begin_opening(uri)
         try:
             return proof.result(max(0.0, timeout_seconds))
         except TimeoutError:
             raise StoreUnavailable(f"{uri}: did not answer within {timeout_seconds:.0f} s") from None
 
-    def wait(self, timeout_seconds: float) -> None:
+    def wait_until_proven(self, timeout_seconds: float) -> None:
         """Return when every tier has proven itself or failed to, or the time is over."""
         wait(self._proofs.values(), timeout_seconds)
 
-    def _begin(self, uri: str) -> "Future[Store]":
-        def prove() -> Store:
+    def _begin_opening(self, uri: str) -> "Future[Store]":
+        def open_and_prove() -> Store:
             store = open_store(uri, self._config)
             store.prove()
             return store
 
-        return in_thread(f"open {uri}", prove)
+        return in_thread(f"open {uri}", open_and_prove)
 
 
 def with_timeout(store: Store, seconds: float) -> Store:

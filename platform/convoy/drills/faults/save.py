@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-from convoy.checkpoint.format import file_name, part_name
+from convoy.checkpoint.format import file_name, part_record_name
 from convoy.drills.checks import prune_and_find_orphans
 from convoy.drills.fault import INJECT_AFTER, Expectation, Fault, GangProgress
 from convoy.drills.gang import DrillError, DrillGang
@@ -149,7 +149,7 @@ class KillDuringRestore(_CheckpointKill):
 
 def is_writing(store: Store, writer: int) -> bool:
     """Whether a writer has begun its part of a save in this store, and not ended it."""
-    begun, ended = "/" + file_name(writer, 0), "/" + part_name(writer)
+    begun, ended = "/" + file_name(writer, 0), "/" + part_record_name(writer)
     there = store.sizes("shards/")
     return any(name.endswith(begun) and name.removesuffix(begun) + ended not in there for name in there)
 

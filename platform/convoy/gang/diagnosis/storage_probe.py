@@ -172,7 +172,7 @@ class _TierProbe:
         began = time.monotonic()
         self._attempt += 1
         try:
-            self._store.probe(self._name)
+            self._store.probe_write(self._name)
             problem = ""
         except Exception as error:  # whatever it is: this thread must not end
             problem = _one_line(error)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from convoy.gang.async_call import say
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
-from convoy.storage.base import is_name
+from convoy.storage.base import is_object_name
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 
@@ -157,7 +157,7 @@ class CompileCache:
                 left -= abs(member.size)
                 if left < 0:
                     raise ValueError(f"its files have more than {MOST_BYTES} bytes")
-                source = tar.extractfile(member) if member.isreg() and is_name(member.name) else None
+                source = tar.extractfile(member) if member.isreg() and is_object_name(member.name) else None
                 if source is None or self._left.is_set():
                     continue
                 path = self._folder / member.name

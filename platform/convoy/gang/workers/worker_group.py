@@ -22,7 +22,7 @@ from convoy.job.events.registry import GangStopped, GenerationEnded, GenerationS
 from convoy.job.lineage import Generation
 from convoy.job.rank_logs import log_name
 from convoy.storage import Store, StoreUnavailable, is_shared
-from convoy.storage.posix_files import outages
+from convoy.storage.posix_files import as_outages
 
 STOPPED_LOOKS = 4
 """A worker that this many looks in a row find stopped by a signal was not stopped for a moment only."""
@@ -64,7 +64,7 @@ class NodeContext:
     def open_event_log(self, generation: int) -> EventWriter:
         """This node's event log of a generation; creates the folder of the workers' logs too. Uses the store: raises
         StoreUnavailable."""
-        with outages():
+        with as_outages():
             self.worker_log(generation, 0).parent.mkdir(parents=True, exist_ok=True)
         return EventWriter(self.store, generation, self.node.index, requests=True)
 

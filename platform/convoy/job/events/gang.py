@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.config.train import ParamDtype
 from convoy.job.events.event import Event
-from convoy.storage.usage import Requests
+from convoy.storage.usage import BucketRequests
 
 
 class Rent(BaseModel):
@@ -296,7 +296,7 @@ class StorageGood(Event):
     """For which it was bad."""
 
 
-class StoreRequests(Requests, Event):
+class StoreRequests(BucketRequests, Event):
     """What the writer's process requested from one bucket since its last such event; written at most every minute, and
     at the end. A process that is killed does not write its last ones."""
 

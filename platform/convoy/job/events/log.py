@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from convoy.job.events.registry import Event, EventsDropped, StoreRequests, decode, encode
 from convoy.storage import Store
 from convoy.storage.base import FLUSH_SECONDS
-from convoy.storage.usage import tally
+from convoy.storage.usage import request_counter
 
 REQUESTS_SECONDS = 60.0
 """Between two counts of requests to buckets in a log."""
@@ -25,7 +25,7 @@ class EventWriter:
         """requests: log what this process asks of buckets, too; one writer of a process at a time."""
         self._stamp = {"generation": generation, "node": node, "rank": rank}
         writer = "agent" if rank is None else f"rank{rank:05d}"
-        self._log = job.appender(f"events/{generation:06d}/{node:05d}/{writer}")
+        self._log = job.open_log(f"events/{generation:06d}/{node:05d}/{writer}")
         self._requests = requests
         self._requests_written = time.monotonic()
 
@@ -55,7 +55,7 @@ class EventWriter:
 
     def _write_requests(self) -> None:
         self._requests_written = time.monotonic()
-        for each in tally().take():
+        for each in request_counter().take():
             self._append(StoreRequests(**each.model_dump()))
 
     def _append(self, event: Event) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from convoy.catalog.instances import instance as machine
 from convoy.catalog.instances import interruption_band, mtbf_seconds
-from convoy.checkpoint.writer.parts import bytes_per_second as pace
+from convoy.checkpoint.writer.parts import part_pace as pace
 from convoy.config.benchmark import CampaignConfig
 from convoy.stats.interruptions import best_interval
 

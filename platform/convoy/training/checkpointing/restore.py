@@ -72,7 +72,7 @@ def restore_newest_commit(
     restored = bad = None
     while restored is None or bad:
         restored = load.restore(
-            tiers, commits, tensors, group=ranks.saving, on_damage=log_damage, check=check_fit, elsewhere=whole_state
+            tiers, commits, tensors, group=ranks.saving, on_damage=log_damage, check=check_fit, other_ranks=whole_state
         )
         if restored is None:
             raise CheckpointError(f"{assignment.job_uri}: {bad or 'the job had checkpoints, and none is there now'}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Copied, PartVerified, Pruned, Report
-from convoy.checkpoint.save.driver import Outcome, Save
+from convoy.checkpoint.save.driver import Save, SaveOutcome
 from convoy.checkpoint.save.queue import WriteAttempt
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import (
@@ -56,7 +56,7 @@ class SaveEvents:
 
     def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
         timing = save.timing
-        seconds = timing.since()
+        seconds = timing.elapsed()
         if self.first and commit is not None:  # rank 0 made it
             saved = CheckpointSaved(
                 step=attempt.step,
@@ -73,7 +73,7 @@ class SaveEvents:
     def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         self._append_failure(attempt, error, self.tiers[retried.tier])
 
-    def failed(self, outcome: Outcome, failures: int, newest: CommitRef | None) -> None:
+    def failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
         """An alert each time that the saves that failed in a row are the configured number more."""
         error = str(outcome.error)
         self._append_failure(outcome.attempt, error, None)

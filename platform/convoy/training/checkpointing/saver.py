@@ -171,12 +171,12 @@ class Saver:
         self.start_writer()
         assert self._driver is not None
         assert self._state is not None
-        if not self._driver.queue.may_add():
+        if not self._driver.queue.has_free_slot():
             self._skipped = progress.step
             self._observer.skipped(progress.step, self._driver.queue.steps)
             return None
         began = time.perf_counter()
-        return self._driver.begin(self._draft_commit(progress), self._state(), began=began, now=copy_now)
+        return self._driver.begin(self._draft_commit(progress), self._state(), began=began, copy_now=copy_now)
 
     def save_last(self, progress: Progress) -> str | None:
         """Save the state after `progress.step` steps, and wait until it is settled: why there is no commit, or None."""
@@ -208,7 +208,7 @@ class Saver:
         """Exchange statuses until at most so many saves are under way."""
         if self._driver is not None:
             self._observer.step = step
-            self._driver.settle_until(under_way)
+            self._driver.wait_until_left(under_way)
             self._check_superseded(step)
 
     def _check_superseded(self, step: int) -> None:
