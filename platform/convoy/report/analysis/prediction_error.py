@@ -126,8 +126,8 @@ def _save_comparisons(plan: Plan, report: TrainReport, as_planned: bool) -> Iter
     if as_planned and saves.every_steps is not None:
         yield _compare("save: training waits", "seconds", saves.stall_seconds, took.stall_seconds if took else None)
         if plan.step is not None:
-            known = _seconds_until_agreed(saves.durable_seconds, plan.step.seconds)
-            yield _compare("save: until all ranks know of it", "seconds", known, took.durable_seconds if took else None)
+            until = _seconds_until_agreed(saves.durable_seconds, plan.step.seconds)
+            yield _compare("save: until all ranks know of it", "seconds", until, took.durable_seconds if took else None)
 
 
 def _seconds_until_agreed(durable_seconds: float, step_seconds: float) -> float:
