@@ -1,6 +1,6 @@
 """The throughput suite: a frozen baseline versus Convoy as it is configured, and what each technique does by itself.
 
-Each technique is reclaimed, or added, with all others as configured: its effect is the ratio of the two.
+Each technique is removed, or added, with all others as configured: its effect is the ratio of the two.
 """
 
 import math
