@@ -85,7 +85,7 @@ def test_a_skipped_step_leaves_the_buffers_as_they_were(tmp_path: Path) -> None:
 
 def test_a_save_fails_where_buffers_differ_after_all(tmp_path: Path) -> None:
     def leave_alone(_: int) -> None:
-        ModuleBuffers.agree = lambda self: None  # type: ignore[method-assign]
+        ModuleBuffers.sync_from_rank_0 = lambda self: None  # type: ignore[method-assign]
 
     told = a_job(tmp_path, steps=2).run(2, leave_alone)
 

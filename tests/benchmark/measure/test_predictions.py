@@ -111,7 +111,7 @@ def test_not_even_a_bug_of_the_planner_ends_a_gang(monkeypatch: pytest.MonkeyPat
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("convoy.benchmark.measure.predictions.step_time", broken)
-    monkeypatch.setattr("convoy.benchmark.measure.predictions.peak", broken)
+    monkeypatch.setattr("convoy.benchmark.measure.predictions.peak_bytes_by_part", broken)
     found = one(VariantSpec(name="ours"))
     assert (found.why_no_step, found.why_no_peak) == ("ZeroDivisionError: division by zero",) * 2
 
