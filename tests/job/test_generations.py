@@ -11,7 +11,7 @@ import pytest
 from convoy.config.errors import ConfigError
 from convoy.job.generations import (
     CommitsLostError,
-    FormationRefusedError,
+    FormationError,
     GenerationLostError,
     await_generation,
     form_generation,
@@ -112,7 +112,7 @@ def test_a_rewind_before_the_first_commit_is_refused_and_says_what_there_is(stor
 
 def test_nodes_that_wait_learn_at_once_why_their_generation_will_not_come(store: Store):
     refuse_formation(store, "run/1/attempt-0", "job = blue: run TrainFlow/7 is running it now")
-    with pytest.raises(FormationRefusedError, match="run TrainFlow/7 is running it now"):
+    with pytest.raises(FormationError, match="run TrainFlow/7 is running it now"):
         await_generation(store, "run/1/attempt-0", deadline_seconds=60, poll_seconds=1, sleep=pytest.fail)
     with pytest.raises(TimeoutError, match="attempt-1"):  # another attempt is not refused
         await_generation(store, "run/1/attempt-1", deadline_seconds=1, poll_seconds=0.5, sleep=lambda _: None)

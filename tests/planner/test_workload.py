@@ -23,7 +23,7 @@ def test_ranks_are_divided_as_training_divides_them(
 ) -> None:
     job = workload(4, **parallel)
 
-    assert (job.ranks, job.ranks_per_replica, job.shards) == (32, sharing, shards)
+    assert (job.ranks, job.ranks_per_state_copy, job.shards) == (32, sharing, shards)
     assert (job.replicas, job.data_ranks) == (replicas, data_ranks)
 
 

@@ -160,7 +160,7 @@ def _peer_memory(kind: PeerKind, job: Workload, ranks: Ranks) -> CaseMemory:
     """What another library keeps, whose ranks each build the whole model in fp32 before it is spread. Of several passes
     torch's DDP and accelerate reduce gradients after the last (`no_sync`)."""
     whole, train, several = parameter_count(job.model), job.train, job.passes > 1
-    shard, building = -(-whole // job.ranks_per_replica), WEIGHT_BYTES * whole
+    shard, building = -(-whole // job.ranks_per_state_copy), WEIGHT_BYTES * whole
     match kind:
         case "torch DDP":
             return CaseMemory(_torch_ddp_memory(job.model, train, several_passes=several), MemoryUse())

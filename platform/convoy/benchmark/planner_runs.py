@@ -110,7 +110,7 @@ def _planned_workload(config: RunConfig, plan: CasePrediction) -> Workload:
         return job
     parallel = config.parallel
     if parallel.strategy == "hsdp":  # whose groups are a node's ranks, unless the size is configured
-        parallel = parallel.model_copy(update={"shard_size": job.ranks_per_replica})
+        parallel = parallel.model_copy(update={"shard_size": job.ranks_per_state_copy})
     try:
         named = workload_of(
             as_rented(config).model_copy(update={"parallel": parallel}), 1, job.ranks, None, on_gpus=on_gpus

@@ -30,7 +30,7 @@ from convoy.gang.workers.prefork import SCRIPTS, TRAINING, Prefork
 from convoy.gang.workers.worker import LogUpload, shared_environment
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.registry import ParamDtypeChoice
-from convoy.job.generations import FormationRefusedError
+from convoy.job.generations import FormationError
 from convoy.job.lineage import Generation
 from convoy.job.record import tier_stores, with_recorded_dtype
 from convoy.storage import Store
@@ -144,10 +144,10 @@ class Gang:
 
     def _wait_unless_preempted(self, seconds: float) -> None:
         """Wait, before the gang is formed. Raises PreemptedError for a notice that ends the attempt, and
-        FormationRefusedError if the nodes will not come together."""
+        FormationError if the nodes will not come together."""
         hindrance = self._hindrance()
         if hindrance is not None:
-            raise FormationRefusedError(hindrance)
+            raise FormationError(hindrance)
         deadline = time.monotonic() + seconds
         while True:
             try:

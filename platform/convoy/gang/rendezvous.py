@@ -16,7 +16,7 @@ from convoy.gang.network.sockets import is_on_all_addresses, listen
 from convoy.gang.task import Node, Task
 from convoy.gang.workers.worker_group import NodeContext
 from convoy.job.generations import (
-    FormationRefusedError,
+    FormationError,
     await_generation,
     form_generation,
     new_token,
@@ -97,20 +97,20 @@ def join_first_generation(context: NodeContext, pause: Pause) -> tuple[FormedGen
     host, _, port = generation.control.rpartition(":")
     if not host or not generation.token_name:
         other = "was formed by another version of Convoy: all nodes need the same"
-        raise FormationRefusedError(f"{context.store.uri}/{generation.name}: {other}")
+        raise FormationError(f"{context.store.uri}/{generation.name}: {other}")
     try:
         token = read_token(context.store, generation.token_name)
     except ObjectMissing as error:
         gone = f"{context.store.uri}/tokens/{generation.token_name}: is gone"
         over = f"{gone}: node 0 stopped waiting, or another run took over"
-        raise FormationRefusedError(refusal_of(context.store, node.formation) or over) from error
+        raise FormationError(refusal_of(context.store, node.formation) or over) from error
     peers = Peers.join((host, int(port)), token, node=node.index, nodes=node.nodes, nproc=node.nproc_per_node)
     await_gang_formed(peers, node, pause)
     return FormedGeneration(generation), peers
 
 
 def await_gang_formed(peers: Peers, node: Node, pause: Pause) -> None:
-    """Wait until every node is connected to every other. Raises FormationRefusedError with one line if they will not
+    """Wait until every node is connected to every other. Raises FormationError with one line if they will not
     be.
 
     The peers are closed if it raises.
@@ -126,7 +126,7 @@ def await_gang_formed(peers: Peers, node: Node, pause: Pause) -> None:
                 case GangFormed():
                     return
                 case PeersFailed():
-                    raise FormationRefusedError(event.reason)
+                    raise FormationError(event.reason)
                 case PeerJoined() if node.leads:
                     warning = event.skew.warning(event.node, node.index)
                     if warning is not None:

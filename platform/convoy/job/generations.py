@@ -30,7 +30,7 @@ _TRIES = 8
 _FOLDER = "tokens/"
 
 
-class FormationRefusedError(RuntimeError):
+class FormationError(RuntimeError):
     """The nodes of this formation do not come together, or it has ended already; the text is the reason."""
 
 
@@ -162,14 +162,14 @@ def await_generation(
 ) -> Generation:
     """The generation that node 0 of the same formation made.
 
-    Raises FormationRefusedError, GenerationLostError if another formation has made a newer one since, TimeoutError.
+    Raises FormationError, GenerationLostError if another formation has made a newer one since, TimeoutError.
     """
     waited, others = 0.0, set[str]()
     while waited < deadline_seconds:
         # First: of a gang that has ended already only this says why.
         refused = refusal_of(store, formation)
         if refused is not None:
-            raise FormationRefusedError(refused)
+            raise FormationError(refused)
         newest = _newest_of(store, formation, others)
         if newest is not None:
             return newest

@@ -165,12 +165,12 @@ def read_at(path: Path, start: int, buffer: memoryview) -> int:
                     return _read_direct(direct, start, buffer)
     fd = open_file(path)
     try:
-        return _read(fd, start, buffer)
+        return _read_buffered(fd, start, buffer)
     finally:
         os.close(fd)
 
 
-def _read(fd: int, start: int, buffer: memoryview) -> int:
+def _read_buffered(fd: int, start: int, buffer: memoryview) -> int:
     filled = 0
     while filled < len(buffer):
         with buffer[filled:] as rest:

@@ -13,9 +13,9 @@ from convoy.checkpoint.verify.commit import SuspectedError, verify_part
 from convoy.checkpoint.verify.marks import damaged_in, mark_damaged, read_damage, suspicions, verified_in
 from convoy.checkpoint.verify.second_host import (
     DamageFinding,
-    RereadRequest,
     RereadResult,
-    find_confirmation,
+    WitnessedFinding,
+    find_confirmed_damage,
     plan_rereads,
     rereading_rank,
     settle_suspicions,
@@ -34,12 +34,12 @@ def finding(rank: int, part: int | None = 0) -> DamageFinding:
 
 def test_the_lowest_rank_of_another_host_reads_again() -> None:
     hosts = ["a", "a", "b", "b"]
-    assert plan_rereads([finding(2)], hosts) == [RereadRequest(finding(2), 0)]
-    assert plan_rereads([finding(1)], hosts) == [RereadRequest(finding(1), 2)]
+    assert plan_rereads([finding(2)], hosts) == [WitnessedFinding(finding(2), 0)]
+    assert plan_rereads([finding(1)], hosts) == [WitnessedFinding(finding(1), 2)]
 
 
 def test_of_a_host_that_finds_much_only_one_finding_is_checked() -> None:
-    assert plan_rereads([finding(2, 1), finding(3, 0)], ["a", "a", "b", "b"]) == [RereadRequest(finding(2, 1), 0)]
+    assert plan_rereads([finding(2, 1), finding(3, 0)], ["a", "a", "b", "b"]) == [WitnessedFinding(finding(2, 1), 0)]
 
 
 def test_where_there_is_one_host_nobody_is_asked() -> None:
@@ -48,9 +48,9 @@ def test_where_there_is_one_host_nobody_is_asked() -> None:
 
 def test_two_hosts_that_found_the_same_part_need_no_third() -> None:
     hosts = ["a", "b", "b"]
-    assert find_confirmation([finding(1, 3), finding(0, 3)], hosts) == RereadRequest(finding(1, 3), 0)
-    assert find_confirmation([finding(1, 3), finding(2, 3)], hosts) is None  # the same host
-    assert find_confirmation([finding(0, 2), finding(1, 3)], hosts) is None
+    assert find_confirmed_damage([finding(1, 3), finding(0, 3)], hosts) == WitnessedFinding(finding(1, 3), 0)
+    assert find_confirmed_damage([finding(1, 3), finding(2, 3)], hosts) is None  # the same host
+    assert find_confirmed_damage([finding(0, 2), finding(1, 3)], hosts) is None
 
 
 @examples(200)

@@ -10,7 +10,7 @@ import pytest
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.gang.task import Node
-from convoy.job.generations import FormationRefusedError, refuse_formation
+from convoy.job.generations import FormationError, refuse_formation
 from convoy.job.heartbeat import LiveMarker, read_mark
 from convoy.launch.gang.run import _preparing, prepared_by_first
 from convoy.storage.posix import PosixStore
@@ -71,7 +71,7 @@ def test_another_attempt_waits_for_its_own(tmp_path: Path) -> None:
 def test_why_node_0_prepared_none_is_told_on_all(tmp_path: Path) -> None:
     store = PosixStore(tmp_path)
     refuse_formation(store, node(1).formation, "data.corpus.path = /x: does not exist")
-    with pytest.raises(FormationRefusedError, match=r"data\.corpus\.path = /x: does not exist"):
+    with pytest.raises(FormationError, match=r"data\.corpus\.path = /x: does not exist"):
         prepared_by_first(store, node(1), never)
 
 
@@ -89,7 +89,7 @@ def test_a_node_whose_first_is_gone_does_not_wait(tmp_path: Path) -> None:
         if os.fork() == 0:
             try:
                 prepared_by_first(Asked(tmp_path), node(1), never)
-            except FormationRefusedError as error:
+            except FormationError as error:
                 os.write(tells, str(error).encode())
             finally:
                 os._exit(0)

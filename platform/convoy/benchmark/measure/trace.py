@@ -211,11 +211,11 @@ def _host_work(events: Iterable[Event], thread: object, phases: _Phases) -> dict
 def _device_work(kernels: Iterable[Event], events: Iterable[Event], phases: _Phases) -> dict[SharedPart, list[Span]]:
     """Kernels and copies, by the part that the host was in when it launched them: the device runs behind it."""
     launched: dict[object, float] = {
-        _correlation(event): event["ts"] for event in events if event.get("cat") in _LAUNCH
+        _correlation_id(event): event["ts"] for event in events if event.get("cat") in _LAUNCH
     }
     work: dict[SharedPart, list[Span]] = {}
     for event in kernels:
-        part = phases.part_at(launched.get(_correlation(event), _span(event).begin))
+        part = phases.part_at(launched.get(_correlation_id(event), _span(event).begin))
         if part is not None and not _is_collective(event):
             work.setdefault(part, []).append(_span(event))
     return work
@@ -236,7 +236,7 @@ def _is_collective(event: Event) -> bool:
     return event.get("cat") == "user_annotation" and name.startswith("gloo:")
 
 
-def _correlation(event: Event) -> object:
+def _correlation_id(event: Event) -> object:
     return event.get("args", {}).get("correlation")
 
 

@@ -23,7 +23,7 @@ def cost_section(report: BenchReport) -> tuple[Block, ...]:
     blocks: list[Block] = [Heading("Cost and time to train (computed)")]
     if timed:
         blocks.append(Text(_ASSUMED, quiet=True))
-    blocks += _unpriced_texts(report)
+    blocks += _missing_cost_texts(report)
     if offers := [(cost, offer) for cost in report.costs for offer in cost.offers]:
         table = columns(
             offers,
@@ -38,7 +38,7 @@ def cost_section(report: BenchReport) -> tuple[Block, ...]:
     return (*blocks, _training_table(timed)) if timed else tuple(blocks)
 
 
-def _unpriced_texts(report: BenchReport) -> list[Text]:
+def _missing_cost_texts(report: BenchReport) -> list[Text]:
     """A sentence for all models of the same machines."""
     models: dict[tuple[str, str], list[str]] = {}
     for cost in report.costs:

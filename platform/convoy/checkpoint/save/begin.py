@@ -18,7 +18,7 @@ from convoy.checkpoint.save.driver import Save, SaveDriver
 from convoy.checkpoint.save.emergency import save_now
 from convoy.checkpoint.save.engine import CheckedState
 from convoy.checkpoint.save.generation import OwnGeneration
-from convoy.checkpoint.save.next_save import AgreedSaves, NextSaveAgreement, RankSaves
+from convoy.checkpoint.save.next_save import NextSaveAgreement, OutstandingSaves, RankSaves
 from convoy.checkpoint.save.staging import StagedCopy
 from convoy.checkpoint.state.replicas import describe_difference
 from convoy.config.json_text import canonical_json
@@ -79,7 +79,7 @@ class StoreSaves:
         values = {} if checked is None else checked.digests
         own = _error_text(error), step, fits, crc32c(canonical_json(values).encode()), self.agreement.report_saves()
         reports = self.ranks.all_gather(own)
-        agreed = self._agree(reports, error)
+        agreed = self._check_and_combine(reports, error)
         if len({digest for *_, digest, _ in reports}) > 1:
             raise CheckpointError(self._gather_difference(values))
         self.generation.form_if_needed()
@@ -133,7 +133,9 @@ class StoreSaves:
         except Exception as error:  # of a `state_dict()`, whatever it may be
             return None, False, error
 
-    def _agree(self, reports: list[tuple[str | None, int, bool, int, RankSaves]], own: Exception | None) -> AgreedSaves:
+    def _check_and_combine(
+        self, reports: list[tuple[str | None, int, bool, int, RankSaves]], own: Exception | None
+    ) -> OutstandingSaves:
         errors = [f"rank {rank}: {error}" for rank, (error, *_) in enumerate(reports) if error]
         if errors:
             raise CheckpointError(errors[0].removeprefix("rank 0: ") if len(reports) == 1 else errors[0]) from own
@@ -163,7 +165,7 @@ class StoreSaves:
         if step < newest:
             raise _not_newer_error(step, newest)
 
-    def _check_agreed_step(self, step: int, agreed: AgreedSaves) -> None:
+    def _check_agreed_step(self, step: int, agreed: OutstandingSaves) -> None:
         parent = self.generation.parent
         newest = max(agreed.newest, parent.step if parent else -1)
         if step <= newest:

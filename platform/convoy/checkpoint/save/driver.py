@@ -79,12 +79,12 @@ class Save:
 class SaveObserver(Protocol):
     """Reports to people. Called with the driver's lock held."""
 
-    def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None: ...
+    def on_committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None: ...
 
-    def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
+    def on_moved_to_tier(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         """The attempt failed, and the state is now written to the next tier."""
 
-    def failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
+    def on_failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
         """The save failed on every tier. failures: in a row. newest: the newest commit."""
 
     def report(self, report: Report) -> None:
@@ -198,7 +198,7 @@ class SaveDriver:
                 self._handle_commit(settled.committed, status)
             elif settled.moved is not None and settled.start is not None:
                 error = self._forget_failed(settled.moved)
-                self.observer.moved(settled.moved, error, settled.start)
+                self.observer.on_moved_to_tier(settled.moved, error, settled.start)
             elif settled.abandoned is not None:
                 self.give_up(settled.abandoned, self._forget_failed(settled.abandoned))
             if settled.start is not None:
@@ -210,7 +210,7 @@ class SaveDriver:
     def give_up(self, attempt: WriteAttempt, error: str) -> None:
         """The save of an attempt that is no more in the queue has failed."""
         outcome = self._finish(attempt, error=error)
-        self.observer.failed(outcome, self.queue.failures, self.newest)
+        self.observer.on_failed(outcome, self.queue.failures, self.newest)
 
     def note_commit(self, ref: CommitRef) -> None:
         if self.newest is None or ref.step > self.newest.step:
@@ -283,7 +283,7 @@ class SaveDriver:
         ref = save.draft.ref
         self.engine.forget(attempt)
         self._finish(attempt, commit=commit)
-        self.observer.committed(attempt, save, commit)
+        self.observer.on_committed(attempt, save, commit)
         self.note_commit(ref)
         busy = (BusyTiers.from_sums(status) if save.busy is None else save.busy).part_for_commit_on(attempt.tier)
         self._request_post_commit(attempt, ref, busy)

@@ -63,7 +63,7 @@ class RankSaves:
 
 
 @dataclass(frozen=True)
-class AgreedSaves:
+class OutstandingSaves:
     """The conclusions from the reports of all ranks."""
 
     steps: frozenset[int] = frozenset()
@@ -83,10 +83,10 @@ class AgreedSaves:
         return len(self.steps) < MOST
 
 
-def combine_reports(reports: Sequence[RankSaves]) -> AgreedSaves:
+def combine_reports(reports: Sequence[RankSaves]) -> OutstandingSaves:
     settled = {number for report in reports for number in report.settled}
     steps = {step for report in reports for number, step in report.steps.items() if number not in settled}
-    return AgreedSaves(
+    return OutstandingSaves(
         steps=frozenset(steps),
         newest=max(report.newest for report in reports),
         next_tier=max(report.next_tier for report in reports),
@@ -140,13 +140,13 @@ class CommitDeadline:
 class SaveLogger:
     """Reports saves to Python's log."""
 
-    def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
+    def on_committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
         pass
 
-    def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
+    def on_moved_to_tier(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         log.warning("step %d: %s; it is written to the next tier", attempt.step, error)
 
-    def failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
+    def on_failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
         level = logging.ERROR if failures >= ALERT_AFTER else logging.WARNING
         log.log(level, "%s (%d in a row): %s", outcome.failure_text, failures, outcome.error)
 
@@ -198,7 +198,7 @@ class NextSaveAgreement:
                 superseded=driver.superseded,
             )
 
-    def align(self, reports: Sequence[RankSaves]) -> AgreedSaves:
+    def align(self, reports: Sequence[RankSaves]) -> OutstandingSaves:
         """Draw the same conclusions as all others who have the same reports."""
         driver = self._driver
         with driver.lock:

@@ -27,28 +27,28 @@ class DamageFinding:
 
 
 @dataclass(frozen=True)
-class RereadRequest:
-    """A finding, and the rank of another host that is to read the same."""
+class WitnessedFinding:
+    """A finding, and the rank of another host that has read the same, or is to."""
 
     finding: DamageFinding
     witness: int
 
 
-def find_confirmation(findings: Sequence[DamageFinding], hosts: Sequence[str]) -> RereadRequest | None:
+def find_confirmed_damage(findings: Sequence[DamageFinding], hosts: Sequence[str]) -> WitnessedFinding | None:
     """A finding that another host has made as well, of the same part, with its rank; hosts: of each rank."""
     for finding in findings:
         for other in findings:
             if other.part == finding.part and hosts[other.rank] != hosts[finding.rank]:
-                return RereadRequest(finding, other.rank)
+                return WitnessedFinding(finding, other.rank)
     return None
 
 
-def plan_rereads(findings: Sequence[DamageFinding], hosts: Sequence[str]) -> list[RereadRequest]:
+def plan_rereads(findings: Sequence[DamageFinding], hosts: Sequence[str]) -> list[WitnessedFinding]:
     """The first finding of each host, which shows whether to trust the host. Empty where there is only one host."""
     first = {hosts[finding.rank]: finding for finding in reversed(findings)}
     witnesses = {name: next((r for r, other in enumerate(hosts) if other != name), None) for name in first}
     pairs = ((finding, witnesses[name]) for name, finding in first.items())
-    return [RereadRequest(finding, witness) for finding, witness in pairs if witness is not None]
+    return [WitnessedFinding(finding, witness) for finding, witness in pairs if witness is not None]
 
 
 def rereading_rank(part: int, suspected_by: str, hosts: Sequence[str]) -> int | None:

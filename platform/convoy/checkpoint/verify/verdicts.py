@@ -21,8 +21,8 @@ from convoy.checkpoint.verify.commit import reread_from_storage, verify_without_
 from convoy.checkpoint.verify.marks import dismiss_suspicions, suspicions
 from convoy.checkpoint.verify.second_host import (
     DamageFinding,
-    RereadRequest,
-    find_confirmation,
+    WitnessedFinding,
+    find_confirmed_damage,
     misread_message,
     part_label,
     plan_rereads,
@@ -145,7 +145,7 @@ class ReadingRanks(GroupMember):
         """Settle damage that some ranks found: ranks of other hosts, where there are any, read the same."""
         hosts, certain = self._gather_hosts(), [v for v in verdicts if v.certain]
         findings = [DamageFinding(r, v.part, v.error) for r, v in enumerate(verdicts) if v.outcome is Outcome.DAMAGED]
-        unsettled, both = plan_rereads(findings, hosts), find_confirmation(findings, hosts)
+        unsettled, both = plan_rereads(findings, hosts), find_confirmed_damage(findings, hosts)
         if certain or not unsettled:
             verdict = certain[0] if certain else verdicts[findings[0].rank]
             return verdict, Damage(ref, tier, verdict.error, hosts[verdicts.index(verdict)])
@@ -161,7 +161,7 @@ class ReadingRanks(GroupMember):
         return verdicts[finding.rank], damage
 
     def _unconfirmed_verdict(
-        self, ref: CommitRef, unsettled: Sequence[RereadRequest], answers: Mapping[int, Verdict]
+        self, ref: CommitRef, unsettled: Sequence[WitnessedFinding], answers: Mapping[int, Verdict]
     ) -> Verdict:
         """An outage: of the store, if those who were to read again could not, or of the hosts that read wrongly."""
         worst = max(answers.values(), key=lambda v: v.outcome)

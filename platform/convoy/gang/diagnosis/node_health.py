@@ -108,7 +108,9 @@ def query_gpu_problem(environ: Mapping[str, str]) -> str:
     """
     if shutil.which("nvidia-smi", path=environ.get("PATH", "")) is None:
         return ""
-    return lost_gpu_line(_command_output(_LIST, environ)) or remap_failure_line(_command_output(_REMAPPED, environ))
+    return lost_gpu_line(_stdout_and_stderr(_LIST, environ)) or remap_failure_line(
+        _stdout_and_stderr(_REMAPPED, environ)
+    )
 
 
 def lost_gpu_line(answer: str) -> str:
@@ -125,7 +127,7 @@ def remap_failure_line(answer: str) -> str:
     return ""
 
 
-def _command_output(command: list[str], environ: Mapping[str, str]) -> str:
+def _stdout_and_stderr(command: list[str], environ: Mapping[str, str]) -> str:
     """What it prints, on either stream: it reports a lost GPU as an error. Empty if it cannot be run."""
     try:
         done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=DRIVER_SECONDS)

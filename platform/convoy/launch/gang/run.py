@@ -13,7 +13,7 @@ from convoy.config.json_text import parse_json
 from convoy.config.run import RunConfig, World, check_ranks
 from convoy.gang.rendezvous import marked_live
 from convoy.gang.task import Node, Script, Task
-from convoy.job.generations import FormationRefusedError, refusal_of
+from convoy.job.generations import FormationError, refusal_of
 from convoy.job.record import SCRIPT_DATA, existing_record, job_store
 from convoy.launch.checks.compatibility import check_budget, check_run
 from convoy.launch.checks.host import local_gpus
@@ -116,10 +116,10 @@ def _as_node(
 ) -> Iterator[Node]:
     """The node of this task, whose failures of these kinds end it plainly, and reach the other nodes."""
     from convoy.gang.messages import PreemptedError
-    from convoy.job.generations import CommitsLostError, FormationRefusedError, GenerationLostError
+    from convoy.job.generations import CommitsLostError, FormationError, GenerationLostError
     from convoy.launch.gang.step import GangFailedError
 
-    unformed = (GenerationLostError, CommitsLostError, FormationRefusedError, TimeoutError)
+    unformed = (GenerationLostError, CommitsLostError, FormationError, TimeoutError)
     with plain_errors(GangFailedError, PreemptedError, *unformed, *kinds):
         with _failures_reach_other_nodes(config, job, current, call):
             yield this_node(config, current, call, nproc_per_node, local_gpus())
@@ -131,7 +131,7 @@ def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call:
     what keeps another node from joining ends node 0."""
     from convoy.gang.async_call import BackgroundCall
     from convoy.gang.messages import PreemptedError
-    from convoy.job.generations import FormationRefusedError, refuse_formation
+    from convoy.job.generations import FormationError, refuse_formation
     from convoy.launch.gang.step import GangFailedError
 
     try:
@@ -139,7 +139,7 @@ def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call:
     except Exception as error:
         index = current.parallel.node_index
         # What comes from node 0, or of the gang, it knows.
-        if index == 0 or not isinstance(error, FormationRefusedError | GangFailedError | PreemptedError):
+        if index == 0 or not isinstance(error, FormationError | GangFailedError | PreemptedError):
             store, named = job_store(str(config.root), job, config), formation(current, call)
             reason = str(error) if index == 0 else f"node {index}: {error}"
             refusal = BackgroundCall("the refusal", lambda: refuse_formation(store, named, reason), REFUSE_SECONDS)
@@ -190,7 +190,7 @@ def _training_task(config: RunConfig, job: str, data: Json) -> Task:
 
 
 def prepared_by_first(store: Store, node: Node, prepare: Callable[[], Json], seconds: float = WAIT_SECONDS) -> Json:
-    """What `prepare` gives on node 0, on all nodes. Raises what it raises, on the others FormationRefusedError with the
+    """What `prepare` gives on node 0, on all nodes. Raises what it raises, on the others FormationError with the
     text of that, and TimeoutError.
 
     store: the job's.
@@ -209,8 +209,8 @@ def prepared_by_first(store: Store, node: Node, prepare: Callable[[], Json], sec
             pass
         refused = refusal_of(store, node.formation)
         if refused is not None:
-            raise FormationRefusedError(refused)
+            raise FormationError(refused)
         if node.shares_host and os.getppid() != parent:  # there node 0's process has started this one
-            raise FormationRefusedError("node 0 ended before it had prepared the data")
+            raise FormationError("node 0 ended before it had prepared the data")
         time.sleep(POLL_SECONDS)
     raise TimeoutError(f"node 0 prepared no data within {seconds:.0f} s")

@@ -56,7 +56,7 @@ def host_memory(workload: Workload, tensor_bytes: int) -> HostMemory:
     if machine.gpu == "cpu":
         states = tensor_bytes * machine.ranks
     elif workload.parallel.cpu_offload:
-        states = training_state_bytes(model, machine.ranks, workload.ranks_per_replica)
+        states = training_state_bytes(model, machine.ranks, workload.ranks_per_state_copy)
     staged, processes = staged_bytes(model, workload.nodes), process_bytes(machine.ranks, on_gpus=machine.gpu != "cpu")
     capacity = usable_bytes(machine.host_bytes)
     return HostMemory(states, staged, processes, capacity, states + staged + processes <= capacity)

@@ -35,7 +35,7 @@ def network_bytes_per_parameter(job: Workload) -> float:
     a step, which is a scatter and a gather.
     """
     parallel, train, passes = job.parallel, job.train, job.passes
-    machines = max(1, job.ranks_per_replica // job.machine.ranks)
+    machines = max(1, job.ranks_per_state_copy // job.machine.ranks)
     replicas, lacking = job.nodes // machines, (machines - 1) / machines
     gathers = lacking * (2 if parallel.reshard_after_forward else 1)
     scatters = lacking * (1 if parallel.reduce_every_pass else 1 / passes)

@@ -29,7 +29,7 @@ from convoy.planner.validation.sources import GpuLimits, describe_kernels, descr
 from convoy.planner.workload import Machine, Workload, rented_machine
 
 
-def _synonyms(**meanings: str) -> BeforeValidator:
+def _canonical_word(**meanings: str) -> BeforeValidator:
     """Case does not matter, and blanks and hyphens count as underscores. meanings: other words for the same."""
 
     def canonical(text: str) -> str:
@@ -43,7 +43,7 @@ _Count = Annotated[int, Field(gt=0, le=10**9)]
 _Positive = Annotated[float, Field(gt=0)]
 _Sharding = Annotated[
     Literal["full_shard", "shard_grad_op", "hybrid_shard", "_hybrid_shard_zero2", "no_shard"],
-    _synonyms(
+    _canonical_word(
         fsdp="full_shard", fsdp2="full_shard", zero3="full_shard", zero_3="full_shard", zero2="shard_grad_op",
         zero_2="shard_grad_op", hsdp="hybrid_shard", hybrid_shard_zero2="_hybrid_shard_zero2", ddp="no_shard",
     ),
@@ -81,16 +81,16 @@ class _Row(BaseModel):
     network_gbps_per_node: _Positive | None = None
     precision: Annotated[
         Literal["bf16", "fp8"],
-        _synonyms(amp_bf16="bf16", bfloat16="bf16", fp16="bf16", amp_fp16="bf16", float16="bf16", amp_fp8="fp8",
+        _canonical_word(amp_bf16="bf16", bfloat16="bf16", fp16="bf16", amp_fp16="bf16", float16="bf16", amp_fp8="fp8",
                float8="fp8"),
     ] = "bf16"  # fmt: skip
     """Type of linear layers' operands; fp16 has the peak of bf16."""
-    mp_mode: Annotated[Literal["pure", "default"], _synonyms()] = "default"
+    mp_mode: Annotated[Literal["pure", "default"], _canonical_word()] = "default"
     sharding: _Sharding = "full_shard"
     compile: bool = False
     activation_checkpointing: Annotated[
         Literal["none", "selective", "full"],
-        _synonyms(false="none", no="none", true="full", yes="full", selective_op="selective"),
+        _canonical_word(false="none", no="none", true="full", yes="full", selective_op="selective"),
     ] = "none"
     micro_batch_per_gpu: _Count
     grad_accum: _Count | None = None

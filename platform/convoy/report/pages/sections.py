@@ -127,7 +127,7 @@ def step_breakdown(report: TrainReport, detailed: bool = False) -> tuple[Block, 
     return (*blocks, table)
 
 
-def ranks(report: TrainReport) -> tuple[Block, ...]:
+def ranks_section(report: TrainReport) -> tuple[Block, ...]:
     if not report.ranks:
         return ()
     table = columns(

@@ -68,7 +68,7 @@ def final_page(
             *fold_sections(_predicted_blocks(report, plan)),
             *fold_sections(incident_sections.goodput(report)),
             *fold_sections(cost_sections.cost(report)),
-            *fold_sections(sections.ranks(report)),
+            *fold_sections(sections.ranks_section(report)),
             *fold_sections(sections.startup(report)),
             *fold_sections(sections.generations_and_checkpoints(report)),
             *fold_sections(sections.events(report)),

@@ -50,11 +50,11 @@ class SaveEvents:
             case Pruned():
                 self._append_pruning(report)
 
-    def skipped(self, step: int, under_way: Sequence[int]) -> None:
+    def on_skipped(self, step: int, under_way: Sequence[int]) -> None:
         if self.first:
             self.events.append(CheckpointSkipped(step=step, under_way=list(under_way)))
 
-    def committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
+    def on_committed(self, attempt: WriteAttempt, save: Save, commit: Commit | None) -> None:
         timing = save.timing
         seconds = timing.elapsed()
         if self.first and commit is not None:  # rank 0 made it
@@ -70,10 +70,10 @@ class SaveEvents:
             self.events.append(saved)
         self.on_commit(seconds)
 
-    def moved(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
+    def on_moved_to_tier(self, attempt: WriteAttempt, error: str, retried: WriteAttempt) -> None:
         self._append_failure(attempt, error, self.tiers[retried.tier])
 
-    def failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
+    def on_failed(self, outcome: SaveOutcome, failures: int, newest: CommitRef | None) -> None:
         """An alert each time that the saves that failed in a row are the configured number more."""
         error = str(outcome.error)
         self._append_failure(outcome.attempt, error, None)

@@ -173,7 +173,7 @@ class Saver:
         assert self._state is not None
         if not self._driver.queue.has_free_slot():
             self._skipped = progress.step
-            self._observer.skipped(progress.step, self._driver.queue.steps)
+            self._observer.on_skipped(progress.step, self._driver.queue.steps)
             return None
         began = time.perf_counter()
         return self._driver.begin(self._draft_commit(progress), self._state(), began=began, copy_now=copy_now)

@@ -85,22 +85,22 @@ def rows_and_tokens(config: RunConfig, batch_parts: int) -> tuple[int, int]:
     return sequences, min(sequences * length, MOST_TOKENS)
 
 
-def make_mlp_products(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> Callable[[], None]:
+def make_linear_products(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> Callable[[], None]:
     """The three products of a linear layer, forward and backward: transposed operands have rates of their own.
 
     x: (tokens, width). gradient: (tokens, inner), of the layer's output. weight: (inner, width).
     """
 
-    def products() -> None:
+    def forward_and_backward() -> None:
         F.linear(x, weight)
         gradient @ weight
         gradient.t() @ x
 
-    return products
+    return forward_and_backward
 
 
-def mlp_flops(tokens: int, width: int, inner: int) -> int:
-    """Operations of `make_mlp_products`."""
+def linear_training_flops(tokens: int, width: int, inner: int) -> int:
+    """Operations of `make_linear_products`."""
     return 3 * 2 * tokens * width * inner
 
 
@@ -121,8 +121,8 @@ class _RankSizes:
 def _matmul_flops_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float:
     """Operations/s of the MLP's products, forward and backward."""
     shapes = ((sizes.tokens, sizes.width), (sizes.tokens, sizes.inner), (sizes.inner, sizes.width))
-    products = make_mlp_products(*(random_tensor(ranks.device, sizes.dtype, *shape) for shape in shapes))
-    return mlp_flops(sizes.tokens, sizes.width, sizes.inner) / median_seconds_here(products, ranks, seconds)
+    products = make_linear_products(*(random_tensor(ranks.device, sizes.dtype, *shape) for shape in shapes))
+    return linear_training_flops(sizes.tokens, sizes.width, sizes.inner) / median_seconds_here(products, ranks, seconds)
 
 
 def _attention_flops_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float | None:
@@ -177,10 +177,11 @@ def choose_param_dtype(config: RunConfig, world_size: int) -> ParamDtypeChoice:
     shapes = ((tokens, width), (tokens, inner), (inner, width))
     dtypes: tuple[ParamDtype, ...] = ("fp32", "bf16")
     products = {
-        dtype: make_mlp_products(*(random_tensor(cpu, DTYPES[dtype], *shape) for shape in shapes)) for dtype in dtypes
+        dtype: make_linear_products(*(random_tensor(cpu, DTYPES[dtype], *shape) for shape in shapes))
+        for dtype in dtypes
     }
     seconds = _median_seconds_in_turns(products)
-    flops = {dtype: mlp_flops(tokens, width, inner) / seconds[dtype] for dtype in dtypes}
+    flops = {dtype: linear_training_flops(tokens, width, inner) / seconds[dtype] for dtype in dtypes}
     return ParamDtypeChoice(
         param_dtype=max(dtypes, key=lambda dtype: flops[dtype]), device=device_name(cpu), flops=flops
     )
