@@ -110,7 +110,7 @@ def training(
         clock=clock,
         elapsed=lambda: time.perf_counter() - began,
         vote=lambda _: None,
-        after_first_step=saver.start,
+        after_first_step=saver.start_writer,
         memory=lambda step: memory_peak(ranks, step),
         progress=Progress(),
         marker=marker,

@@ -142,7 +142,7 @@ def settle_before_each_save() -> None:
     begin = Saver.save
 
     def save(self: Saver, progress: Progress, *, copy_now: bool = False) -> Save | None:
-        self.finish(progress.step)
+        self.settle_all(progress.step)
         return begin(self, progress, copy_now=copy_now)
 
     Saver.save = save  # type: ignore[method-assign]
