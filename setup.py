@@ -1,6 +1,6 @@
 """Puts the presets and the flows, whose only copy lies next to the package, into a wheel.
 
-pyproject.toml cannot express that. An editable install reads the repository's copy (`convoy.config.loader.shipped`).
+pyproject.toml cannot express that. An editable install reads the repository's copy (`config.loader.shipped_folder`).
 """
 
 import shutil

@@ -27,7 +27,7 @@ import click
 from convoy.benchmark.suites.registry import SUITES
 from convoy.config.benchmark import read_bench, resolve_bench
 from convoy.config.errors import ConfigError
-from convoy.config.loader import configs_folder, merged, read_overrides
+from convoy.config.loader import configs_folder, merge_config, read_overrides
 
 ENOUGH_ROUNDS = 20
 
@@ -50,7 +50,7 @@ def main(output_dir: Path, file: Path | None, words: str, **options: Any) -> Non
 
     try:
         base = read_bench((file or configs_folder() / "bench" / "default.yaml").read_text())
-        config = resolve_bench(merged(base, configuration(**options)), read_overrides(words))
+        config = resolve_bench(merge_config(base, configuration(**options)), read_overrides(words))
         command = shlex.join(["python", "benchmarks/run_benchmarks.py", *sys.argv[1:]])
         ran = run_here(config, output_dir, lambda line: click.echo(line, err=True), command)
     except ConfigError as error:

@@ -11,17 +11,17 @@ from rich.console import Console
 
 from convoy.doctor import (
     DEADLINE_SECONDS,
+    check_efa,
+    check_extension,
+    check_gpus,
     check_machine,
-    efa,
-    extension,
-    gpus,
-    notices,
-    packages,
-    python_on_path,
-    root_bucket,
-    root_folder,
+    check_notices,
+    check_packages,
+    check_python,
+    check_root_bucket,
+    check_root_folder,
+    check_shared_memory,
     run_doctor,
-    shared_memory,
 )
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.storage import open_store
@@ -53,21 +53,21 @@ def test_a_working_environment_has_no_problem(tmp_path: Path) -> None:
 
 
 def test_the_environment_s_own_python_first_on_path_is_fine() -> None:
-    finding = python_on_path({"PATH": f"{OWN_BIN}:/usr/bin"})
+    finding = check_python({"PATH": f"{OWN_BIN}:/usr/bin"})
     assert (finding.level, finding.mend) == ("ok", "")
     assert OWN_BIN in finding.observed
 
 
 def test_another_python_first_on_path_is_a_problem_and_the_line_to_mend_it_is_given(tmp_path: Path) -> None:
     environ = program(tmp_path, "python", "echo /some/other/prefix")
-    finding = python_on_path(environ)
+    finding = check_python(environ)
     assert finding.level == "problem"
     assert f"{tmp_path}/python, which is not the running interpreter" in finding.observed
     assert f'export PATH="{OWN_BIN}:$PATH"' in finding.mend
 
 
 def test_the_installed_packages_are_named() -> None:
-    finding = packages()
+    finding = check_packages()
     assert finding.level == "ok"
     assert "torch 2" in finding.observed
     assert "metaflow 2" in finding.observed
@@ -81,12 +81,12 @@ def test_an_extension_that_metaflow_does_not_see_is_a_problem(init: str, observe
     (tmp_path / "metaflow").mkdir()
     (tmp_path / "metaflow" / "__init__.py").write_text(init)
     (tmp_path / "metaflow" / "plugins.py").write_text("CARDS = []\n")
-    finding = extension({**os.environ, "PYTHONPATH": str(tmp_path)})
+    finding = check_extension({**os.environ, "PYTHONPATH": str(tmp_path)})
     assert (finding.level, finding.observed[: len(observed)]) == ("problem", observed)
 
 
 def test_looking_at_a_root_that_is_not_there_yet_does_not_make_it(tmp_path: Path) -> None:
-    finding = root_folder(str(tmp_path / "a" / "b"))
+    finding = check_root_folder(str(tmp_path / "a" / "b"))
     assert finding.level in ("ok", "warning")
     assert "GiB free" in finding.observed
     assert list(tmp_path.iterdir()) == []
@@ -94,19 +94,19 @@ def test_looking_at_a_root_that_is_not_there_yet_does_not_make_it(tmp_path: Path
 
 def test_a_root_below_a_file_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    finding = root_folder(f"file://{tmp_path}/file/below")
+    finding = check_root_folder(f"file://{tmp_path}/file/below")
     assert finding.level == "problem"
     assert finding.observed == f"{tmp_path}/file/below: {tmp_path}/file cannot be written"
 
 
 def test_a_bucket_that_creates_once_is_fine_and_nothing_is_left_in_it(s3_uri: str) -> None:
-    finding = root_bucket(s3_uri)
+    finding = check_root_bucket(s3_uri)
     assert (finding.level, finding.observed) == ("ok", f"{s3_uri}: creates objects once")
     assert open_store(s3_uri).sizes("") == {}
 
 
 def test_a_missing_bucket_is_a_problem(s3_environment: str) -> None:
-    finding = root_bucket("s3://no-such-bucket-here/jobs")
+    finding = check_root_bucket("s3://no-such-bucket-here/jobs")
     assert finding.level == "problem"
     assert "bucket does not exist" in finding.observed
 
@@ -118,18 +118,18 @@ def test_a_store_that_does_not_answer_is_told_within_the_deadline(
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "8")
     monkeypatch.setattr("convoy.doctor.DEADLINE_SECONDS", 0.5)
     began = time.monotonic()
-    finding = root_bucket(s3_uri)
+    finding = check_root_bucket(s3_uri)
     assert time.monotonic() - began < 0.5 + 10
     assert (finding.level, finding.observed) == ("problem", f"{s3_uri}: no answer within 0.5 s")
 
 
 def test_shared_memory_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
-    assert shared_memory(tmp_path / "shm").level == "warning"
-    assert "GiB" in shared_memory(Path("/dev/shm")).observed
+    assert check_shared_memory(tmp_path / "shm").level == "warning"
+    assert "GiB" in check_shared_memory(Path("/dev/shm")).observed
 
 
 def test_without_nvidia_smi_training_is_said_to_run_on_the_cpu(tmp_path: Path) -> None:
-    finding = gpus({"PATH": str(tmp_path)})
+    finding = check_gpus({"PATH": str(tmp_path)})
     assert (finding.level, finding.observed) == ("note", "no nvidia-smi: training runs on the CPU")
 
 
@@ -144,7 +144,7 @@ CARD = "NVIDIA H100 80GB HBM3, 81559 MiB, 550.54.15"
     ],
 )
 def test_gpus_are_what_the_driver_says(body: str, level: str | None, observed: str, tmp_path: Path) -> None:
-    finding = gpus(program(tmp_path, "nvidia-smi", body))
+    finding = check_gpus(program(tmp_path, "nvidia-smi", body))
     assert level in (None, finding.level)
     assert finding.observed.startswith(observed)
 
@@ -156,18 +156,18 @@ def test_adapters_need_their_devices(known: int, opened: int, level: str, tmp_pa
     (tmp_path / "dev" / "infiniband").mkdir(parents=True)
     for i in range(opened):
         (tmp_path / "dev" / "infiniband" / f"uverbs{i}").touch()
-    assert efa(tmp_path / "dev", tmp_path / "sys").level == level
+    assert check_efa(tmp_path / "dev", tmp_path / "sys").level == level
 
 
 def test_where_notices_come_from_is_told(tmp_path: Path) -> None:
     with ImdsStandIn() as imds:
-        found = notices({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}, tmp_path)
+        found = check_notices({"AWS_EC2_METADATA_SERVICE_ENDPOINT": imds.url}, tmp_path)
     assert (found.level, found.observed) == ("ok", "notices of this machine's end come from spot, rebalance")
 
 
 def test_no_notice_source_is_a_warning_only_where_there_should_be_one(tmp_path: Path) -> None:
-    assert notices({}, tmp_path).level == "note"
-    found = notices({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, tmp_path)
+    assert check_notices({}, tmp_path).level == "note"
+    found = check_notices({"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, tmp_path)
     assert found.level == "warning"
     assert found.observed.startswith("no notice source: ")
     assert "--http-put-response-hop-limit 2" in found.observed

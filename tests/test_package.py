@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from setuptools.dist import Distribution
 
 from convoy.cli.main import main
-from convoy.launch.parse import accept_presets
+from convoy.launch.parse import expand_argv_presets
 from tests.flows.places import REPOSITORY, Place
 
 
@@ -130,7 +130,7 @@ def test_a_name_that_is_neither_file_nor_preset_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmark_flow.py", "--config", "bench", "p4", "run"])
     with pytest.raises(SystemExit, match="2"):
-        accept_presets("bench", "bench")
+        expand_argv_presets("bench", "bench")
     told = capsys.readouterr().err
     assert re.fullmatch(r"convoy: --config bench p4: no such file, and no preset of .*configs/bench; .*p4d.*\n", told)
 

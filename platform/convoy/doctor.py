@@ -29,7 +29,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One thing that was looked at. A note is about something optional, a problem keeps jobs from running."""
 
     name: str
@@ -40,17 +40,17 @@ class Finding:
 
 def check_machine(
     environ: Mapping[str, str], root: str, dev: Path = Path("/dev"), sysfs: Path = Path("/sys")
-) -> list[Finding]:
+) -> list[Diagnosis]:
     """All findings, looked for side by side. root: where jobs live, a folder or `s3://bucket/prefix`."""
-    checks: list[Callable[[], Finding]] = [
-        lambda: python_on_path(environ),
-        packages,
-        lambda: extension(environ),
-        lambda: root_folder(root) if not root.startswith("s3://") else root_bucket(root),
-        lambda: shared_memory(dev / "shm"),
-        lambda: gpus(environ),
-        lambda: efa(dev, sysfs),
-        lambda: notices(environ, sysfs),
+    checks: list[Callable[[], Diagnosis]] = [
+        lambda: check_python(environ),
+        check_packages,
+        lambda: check_extension(environ),
+        lambda: check_root_folder(root) if not root.startswith("s3://") else check_root_bucket(root),
+        lambda: check_shared_memory(dev / "shm"),
+        lambda: check_gpus(environ),
+        lambda: check_efa(dev, sysfs),
+        lambda: check_notices(environ, sysfs),
     ]
     with ThreadPoolExecutor(len(checks)) as pool:
         return list(pool.map(lambda check: check(), checks))
@@ -63,7 +63,7 @@ def run_doctor(console: Console) -> int:
     return int(any(finding.level == "problem" for finding in findings))
 
 
-def as_table(findings: list[Finding]) -> Table:
+def as_table(findings: list[Diagnosis]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for finding in findings:
         advice = f"\n[italic]{escape(finding.mend)}[/italic]" if finding.mend else ""
@@ -72,62 +72,62 @@ def as_table(findings: list[Finding]) -> Table:
     return table
 
 
-def python_on_path(environ: Mapping[str, str]) -> Finding:
+def check_python(environ: Mapping[str, str]) -> Diagnosis:
     """Metaflow's local @parallel starts its other tasks with `python` from PATH, not with the running interpreter."""
     name = "python on PATH"
     executable = shutil.which("python", path=environ.get("PATH", ""))
     mend = f'put this environment first: export PATH="{Path(sys.prefix) / "bin"}:$PATH"'
     if executable is None:
-        return Finding(name, "problem", "none", mend)
-    prefix = _output([executable, "-c", "import sys; print(sys.prefix)"], environ)
+        return Diagnosis(name, "problem", "none", mend)
+    prefix = _command_output([executable, "-c", "import sys; print(sys.prefix)"], environ)
     if prefix is None or Path(prefix).resolve() != Path(sys.prefix).resolve():
-        return Finding(name, "problem", f"{executable}, which is not the running interpreter, {sys.executable}", mend)
-    return Finding(name, "ok", f"{executable}, Python {sys.version.split()[0]}")
+        return Diagnosis(name, "problem", f"{executable}, which is not the running interpreter, {sys.executable}", mend)
+    return Diagnosis(name, "ok", f"{executable}, Python {sys.version.split()[0]}")
 
 
-def packages() -> Finding:
+def check_packages() -> Diagnosis:
     """Installed versions of what this package requires, extras apart."""
     needed = [Requirement(line) for line in requires("metaflow-convoy") or []]
     plain = [requirement for requirement in needed if requirement.marker is None or requirement.marker.evaluate()]
-    unmet = [f"{r} (found {_version(r.name) or 'none'})" for r in plain if not _met(r)]
+    unmet = [f"{r} (found {_installed_version(r.name) or 'none'})" for r in plain if not _is_met(r)]
     if unmet:
-        return Finding("packages", "problem", f"not met: {', '.join(unmet)}", "pip install metaflow-convoy")
-    main = (f"{name} {_version(name)}" for name in ("metaflow-convoy", "metaflow", "torch"))
-    return Finding("packages", "ok", ", ".join(main))
+        return Diagnosis("packages", "problem", f"not met: {', '.join(unmet)}", "pip install metaflow-convoy")
+    main = (f"{name} {_installed_version(name)}" for name in ("metaflow-convoy", "metaflow", "torch"))
+    return Diagnosis("packages", "ok", ", ".join(main))
 
 
-def extension(environ: Mapping[str, str]) -> Finding:
+def check_extension(environ: Mapping[str, str]) -> Diagnosis:
     """Whether Metaflow, started afresh, finds the card type that comes with Convoy."""
     name = "Metaflow extension"
     program = "from metaflow.plugins import CARDS; print('cards', *[card.type for card in CARDS])"
-    output = _output([sys.executable, "-c", program], environ)
+    output = _command_output([sys.executable, "-c", program], environ)
     cards = re.search(r"^cards\b(.*)$", output or "", re.MULTILINE)
     if cards is None:
         mend = f'see what this says: {sys.executable} -c "import metaflow"'
-        return Finding(name, "problem", f"Metaflow does not start within {DEADLINE_SECONDS} s", mend)
+        return Diagnosis(name, "problem", f"Metaflow does not start within {DEADLINE_SECONDS} s", mend)
     if "convoy_card" not in cards[1].split():
-        return Finding(
+        return Diagnosis(
             name, "problem", "Metaflow does not list the card type convoy_card", "pip install metaflow-convoy"
         )
-    return Finding(name, "ok", "Metaflow lists the card type convoy_card")
+    return Diagnosis(name, "ok", "Metaflow lists the card type convoy_card")
 
 
-def root_folder(root: str) -> Finding:
+def check_root_folder(root: str) -> Diagnosis:
     """Whether jobs can be written below a folder, and how much room there is."""
     folder = Path(root.removeprefix("file://")).absolute()
     existing = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        return Finding(
+        return Diagnosis(
             "root", "problem", f"{folder}: {existing} cannot be written", "set CONVOY_ROOT or root: elsewhere"
         )
     free = shutil.disk_usage(existing).free
     room = f"{folder}: {free / GIB:.1f} GiB free"
     if free < 2 * GIB:
-        return Finding("root", "warning", room, "checkpoints need room: free some, or set CONVOY_ROOT elsewhere")
-    return Finding("root", "ok", room)
+        return Diagnosis("root", "warning", room, "checkpoints need room: free some, or set CONVOY_ROOT elsewhere")
+    return Diagnosis("root", "ok", room)
 
 
-def root_bucket(root: str) -> Finding:
+def check_root_bucket(root: str) -> Diagnosis:
     """Whether objects can be created in a bucket, and only once: commits depend on it."""
     from convoy.gang.async_call import BackgroundCall
 
@@ -135,62 +135,62 @@ def root_bucket(root: str) -> Finding:
     try:
         BackgroundCall(root, lambda: open_store(root).prove(), DEADLINE_SECONDS).result()
     except (StoreUnavailable, StoreUnfit) as error:
-        return Finding("root", "problem", str(error), mend)
-    return Finding("root", "ok", f"{root}: creates objects once")
+        return Diagnosis("root", "problem", str(error), mend)
+    return Diagnosis("root", "ok", f"{root}: creates objects once")
 
 
-def shared_memory(folder: Path) -> Finding:
+def check_shared_memory(folder: Path) -> Diagnosis:
     """/dev/shm, through which ranks on one machine exchange data; a container's default is 64 MiB."""
     if not folder.is_dir():
-        return Finding("shared memory", "warning", f"no {folder}", "mount a tmpfs there")
+        return Diagnosis("shared memory", "warning", f"no {folder}", "mount a tmpfs there")
     size = shutil.disk_usage(folder).total
     room = f"{folder}: {size / GIB:.2f} GiB"
     if size < GIB:
-        return Finding("shared memory", "warning", room, "docker run --shm-size=8g, or cluster.shared_memory_mib")
-    return Finding("shared memory", "ok", room)
+        return Diagnosis("shared memory", "warning", room, "docker run --shm-size=8g, or cluster.shared_memory_mib")
+    return Diagnosis("shared memory", "ok", room)
 
 
-def gpus(environ: Mapping[str, str]) -> Finding:
+def check_gpus(environ: Mapping[str, str]) -> Diagnosis:
     """NVIDIA GPUs, and whether the installed torch can use them."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     if shutil.which(query[0], path=environ.get("PATH", "")) is None:
-        return Finding("GPU", "note", "no nvidia-smi: training runs on the CPU")
-    output = _output(query, environ)
+        return Diagnosis("GPU", "note", "no nvidia-smi: training runs on the CPU")
+    output = _command_output(query, environ)
     if not output:
-        return Finding(
+        return Diagnosis(
             "GPU", "problem", "nvidia-smi is here and fails", "see what nvidia-smi says; is the driver loaded?"
         )
     devices = "; ".join(line.strip() for line in output.splitlines())
-    torch = _version("torch") or "none"
+    torch = _installed_version("torch") or "none"
     if torch.endswith("+cpu"):
-        return Finding("GPU", "problem", f"{devices}; torch {torch} cannot use it", "install a CUDA build of torch")
-    return Finding("GPU", "ok", devices)
+        return Diagnosis("GPU", "problem", f"{devices}; torch {torch} cannot use it", "install a CUDA build of torch")
+    return Diagnosis("GPU", "ok", devices)
 
 
-def efa(dev: Path, sysfs: Path) -> Finding:
+def check_efa(dev: Path, sysfs: Path) -> Diagnosis:
     """Elastic Fabric Adapters: the kernel's view, and the devices a process needs to open."""
     adapters = sorted(path.name for path in (sysfs / "class" / "infiniband").glob("*"))
     opened = sorted(path.name for path in (dev / "infiniband").glob("uverbs*"))
     if not adapters:
-        return Finding("EFA", "note", "none: nodes talk over TCP")
+        return Diagnosis("EFA", "note", "none: nodes talk over TCP")
     devices = f"{len(adapters)} adapters ({', '.join(adapters)}), {len(opened)} devices in {dev / 'infiniband'}"
     if len(opened) < len(adapters):
-        return Finding("EFA", "warning", devices, "give the container all of /dev/infiniband")
-    return Finding("EFA", "ok", devices)
+        return Diagnosis("EFA", "warning", devices, "give the container all of /dev/infiniband")
+    return Diagnosis("EFA", "ok", devices)
 
 
-def notices(environ: Mapping[str, str], sysfs: Path) -> Finding:
+def check_notices(environ: Mapping[str, str], sysfs: Path) -> Diagnosis:
     """Whether anything announces that this machine will be reclaimed."""
     from convoy.gang.notices.sources import describe_statuses, poll_machine_sources
 
     statuses = poll_machine_sources(environ, sysfs, DEADLINE_SECONDS)
     if any(status.answers for status in statuses):
-        return Finding("notices", "ok", describe_statuses(statuses))
+        return Diagnosis("notices", "ok", describe_statuses(statuses))
     mend = "without one, Convoy learns that a machine was reclaimed only once it is gone" if statuses else ""
-    return Finding("notices", "warning" if statuses else "note", describe_statuses(statuses), mend)
+    return Diagnosis("notices", "warning" if statuses else "note", describe_statuses(statuses), mend)
 
 
-def _output(command: list[str], environ: Mapping[str, str]) -> str | None:
+def _command_output(command: list[str], environ: Mapping[str, str]) -> str | None:
     """What a command prints; None if it cannot be started, fails, or takes too long."""
     try:
         done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=DEADLINE_SECONDS)
@@ -199,12 +199,12 @@ def _output(command: list[str], environ: Mapping[str, str]) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _met(requirement: Requirement) -> bool:
-    installed = _version(requirement.name)
+def _is_met(requirement: Requirement) -> bool:
+    installed = _installed_version(requirement.name)
     return installed is not None and requirement.specifier.contains(installed, prereleases=True)
 
 
-def _version(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:

@@ -64,7 +64,7 @@ def notice() -> Notice | None:
     """
     if _channel is None:
         return None
-    kind = _agreed(_channel.poll_order())
+    kind = _agree_on_order(_channel.poll_order())
     _channel.set_agreed_order(kind)
     return None if kind == "none" else kind
 
@@ -90,16 +90,16 @@ def attach(channel: ScriptChannel | None) -> None:
     _channel = channel
 
 
-def _agreed(own: OrderKind) -> OrderKind:
+def _agree_on_order(own: OrderKind) -> OrderKind:
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return own
     value = sys.modules["torch"].tensor(ORDERS_BY_STRENGTH.index(own), device="cpu")
-    dist.all_reduce(value, op=dist.ReduceOp.MAX, group=_group(dist))
+    dist.all_reduce(value, op=dist.ReduceOp.MAX, group=_notice_group(dist))
     return ORDERS_BY_STRENGTH[int(value)]
 
 
-def _group(dist: Any) -> Any:
+def _notice_group(dist: Any) -> Any:
     """A gloo group of its own, so that decisions neither wait for training traffic nor mix with it."""
     global _control
     if _control is None or _control[0] is not dist.group.WORLD:

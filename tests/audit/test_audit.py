@@ -9,7 +9,7 @@ import pytest
 from convoy.audit.audit import audit
 from convoy.audit.claims import read_claims
 from convoy.audit.findings import Audit
-from convoy.config.yaml_text import parse_text
+from convoy.config.yaml_text import parse_yaml_as_text
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -24,7 +24,7 @@ def of_tree(tree: dict[str, Any]) -> Audit:
 
 def changed(path: str, value: str, page: str = "consistent.yaml") -> Audit:
     """A consistent page with one claim changed: `runs.0.time`."""
-    tree = parse_text((PAGES / page).read_text())
+    tree = parse_yaml_as_text((PAGES / page).read_text())
     *above, key = path.split(".")
     inside: Any = tree
     for part in above:

@@ -85,7 +85,7 @@ def test_strategies_are_compared_with_ddp() -> None:
     group, _ = groups_of(BenchConfig(suites=("strategies",)), Ranks(4, 1))
     assert group.baseline == "ddp"
     told = {spec.name: spec.config(group.run).parallel for spec in group.variants}
-    assert {name: found.sharing(4, 1) for name, found in told.items()} == {
+    assert {name: found.ranks_per_state_copy(4, 1) for name, found in told.items()} == {
         "ddp": 1, "fsdp": 4, "fsdp, gathered once": 4, "fsdp by linear": 4, "hsdp, 2 ranks": 2,
     }  # fmt: skip
     assert [name for name, found in told.items() if not found.reshard_after_forward] == ["fsdp, gathered once"]

@@ -32,7 +32,7 @@ from convoy.job.heartbeat import LiveMark, read_mark
 from convoy.job.leases import Lease
 from convoy.job.lineage import CommitRef, damaged_name, read_history
 from convoy.job.record import RECORD, JobRecord, read_record
-from convoy.launch.reruns.policy import read_facts
+from convoy.launch.reruns.policy import read_run_facts
 from convoy.storage import StoreUnavailable
 from convoy.storage.checksum import crc32c
 from tests.campaign import examples
@@ -128,7 +128,7 @@ def read_everything(store: Any, target: Any, remote: Any, cache: str) -> None:
     readings: list[Callable[[], object]] = [
         lambda: list_commits(store),
         lambda: newest_configuration(store, history),
-        lambda: (read_record(store), read_mark(store), read_facts(store, "Flow/1")),
+        lambda: (read_record(store), read_mark(store), read_run_facts(store, "Flow/1")),
         lambda: found and ensure_local_data(found, remote, data_config(cache)),
         lambda: _read_indexed_manifest(store, index),
         *(functools.partial(read_commit_and_parts, store, ref) for ref in REFS),

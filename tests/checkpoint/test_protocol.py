@@ -23,7 +23,7 @@ from convoy.checkpoint.writer.coordinator import SupersededError
 from convoy.checkpoint.writer.prune import prune
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
-from convoy.job.generations import CommitsLostError, GenerationLostError, Origin, form_generation, rewind
+from convoy.job.generations import CommitsLostError, GenerationLostError, RestoreOrigin, form_generation, rewind
 from convoy.job.leases import lease
 from convoy.job.lineage import (
     CommitRef,
@@ -255,7 +255,7 @@ def forms_on(world: World, ref: CommitRef) -> Actor:
     """A run of `Checkpoints` that has restored this commit of generation 1, and now forms its own."""
 
     def run(actor: Actor, store: Store) -> None:
-        origin = Origin(ref, newest=1)
+        origin = RestoreOrigin(ref, newest=1)
         with contextlib.suppress(CommitsLostError, GenerationLostError):  # pruned meanwhile; or overtaken
             form_generation(store, formation="r", nodes=1, world_size=2, config_hash="c", rendezvous="", origin=origin)
 

@@ -11,8 +11,8 @@ from convoy.benchmark.groups import Group, Ranks
 from convoy.benchmark.memory_estimate import bytes_in_turns, estimate_memory
 from convoy.benchmark.plan import run_of
 from convoy.catalog.instances import instance
-from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench, with_presets
-from convoy.config.errors import ConfigError, leaves
+from convoy.config.benchmark import BenchConfig, add_presets_key, read_bench, resolve_bench
+from convoy.config.errors import ConfigError, leaf_keys
 from convoy.config.loader import configs_folder, read_overrides
 from convoy.config.run import RunConfig
 from convoy.launch.benchmark.split import shares_of
@@ -35,7 +35,7 @@ SMALL = "models=[gpt2-124m] run.data.sequence_length=1024"
 def filled_in(path: Path, words: str = "") -> BenchConfig:
     """The file of a user who has put in the name of a bucket."""
     base = read_bench(path.read_text().replace("YOUR-BUCKET", "my-bucket"))
-    return resolve_bench(base, with_presets(read_overrides(words)))
+    return resolve_bench(base, add_presets_key(read_overrides(words)))
 
 
 def groups_of(config: BenchConfig) -> list[Group]:
@@ -55,7 +55,7 @@ def test_the_default_file_is_the_default_benchmark_but_for_its_cases_and_run() -
 
 def test_the_default_file_writes_every_key_out() -> None:
     written = yaml.safe_load((FOLDER / "default.yaml").read_text())
-    for keys in leaves(BenchConfig):
+    for keys in leaf_keys(BenchConfig):
         below = written
         for key in keys if keys != ("presets",) else ():
             assert key in below, ".".join(keys)

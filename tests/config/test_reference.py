@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from convoy.config.benchmark import BenchConfig, EnvironmentConfig
-from convoy.config.errors import ConfigError, leaves
+from convoy.config.errors import ConfigError, leaf_keys
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 
@@ -28,7 +28,7 @@ def test_the_committed_reference_is_up_to_date() -> None:
 def test_every_key_is_in_the_reference_once_for_each_class_that_has_it(name: str, model: type[BaseModel]) -> None:
     part = TEXT[TEXT.index(f"<!-- {name}: ") : TEXT.index(f"<!-- end of {name} ")]
     rows = re.findall(r"^\| `([\w.]+)` \|", part, re.MULTILINE)
-    assert sorted(rows) == sorted(".".join(keys) for keys in leaves(model))
+    assert sorted(rows) == sorted(".".join(keys) for keys in leaf_keys(model))
 
 
 def test_the_keys_of_a_lists_members_are_in_the_reference() -> None:

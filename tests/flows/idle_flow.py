@@ -41,10 +41,12 @@ def finish_a_gang():
     from convoy.job.events.registry import GenerationEnded, GenerationStarted
     from convoy.job.generations import form_generation
     from convoy.job.record import job_store
-    from convoy.launch.gang.node import formation
+    from convoy.launch.gang.node import formation_name
 
     store, size = job_store(default_root(), "lonely"), {"nodes": 2, "world_size": 2}
-    made = form_generation(store, formation=formation(current, 1), **size, config_hash="", rendezvous="127.0.0.1:1")
+    made = form_generation(
+        store, formation=formation_name(current, 1), **size, config_hash="", rendezvous="127.0.0.1:1"
+    )
     log = EventWriter(store, made.generation, 0, None)
     log.append(GenerationStarted(run=f"IdleFlow/{current.run_id}"))
     log.append(GenerationEnded(outcome="finished", step=20))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.job.heartbeat import heartbeat
+from convoy.job.heartbeat import read_heartbeat
 from convoy.job.record import job_store
 from tests.flows.places import Place, flow_command, wait_for
 from tests.flows.runs import card_text
@@ -78,7 +78,7 @@ def read_on(master: int, shown: bytearray) -> None:
 
 def ended(place: Place) -> bool:
     """Node 0's agent is no more, and with it its workers."""
-    beat = heartbeat(job_store(str(place.root), JOB), time.time())
+    beat = read_heartbeat(job_store(str(place.root), JOB), time.time())
     return beat is None or not beat.live
 
 

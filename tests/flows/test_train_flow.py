@@ -17,7 +17,7 @@ from convoy.job.events.registry import (
 )
 from convoy.job.lineage import CommitRef, counted_commits, read_history
 from convoy.job.record import read_config, read_record
-from convoy.launch.plans import planned, read_plan
+from convoy.launch.plans import plan_safely, read_plan
 from convoy.report.analysis.prediction_error import comparisons
 from convoy.report.fold import fold
 from tests.flows.places import FLOW, flow_command, own_lines
@@ -78,7 +78,7 @@ def test_the_time_of_a_step_is_planned_once_the_machine_is_measured_and_from_not
     assert len(told) == 2
     assert kept.measured == min(told, key=lambda machine: machine.matmul_flops)
     config = RunConfig.model_validate(smoke.data("config")["config"])
-    assert planned(config, kept.measured).step == kept.step
+    assert plan_safely(config, kept.measured).step == kept.step
 
 
 def test_the_final_card_tells_the_outcome_and_has_the_plan_next_to_what_was_measured(smoke: Run) -> None:

@@ -13,7 +13,7 @@ from convoy.job.lineage import (
     CommitRef,
     Generation,
     History,
-    Holding,
+    TierCommits,
     all_commits_lost,
     counted_commits,
     damaged_name,
@@ -46,7 +46,7 @@ def history(
     parents: dict[int, tuple[int, int] | None],
     commits: list[tuple[int, int]],
     damaged: list[tuple[int, int]] | None = None,
-    others: tuple[Holding, ...] = (),
+    others: tuple[TierCommits, ...] = (),
 ) -> History:
     return History({g: generation(g, p) for g, p in parents.items()}, refs(*commits), refs(*(damaged or [])), others)
 
@@ -95,13 +95,15 @@ def test_what_counts_goes_on_from_the_commit_that_the_parent_left(
 
 
 def test_a_commit_counts_as_long_as_one_tier_has_it_whole():
-    copied = Holding(refs((1, 10), (1, 20)))
+    copied = TierCommits(refs((1, 10), (1, 20)))
     h = history({1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)], others=(copied,))
     assert restore_candidates(h) == [
         (CommitRef(generation=1, step=20), [1]),
         (CommitRef(generation=1, step=10), [0, 1]),
     ]
-    again = history({1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)], others=(Holding(copied.commits, refs((1, 20))),))
+    again = history(
+        {1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)], others=(TierCommits(copied.commits, refs((1, 20))),)
+    )
     assert steps(again) == [(1, 10)]
     assert tiers_holding(again, CommitRef(generation=1, step=20)) == []
 
@@ -110,7 +112,7 @@ def test_a_parent_that_turns_up_whole_after_its_child_went_on_from_an_older_comm
     """Generation 2 found (1, 30) damaged and went on from (1, 20); then a copy of (1, 30) was completed elsewhere."""
     parents: dict[int, tuple[int, int] | None] = {1: None, 2: (1, 30)}
     commits = [(1, 20), (1, 30), (2, 25)]
-    h = history(parents, commits, damaged=[(1, 30)], others=(Holding(refs((1, 30))),))
+    h = history(parents, commits, damaged=[(1, 30)], others=(TierCommits(refs((1, 30))),))
     assert steps(h) == [(1, 20), (2, 25)]
     assert on_branch(h, CommitRef(generation=1, step=30))  # and yet no stray of another branch
 
@@ -219,7 +221,7 @@ def test_damage_takes_a_commit_away_and_never_adds_or_reorders_one(h: History, d
 def test_it_does_not_matter_which_tier_a_commit_lies_on(h: History, data: st.DataObject):
     where = {ref: data.draw(st.integers(1, 3)) for ref in sorted(h.commits, key=lambda r: r.name)}
     root = frozenset(ref for ref, tiers in where.items() if tiers & 1)
-    tier = Holding(frozenset(ref for ref, tiers in where.items() if tiers & 2))
+    tier = TierCommits(frozenset(ref for ref, tiers in where.items() if tiers & 2))
     spread = History(h.generations, root, others=(tier,))
     assert counted_commits(spread) == counted_commits(h)
     assert all(bool(tiers_holding(spread, ref)) for ref in counted_commits(h))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from convoy.config.errors import ConfigError
 from convoy.job.heartbeat import LiveMarker
-from convoy.job.rank_logs import TAIL_BYTES, RankLog, available_logs, choose_log, follow, log_name, start_of_last_lines
+from convoy.job.rank_logs import TAIL_BYTES, RankLog, available_logs, choose_log, log_name, start_of_last_lines, stream
 from convoy.job.record import job_store
 from convoy.storage import Store, open_store
 
@@ -85,15 +85,15 @@ def test_the_last_lines_of_a_long_log_are_found_without_reading_all_of_it(store:
 def test_what_is_there_is_given_once(store: Store) -> None:
     put(store, 1, 0, b"one\ntwo\n")
     (log,) = available_logs(store)
-    assert list(follow(store, log, on=False)) == [(log, b"one\ntwo\n")]
-    assert list(follow(store, log, 4, on=False)) == [(log, b"two\n")]
-    assert list(follow(store, log, 8, on=False)) == []
-    assert list(follow(store, log)) == [(log, b"one\ntwo\n")]  # nobody works on the job
+    assert list(stream(store, log, follow=False)) == [(log, b"one\ntwo\n")]
+    assert list(stream(store, log, 4, follow=False)) == [(log, b"two\n")]
+    assert list(stream(store, log, 8, follow=False)) == []
+    assert list(stream(store, log)) == [(log, b"one\ntwo\n")]  # nobody works on the job
 
 
 def test_a_log_is_followed_through_the_next_generations_until_the_run_ends(store: Store) -> None:
     put(store, 1, 0, b"one\n")
-    pieces: Iterator[tuple[RankLog, bytes]] = follow(store, available_logs(store)[0], poll_seconds=0.01)
+    pieces: Iterator[tuple[RankLog, bytes]] = stream(store, available_logs(store)[0], poll_seconds=0.01)
     with LiveMarker(store, "blue", "Flow/1"):
         assert next(pieces)[1] == b"one\n"
         put(store, 1, 0, b"one\ntwo\n")

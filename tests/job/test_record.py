@@ -11,8 +11,8 @@ from convoy.job.record import (
     check_name,
     check_same_job,
     ensure_record,
-    existing_record,
     job_store,
+    read_checked_record,
     read_record,
     tier_uris,
 )
@@ -59,15 +59,15 @@ def test_a_changed_seed_or_global_batch_is_refused(store: Store, change: dict, l
 
 def test_a_record_that_was_there_and_is_gone_is_an_outage_and_no_new_job(store: Store):
     made = ensure_record(store, "blue", resolve({}, {}), "data-1")
-    assert existing_record(store, resolve({}, {}), "data-1") == made
+    assert read_checked_record(store, resolve({}, {}), "data-1") == made
     check_same_job(made, resolve({}, {}))  # the data are not known yet
     with pytest.raises(ConfigError, match="data fingerprint = data-2: job blue was started with data-1"):
-        existing_record(store, resolve({}, {}), "data-2")
+        read_checked_record(store, resolve({}, {}), "data-2")
 
     store.delete(RECORD)
 
     with pytest.raises(StoreUnavailable, match=r"JOB\.json was there when the run began, and is gone"):
-        existing_record(store, resolve({}, {}), "data-1")
+        read_checked_record(store, resolve({}, {}), "data-1")
     assert read_record(store) is None
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
-from convoy.launch.dry_run import describe
+from convoy.launch.dry_run import describe_run
 
 
 def lines(config: RunConfig, local_gpus: int = 0) -> dict[str, str]:
-    pairs = [line.partition(":") for line in describe(config, local_gpus).splitlines()]
+    pairs = [line.partition(":") for line in describe_run(config, local_gpus).splitlines()]
     return {key: text.strip() for key, _, text in pairs}
 
 

@@ -68,7 +68,7 @@ P4D = configs_folder() / "train" / "gpt-7b-p4d.yaml"
 
 def test_a_dry_run_tells_all_that_is_missing_at_once(bare: None, capsys: pytest.CaptureFixture[str]) -> None:
     config = resolve(read_run(P4D.read_text()), {})
-    _dry_run(config, preflight.survey(config, None, "local"))
+    _dry_run(config, preflight.survey_run(config, None, "local"))
     printed = capsys.readouterr()
     assert json.loads(printed.out) == config.model_dump(mode="json")
     told, _, missing = printed.err.partition("\nMissing before the run can start (8):\n")
@@ -95,7 +95,7 @@ def test_a_benchmark_s_dry_run_does_the_same(bare: None, capsys: pytest.CaptureF
 def test_a_wrong_configuration_is_refused_whatever_is_missing(bare: None, dry_run: bool) -> None:
     config = resolve(read_run(P4D.read_text()), {"cluster": {"backend": "batch"}})
     with pytest.raises(ConfigError, match=r"^cluster\.market = spot: AWS Batch runs no multi-node") as refused:
-        (preflight.survey if dry_run else preflight.preflight)(config, None, "local")
+        (preflight.survey_run if dry_run else preflight.preflight)(config, None, "local")
     assert not isinstance(refused.value, PrerequisiteMissing)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.launch.flow_run import FlowProcess, Identity
+from convoy.launch.flow_run import FlowProcess, RunIdentity
 
 SAYS = """
 import json, os, subprocess, sys, time
@@ -67,7 +67,7 @@ def test_the_words_stand_around_the_command_run(flow: Callable[[str], Path], tmp
 def test_it_tells_which_run_it_made(flow: Callable[[str], Path]) -> None:
     with FlowProcess(flow(MADE + "time.sleep(600)"), [], []) as process:
         until(lambda: process.identity)
-        assert process.identity == Identity("SomeFlow/12", "local@/somewhere")
+        assert process.identity == RunIdentity("SomeFlow/12", "local@/somewhere")
         assert process.wait(0.01) is None
         process.interrupt()
         assert process.wait(30) == -signal.SIGINT

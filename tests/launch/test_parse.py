@@ -5,7 +5,14 @@ import shlex
 
 import pytest
 
-from convoy.launch.parse import command_line, job_words, parse_overrides, parse_run, values_of_options, words_around_run
+from convoy.launch.parse import (
+    job_words,
+    option_word_counts,
+    parse_overrides,
+    parse_run,
+    same_command,
+    words_around_run,
+)
 
 
 def refused(parse: object, text: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -85,7 +92,7 @@ def test_the_words_before_run_are_metaflow_s_own(words: str, before: str, after:
 
 
 def test_metaflow_says_how_many_words_follow_its_options() -> None:
-    values = values_of_options()
+    values = option_word_counts()
     assert {name: values[name] for name in VALUES} == VALUES
     assert (values["--no-pylint"], values["--datastore"], values["--not-quiet"]) == (0, 1, 0)
 
@@ -118,14 +125,14 @@ def test_words_that_name_a_job_are_found(words: str, named: list[str]) -> None:
     ],
 )
 def test_a_command_line_is_told_with_its_configuration_and_no_other_option(words: str, line: str) -> None:
-    assert command_line(words.split(), VALUES, {"A_SECRET": "x"}) == line
+    assert same_command(words.split(), VALUES, {"A_SECRET": "x"}) == line
 
 
 def test_a_shell_takes_the_told_command_as_it_was() -> None:
     words = ["b.py", "--config-value", "set", "models=[tiny] 'run.data.corpus={kind: synthetic}'", "run"]
-    assert shlex.split(command_line(words, VALUES, {})) == ["python", *words]
+    assert shlex.split(same_command(words, VALUES, {})) == ["python", *words]
 
 
 def test_a_configuration_in_metaflow_s_variables_is_told_too() -> None:
-    line = command_line(["b.py", "run"], VALUES, {"METAFLOW_FLOW_CONFIG_VALUE": '{"set": "models=[tiny]"}'})
+    line = same_command(["b.py", "run"], VALUES, {"METAFLOW_FLOW_CONFIG_VALUE": '{"set": "models=[tiny]"}'})
     assert shlex.split(line) == ["env", 'METAFLOW_FLOW_CONFIG_VALUE={"set": "models=[tiny]"}', "python", "b.py", "run"]

@@ -11,9 +11,9 @@ from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.launch import plans
-from convoy.launch.flow import _plan, _print_plan
-from convoy.launch.plans import NAME, JobPlan, plan_caveats, planned, read_plan
-from convoy.launch.pricing import with_price, without_settled_price
+from convoy.launch.flow import _plan_lines, _print_plan
+from convoy.launch.plans import NAME, JobPlan, plan_caveats, plan_safely, read_plan
+from convoy.launch.pricing import settle_price_from_root, without_settled_price
 from convoy.planner.plan import plan
 from convoy.planner.plan_schema import Plan
 from convoy.report.fold import fold
@@ -79,7 +79,7 @@ def test_a_store_that_takes_nothing_costs_no_card_and_is_tried_later(
 def test_neither_a_known_machine_nor_a_measurement_of_other_ranks_is_planned_from(
     job: PosixStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "planned", None)
+    monkeypatch.setattr(plans, "plan_safely", None)
     assert JobPlan(job, made.rented(), made.planned()).for_report(measured(made.MACHINE)).measured is None
     of_others = made.MACHINE.model_copy(update={"ranks": 4})
     assert JobPlan(job, RunConfig(), made.unknown()).for_report(measured(of_others)) == made.unknown()
@@ -92,7 +92,7 @@ def test_each_measurement_is_planned_from_once(job: PosixStore, monkeypatch: pyt
         asked.append(machine)
         return made.planned().model_copy(update={"measured": machine})
 
-    monkeypatch.setattr(plans, "planned", again)
+    monkeypatch.setattr(plans, "plan_safely", again)
     kept, slower = JobPlan(job, RunConfig(), made.unknown()), made.MACHINE.model_copy(update={"matmul_flops": 1e9})
     assert kept.for_report(NOTHING).step is None
     for machine in (made.MACHINE, made.MACHINE, slower, slower):
@@ -118,7 +118,7 @@ def test_the_time_of_a_step_follows_from_the_measurement(job: PosixStore) -> Non
 def test_what_no_time_can_be_planned_from_leaves_the_plan_as_it_was(
     job: PosixStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "planned", lambda config, machine=None: made.unknown())
+    monkeypatch.setattr(plans, "plan_safely", lambda config, machine=None: made.unknown())
     kept = JobPlan(job, RunConfig(), made.unknown())
     assert kept.for_report(measured(made.MACHINE)) == made.unknown()
 
@@ -134,7 +134,7 @@ def test_what_no_time_can_be_planned_from_leaves_the_plan_as_it_was(
     ],
 )
 def test_a_plan_that_cannot_be_made_says_why_in_each_part(words: str, why: str) -> None:
-    found = planned(preset("gpt-7b-p4d", words))
+    found = plan_safely(preset("gpt-7b-p4d", words))
     assert found.memory is None
     assert {why in each.why for each in found.missing} == {True}
     assert Plan.model_validate_json(found.model_dump_json()) == found
@@ -146,12 +146,12 @@ def test_not_even_a_bug_of_the_planner_stops_a_run(monkeypatch: pytest.MonkeyPat
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr(f"convoy.planner.plan.{name}", broken)
-    assert planned(RunConfig()).missing[0].why == "ZeroDivisionError: division by zero"
+    assert plan_safely(RunConfig()).missing[0].why == "ZeroDivisionError: division by zero"
 
 
 def test_it_is_what_convoy_plan_says() -> None:
     config = preset("gpt-7b-p4d", "root=null")
-    assert planned(config) == plan(config)
+    assert plan_safely(config) == plan(config)
 
 
 def of_cpus(root: Path, **cluster: Any) -> RunConfig:
@@ -163,7 +163,7 @@ def of_cpus(root: Path, **cluster: Any) -> RunConfig:
 def test_a_price_list_that_is_none_costs_the_newest_prices_and_no_plan(tmp_path: Path) -> None:
     (tmp_path / "prices.json").write_text("{")
     config = made.rented(backend="kubernetes").model_copy(update={"root": str(tmp_path)})
-    found, clean = planned(config), planned(config.model_copy(update={"root": None}))
+    found, clean = plan_safely(config), plan_safely(config.model_copy(update={"root": None}))
     *others, told = found.assumed
     assert told.startswith(f"prices are the catalog's alone: {tmp_path}/prices.json")
     assert found.model_copy(update={"assumed": tuple(others)}) == clean
@@ -173,10 +173,10 @@ def test_a_price_list_that_is_none_costs_the_newest_prices_and_no_plan(tmp_path:
 
 def test_a_run_says_that_a_local_one_does_not_use_the_price_of_its_machine(capsys: pytest.CaptureFixture[str]) -> None:
     priced = preset("cpu-smoke", "cluster.price.usd_per_hour=3 cluster.price.date=2026-11-01")
-    assert plan_caveats(priced, planned(priced))[-1].startswith(
+    assert plan_caveats(priced, plan_safely(priced))[-1].startswith(
         "cluster.price is not used: only runs with cluster.backend"
     )
-    assert not any("price" in each for each in plan_caveats(preset("cpu-smoke"), planned(preset("cpu-smoke"))))
+    assert not any("price" in each for each in plan_caveats(preset("cpu-smoke"), plan_safely(preset("cpu-smoke"))))
     for config, told in ((priced, 1), (preset("cpu-smoke"), 0)):
         _print_plan(config)
         assert capsys.readouterr().out.count("convoy plan: cluster.price is not used") == told
@@ -185,10 +185,10 @@ def test_a_run_says_that_a_local_one_does_not_use_the_price_of_its_machine(capsy
 def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path) -> None:
     zones = PriceBook(refresh_prices(tmp_path, spot=(2000.0, 3000.0, 6000.0)))
     config = of_cpus(tmp_path, instance_type="p4d.24xlarge")
-    settled = with_price(config)
+    settled = settle_price_from_root(config)
     assert settled.cluster.price is not None
     assert without_settled_price(settled, zones) == config
-    again, asked = (planned(each, made.MACHINE) for each in (settled, config))
+    again, asked = (plan_safely(each, made.MACHINE) for each in (settled, config))
     assert again == asked
     assert again.budget is not None
     assert again.budget.spot is not None
@@ -199,7 +199,7 @@ def test_a_plan_made_again_in_the_gang_has_the_range_of_all_zones(tmp_path: Path
 
 def test_a_price_of_one_s_own_stays(tmp_path: Path) -> None:
     own = {"usd_per_hour": 0.5, "date": "2026-01-01", "source": "our contract"}
-    settled = with_price(of_cpus(tmp_path, price=own))
+    settled = settle_price_from_root(of_cpus(tmp_path, price=own))
     assert without_settled_price(settled, SHIPPED) == settled
 
 
@@ -221,19 +221,19 @@ def test_of_a_host_that_is_measured_later_a_person_is_told_so() -> None:
 
 
 def test_a_dry_run_says_of_what_its_plan_is_and_that_a_time_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "planned", lambda config, root_answers: made.unknown())
+    monkeypatch.setattr(plans, "plan_safely", lambda config, root_answers: made.unknown())
     labelled = RunConfig.model_validate({"cluster": {"instance_type": "p4d.24xlarge"}})
-    titles = [next(iter(_plan(config))).split("\n")[1] for config in (RunConfig(), labelled)]
+    titles = [next(iter(_plan_lines(config))).split("\n")[1] for config in (RunConfig(), labelled)]
     assert titles == ["Plan:", "Plan of this host, where a local run computes:"]
-    assert list(_plan(RunConfig()))[1].endswith("have the step's time from then on")
+    assert list(_plan_lines(RunConfig()))[1].endswith("have the step's time from then on")
 
 
 def test_a_dry_run_tells_what_limits_and_what_to_change_and_warns(capsys: pytest.CaptureFixture[str]) -> None:
-    (told,) = _plan(preset("gpt-7b-p4d", "root=null"))
+    (told,) = _plan_lines(preset("gpt-7b-p4d", "root=null"))
     assert [line.split(":")[0] for line in told.strip().splitlines() if line[0] != " "][1:] == [
         "memory", "step", "speed", "MFU", "tokens of a pass", "time to 134 B tokens", "checkpoints", "limits", "change",
     ]  # fmt: skip
-    *_, last = _plan(preset("gpt-175b-p4d", "root=null cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
+    *_, last = _plan_lines(preset("gpt-175b-p4d", "root=null cluster.nodes=16 train.micro_batch=1 parallel.wrap=block"))
     assert last.strip().startswith("WARNING: by its plan this run does not fit: 5.7 GiB more")
 
 

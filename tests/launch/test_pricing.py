@@ -10,7 +10,15 @@ from convoy.config.cluster import PriceConfig
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.config.run import RunConfig
-from convoy.launch.pricing import NAME, gang_price, instance_price, machine_count, read_prices, rent, with_price
+from convoy.launch.pricing import (
+    NAME,
+    gang_usd_per_hour,
+    instance_price,
+    machine_count,
+    machine_rent,
+    read_prices,
+    settle_price_from_root,
+)
 from convoy.storage import open_store
 from tests.launch.checks.test_compatibility import BATCH, on, run
 from tests.launch.price_list import refresh_prices
@@ -30,19 +38,19 @@ def a_config(root: Path, **cluster: object) -> RunConfig:
 def test_the_catalogs_price_is_settled_with_its_day(tmp_path: Path) -> None:
     known = SHIPPED.price("p4d.24xlarge", "spot", "us-east-1")
     assert known is not None
-    settled = with_price(a_config(tmp_path)).cluster.price
+    settled = settle_price_from_root(a_config(tmp_path)).cluster.price
     assert settled == PriceConfig(usd_per_hour=known.usd_per_hour, date=known.date, source=known.source, **ON_DEMAND)
 
 
 def test_a_refreshed_price_is_settled_where_it_is_newer(tmp_path: Path) -> None:
     refresh_prices(tmp_path, spot=5.0, on_demand=19.0)
-    config = with_price(a_config(tmp_path))
+    config = settle_price_from_root(a_config(tmp_path))
     assert config.cluster.price == PriceConfig(
         usd_per_hour=5.0, date=date(2027, 1, 1), source="AWS", usd_per_hour_on_demand=19.0,
         on_demand_date=date(2027, 1, 1), on_demand_source="AWS",
     )  # fmt: skip
-    assert gang_price(config) == 20.0
-    found = rent(config)
+    assert gang_usd_per_hour(config) == 20.0
+    found = machine_rent(config)
     assert found is not None
     assert (found.usd_per_hour, found.price_date, found.source) == (5.0, date(2027, 1, 1), "AWS")
     on_demand = (found.usd_per_hour_on_demand, found.on_demand_date, found.on_demand_source)
@@ -53,7 +61,7 @@ def test_what_it_costs_on_demand_can_be_ones_own(tmp_path: Path) -> None:
     refresh_prices(tmp_path, spot=5.0, on_demand=19.0)
     undated = {"usd_per_hour": 7.5, "date": "2026-01-01", "usd_per_hour_on_demand": 20.0}
     own = {**undated, "on_demand_date": "2026-02-01", "on_demand_source": "our contract"}
-    found = rent(with_price(a_config(tmp_path, price=own)))
+    found = machine_rent(settle_price_from_root(a_config(tmp_path, price=own)))
     assert found is not None
     assert (found.usd_per_hour, found.usd_per_hour_on_demand) == (7.5, 20.0)
     assert (found.on_demand_date, found.on_demand_source) == (date(2026, 2, 1), "our contract")
@@ -64,7 +72,7 @@ def test_what_it_costs_on_demand_can_be_ones_own(tmp_path: Path) -> None:
 
 def test_ones_own_price_counts_for_more(tmp_path: Path) -> None:
     own = PriceConfig(usd_per_hour=7.5, date=date(2026, 1, 1), source="our contract")
-    config = with_price(a_config(tmp_path, price=own.model_dump()))
+    config = settle_price_from_root(a_config(tmp_path, price=own.model_dump()))
     assert config.cluster.price == own.model_copy(update=ON_DEMAND)
     found = instance_price(config, SHIPPED)
     assert found is not None
@@ -73,20 +81,20 @@ def test_ones_own_price_counts_for_more(tmp_path: Path) -> None:
 
 def test_what_has_no_price_is_left_without(tmp_path: Path) -> None:
     unknown = a_config(tmp_path, region="eu-west-1")
-    assert with_price(unknown) == unknown
-    told = rent(unknown)
+    assert settle_price_from_root(unknown) == unknown
+    told = machine_rent(unknown)
     assert told is not None
     assert (told.usd_per_hour, told.instance, told.region) == (None, "p4d.24xlarge", "eu-west-1")
     local = RunConfig.model_validate({"root": str(tmp_path)})
-    assert with_price(local) == local
-    assert rent(local) is None
+    assert settle_price_from_root(local) == local
+    assert machine_rent(local) is None
 
 
 def test_a_broken_list_is_told_before_the_run(tmp_path: Path) -> None:
     assert read_prices(open_store(str(tmp_path))) is None
     (tmp_path / NAME).write_text("{")
     with pytest.raises(ConfigError, match=r"prices\.json: the file"):
-        with_price(a_config(tmp_path))
+        settle_price_from_root(a_config(tmp_path))
 
 
 def test_a_local_trial_of_a_cluster_preset_does_not_cost_what_the_cluster_does() -> None:

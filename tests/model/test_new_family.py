@@ -71,7 +71,7 @@ class ParallelBlock(nn.Module):
 def parallel_block(config: ParallelConfig) -> Block:
     width, inner = config.d_model, config.ff_width
     return Block(
-        norms=(Norm("norm", width, config.norm_vectors),),
+        norms=(Norm("norm", width, config.vectors_per_norm),),
         attention=(
             Matrix("qkv", 3 * width, width, "rows", bias=True, parts=(width, width, width)),
             Matrix("out", width, width, "columns"),

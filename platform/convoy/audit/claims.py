@@ -13,8 +13,8 @@ import yaml
 
 from convoy.audit.quantities.number import Figure
 from convoy.audit.quantities.units import parse_figure
-from convoy.config.errors import ConfigError, nearest, yaml_value
-from convoy.config.yaml_text import YamlError, parse_text
+from convoy.config.errors import ConfigError, name_hint, yaml_value
+from convoy.config.yaml_text import YamlError, parse_yaml_as_text
 
 Figures = tuple[Figure, ...]
 Entry = Figures | str
@@ -156,7 +156,7 @@ def read_claims(text: str, place: str) -> PageClaims:
     """What the file says. place: its name, for the error. Raises ConfigError with one line."""
     try:
         # Every scalar stays text: 57.0 has a digit more than 57.
-        tree = parse_text(text)
+        tree = parse_yaml_as_text(text)
     except (YamlError, yaml.YAMLError) as error:
         hint = "; text with a colon in it needs quotes" if "mapping values" in str(error) else ""
         raise ConfigError(f"{place} is not YAML: {error}{hint}") from None
@@ -178,7 +178,7 @@ def _read_page(tree: dict[str, Any]) -> PageClaims:
     for each, key in [*((run, "relative_to") for run in (claims, *runs)), *((part, "run") for part in parts)]:
         name = each.word(key)
         if name and name not in ids:
-            raise ValueError(f"{each.section}.{key} = {name}: no run has this id; {nearest(name, ids)}")
+            raise ValueError(f"{each.section}.{key} = {name}: no run has this id; {name_hint(name, ids)}")
     return PageClaims(str(tree.get("page", "")), claims, runs, parts)
 
 
@@ -214,7 +214,7 @@ def _key_hint(key: str, section: str, where: str) -> str:
     """Where it is a key, or the nearest one."""
     elsewhere = [name for name, keys in KEYS.items() if key in keys and name != section]
     if key in _RETIRED or not elsewhere:
-        return _RETIRED.get(key) or nearest(key, KEYS[section])
+        return _RETIRED.get(key) or name_hint(key, KEYS[section])
     return f"it is a key of {' and '.join(elsewhere)}" + (f", not of {section}" if where else "")
 
 

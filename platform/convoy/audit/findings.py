@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from convoy.audit.solver import Kind
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Heading, Page, Table, Text, Tone
 
@@ -14,7 +14,7 @@ WRONG: frozenset[Kind] = frozenset({"contradiction", "impossible"})
 """What makes a page inconsistent."""
 
 
-class Finding(Frozen):
+class Finding(FrozenConfig):
     """Claims that cannot all be true, or that hardly are, with the arithmetic in a line."""
 
     kind: Kind
@@ -25,7 +25,7 @@ class Finding(Frozen):
     """Facts of the catalog that it rests on."""
 
 
-class Implied(Frozen):
+class Implied(FrozenConfig):
     """What the page does not say, and what it says implies."""
 
     quantity: str
@@ -33,7 +33,7 @@ class Implied(Frozen):
     arithmetic: str
 
 
-class Audit(Frozen):
+class Audit(FrozenConfig):
     """The result of an audit."""
 
     format: int = FORMAT

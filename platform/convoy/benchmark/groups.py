@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import Field, ValidationError
 
 from convoy.benchmark.results.values import RDMA_CLAIMED
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 from convoy.config.benchmark import (
     BenchConfig,
     EnvironmentConfig,
@@ -19,8 +19,8 @@ from convoy.config.benchmark import (
     RecoveryConfig,
     SyncConfig,
 )
-from convoy.config.errors import ConfigError, one_line
-from convoy.config.loader import Tree, merged
+from convoy.config.errors import ConfigError, first_problem_line
+from convoy.config.loader import Tree, merge_config
 from convoy.config.run import RunConfig
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Ranks(NamedTuple):
         return self.host_bytes is not None
 
 
-class VariantSpec(Frozen):
+class VariantSpec(FrozenConfig):
     """One case of a group."""
 
     name: str
@@ -82,18 +82,18 @@ class VariantSpec(Frozen):
 
     def config(self, base: RunConfig) -> RunConfig:
         """The run of this variant. base: of its group. Raises ConfigError if that run allows no such variant."""
-        tree: Tree = merged(base.model_dump(mode="json"), self.changes)
+        tree: Tree = merge_config(base.model_dump(mode="json"), self.changes)
         try:
             return RunConfig.model_validate(tree)
         except ValidationError as error:
-            raise ConfigError(f"run.{one_line(error, RunConfig)} (the case {self.name})") from None
+            raise ConfigError(f"run.{first_problem_line(error, RunConfig)} (the case {self.name})") from None
 
     def pins_ranks(self, measure: MeasureConfig) -> bool:
         """Whether each rank is pinned to its own cores in this variant's turns."""
         return measure.pin if self.pin is None else self.pin
 
 
-class RefusedCase(Frozen):
+class RefusedCase(FrozenConfig):
     """A case that is refused before anything starts."""
 
     spec: VariantSpec
@@ -101,7 +101,7 @@ class RefusedCase(Frozen):
     """One line."""
 
 
-class Group(Frozen):
+class Group(FrozenConfig):
     """One gang; or gangs in several environments that take turns, whose cases are then the environments'."""
 
     name: str

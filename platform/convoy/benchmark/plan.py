@@ -8,7 +8,7 @@ from convoy.benchmark.placement import gangs_that_fit
 from convoy.benchmark.suites.registry import suites_of
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError, yaml_value
-from convoy.config.loader import resolve, with_preset
+from convoy.config.loader import expand_preset, resolve
 from convoy.config.run import RunConfig, with_param_dtype
 
 ENDLESS = 10**6
@@ -17,7 +17,7 @@ ENDLESS = 10**6
 
 def run_of(config: BenchConfig, model: str) -> RunConfig:
     """The job that all cases of a model share. Raises ConfigError."""
-    preset = config.presets.get(model) or with_preset({"model": model})["model"]
+    preset = config.presets.get(model) or expand_preset({"model": model})["model"]
     own = config.run.get("model", {})
     if not isinstance(own, dict) or "preset" in own:
         raise ConfigError(f"run.model = {yaml_value(own)}: must be keys that differ from the preset; models says which")

@@ -3,13 +3,13 @@
 from typing import Literal
 
 from convoy.catalog import load_table
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 
 Dtype = Literal["bf16", "tf32", "fp32", "fp8"]
 """Type of the operands of a matrix product; `fp32` is without tensor cores."""
 
 
-class GpuPeak(Frozen):
+class GpuPeak(FrozenConfig):
     """One chip and its dense peaks."""
 
     chip: str

@@ -6,13 +6,13 @@ from datetime import date
 from pydantic import Field
 
 from convoy.catalog import load_table
-from convoy.config.base import Frozen
-from convoy.config.errors import ConfigError, nearest
+from convoy.config.base import FrozenConfig
+from convoy.config.errors import ConfigError, name_hint
 
 MONTH_SECONDS = 365.25 / 12 * 86400
 
 
-class Gpu(Frozen):
+class Gpu(FrozenConfig):
     """The GPUs of one instance, all of one kind."""
 
     name: str
@@ -23,7 +23,7 @@ class Gpu(Frozen):
     """Memory of each, in MiB."""
 
 
-class Instance(Frozen):
+class Instance(FrozenConfig):
     """What one machine of a type has."""
 
     name: str
@@ -82,10 +82,10 @@ def _suggestions(name: str) -> str:
     begin, names = name.strip().lower().split(".")[0], instance_names()
     family = [each for each in names if begin and each.startswith(f"{begin}.")]
     family = family or [each for each in names if begin and each.startswith(begin)]
-    return f"did you mean {' or '.join(family)}?" if family else nearest(name, names)
+    return f"did you mean {' or '.join(family)}?" if family else name_hint(name, names)
 
 
-class InterruptionBand(Frozen):
+class InterruptionBand(FrozenConfig):
     """Of one instance type."""
 
     instance: str

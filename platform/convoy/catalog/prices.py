@@ -15,9 +15,9 @@ from typing import Any, Literal, get_args
 from pydantic import Field, PositiveFloat, ValidationError, model_validator
 
 from convoy.catalog import load_table
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 from convoy.config.cluster import ClusterConfig, PriceConfig
-from convoy.config.errors import ConfigError, first_mistake, nearest
+from convoy.config.errors import ConfigError, first_mistake, name_hint
 
 FORMAT = 1
 """Of a price list."""
@@ -34,7 +34,7 @@ _REGION = re.compile(r"[a-z]{2}(-gov|-iso[a-z]?)?-(north|south)?(central|east|we
 """What AWS calls a region."""
 
 
-class Price(Frozen):
+class Price(FrozenConfig):
     """US dollars for one Linux instance and hour, as observed on one day."""
 
     instance: str
@@ -54,7 +54,7 @@ class Price(Frozen):
     """Where the figure was published."""
 
 
-class ObservedPrice(Frozen):
+class ObservedPrice(FrozenConfig):
     """One instance type in one region and market, on one day."""
 
     instance: str
@@ -69,7 +69,7 @@ class ObservedPrice(Frozen):
         return price_over_zones(self.instance, self.market, self.region, self.usd_per_hour, self.date, self.source)
 
 
-class PriceList(Frozen):
+class PriceList(FrozenConfig):
     """What refreshes read from AWS: the newest price of each machine, market and region."""
 
     format: int = FORMAT
@@ -177,7 +177,7 @@ def region_hint(region: str) -> str:
     if region in regions:
         return ""
     # af-south-1 is not ap-south-1 misspelled.
-    hint = f"known: {', '.join(sorted(regions))}" if _REGION.fullmatch(region) else nearest(region.lower(), regions)
+    hint = f"known: {', '.join(sorted(regions))}" if _REGION.fullmatch(region) else name_hint(region.lower(), regions)
     return f"the catalog has no prices in {region}; {hint}"
 
 

@@ -9,13 +9,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.catalog import load_table
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 
 Service = Literal["s3_storage", "s3_puts", "s3_gets"]
 """s3_puts: PUT, COPY, POST and LIST; s3_gets: all others but DELETE, which is free."""
 
 
-class ServicePrice(Frozen):
+class ServicePrice(FrozenConfig):
     """US dollars for one unit, the first tier where there are several."""
 
     name: Service

@@ -17,8 +17,8 @@ from convoy.checkpoint.verify import marks
 from convoy.checkpoint.verify.commit import verify_commit
 from convoy.checkpoint.writer import prune as pruning
 from convoy.checkpoint.writer.copy import CopyFailedError, copy_commit, copy_job_records
-from convoy.cli.main import Failed
-from convoy.cli.options import ENDPOINT, JSON, newest_configuration, store_at, stores_of_job
+from convoy.cli.main import CommandFailed
+from convoy.cli.options import ENDPOINT, JSON, configured_stores, newest_configuration, store_at
 from convoy.config.checkpoint import RetentionConfig
 from convoy.config.errors import ConfigError
 from convoy.display.formatting import plural, size
@@ -71,16 +71,16 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
 
     Exit code 1 if one is damaged, or was found so before, by a host that may have read it wrongly: run this on another.
     """
-    (store,) = stores_of_job([uri], endpoint_url)
+    (store,) = configured_stores([uri], endpoint_url)
     evidence: dict[tuple[int, int], marks.Evidence] = {}
 
-    def check(ref: CommitRef) -> tuple[int, str]:
+    def verify_one(ref: CommitRef) -> tuple[int, str]:
         earlier = marks.read_damage(store, ref)
         if earlier is None:
             count = verify_commit(store, ref, drop_cache=True)
             return count, f"{size(count)}, every byte is right"
         evidence[ref.generation, ref.step] = earlier
-        before = f"found damaged before, by {earlier.host} on {_time(earlier.at)} UTC: {earlier.error}"
+        before = f"found damaged before, by {earlier.host} on {_utc_text(earlier.at)} UTC: {earlier.error}"
         try:
             count = verify_commit(store, ref, drop_cache=True)
         except DamagedCommitError as error:
@@ -90,11 +90,11 @@ def verify(uri: str, endpoint_url: str | None, step: int | None, reinstate: bool
         marks.reinstate(store, ref)
         return count, f"{size(count)}, every byte is right; it counts again, though {before}"
 
-    results = _process_commits(_choose_commits(store, step, damaged=True), check, as_json)
+    results = _process_commits(_choose_commits(store, step, with_damaged=True), verify_one, as_json)
     for row in results:
         earlier = evidence.get((row["generation"], row["step"]))
         row |= {} if earlier is None else {"evidence": earlier.model_dump()}
-    _print_results(results, {"uri": store.uri}, as_json)
+    _print_or_fail(results, {"uri": store.uri}, as_json)
 
 
 @checkpoints.command()
@@ -109,17 +109,17 @@ def copy(uri: str, endpoint_url: str | None, to: str, step: int | None, as_json:
     Existing checkpoints are not copied again. Refused, with exit code 2, where both have diverged since one was copied
     from the other. Exit code 1 if a checkpoint could not be copied.
     """
-    source, target = stores_of_job([uri, to], endpoint_url)
+    source, target = configured_stores([uri, to], endpoint_url)
     check_not_live(target, target.uri)
     refs = _choose_commits(source, step)
     copy_job_records(source, target)
 
-    def put(ref: CommitRef) -> tuple[int, str]:
+    def copy_one(ref: CommitRef) -> tuple[int, str]:
         _, count = copy_commit(source, target, ref)
         return count, f"{size(count)} copied" if count else "is there"
 
-    results = _process_commits(refs, put, as_json)
-    _print_results(results, {"uri": source.uri, "to": target.uri}, as_json)
+    results = _process_commits(refs, copy_one, as_json)
+    _print_or_fail(results, {"uri": source.uri, "to": target.uri}, as_json)
 
 
 @checkpoints.command()
@@ -145,12 +145,12 @@ def prune(
 
     Never removed: the newest checkpoints that were read back whole, and all newer ones.
     """
-    first, store = stores_of_job([uri if root is None else root, uri], endpoint_url)
+    first, store = configured_stores([uri if root is None else root, uri], endpoint_url)
     read_existing_history(store)
     history = read_existing_history(first)
     _check_first_tier(first, history)
     check_not_live(first, first.uri)
-    policy = _policy(first, history, keep_last, keep_every)
+    policy = _retention_policy(first, history, keep_last, keep_every)
     work = pruning.would_prune if dry_run else pruning.prune
     pruned = work(store, history.newest, policy, root=first)
     if as_json:
@@ -161,18 +161,18 @@ def prune(
         counts = f"{plural(len(pruned.commits), 'checkpoint')}, {plural(pruned.attempts, 'unfinished save')}"
         click.echo(f"{counts}, {size(pruned.bytes)}: {'would be removed' if dry_run else 'removed'}")
     if pruned.error is not None:
-        raise Failed(pruned.error)
+        raise CommandFailed(pruned.error)
 
 
 def _process_commits(
-    refs: Sequence[CommitRef], work: Callable[[CommitRef], tuple[int, str]], as_json: bool
+    refs: Sequence[CommitRef], process: Callable[[CommitRef], tuple[int, str]], as_json: bool
 ) -> list[dict[str, Any]]:
-    """The result of each commit, newest first. work: returns bytes and words."""
+    """The result of each commit, newest first. process: returns bytes and words."""
     results: list[dict[str, Any]] = []
     for ref in reversed(refs):
         error: str | None = None
         try:
-            count, words = work(ref)
+            count, words = process(ref)
         except CommitGoneError:
             continue  # pruned meanwhile
         except (DamagedCommitError, CopyFailedError) as failure:
@@ -183,24 +183,24 @@ def _process_commits(
     return results
 
 
-def _print_results(results: list[dict[str, Any]], places: dict[str, Any], as_json: bool) -> None:
+def _print_or_fail(results: list[dict[str, Any]], uris: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        _print_json(places | {"checkpoints": results})
+        _print_json(uris | {"checkpoints": results})
     elif not results:
         click.echo("no checkpoints that count")
     bad = sum(result["error"] is not None for result in results)
     if bad:
-        raise Failed(f"{bad} of {plural(len(results), 'checkpoint')}: see above")
+        raise CommandFailed(f"{bad} of {plural(len(results), 'checkpoint')}: see above")
 
 
-def _choose_commits(store: Store, step: int | None, damaged: bool = False) -> list[CommitRef]:
+def _choose_commits(store: Store, step: int | None, with_damaged: bool = False) -> list[CommitRef]:
     """The commits that count, oldest first. Raises ConfigError if none of them has the requested step.
 
-    damaged: also those that would count but for that.
+    with_damaged: also those that would count but for that.
     """
     history = read_existing_history(store)
     counted = counted_commits(history)
-    if damaged:
+    if with_damaged:
         counted += [ref for ref in history.damaged & history.commits if on_branch(history, ref)]
         counted.sort(key=lambda ref: (ref.generation, ref.step))
     chosen = [ref for ref in counted if step is None or ref.step == step]
@@ -213,18 +213,18 @@ def _choose_commits(store: Store, step: int | None, damaged: bool = False) -> li
 def _check_first_tier(store: Store, history: History) -> None:
     """Raises ConfigError if this tier is a further one of the job's newest generation."""
     newest = history.generations.get(history.newest)
-    if newest is not None and _normal_uri(store.uri) in map(_normal_uri, newest.tiers):
+    if newest is not None and _comparable_uri(store.uri) in map(_comparable_uri, newest.tiers):
         raise ConfigError(
             f"--root: required, and must be the job's first tier; {store.uri} is a further one, which does not "
             "record whether the job is running, nor every rewind"
         )
 
 
-def _normal_uri(uri: str) -> str:
+def _comparable_uri(uri: str) -> str:
     return uri.rstrip("/") if is_shared(uri) else str(Path(uri.removeprefix("file://")).resolve())
 
 
-def _policy(store: Store, history: History, keep_last: int | None, keep_every: int | None) -> RetentionConfig:
+def _retention_policy(store: Store, history: History, keep_last: int | None, keep_every: int | None) -> RetentionConfig:
     """The retention of the newest generation, with the command's options over it."""
     checkpoint: dict[str, Any] | None = newest_configuration(store, history).get("checkpoint")
     if checkpoint is None and keep_last is None:
@@ -242,8 +242,8 @@ def _print_table(rows: Sequence[ListEntry]) -> None:
         Column("Step", lambda row: row.step, right=True),
         Column("Generation", lambda row: row.generation, right=True),
         Column("Size", lambda row: row.bytes, size, right=True),
-        Column("Saved (UTC)", lambda row: row.created, _time),
-        Column("State", _state),
+        Column("Saved (UTC)", lambda row: row.created, _utc_text),
+        Column("State", _state_text),
     )
     show(Page("Checkpoints", (table,)), Console())
     for row in rows:
@@ -251,7 +251,7 @@ def _print_table(rows: Sequence[ListEntry]) -> None:
             click.echo(f"step {row.step} of generation {row.generation}: {row.damage or row.problem}")
 
 
-def _state(row: ListEntry) -> str:
+def _state_text(row: ListEntry) -> str:
     if row.damage or row.problem:
         return "damaged" if row.damage else "not readable"
     if not row.counts:
@@ -262,7 +262,7 @@ def _state(row: ListEntry) -> str:
     return ("verified" if row.verified else read_back) + (", in use" if row.in_use else "")
 
 
-def _time(created: float) -> str:
+def _utc_text(created: float) -> str:
     return f"{datetime.fromtimestamp(created, UTC):%Y-%m-%d %H:%M:%S}"
 
 

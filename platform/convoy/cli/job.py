@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from convoy.cli.main import Failed
+from convoy.cli.main import CommandFailed
 from convoy.cli.options import JSON, Jobs, with_endpoint, with_jobs
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
@@ -18,10 +18,10 @@ from convoy.display.page import Column, Page, columns
 from convoy.display.terminal import show as show_page
 from convoy.job.generations import GenerationLostError
 from convoy.job.generations import rewind as rewind_job
-from convoy.job.heartbeat import check_not_live, heartbeat
-from convoy.job.lineage import threads_for
+from convoy.job.heartbeat import check_not_live, read_heartbeat
+from convoy.job.lineage import reader_threads
 from convoy.job.rank_logs import RankLog, available_logs, choose_log, start_of_last_lines
-from convoy.job.rank_logs import follow as follow_rank
+from convoy.job.rank_logs import stream as follow_rank
 from convoy.job.record import SCRIPT_DATA, read_record, target_steps, tier_stores
 from convoy.launch.plans import read_plan
 from convoy.report.fold import fold
@@ -43,7 +43,7 @@ def show(jobs: Jobs, job: str | None, as_json: bool) -> None:
     Without JOB, the job that started last.
     """
     job = jobs.named_or_newest(job)
-    beat = heartbeat(jobs.store(job), time.time())  # first: a run that ends now is in the log then
+    beat = read_heartbeat(jobs.store(job), time.time())  # first: a run that ends now is in the log then
     store, events, config = jobs.read(job)
     report = fold(events, target_steps(store, config), beat)
     if as_json:
@@ -88,7 +88,7 @@ def export(jobs: Jobs, words: tuple[str, ...], kind: str, step: int | None) -> N
     try:
         ref = export_to_folder(jobs.root, job, with_endpoint(config, jobs.endpoint_url), Path(folder), step)
     except (DamagedCommitError, DataDamaged) as error:
-        raise Failed(str(error)) from None
+        raise CommandFailed(str(error)) from None
     click.echo(f"step {ref.step} of generation {ref.generation} is in {folder} ({kind})")
 
 
@@ -116,7 +116,7 @@ def rewind(jobs: Jobs, job: str, to_step: int) -> None:
     try:
         target = rewind_job(tiers[0], to_step, tiers[1:])
     except GenerationLostError as error:
-        raise Failed(str(error)) from None
+        raise CommandFailed(str(error)) from None
     click.echo(f"job {job} continues from step {target.step} of generation {target.generation}")
     click.echo("until its next run, `convoy show` and `convoy list` describe the job as it was before")
 
@@ -147,7 +147,7 @@ def list_jobs(jobs: Jobs, as_json: bool) -> None:
     The age of a job counts from when it was made.
     """
     stores, now = list(jobs.stores().items()), time.time()
-    lines = in_parallel(lambda i: job_line(*stores[i]), len(stores), threads_for(jobs.root))
+    lines = in_parallel(lambda i: job_line(*stores[i]), len(stores), reader_threads(jobs.root))
     lines.sort(key=lambda line: line.started or 0.0, reverse=True)
     if as_json:
         click.echo(json.dumps([line.model_dump() for line in lines], indent=2))
@@ -159,7 +159,7 @@ def list_jobs(jobs: Jobs, as_json: bool) -> None:
         lines,
         Column("Job", lambda line: line.job),
         Column("State", lambda line: line.state),
-        Column("Step", _steps),
+        Column("Step", _step_text),
         Column("Age", lambda line: None if line.created is None else max(now - line.created, 0.0), duration),
         Column("Cost", lambda line: line.usd, usd, missing="—"),
     )
@@ -169,7 +169,7 @@ def list_jobs(jobs: Jobs, as_json: bool) -> None:
             click.echo(f"{line.job}: {line.problem}")
 
 
-def _steps(line: JobLine) -> str:
+def _step_text(line: JobLine) -> str:
     if line.problem:
         return ""
     return f"{line.step or 0:,}" + ("" if line.steps is None else f" of {line.steps:,}")
@@ -196,12 +196,12 @@ def logs(
     if rank is None:
         if follow or lines is not None:
             raise ConfigError("--rank: required with --follow and --lines")
-        _print_logs([log for log in available if generation in (None, log.generation)])
+        _print_log_table([log for log in available if generation in (None, log.generation)])
         return
     log = choose_log(available, rank, generation)
     start = 0 if lines is None else start_of_last_lines(store, log, lines)
     out, current = sys.stdout.buffer, log
-    for of, data in follow_rank(store, log, start, on=follow):
+    for of, data in follow_rank(store, log, start, follow=follow):
         if of != current:
             click.echo(f"convoy: rank {rank}, generation {of.generation}", err=True)
             current = of
@@ -209,7 +209,7 @@ def logs(
         out.flush()
 
 
-def _print_logs(logs: Sequence[RankLog]) -> None:
+def _print_log_table(logs: Sequence[RankLog]) -> None:
     if not logs:
         click.echo("no logs yet")
         return

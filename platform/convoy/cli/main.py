@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import click
 
 
-class Lazy(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command of a module that is not imported yet."""
 
     path: str
@@ -17,7 +17,7 @@ class Lazy(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    def __init__(self, *args: Any, lazy: Mapping[str, Lazy], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.lazy = lazy
 
@@ -36,7 +36,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, self.lazy[name].summary) for name in sorted(self.lazy)])
 
 
-class PlainErrors(LazyGroup):
+class PlainErrorGroup(LazyGroup):
     """Bad input is one line and exit code 2; an outage, or another writer, is one line and exit code 1."""
 
     def invoke(self, ctx: click.Context) -> object:
@@ -52,44 +52,44 @@ class PlainErrors(LazyGroup):
         except ValidationError as error:  # of an object that a job keeps, such as a configuration
             raise BadInput(str(ConfigError(f"{error.title}: {first_mistake(error)}"))) from None
         except StoreUnavailable as error:
-            raise Failed(str(error)) from None
+            raise CommandFailed(str(error)) from None
 
 
-class Failed(click.ClickException):
+class CommandFailed(click.ClickException):
     """Ends the command with one line on stderr and exit code 1."""
 
     def show(self, file: Any = None) -> None:
         click.echo(f"convoy: {self.message}", err=True)
 
 
-class BadInput(Failed):
+class BadInput(CommandFailed):
     """Ends it with exit code 2."""
 
     exit_code = 2
 
 
 COMMANDS = {
-    "audit": Lazy("results:audit", "Recompute what the claims of FILE imply of each other."),
-    "checkpoints": Lazy("checkpoints:checkpoints", "Look at, check, copy and prune checkpoints."),
-    "compare": Lazy("results:compare", "Compare the second RESULT with the first."),
-    "doctor": Lazy("run:doctor", "Report what this machine can do and what is wrong."),
-    "drain": Lazy("run:drain", "Have the run of JOB save and end."),
-    "drill": Lazy("drill:drill", "Train a small job on this machine with a real gang."),
-    "export": Lazy("job:export", "Write JOB's weights to FOLDER."),
-    "init": Lazy("run:init", "Write both flows and their default configurations below DIR."),
-    "list": Lazy("job:list_jobs", "List the jobs under the root, the one that started last first."),
-    "logs": Lazy("job:logs", "Print what a rank of JOB printed in one generation of the gang."),
-    "plan": Lazy("plan:plan", "What a run will need and take, before it starts."),
-    "prices": Lazy("prices:prices", "Prices of machines: known ones, and reading them anew."),
-    "replay": Lazy("job:replay", "Export JOB's event log to other tools."),
-    "rewind": Lazy("job:rewind", "Make JOB resume from an earlier checkpoint."),
-    "run": Lazy("run:run", "Run FLOW until its job is done."),
-    "show": Lazy("job:show", "Summarise JOB from its event log."),
-    "tail": Lazy("job:tail", "Print JOB's steps and events as they come."),
+    "audit": LazyCommand("results:audit", "Recompute what the claims of FILE imply of each other."),
+    "checkpoints": LazyCommand("checkpoints:checkpoints", "Look at, check, copy and prune checkpoints."),
+    "compare": LazyCommand("results:compare", "Compare the second RESULT with the first."),
+    "doctor": LazyCommand("run:doctor", "Report what this machine can do and what is wrong."),
+    "drain": LazyCommand("run:drain", "Have the run of JOB save and end."),
+    "drill": LazyCommand("drill:drill", "Train a small job on this machine with a real gang."),
+    "export": LazyCommand("job:export", "Write JOB's weights to FOLDER."),
+    "init": LazyCommand("run:init", "Write both flows and their default configurations below DIR."),
+    "list": LazyCommand("job:list_jobs", "List the jobs under the root, the one that started last first."),
+    "logs": LazyCommand("job:logs", "Print what a rank of JOB printed in one generation of the gang."),
+    "plan": LazyCommand("plan:plan", "What a run will need and take, before it starts."),
+    "prices": LazyCommand("prices:prices", "Prices of machines: known ones, and reading them anew."),
+    "replay": LazyCommand("job:replay", "Export JOB's event log to other tools."),
+    "rewind": LazyCommand("job:rewind", "Make JOB resume from an earlier checkpoint."),
+    "run": LazyCommand("run:run", "Run FLOW until its job is done."),
+    "show": LazyCommand("job:show", "Summarise JOB from its event log."),
+    "tail": LazyCommand("job:tail", "Print JOB's steps and events as they come."),
 }
 
 
-@click.group(cls=PlainErrors, lazy=COMMANDS)
+@click.group(cls=PlainErrorGroup, lazy=COMMANDS)
 @click.version_option(package_name="metaflow-convoy")
 def main() -> None:
     """Look at, move and check Convoy's jobs."""

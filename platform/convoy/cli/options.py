@@ -11,18 +11,18 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from convoy.config.checkpoint import StoreConfig
-from convoy.config.errors import ConfigError, nearest
+from convoy.config.errors import ConfigError, name_hint
 from convoy.config.loader import default_root
 from convoy.display.page import Page
 from convoy.display.terminal import show
 from convoy.job.events.log import read_events
 from convoy.job.events.registry import Event
-from convoy.job.lineage import History, newest_config, read_history
+from convoy.job.lineage import History, config_digest, read_history
 from convoy.job.record import existing_jobs, job_uri, latest_start, read_config, read_record
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 
-def _url(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+def _check_url(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     if value is not None and not value.startswith(("http://", "https://")):
         raise ConfigError(f"--endpoint-url {value}: must be a URL, such as https://s3.example.com")
     return value
@@ -36,7 +36,7 @@ ENDPOINT = click.option(
     "--endpoint-url",
     envvar=["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"],
     default=None,
-    callback=_url,
+    callback=_check_url,
     help="URL of an S3-compatible store. Default: $AWS_ENDPOINT_URL, or as the job was configured, or AWS.",
 )
 
@@ -64,7 +64,7 @@ class Jobs:
             raise ConfigError(f"job = {job}: {store.uri}/JOB.json is damaged: it is not the record of a job") from None
         if record is None:
             names = sorted(self.stores())
-            hint = f"; {nearest(job, names)}" if names else ""
+            hint = f"; {name_hint(job, names)}" if names else ""
             raise ConfigError(f"job = {job}: no such job under {self.root}{hint}")
         return store
 
@@ -97,10 +97,10 @@ def with_jobs(command: Callable[..., Any]) -> Callable[..., Any]:
     @ROOT
     @ENDPOINT
     @functools.wraps(command)
-    def run(root: str | None, endpoint_url: str | None, **others: Any) -> Any:
+    def wrapper(root: str | None, endpoint_url: str | None, **others: Any) -> Any:
         return command(jobs=Jobs(root or default_root(), endpoint_url), **others)
 
-    return run
+    return wrapper
 
 
 def print_result(result: BaseModel, page: Page, as_json: bool) -> None:
@@ -116,7 +116,7 @@ def store_at(uri: str, endpoint_url: str | None) -> Store:
     return open_store(uri, StoreConfig(endpoint_url=endpoint_url))
 
 
-def stores_of_job(uris: Sequence[str], endpoint_url: str | None) -> list[Store]:
+def configured_stores(uris: Sequence[str], endpoint_url: str | None) -> list[Store]:
     """The stores of one job to write to: encrypted and of the storage class that the job was configured with.
 
     The first that has the configuration decides for all: a further tier has none.
@@ -132,7 +132,7 @@ def stores_of_job(uris: Sequence[str], endpoint_url: str | None) -> list[Store]:
 
 def newest_configuration(store: Store, history: History) -> dict[str, Any]:
     """What the job ran with last; empty where this is not stored, as on a further tier or outside a flow."""
-    ran_with = newest_config(history)
+    ran_with = config_digest(history)
     if ran_with is not None:
         with contextlib.suppress(ObjectMissing):
             return read_config(store, ran_with)

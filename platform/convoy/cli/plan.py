@@ -10,11 +10,11 @@ import click
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.cli import plan_inputs
-from convoy.cli.main import Lazy, LazyGroup
+from convoy.cli.main import LazyCommand, LazyGroup
 from convoy.cli.options import ENDPOINT, JSON, ROOT, print_result
 from convoy.config.cluster import Market
-from convoy.config.errors import ConfigError, nearest
-from convoy.config.loader import configs_folder, with_preset
+from convoy.config.errors import ConfigError, name_hint
+from convoy.config.loader import configs_folder, expand_preset
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
@@ -26,10 +26,10 @@ from convoy.planner.search.market import INSTANCES, MARKETS, NODES, TOKENS_PER_P
 from convoy.planner.workload import as_rented
 
 COMMANDS = {
-    "calibrate": Lazy("results:calibrate", "Fit the constants to the measured runs of RESULTS."),
-    "search": Lazy("plan:search", "Search machines for MODEL, a preset of configs/models."),
-    "show": Lazy("plan:show", "Plan the run of CONFIG, a file or a preset of configs/train."),
-    "validate": Lazy("plan:validate", "Compare predictions with the measured runs of FILE."),
+    "calibrate": LazyCommand("results:calibrate", "Fit the constants to the measured runs of RESULTS."),
+    "search": LazyCommand("plan:search", "Search machines for MODEL, a preset of configs/models."),
+    "show": LazyCommand("plan:show", "Plan the run of CONFIG, a file or a preset of configs/train."),
+    "validate": LazyCommand("plan:validate", "Compare predictions with the measured runs of FILE."),
 }
 
 ALONE = "default"
@@ -56,7 +56,7 @@ def plan() -> None:
 @click.command()
 @click.argument("config")
 @click.option("--set", "words", multiple=True, metavar="KEY=VALUE", help="Override, as for a flow; may be repeated.")
-@plan_inputs.measured_options
+@plan_inputs.with_measured_options
 @ROOT
 @ENDPOINT
 @JSON
@@ -70,9 +70,9 @@ def show(
     """
     configured = plan_inputs.read_config(config, words)
     planned = as_rented(configured)
-    prices = plan_inputs.price_book(root, planned.root, endpoint_url)
+    prices = plan_inputs.read_price_book(root, planned.root, endpoint_url)
     refused = plan_inputs.refusals_of(configured, prices)
-    measurements = plan_inputs.measurements(planned, options, prices)
+    measurements = plan_inputs.read_measurements(planned, options, prices)
     try:
         result = make_plan(planned, measurements).model_copy(update={"refused": refused})
     except ValueError as error:
@@ -93,7 +93,7 @@ def validate(file: str, calibration: str | None, as_json: bool) -> None:
     from convoy.planner.validation.published import published_runs, read_measured
     from convoy.planner.validation.validate import validate  # brings numpy, which a plan does without
 
-    constants, measured = plan_inputs.calibration_of(calibration), read_measured(Path(file))
+    constants, measured = plan_inputs.calibration_at(calibration), read_measured(Path(file))
     try:
         result = validate(measured, published_runs(), constants)
     except ValueError as error:
@@ -101,7 +101,7 @@ def validate(file: str, calibration: str | None, as_json: bool) -> None:
     print_result(result, validation_page(result, measured, constants), as_json)
 
 
-class _Amount(click.ParamType[float]):
+class _PositiveNumber(click.ParamType[float]):
     """A number of more than 0, as people write large ones: 1B, 300 B, 1.5T, 10k, 1e12."""
 
     name = "number"
@@ -118,7 +118,7 @@ class _Amount(click.ParamType[float]):
         return amount
 
 
-_AMOUNT = _Amount()
+_AMOUNT = _PositiveNumber()
 
 
 @click.command()
@@ -147,26 +147,26 @@ def search(model: str, root: str | None, endpoint_url: str | None, as_json: bool
     """
     config, base = _workload(model, options)
     own = Measurements(
-        calibration=plan_inputs.calibration_of(options["calibration"]),
+        calibration=plan_inputs.calibration_at(options["calibration"]),
         replacement_seconds=options["replacement_seconds"],
         node_bytes_per_second=options["write_gb_per_second"] and options["write_gb_per_second"] * 1e9,
-        prices=plan_inputs.price_book(root, config.root, endpoint_url),
+        prices=plan_inputs.read_price_book(root, config.root, endpoint_url),
     )
-    types = [_instance_type(word) for word in options["instances"].split(",")] if options["instances"] else INSTANCES
-    counts = _node_counts(options["nodes"]) if options["nodes"] else NODES
-    add_results, markets = plan_inputs.measurements_of(options["results"]), _markets(options["market"])
+    types = [_largest_instance(word) for word in options["instances"].split(",")] if options["instances"] else INSTANCES
+    counts = _parse_node_counts(options["nodes"]) if options["nodes"] else NODES
+    add_results, markets = plan_inputs.results_adder(options["results"]), _parse_markets(options["market"])
     limits = options["max_usd"], options["max_hours"]
     result = search_machines(config, types, counts, *limits, own, add_results, markets=markets, base=base)
     print_result(result, search_page(result), as_json)
 
 
-def _instance_type(word: str) -> str:
+def _largest_instance(word: str) -> str:
     """`p5` is p5.48xlarge: of a family the one with most GPUs. What is no family is judged by the search."""
     family = [instance(name) for name in instance_names() if name.split(".")[0] == word.strip().lower()]
     return max(family, key=lambda each: (each.gpus, each.vcpus)).name if family else word.strip()
 
 
-def _node_counts(text: str) -> list[int]:
+def _parse_node_counts(text: str) -> list[int]:
     try:
         counts = [int(word) for word in text.split(",")]
     except ValueError:
@@ -176,7 +176,7 @@ def _node_counts(text: str) -> list[int]:
     return counts
 
 
-def _markets(words: Sequence[str]) -> Sequence[Market]:
+def _parse_markets(words: Sequence[str]) -> Sequence[Market]:
     """The markets that `--market` names; all, where it names none."""
     names = [word.strip() for each in words for word in each.split(",")]
     for name in names:
@@ -186,7 +186,7 @@ def _markets(words: Sequence[str]) -> Sequence[Market]:
     return [market for market in MARKETS if market in (name.replace("-", "_") for name in names)] or MARKETS
 
 
-def _check_name(name: str) -> None:
+def _check_config_exists(name: str) -> None:
     """Raises ConfigError for what is neither a model nor a training configuration."""
     models, runs = (
         sorted(each.stem for each in (configs_folder() / kind).glob("*.yaml")) for kind in ("models", "train")
@@ -194,7 +194,7 @@ def _check_name(name: str) -> None:
     if not Path(name).is_file() and name not in runs:
         alike = [each for each in models if name.lower() in each] or models
         places = "no such file, and no preset of configs/models or configs/train"
-        raise ConfigError(f"{name}: {places}; {nearest(name, alike)}")
+        raise ConfigError(f"{name}: {places}; {name_hint(name, alike)}")
 
 
 def _workload(name: str, options: dict[str, Any]) -> tuple[RunConfig, SearchBase]:
@@ -203,11 +203,11 @@ def _workload(name: str, options: dict[str, Any]) -> tuple[RunConfig, SearchBase
     tokens, batch, length = options["tokens"], options["global_batch"], options["sequence_length"]
     file, words = name, [f"data.sequence_length={length}"] if length else []
     if (configs_folder() / "models" / f"{name}.yaml").is_file():
-        length = length or with_preset({"model": name})["model"]["max_sequence_length"]
+        length = length or expand_preset({"model": name})["model"]["max_sequence_length"]
         file, words = ALONE, [f"model={name}", f"data.sequence_length={length}", "train.compile=true"]
         batch = batch or max(1, TOKENS_OF_A_STEP // length)
     else:
-        _check_name(name)
+        _check_config_exists(name)
     config = plan_inputs.read_config(file, words)
     if file != name and tokens is None and isinstance(config.model, TransformerConfig):
         tokens = TOKENS_PER_PARAMETER * parameter_count(config.model)

@@ -10,13 +10,13 @@ from convoy.catalog.gpus import chip_peak
 from convoy.catalog.prices import SHIPPED, PriceBook
 from convoy.cli.options import store_at
 from convoy.config.errors import ConfigError
-from convoy.config.loader import config_file, configs_folder, default_root, mapping, read_overrides, read_run, resolve
+from convoy.config.loader import config_file, configs_folder, default_root, read_overrides, read_run, read_tree, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig, check_ranks
 from convoy.launch.checks import host
-from convoy.launch.checks.compatibility import refusals, world
+from convoy.launch.checks.compatibility import machine_refusals, world
 from convoy.launch.checks.memory import host_memory_mib
-from convoy.launch.plans import this_host
+from convoy.launch.plans import this_host_facts
 from convoy.launch.pricing import read_prices, settle_price
 from convoy.planner.cost.failures import Restart, SaveTiming
 from convoy.planner.measurements import Measurements
@@ -35,13 +35,13 @@ def read_config(name: str, words: Sequence[str] = ()) -> RunConfig:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
-    tree = mapping("the configuration", text)
+    tree = read_tree("the configuration", text)
     if tree and tree.keys() <= TransformerConfig.model_fields.keys():
-        raise ConfigError(_only_a_model(str(path), path))
+        raise ConfigError(_model_only_text(str(path), path))
     return resolve(read_run(text), read_overrides(" ".join(words)))
 
 
-def price_book(root: str | None, configured: str | None, endpoint_url: str | None) -> PriceBook:
+def read_price_book(root: str | None, configured: str | None, endpoint_url: str | None) -> PriceBook:
     """The prices that `convoy prices refresh` left below `root`, or else below the configured root or the default one.
 
     A bucket is read only if `root` names it, for a plan must not wait for one. Raises ConfigError and StoreUnavailable.
@@ -62,7 +62,7 @@ def refusals_of(config: RunConfig, prices: PriceBook) -> tuple[str, ...]:
     check_ranks(planned, world(planned, gpus))
     if planned != config:
         return ()
-    return refusals(settle_price(config, prices) if rented_type(planned) else config, gpus, host_memory_mib())
+    return machine_refusals(settle_price(config, prices) if rented_type(planned) else config, gpus, host_memory_mib())
 
 
 def _config_path(name: str) -> Path:
@@ -70,11 +70,11 @@ def _config_path(name: str) -> Path:
         return config_file(name, "train")
     except ConfigError:
         if (model := configs_folder() / "models" / f"{name}.yaml").is_file():
-            raise ConfigError(_only_a_model(name, model)) from None
+            raise ConfigError(_model_only_text(name, model)) from None
         raise
 
 
-def _only_a_model(name: str, path: Path) -> str:
+def _model_only_text(name: str, path: Path) -> str:
     problem = f"{name}: this is a model, without machines and batch"
     if path.absolute().parent != (configs_folder() / "models").absolute():
         return f"{problem}; lay it under `model:` of a training configuration"
@@ -114,33 +114,33 @@ _OPTIONS = (
 )
 
 
-def measured_options(command: Any) -> Any:
-    """A decorator that adds the options whose values `measurements` takes."""
+def with_measured_options(command: Any) -> Any:
+    """A decorator that adds the options whose values `read_measurements` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def measurements(config: RunConfig, options: dict[str, Any], prices: PriceBook) -> Measurements:
+def read_measurements(config: RunConfig, options: dict[str, Any], prices: PriceBook) -> Measurements:
     """What the options and the results that they name measured; an option counts before the results.
 
     options: their values by name. Raises ConfigError.
     """
-    host_facts = this_host(config)
+    host_facts = this_host_facts(config)
     own = Measurements(
-        saving=_saving(options["stall_seconds"], options["durable_seconds"]),
+        saving=_save_timing(options["stall_seconds"], options["durable_seconds"]),
         restart=None if options["restart_seconds"] is None else Restart(options["restart_seconds"]),
         replacement_seconds=options["replacement_seconds"],
         node_bytes_per_second=options["write_gb_per_second"] and options["write_gb_per_second"] * 1e9,
         prices=prices,
-        **_calibrated(config, options["calibration"], host_facts),
+        **_calibration_arguments(config, options["calibration"], host_facts),
         **host_facts,
     )
-    add_results = measurements_of(options["results"])
+    add_results = results_adder(options["results"])
     return own if add_results is None else add_results(own, config, machine_of(config, **host_facts))
 
 
-def measurements_of(path: str | None) -> MeasurementsFor | None:
+def results_adder(path: str | None) -> MeasurementsFor | None:
     """Adds what a benchmark's results measured of saves and restarts, where it is not measured yet. None: no results
     are named. Raises ConfigError."""
     if path is None:
@@ -156,17 +156,17 @@ def measurements_of(path: str | None) -> MeasurementsFor | None:
     return lambda own, config, machine: with_measured_saves(own, results, config, machine)
 
 
-def calibration_of(path: str | None) -> Calibration:
+def calibration_at(path: str | None) -> Calibration:
     """The calibration of a file, or the shipped one. Raises ConfigError."""
     return shipped_calibration() if path is None else read_calibration(Path(path))
 
 
-def _calibrated(config: RunConfig, path: str | None, host_facts: dict[str, Any]) -> dict[str, Any]:
+def _calibration_arguments(config: RunConfig, path: str | None, host_facts: dict[str, Any]) -> dict[str, Any]:
     """A calibration, with the machine that it was measured on where the planned one is not in the catalog. Raises
     ConfigError for one that does not cover the planned machines."""
     if path is None:
         return {}
-    calibration, machine = calibration_of(path), machine_of(config, **host_facts)
+    calibration, machine = calibration_at(path), machine_of(config, **host_facts)
     train, ranks = config.train, config.cluster.nodes * machine.ranks
     try:
         if chip_peak(machine.gpu) is not None:
@@ -178,7 +178,7 @@ def _calibrated(config: RunConfig, path: str | None, host_facts: dict[str, Any])
     return {"calibration": calibration, "measured": measured}
 
 
-def _saving(stall: float | None, durable: float | None) -> SaveTiming | None:
+def _save_timing(stall: float | None, durable: float | None) -> SaveTiming | None:
     if stall is None and durable is not None:
         raise ConfigError("--durable-seconds: must come with --stall-seconds")
     if stall is not None and durable is not None and durable < stall:

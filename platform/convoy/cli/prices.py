@@ -26,7 +26,7 @@ def prices() -> None:
 @click.option("--region", "regions", multiple=True, help="Only this one; may be repeated.")
 @click.option("--instance", "instances", multiple=True, help="Only this type; may be repeated.")
 @with_jobs
-def listed(jobs: Jobs, regions: tuple[str, ...], instances: tuple[str, ...]) -> None:
+def list_prices(jobs: Jobs, regions: tuple[str, ...], instances: tuple[str, ...]) -> None:
     """The newest price of each type, market and region, with its day and the number of its source below."""
     prices = [
         price

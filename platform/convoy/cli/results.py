@@ -45,7 +45,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     what differs, if it has not.
     """
     try:
-        comparison = _compared(Path(first), Path(second))
+        comparison = _compare_paths(Path(first), Path(second))
     except comparing.OtherFingerprintError as error:
         click.echo(f"convoy: {first} and {second} may not be compared:", err=True)
         for line in error.lines:
@@ -54,7 +54,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     print_result(comparison, compare_page(comparison), as_json)
 
 
-def _compared(first: Path, second: Path) -> comparing.Comparisons:
+def _compare_paths(first: Path, second: Path) -> comparing.Comparisons:
     if first.is_dir() != second.is_dir():
         raise ConfigError(f"{first} and {second}: must be two files or two folders")
     before, after = read_results(first), read_results(second)
@@ -97,9 +97,9 @@ def calibrate(results: str, output: str) -> None:
     try:
         if is_benchmark:
             own = fit_planner_to(read_results(path))
-            calibration, lines = own.calibration, list(_errors_in_words(own))
+            calibration, lines = own.calibration, list(_describe_fit_errors(own))
         else:
-            calibration, lines = _fit_table(path)
+            calibration, lines = _fit_csv(path)
     except ConfigError:
         raise
     except ValueError as error:
@@ -113,7 +113,7 @@ def calibrate(results: str, output: str) -> None:
         click.echo(line)
 
 
-def _fit_table(path: Path) -> tuple[Calibration, list[str]]:
+def _fit_csv(path: Path) -> tuple[Calibration, list[str]]:
     """The calibration, and the lines to print about it."""
     calibration = fit_calibration(read_measured(path), prior())
     fitted = calibration.fitted
@@ -121,17 +121,17 @@ def _fit_table(path: Path) -> tuple[Calibration, list[str]]:
     return calibration, [f"{fitted.rows} runs, off by a median of {fitted.median_abs_pct_error} %"]
 
 
-def _errors_in_words(own: PlannerFit) -> Iterator[str]:
-    yield f"{plural(len(own.rows), 'case')} of {plural(own.trainings, 'training')} not configured alike, off by"
-    yield f"  {_error_summary(own.before)} as it was shipped"
-    yield f"  {_error_summary(own.after)} as fitted to them, which is no claim about others"
-    if own.others:
-        yield f"  {_error_summary(own.others)} each training by a fit to the others"
-    if own.left_out:
-        yield f"left out, {plural(len(own.left_out), 'case')}:"
-    for why in dict.fromkeys(each.why for each in own.left_out):
-        yield f"  {why}: {', '.join(each.case for each in own.left_out if each.why == why)}"
+def _describe_fit_errors(fitted: PlannerFit) -> Iterator[str]:
+    yield f"{plural(len(fitted.rows), 'case')} of {plural(fitted.trainings, 'training')} not configured alike, off by"
+    yield f"  {_error_summary(fitted.before)} as it was shipped"
+    yield f"  {_error_summary(fitted.after)} as fitted to them, which is no claim about others"
+    if fitted.others:
+        yield f"  {_error_summary(fitted.others)} each training by a fit to the others"
+    if fitted.left_out:
+        yield f"left out, {plural(len(fitted.left_out), 'case')}:"
+    for why in dict.fromkeys(each.why for each in fitted.left_out):
+        yield f"  {why}: {', '.join(each.case for each in fitted.left_out if each.why == why)}"
 
 
-def _error_summary(wrong: Sequence[float]) -> str:
-    return f"a median of {median_abs(wrong):.1f} %, {max(map(abs, wrong)):.1f} % at worst,"
+def _error_summary(percent_errors: Sequence[float]) -> str:
+    return f"a median of {median_abs(percent_errors):.1f} %, {max(map(abs, percent_errors)):.1f} % at worst,"

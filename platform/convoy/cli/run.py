@@ -10,13 +10,13 @@ from rich.console import Console
 
 from convoy.cli.options import ROOT, Jobs, with_jobs
 from convoy.config.errors import ConfigError
-from convoy.config.loader import shipped
+from convoy.config.loader import shipped_folder
 from convoy.doctor import run_doctor
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.job.heartbeat import is_live, read_mark
 from convoy.job.record import check_name
-from convoy.launch.checks.host import name_user, use_this_interpreter
-from convoy.launch.parse import job_words, values_of_options, words_around_run
+from convoy.launch.checks.host import put_python_on_path, set_user_name
+from convoy.launch.parse import job_words, option_word_counts, words_around_run
 from convoy.launch.reruns.driver import RunRequest, run_until_done
 from convoy.launch.reruns.policy import RerunLimits
 
@@ -63,9 +63,9 @@ def run(
     check_name(job)
     if named := job_words(words):
         raise ConfigError(f"{named[0]}: the job is named by convoy run --job {job}, before the --")
-    name_user()
-    use_this_interpreter()
-    before, after = words_around_run(words, values_of_options())
+    set_user_name()
+    put_python_on_path()
+    before, after = words_around_run(words, option_word_counts())
     limits = RerunLimits(pause, max(pause, longest_pause), most_runs)
     sys.exit(run_until_done(RunRequest(flow, job, before, after, root, start_minutes * 60, limits)))
 
@@ -95,7 +95,7 @@ def init(folder: Path) -> None:
 
     Other presets need no file of yours: `--config run NAME` takes them by name.
     """
-    texts = {folder / kind / name: (shipped(kind) / name).read_text() for kind, name in WRITTEN}
+    texts = {folder / kind / name: (shipped_folder(kind) / name).read_text() for kind, name in WRITTEN}
     if there := [path for path in texts if path.exists()]:
         raise ConfigError(f"init: {', '.join(map(str, there))}: already there; nothing was written")
     for path, text in texts.items():

@@ -13,25 +13,25 @@ UnixTime = Annotated[float, Field(ge=0, le=2**36, allow_inf_nan=False)]
 """Seconds since 1970, in an object that is read from a store: a moment that a calendar can name."""
 
 
-class Frozen(BaseModel):
+class FrozenConfig(BaseModel):
     """An immutable configuration: unknown keys are refused, field docstrings are descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _numbers_are_meant(cls, values: Any) -> Any:
+    def _check_numbers(cls, values: Any) -> Any:
         """pydantic takes true for 1; a person who writes `micro_batch: true` meant something else. And it takes
         integers of any length."""
         for name, value in values.items() if isinstance(values, dict) else ():
             field = cls.model_fields.get(name)
-            if isinstance(value, bool) and field is not None and _is_number(field.annotation):
+            if isinstance(value, bool) and field is not None and _is_number_type(field.annotation):
                 raise ValueError(f"{name} = {str(value).lower()}: must be a number")
             if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
                 raise ValueError(f"{name} = {yaml_value(value)}: must be at most {LARGEST_INTEGER}")
         return values
 
 
-def _is_number(annotation: Any) -> bool:
+def _is_number_type(annotation: Any) -> bool:
     kinds = get_args(annotation) or (annotation,)
     return bool not in kinds and any(kind in (int, float) for kind in kinds)

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from convoy.config.base import Frozen
-from convoy.config.errors import ConfigError, one_line
-from convoy.config.loader import Tree, mapping, merged, with_preset
+from convoy.config.base import FrozenConfig
+from convoy.config.errors import ConfigError, first_problem_line
+from convoy.config.loader import Tree, expand_preset, merge_config, read_tree
 
 PeerName = Literal["torch", "accelerate", "deepspeed"]
 
 
-class MeasureConfig(Frozen):
+class MeasureConfig(FrozenConfig):
     """The amount of measurement of each case, and its cores."""
 
     rounds: int = Field(24, ge=6)
@@ -38,7 +38,7 @@ Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 """`NCCL_IB_DISABLE: 1` is a number to YAML."""
 
 
-class EnvironmentConfig(Frozen):
+class EnvironmentConfig(FrozenConfig):
     """How the ranks of a gang communicate."""
 
     name: str = Field(min_length=1)
@@ -49,14 +49,14 @@ class EnvironmentConfig(Frozen):
 
     @field_validator("set")
     @classmethod
-    def _of_the_network(cls, variables: dict[str, str | None]) -> dict[str, str | None]:
+    def _check_prefixes(cls, variables: dict[str, str | None]) -> dict[str, str | None]:
         for name in variables:
             if not name.startswith(NETWORK_VARIABLES):
                 raise ValueError(f"{name}: must begin with {', '.join(NETWORK_VARIABLES)}")
         return variables
 
 
-class SyncConfig(Frozen):
+class SyncConfig(FrozenConfig):
     """The share of synchronisation in a step, and environments that are compared in gangs that take turns."""
 
     share: bool = True
@@ -71,7 +71,7 @@ class SyncConfig(Frozen):
     """Gangs of each environment: each is one figure, and an interval needs six."""
 
     @model_validator(mode="after")
-    def _some_to_compare(self) -> "SyncConfig":
+    def _check_environments(self) -> "SyncConfig":
         names = [environment.name for environment in self.environments]
         if len(names) == 1 or len(set(names)) < len(names):
             raise ValueError(f"environments = {', '.join(names)}: must be two or more, of different names")
@@ -84,7 +84,7 @@ class SyncConfig(Frozen):
         return self
 
 
-class PredictConfig(Frozen):
+class PredictConfig(FrozenConfig):
     """The job whose saves and loads are predicted from measured rates."""
 
     writers: int | None = Field(None, ge=1)
@@ -97,7 +97,7 @@ class PredictConfig(Frozen):
     its rates would be those of a few requests, and not hold for a large one."""
 
 
-class CampaignConfig(Frozen):
+class CampaignConfig(FrozenConfig):
     """A training on spot machines, computed with the stalls and recoveries that were measured."""
 
     days: float = Field(30, gt=0)
@@ -125,7 +125,7 @@ class CampaignConfig(Frozen):
     """Not used any more; campaigns used to be simulated."""
 
 
-class RecoveryConfig(Frozen):
+class RecoveryConfig(FrozenConfig):
     """The faults that are injected into gangs on this host, and the campaign that is computed from the results."""
 
     drills: tuple[str, ...] = Field(("node-kill", "spot-notice"), min_length=1)
@@ -137,7 +137,7 @@ class RecoveryConfig(Frozen):
     campaign: CampaignConfig = CampaignConfig()
 
 
-class BenchConfig(Frozen):
+class BenchConfig(FrozenConfig):
     """The whole configuration of a benchmark. The defaults are those of `configs/bench/default.yaml`, except for
     `cases` and `run`."""
 
@@ -170,23 +170,23 @@ class BenchConfig(Frozen):
 
 def read_bench(text: str) -> Tree:
     """The keys of a YAML file, with the presets of its models. Raises ConfigError."""
-    return with_presets({"models": ["tiny"], **mapping("the configuration", text)})
+    return add_presets_key({"models": ["tiny"], **read_tree("the configuration", text)})
 
 
-def with_presets(tree: Tree) -> Tree:
+def add_presets_key(tree: Tree) -> Tree:
     """The tree with the presets of the models that it names. Raises ConfigError."""
     models = tree.get("models")
     names = [name for name in models if isinstance(name, str)] if isinstance(models, list) else []
-    return {**tree, "presets": {name: with_preset({"model": name})["model"] for name in names}} if names else tree
+    return {**tree, "presets": {name: expand_preset({"model": name})["model"] for name in names}} if names else tree
 
 
 def resolve_bench(base: Tree, overrides: Tree) -> BenchConfig:
     """The checked configuration: defaults, then `base`, then `overrides`. Raises ConfigError with one line."""
     below, above = (tree.get("run") or {} for tree in (base, overrides))
-    together = merged(base, overrides)
+    together = merge_config(base, overrides)
     if isinstance(below, dict) and isinstance(above, dict):  # merged by the rules of a run's own keys
-        together = {**together, "run": merged(below, above)}
+        together = {**together, "run": merge_config(below, above)}
     try:
         return BenchConfig.model_validate(together)
     except ValidationError as error:
-        raise ConfigError(one_line(error, BenchConfig)) from None
+        raise ConfigError(first_problem_line(error, BenchConfig)) from None

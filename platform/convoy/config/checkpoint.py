@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 
 
-class StoreConfig(Frozen):
+class StoreConfig(FrozenConfig):
     """How objects are put to S3. Credentials and region come from boto's own chain."""
 
     endpoint_url: str | None = None
@@ -20,7 +20,7 @@ class StoreConfig(Frozen):
     """Storage class of the shards; commits and records are always STANDARD, or EXPRESS_ONEZONE."""
 
 
-class RetentionConfig(Frozen):
+class RetentionConfig(FrozenConfig):
     """Which checkpoints are kept. The newest verified ones are never deleted."""
 
     keep_last: int = Field(3, ge=1)
@@ -29,7 +29,7 @@ class RetentionConfig(Frozen):
     """Also keep one checkpoint for each multiple of this many steps, for ever."""
 
 
-class CheckpointConfig(Frozen):
+class CheckpointConfig(FrozenConfig):
     """Periodic saves; the last step and every clean stop are always saved."""
 
     every_steps: int | None = Field(200, ge=1)

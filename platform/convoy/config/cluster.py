@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 from convoy.config.errors import ConfigError
 
 Market = Literal["on_demand", "spot", "capacity_block"]
@@ -15,7 +15,7 @@ Day = date
 """The type, by a name that no field of a class here has."""
 
 
-class PriceConfig(Frozen):
+class PriceConfig(FrozenConfig):
     """What a machine costs, for example under a contract of your own; replaces the catalog's price."""
 
     usd_per_hour: float = Field(gt=0, le=1e6)
@@ -39,7 +39,7 @@ class PriceConfig(Frozen):
         return self
 
 
-class ClusterConfig(Frozen):
+class ClusterConfig(FrozenConfig):
     """Backend, machines and what a task needs there."""
 
     backend: Literal["local", "batch", "kubernetes"] = "local"

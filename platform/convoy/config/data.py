@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 
 
-class StdlibCorpus(Frozen):
+class StdlibCorpus(FrozenConfig):
     """Python source of the running interpreter's own standard library: 10 to 30 MB, depending on how Python was
     packaged."""
 
@@ -15,7 +15,7 @@ class StdlibCorpus(Frozen):
     """Chooses this corpus."""
 
 
-class FilesCorpus(Frozen):
+class FilesCorpus(FrozenConfig):
     """Text or JSON-lines files: a folder, a glob, or an `s3://bucket/prefix`."""
 
     kind: Literal["files"]
@@ -32,7 +32,7 @@ class FilesCorpus(Frozen):
     """Key of the document's text in each JSON line."""
 
 
-class DatasetCorpus(Frozen):
+class DatasetCorpus(FrozenConfig):
     """A Hugging Face dataset on disk, as `Dataset.save_to_disk` writes it (extra `datasets`)."""
 
     kind: Literal["hf"]
@@ -43,7 +43,7 @@ class DatasetCorpus(Frozen):
     """Column with the document's text."""
 
 
-class ShardsCorpus(Frozen):
+class ShardsCorpus(FrozenConfig):
     """Token shards made elsewhere: raw little-endian ids in `*.bin`, no header. Needs no tokenizer."""
 
     kind: Literal["shards"]
@@ -58,13 +58,13 @@ class ShardsCorpus(Frozen):
     """Id that ends a document; needed for `respect_documents`, and without `packing`."""
 
     @model_validator(mode="after")
-    def _end_is_an_id(self) -> "ShardsCorpus":
+    def _eos_below_vocabulary(self) -> "ShardsCorpus":
         if self.eos_id is not None and self.eos_id >= self.vocab_size:
             raise ValueError(f"eos_id = {self.eos_id}: must be below vocab_size, {self.vocab_size}")
         return self
 
 
-class SyntheticCorpus(Frozen):
+class SyntheticCorpus(FrozenConfig):
     """Tokens from a seeded Markov chain: learnable, needs no input. For tests and throughput."""
 
     kind: Literal["synthetic"]
@@ -82,7 +82,7 @@ Corpus = Annotated[
 ]
 
 
-class BpeTokenizer(Frozen):
+class BpeTokenizer(FrozenConfig):
     """A byte-level BPE trained on the corpus's training documents."""
 
     kind: Literal["bpe"] = "bpe"
@@ -93,14 +93,14 @@ class BpeTokenizer(Frozen):
     """Train on at most this many bytes of documents, chosen evenly."""
 
 
-class BytesTokenizer(Frozen):
+class BytesTokenizer(FrozenConfig):
     """Raw UTF-8 bytes: ids 0 to 255, and 256 ends a document."""
 
     kind: Literal["bytes"]
     """Chooses this tokenizer."""
 
 
-class FileTokenizer(Frozen):
+class FileTokenizer(FrozenConfig):
     """A `tokenizer.json` of the `tokenizers` library."""
 
     kind: Literal["file"]
@@ -114,7 +114,7 @@ class FileTokenizer(Frozen):
 Tokenizer = Annotated[BpeTokenizer | BytesTokenizer | FileTokenizer, Field(discriminator="kind")]
 
 
-class DataConfig(Frozen):
+class DataConfig(FrozenConfig):
     """From a corpus to fixed-length sequences."""
 
     corpus: Corpus = StdlibCorpus()
@@ -136,14 +136,14 @@ class DataConfig(Frozen):
     @model_validator(mode="after")
     def _has_document_boundaries(self) -> "DataConfig":
         set_keys = {"respect_documents = true": self.respect_documents, "packing = false": not self.packing}
-        for key in (key for key, is_set in set_keys.items() if is_set and not names_ends(self)):
+        for key in (key for key, is_set in set_keys.items() if is_set and not has_document_ends(self)):
             raise ValueError(f"{key}: the {self.corpus.kind} corpus names no eos_id")
         if self.respect_documents and not self.packing:
             raise ValueError("respect_documents = true: without packing no sequence has more than one document")
         return self
 
 
-def names_ends(data: DataConfig) -> bool:
+def has_document_ends(data: DataConfig) -> bool:
     """Whether it is known where documents end."""
     if isinstance(data.corpus, ShardsCorpus):
         return data.corpus.eos_id is not None

@@ -27,7 +27,7 @@ def classes_at(model: type[BaseModel], keys: Sequence[str]) -> Classes:
     return classes
 
 
-def locate(model: type[BaseModel], location: Sequence[int | str]) -> tuple[Keys, Classes]:
+def locate_error(model: type[BaseModel], location: Sequence[int | str]) -> tuple[Keys, Classes]:
     """A pydantic error's location as the keys a user writes, and the class (of a union: the chosen one) it lies in."""
     keys: list[str] = []
     inside: Classes = {"": model}
@@ -36,29 +36,29 @@ def locate(model: type[BaseModel], location: Sequence[int | str]) -> tuple[Keys,
         if len(below) > 1:  # pydantic names the chosen class of a union right after the union's own key
             below = {part: below[part]} if part in below else below
             continue
-        inside, field = below, _field(below, part)
+        inside, field = below, _find_field(below, part)
         keys.append(part)
         below = _classes_in(field.annotation) if field else {}
     return tuple(keys), inside
 
 
-def leaves(model: type[BaseModel], above: Keys = ()) -> Iterator[Keys]:
+def leaf_keys(model: type[BaseModel], prefix: Keys = ()) -> Iterator[Keys]:
     """Every key that holds a plain value, as a path from the top; of unions those of every class."""
     for name, field in model.model_fields.items():
         below = _classes_in(field.annotation)
         if not below:
-            yield (*above, name)
+            yield (*prefix, name)
         for cls in below.values():
-            yield from leaves(cls, (*above, name))
+            yield from leaf_keys(cls, (*prefix, name))
 
 
-def _field(inside: Classes, name: str) -> FieldInfo | None:
-    return next((cls.model_fields[name] for cls in inside.values() if name in cls.model_fields), None)
+def _find_field(classes: Classes, name: str) -> FieldInfo | None:
+    return next((cls.model_fields[name] for cls in classes.values() if name in cls.model_fields), None)
 
 
 def _classes_in(annotation: Any, tag: str = "") -> Classes:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {tag or _kind(annotation): annotation}
+        return {tag or _kind_tag(annotation): annotation}
     if get_origin(annotation) is Annotated:
         inner, *extras = get_args(annotation)
         return _classes_in(inner, next((str(extra.tag) for extra in extras if isinstance(extra, Tag)), ""))
@@ -67,7 +67,7 @@ def _classes_in(annotation: Any, tag: str = "") -> Classes:
     return {}
 
 
-def _kind(cls: type[BaseModel]) -> str:
+def _kind_tag(cls: type[BaseModel]) -> str:
     field = cls.model_fields.get("kind")
     named = field is not None and get_origin(field.annotation) is Literal
     return str(get_args(field.annotation)[0]) if field is not None and named else cls.__name__
@@ -98,7 +98,7 @@ class PrerequisiteMissing(ConfigError):
     """
 
 
-def refusals(demands: Iterable[Callable[[], object]]) -> list[ConfigError]:
+def collect_errors(demands: Iterable[Callable[[], object]]) -> list[ConfigError]:
     """What the demands raise, in their order, each text once."""
     errors: dict[str, ConfigError] = {}
     for demand in demands:
@@ -109,26 +109,26 @@ def refusals(demands: Iterable[Callable[[], object]]) -> list[ConfigError]:
     return list(errors.values())
 
 
-def prerequisites(demands: Iterable[Callable[[], object]]) -> list[PrerequisiteMissing]:
+def collect_missing(demands: Iterable[Callable[[], object]]) -> list[PrerequisiteMissing]:
     """What the demands find missing. Raises the first ConfigError of another kind."""
     missing = []
-    for error in refusals(demands):
+    for error in collect_errors(demands):
         if not isinstance(error, PrerequisiteMissing):
             raise error
         missing.append(error)
     return missing
 
 
-def one_line(error: ValidationError, model: type[BaseModel]) -> str:
+def first_problem_line(error: ValidationError, model: type[BaseModel]) -> str:
     """The first complaint of `error` in the user's words, and how many more there are."""
     problems = error.errors(include_url=False, include_context=True)
     missing = [problem for problem in problems if problem["type"] == "missing"]
     # A misspelled key is often why another one is missing, so the misspelled one is reported first.
     others = [problem for problem in problems if problem["type"] != "missing"]
     if others:
-        line, described = _describe(others[0], model), 1
+        line, described = _describe_problem(others[0], model), 1
     else:
-        names = [".".join(locate(model, problem["loc"])[0]) for problem in missing]
+        names = [".".join(locate_error(model, problem["loc"])[0]) for problem in missing]
         line, described = f"{', '.join(names)}: required, but missing", len(missing)
     return line if len(problems) == described else f"{line} (and {len(problems) - described} more)"
 
@@ -140,7 +140,7 @@ def first_mistake(error: ValidationError) -> str:
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def name_hint(name: str, names: Iterable[str]) -> str:
     """`did you mean X?` when some known name is close, else the list of what is known."""
     close = _closest(name, names)
     return f"did you mean {close}?" if close else f"known: {', '.join(sorted(names))}"
@@ -152,8 +152,8 @@ def yaml_value(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _describe(problem: Any, model: type[BaseModel]) -> str:
-    keys, _ = locate(model, problem["loc"])
+def _describe_problem(problem: Any, model: type[BaseModel]) -> str:
+    keys, _ = locate_error(model, problem["loc"])
     key, value = ".".join(keys), yaml_value(problem["input"])
     match problem["type"]:
         case "extra_forbidden":
@@ -163,17 +163,17 @@ def _describe(problem: Any, model: type[BaseModel]) -> str:
             text = str(problem["ctx"]["error"])
             return f"{key}.{text}" if key else text
         case "union_tag_invalid":
-            tag, choices = str(problem["ctx"]["tag"]), _quoted(problem["ctx"]["expected_tags"])
-            return f"{key}.kind = {tag}: {one_of(tag, choices)}"
+            tag, choices = str(problem["ctx"]["tag"]), _quoted_words(problem["ctx"]["expected_tags"])
+            return f"{key}.kind = {tag}: {must_be_one_of(tag, choices)}"
         case "union_tag_not_found":
             kinds = ", ".join(classes_at(model, keys))
             return f"{key}.kind: required, but missing; one of {kinds}"
         case "literal_error":
-            return f"{key} = {value}: {one_of(value, _quoted(problem['ctx']['expected']))}"
+            return f"{key} = {value}: {must_be_one_of(value, _quoted_words(problem['ctx']['expected']))}"
         case "string_pattern_mismatch":
-            return f"{key} = {value}: must have the form {_form(problem, model)}"
+            return f"{key} = {value}: must have the form {_expected_form(problem, model)}"
         case _:
-            return f"{key} = {value}: must be {_allowed(problem)}" if key else f"must be {_allowed(problem)}"
+            return f"{key} = {value}: must be {_allowed_text(problem)}" if key else f"must be {_allowed_text(problem)}"
 
 
 _TYPES = {
@@ -189,8 +189,8 @@ _TYPES = {
 """By the first word of pydantic's error type, e.g. `int_parsing`."""
 
 
-def _allowed(problem: Any) -> str:
-    limits = {name: _plain(limit) for name, limit in problem.get("ctx", {}).items()}
+def _allowed_text(problem: Any) -> str:
+    limits = {name: _whole_as_int(limit) for name, limit in problem.get("ctx", {}).items()}
     match problem["type"]:
         case "greater_than_equal":
             return f"at least {limits['ge']}"
@@ -209,48 +209,48 @@ def _allowed(problem: Any) -> str:
             return _TYPES.get(kind.split("_")[0], text)
 
 
-def _plain(limit: Any) -> Any:
+def _whole_as_int(limit: Any) -> Any:
     return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
 
 
-def _quoted(text: str) -> list[str]:
+def _quoted_words(text: str) -> list[str]:
     return re.findall(r"'([^']*)'", text)
 
 
-def one_of(name: str, choices: Sequence[str]) -> str:
+def must_be_one_of(name: str, choices: Sequence[str]) -> str:
     """`must be one of X, Y`, and the choice that `name` is probably meant to be."""
     close = _closest(name, choices)
     return f"must be one of {', '.join(choices)}" + (f"; did you mean {close}?" if close else "")
 
 
-def _form(problem: Any, model: type[BaseModel]) -> str:
+def _expected_form(problem: Any, model: type[BaseModel]) -> str:
     """What the field's docstring says up to its first semicolon: a regular expression helps nobody."""
-    keys, inside = locate(model, problem["loc"])
-    field = _field(inside, keys[-1])
+    keys, inside = locate_error(model, problem["loc"])
+    field = _find_field(inside, keys[-1])
     described = field.description if field and field.description else problem["ctx"]["pattern"]
     return str(described).split(";")[0].replace("`", "")
 
 
 def _unknown_key_hint(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
-    keys, inside = locate(model, location)
+    keys, inside = locate_error(model, location)
     *above, name = keys
     siblings = {field for cls in inside.values() for field in cls.model_fields}
     others = [tag for tag, cls in classes_at(model, above).items() if tag not in inside and name in cls.model_fields]
     if others and len(inside) == 1:
         return f"a key of {', '.join(others)}, not of {next(iter(inside))}"
-    elsewhere = _named(name, model)
+    elsewhere = _keys_named(name, model)
     if elsewhere:
         return f"did you mean {' or '.join(elsewhere[:3])}?"
     close = _closest(name, siblings)
     if close:
         return f"did you mean {'.'.join([*above, close])}?"
-    far = _closest(name, {keys[-1] for keys in leaves(model)})
-    return f"did you mean {' or '.join(_named(far, model)[:3])}?" if far else nearest(name, siblings)
+    far = _closest(name, {keys[-1] for keys in leaf_keys(model)})
+    return f"did you mean {' or '.join(_keys_named(far, model)[:3])}?" if far else name_hint(name, siblings)
 
 
-def _named(name: str, model: type[BaseModel]) -> list[str]:
+def _keys_named(name: str, model: type[BaseModel]) -> list[str]:
     """Every full key whose last part is `name`."""
-    return list(dict.fromkeys(".".join(keys) for keys in leaves(model) if keys[-1] == name))
+    return list(dict.fromkeys(".".join(keys) for keys in leaf_keys(model) if keys[-1] == name))
 
 
 def _closest(name: str, names: Iterable[str]) -> str | None:

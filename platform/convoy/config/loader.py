@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.config.errors import ConfigError, Keys, classes_at, nearest, one_line, yaml_value
+from convoy.config.errors import ConfigError, Keys, classes_at, first_problem_line, name_hint, yaml_value
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.config.yaml_text import YamlError, parse_yaml
@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 
 def read_run(text: str) -> Tree:
     """The base configuration from the text of a YAML file; presets are filled in, nothing is checked yet."""
-    return with_preset(mapping("the configuration", text))
+    return expand_preset(read_tree("the configuration", text))
 
 
 def read_overrides(text: str) -> Tree:
@@ -41,36 +41,36 @@ def read_overrides(text: str) -> Tree:
         parsed = _parse_value(key, value)
         if keys == ("model",) and isinstance(parsed, str):
             keys = ("model", "preset")
-        tree = _laid_over(tree, _nested(keys, parsed))
-    return with_preset(tree)
+        tree = _merge_plain(tree, _nest_value(keys, parsed))
+    return expand_preset(tree)
 
 
 def resolve(base: Tree, overrides: Tree) -> RunConfig:
     """The checked configuration: defaults, then `base`, then `overrides`. Raises ConfigError with one line."""
     defaults = RunConfig().model_dump(mode="json")
     try:
-        return RunConfig.model_validate(merged(merged(defaults, base), overrides))
+        return RunConfig.model_validate(merge_config(merge_config(defaults, base), overrides))
     except ValidationError as error:
-        raise ConfigError(one_line(error, RunConfig)) from None
+        raise ConfigError(first_problem_line(error, RunConfig)) from None
 
 
-def merged(base: Tree, over: Tree, at: Keys = ()) -> Tree:
-    """`over` laid on `base`, both at the keys `at` of a RunConfig.
+def merge_config(base: Tree, overrides: Tree, at: Keys = ()) -> Tree:
+    """`overrides` laid on `base`, both at the keys `at` of a RunConfig.
 
-    Where the configuration allows one of several classes (corpus, tokenizer, model), an `over` that chooses another
+    Where the configuration allows one of several classes (corpus, tokenizer, model), an override that chooses another
     class replaces what was there, and so does a model that is spelled out in full, as presets are.
     """
     result = dict(base)
-    for key, value in over.items():
+    for key, value in overrides.items():
         old = result.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and not _replaces(value, old, (*at, key)):
-            result[key] = merged(old, value, (*at, key))
+        if isinstance(old, dict) and isinstance(value, dict) and not _replaces_whole(value, old, (*at, key)):
+            result[key] = merge_config(old, value, (*at, key))
         else:
             result[key] = value
     return result
 
 
-def _replaces(value: Tree, old: Tree, at: Keys) -> bool:
+def _replaces_whole(value: Tree, old: Tree, at: Keys) -> bool:
     if len(classes_at(RunConfig, at)) < 2:
         return False
     another_kind = "kind" in value and value["kind"] != old.get("kind")
@@ -79,9 +79,9 @@ def _replaces(value: Tree, old: Tree, at: Keys) -> bool:
     return another_kind or custom_model or preset
 
 
-def _laid_over(base: Tree, over: Tree) -> Tree:
-    both = {key for key in over if isinstance(base.get(key), dict) and isinstance(over[key], dict)}
-    return {**base, **over, **{key: _laid_over(base[key], over[key]) for key in both}}
+def _merge_plain(base: Tree, overrides: Tree) -> Tree:
+    both = {key for key in overrides if isinstance(base.get(key), dict) and isinstance(overrides[key], dict)}
+    return {**base, **overrides, **{key: _merge_plain(base[key], overrides[key]) for key in both}}
 
 
 def default_root() -> str:
@@ -94,7 +94,7 @@ def default_root() -> str:
     return str(folder)
 
 
-def shipped(kind: str) -> Path:
+def shipped_folder(kind: str) -> Path:
     """The folder `configs` or `flows` that comes with Convoy: a wheel's own (setup.py), or that of the repository."""
     package = Path(__file__).resolve().parents[1]
     wheel, repository = package / "shipped", package.parents[1]
@@ -104,7 +104,7 @@ def shipped(kind: str) -> Path:
 def configs_folder() -> Path:
     """Where presets live: $CONVOY_CONFIGS, or else those that come with Convoy."""
     configured = os.environ.get("CONVOY_CONFIGS")
-    return Path(configured) if configured else shipped("configs")
+    return Path(configured) if configured else shipped_folder("configs")
 
 
 def config_file(name: str, kind: str) -> Path:
@@ -114,11 +114,11 @@ def config_file(name: str, kind: str) -> Path:
         return path
     presets = sorted(preset.stem for preset in folder.glob("*.yaml"))
     if name not in presets:
-        raise ConfigError(f"{name}: no such file, and no preset of {folder}; {nearest(name, presets)}")
+        raise ConfigError(f"{name}: no such file, and no preset of {folder}; {name_hint(name, presets)}")
     return folder / f"{name}.yaml"
 
 
-def with_preset(tree: Tree) -> Tree:
+def expand_preset(tree: Tree) -> Tree:
     """`model: llama-7b` or `model: {preset: llama-7b, n_layers: 2}` with the preset's file filled in."""
     model = tree.get("model")
     if isinstance(model, str):
@@ -133,23 +133,23 @@ def _read_preset(name: str) -> Tree:
     folder = configs_folder() / "models"
     presets = sorted(p.stem for p in folder.glob("*.yaml"))
     if name not in presets:
-        raise ConfigError(f"model = {name}: no such preset in {folder}; {nearest(name, presets)}")
+        raise ConfigError(f"model = {name}: no such preset in {folder}; {name_hint(name, presets)}")
     file = folder / f"{name}.yaml"
-    preset = {"name": name, **mapping(str(file), file.read_text())}
+    preset = {"name": name, **read_tree(str(file), file.read_text())}
     # In full, so that nothing of the model it is laid over shines through.
     return preset if "build" in preset else {**TransformerConfig().model_dump(mode="json"), **preset}
 
 
-def mapping(what: str, text: str) -> Tree:
-    """The tree that a YAML text holds; empty for an empty one. Raises ConfigError, which names `what`."""
+def read_tree(subject: str, text: str) -> Tree:
+    """The tree that a YAML text holds; empty for an empty one. Raises ConfigError, which names `subject`."""
     try:
         tree = parse_yaml(text)
     except YamlError as error:
-        raise ConfigError(f"{what} is not YAML: {error}") from None
+        raise ConfigError(f"{subject} is not YAML: {error}") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError(f"{what} must be a mapping of keys to values, not: {yaml_value(tree)}")
+        raise ConfigError(f"{subject} must be a mapping of keys to values, not: {yaml_value(tree)}")
     return tree
 
 
@@ -162,6 +162,6 @@ def _parse_value(key: str, text: str) -> Any:
         ) from None
 
 
-def _nested(keys: Keys, value: Any) -> Tree:
-    rest = value if len(keys) == 1 else _nested(keys[1:], value)
+def _nest_value(keys: Keys, value: Any) -> Tree:
+    rest = value if len(keys) == 1 else _nest_value(keys[1:], value)
     return {keys[0]: rest}

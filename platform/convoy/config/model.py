@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 
 
-class TransformerConfig(Frozen):
+class TransformerConfig(FrozenConfig):
     """Shape of the decoder. The defaults are the `tiny` preset of `configs/models/`."""
 
     name: str = "tiny"
@@ -60,12 +60,12 @@ class TransformerConfig(Frozen):
         return self.d_model // self.n_heads
 
     @property
-    def split_sizes(self) -> dict[str, int]:
+    def tensor_split_sizes(self) -> dict[str, int]:
         """Sizes that tensor-parallel ranks must divide, by key."""
         return {"n_heads": self.n_heads, "n_kv_heads": self.kv_heads, "d_ff": self.ff_width}
 
     @property
-    def norm_vectors(self) -> int:
+    def vectors_per_norm(self) -> int:
         """Vectors that each norm has: a weight, and perhaps a bias."""
         return 2 if self.norm == "layernorm" and self.bias else 1
 
@@ -80,7 +80,7 @@ class TransformerConfig(Frozen):
         return self
 
 
-class CustomModelConfig(Frozen):
+class CustomModelConfig(FrozenConfig):
     """A user's own `nn.Module`, trained by the same loop."""
 
     build: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")

@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 
 
-class ParallelConfig(Frozen):
+class ParallelConfig(FrozenConfig):
     """Data parallelism: fully sharded (FSDP2), flat or hybrid, or the whole model on every rank."""
 
     strategy: Literal["fsdp", "hsdp", "ddp"] = "fsdp"
@@ -38,11 +38,11 @@ class ParallelConfig(Frozen):
     them in 1F1B order. A step needs at least as many micro batches as there are stages."""
 
     @property
-    def shared_by(self) -> int:
+    def ranks_per_sample(self) -> int:
         """How many ranks compute on the same samples."""
         return self.tensor * self.pipeline
 
-    def sharing(self, ranks: int, ranks_per_node: int) -> int:
+    def ranks_per_state_copy(self, ranks: int, ranks_per_node: int) -> int:
         """How many of `ranks` hold one copy of weights, gradients and moments together."""
         match self.strategy:
             case "fsdp":
@@ -53,13 +53,13 @@ class ParallelConfig(Frozen):
                 return 1
 
     @model_validator(mode="after")
-    def _shard_size_is_hsdp(self) -> "ParallelConfig":
+    def _shard_size_only_hsdp(self) -> "ParallelConfig":
         if self.shard_size is not None and self.strategy != "hsdp":
             raise ValueError(f"shard_size = {self.shard_size}: only with strategy: hsdp, not {self.strategy}")
         return self
 
     @model_validator(mode="after")
-    def _model_parallel_is_fsdp(self) -> "ParallelConfig":
+    def _model_parallel_only_fsdp(self) -> "ParallelConfig":
         for name, size in (("tensor", self.tensor), ("pipeline", self.pipeline)):
             if size > 1 and self.strategy != "fsdp":
                 raise ValueError(f"{name} = {size}: only with strategy: fsdp, not {self.strategy}")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pydantic import model_validator
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 from convoy.config.checkpoint import CheckpointConfig
 from convoy.config.cluster import ClusterConfig
 from convoy.config.data import BpeTokenizer, BytesTokenizer, DataConfig, ShardsCorpus, SyntheticCorpus
@@ -48,7 +48,7 @@ _DATA = ("sequence_length", "packing", "respect_documents")
 _CHECKPOINT = ("every_steps", "write_mb_per_second")
 
 
-class RunConfig(Frozen):
+class RunConfig(FrozenConfig):
     """Everything a training job needs to know. The defaults are the default job."""
 
     root: str | None = None
@@ -86,7 +86,7 @@ class RunConfig(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _model_can_be_cut(self) -> "RunConfig":
+    def _model_can_be_split(self) -> "RunConfig":
         model, train = self.model, self.train
         for name, ranks in (("tensor", self.parallel.tensor), ("pipeline", self.parallel.pipeline)):
             if ranks > 1 and not isinstance(model, TransformerConfig):
@@ -94,7 +94,7 @@ class RunConfig(Frozen):
             if ranks > 1 and train.compile:
                 raise ValueError(f"parallel.{name} = {ranks}: must be 1 with train.compile = true")
         if isinstance(model, TransformerConfig):
-            for name, size in model.split_sizes.items():
+            for name, size in model.tensor_split_sizes.items():
                 if size % self.parallel.tensor:
                     raise ValueError(f"parallel.tensor = {self.parallel.tensor}: must divide model.{name}, {size}")
             if self.parallel.pipeline > 1:
@@ -184,17 +184,17 @@ def check_ranks(config: RunConfig, ranks: World) -> None:
     if ranks.size // tensor % stages:
         groups = "number of ranks" if tensor == 1 else f"number of groups of {tensor} ranks"
         raise ConfigError(f"parallel.pipeline = {stages}: must divide the {groups}, {ranks}")
-    _enough_micro_batches(config, ranks.size)
-    if batch < ranks.size // config.parallel.shared_by:
-        times = "" if config.parallel.shared_by == 1 else f", divided by {config.parallel.shared_by}"
+    _check_micro_batches(config, ranks.size)
+    if batch < ranks.size // config.parallel.ranks_per_sample:
+        times = "" if config.parallel.ranks_per_sample == 1 else f", divided by {config.parallel.ranks_per_sample}"
         raise ConfigError(f"train.global_batch = {batch}: must be at least the number of ranks, {ranks}{times}")
     if shard is not None and ranks.size % shard:
         raise ConfigError(f"parallel.shard_size = {shard}: must divide the number of ranks, {ranks}")
 
 
-def _enough_micro_batches(config: RunConfig, ranks: int) -> None:
+def _check_micro_batches(config: RunConfig, ranks: int) -> None:
     train, stages = config.train, config.parallel.pipeline
-    most = math.ceil(train.global_batch / max(1, ranks // config.parallel.shared_by))
+    most = math.ceil(train.global_batch / max(1, ranks // config.parallel.ranks_per_sample))
     passes = math.ceil(most / train.micro_batch)
     if passes < stages:
         raise ConfigError(

@@ -4,13 +4,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 
 ParamDtype = Literal["bf16", "fp32"]
 """Number format of parameters and activations in forward and backward."""
 
 
-class TrainConfig(Frozen):
+class TrainConfig(FrozenConfig):
     """What one step is and how many there are."""
 
     steps: int = Field(500, ge=1)
@@ -55,7 +55,7 @@ class TrainConfig(Frozen):
     machines that the catalog does not have: rates at the job's own sizes, and collectives."""
 
 
-class OptimizerConfig(Frozen):
+class OptimizerConfig(FrozenConfig):
     """AdamW (Loshchilov and Hutter, 2019) over fp32 master weights."""
 
     lr: float = Field(3e-3, gt=0)
@@ -78,7 +78,7 @@ class OptimizerConfig(Frozen):
         return self
 
 
-class ScheduleConfig(Frozen):
+class ScheduleConfig(FrozenConfig):
     """Linear warm-up, then a decay to a share of the peak."""
 
     kind: Literal["cosine", "linear", "constant"] = "cosine"
@@ -91,7 +91,7 @@ class ScheduleConfig(Frozen):
     """Learning rate after the decay, as a share of the peak."""
 
 
-class EvaluationConfig(Frozen):
+class EvaluationConfig(FrozenConfig):
     """When the model is evaluated, and on how much."""
 
     every_steps: int = Field(125, ge=1)
@@ -107,7 +107,7 @@ class EvaluationConfig(Frozen):
     """Temperature of sampling; 0 is greedy."""
 
 
-class BudgetConfig(Frozen):
+class BudgetConfig(FrozenConfig):
     """Limits over all generations of the job."""
 
     max_hours: float | None = Field(None, gt=0)
@@ -117,14 +117,14 @@ class BudgetConfig(Frozen):
     one)."""
 
 
-class ReportConfig(Frozen):
+class ReportConfig(FrozenConfig):
     """How often the live card is redrawn."""
 
     card_refresh_seconds: float = Field(15, ge=1)
     """Shortest time between two live cards; each costs about a second of one CPU core."""
 
 
-class NoticesConfig(Frozen):
+class NoticesConfig(FrozenConfig):
     """What a notice does. A notice that says when the machine will be reclaimed always ends the attempt, with a save if
     there is time."""
 

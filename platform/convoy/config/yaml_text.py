@@ -18,15 +18,15 @@ class YamlError(ValueError):
 
 def parse_yaml(text: str) -> Any:
     """The plain value (of JSON's types) that `text` holds. Raises YamlError."""
-    return _parsed(text, _Loader)
+    return _load_yaml(text, _DataLoader)
 
 
-def parse_text(text: str) -> Any:
+def parse_yaml_as_text(text: str) -> Any:
     """The same with every scalar as the text it is written with: 57.0 is not 57. Raises YamlError."""
-    return _parsed(text, _TextLoader)
+    return _load_yaml(text, _TextLoader)
 
 
-def _parsed(text: str, loader: "type[_Loader | _TextLoader]") -> Any:
+def _load_yaml(text: str, loader: "type[_DataLoader | _TextLoader]") -> Any:
     try:
         value = yaml.load(text, loader)
         json.dumps(value)
@@ -41,7 +41,7 @@ def _parsed(text: str, loader: "type[_Loader | _TextLoader]") -> Any:
         raise YamlError(" ".join(str(error).split())) from None
 
 
-class _NoKeyTwice(yaml.constructor.BaseConstructor):
+class _UniqueKeyLoader(yaml.constructor.BaseConstructor):
     """PyYAML's loaders take the last of two equal keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -54,7 +54,7 @@ class _NoKeyTwice(yaml.constructor.BaseConstructor):
         return super().construct_mapping(node, deep)
 
 
-class _Loader(_NoKeyTwice, yaml.SafeLoader):
+class _DataLoader(_UniqueKeyLoader, yaml.SafeLoader):
     """PyYAML's safe loader reads YAML 1.1 numbers and dates."""
 
     # A copy: the resolvers of SafeLoader itself belong to everybody.
@@ -64,12 +64,12 @@ class _Loader(_NoKeyTwice, yaml.SafeLoader):
     }
 
 
-class _TextLoader(_NoKeyTwice, yaml.BaseLoader):
+class _TextLoader(_UniqueKeyLoader, yaml.BaseLoader):
     """PyYAML's base loader resolves no scalar."""
 
 
 # YAML 1.1 counts 1:30 in sixties, as 90, whatever the unit. The first pattern that matches decides.
 for _sign in "-+0123456789":
-    _Loader.yaml_implicit_resolvers[_sign].insert(0, (_TEXT, re.compile(r"^[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?$")))
+    _DataLoader.yaml_implicit_resolvers[_sign].insert(0, (_TEXT, re.compile(r"^[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?$")))
 
-_Loader.add_implicit_resolver(_FLOAT, re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))
+_DataLoader.add_implicit_resolver(_FLOAT, re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))

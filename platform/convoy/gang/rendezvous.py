@@ -20,13 +20,13 @@ from convoy.job.generations import (
     await_generation,
     form_generation,
     new_token,
+    read_refusal,
     read_token,
-    refusal_of,
     remove_tokens,
 )
 from convoy.job.heartbeat import LiveMarker, check_not_live
 from convoy.job.lineage import Generation
-from convoy.job.record import ensure_record, existing_record, keep_config
+from convoy.job.record import ensure_record, keep_config, read_checked_record
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
 LOCAL_JOIN_SECONDS, REMOTE_JOIN_SECONDS = 600.0, 3600.0
@@ -103,7 +103,7 @@ def join_first_generation(context: NodeContext, pause: Pause) -> tuple[FormedGen
     except ObjectMissing as error:
         gone = f"{context.store.uri}/tokens/{generation.token_name}: is gone"
         over = f"{gone}: node 0 stopped waiting, or another run took over"
-        raise FormationError(refusal_of(context.store, node.formation) or over) from error
+        raise FormationError(read_refusal(context.store, node.formation) or over) from error
     peers = Peers.join((host, int(port)), token, node=node.index, nodes=node.nodes, nproc=node.nproc_per_node)
     await_gang_formed(peers, node, pause)
     return FormedGeneration(generation), peers
@@ -166,7 +166,7 @@ def job_claim(task: Task, node: Node, store: Store) -> Iterator[None]:
     another configuration."""
     check_not_live(store, task.job, node.run)
     if task.has_record:
-        existing_record(store, task.config, task.fingerprint)
+        read_checked_record(store, task.config, task.fingerprint)
     else:
         ensure_record(store, task.job, task.config, task.fingerprint)
     with marked_live(store, task.job, node.run):

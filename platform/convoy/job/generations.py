@@ -43,7 +43,7 @@ class CommitsLostError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Origin:
+class RestoreOrigin:
     """What a state was restored from."""
 
     parent: CommitRef | None
@@ -61,7 +61,7 @@ def form_generation(
     config_hash: str,
     rendezvous: str,
     others: Sequence[Store] = (),
-    origin: Origin | None = None,
+    origin: RestoreOrigin | None = None,
     control: str = "",
     token: str = "",
 ) -> Generation:
@@ -76,10 +76,10 @@ def form_generation(
     commits stand on.
     """
     for _ in range(_TRIES):
-        history = full_history(store, others)
+        history = read_full_history(store, others)
         if all_commits_lost(history):
             raise CommitsLostError(f"{store.uri}: the job had checkpoints, and every one of them is damaged or gone")
-        parent = newest_commit(history) if origin is None else _restored(store, history, origin)
+        parent = newest_commit(history) if origin is None else _restored_parent(store, history, origin)
         with _lease_commit((store, *others), history, parent) as there:
             if there:
                 with token_object(store, history.newest + 1, token) as token_name:
@@ -96,12 +96,12 @@ def form_generation(
                         control=control,
                         token_name=token_name,
                     )
-                    _create(store, ours, others)
+                    _create_generation(store, ours, others)
                     return ours
     raise GenerationLostError(f"{store.uri}: another run of the job continues to save and prune")
 
 
-def _restored(store: Store, history: History, origin: Origin) -> CommitRef | None:
+def _restored_parent(store: Store, history: History, origin: RestoreOrigin) -> CommitRef | None:
     """The parent of a generation that continues from what was restored."""
     if history.newest < origin.newest:
         raise StoreUnavailable(f"{store.uri} lacks generation {origin.newest} of the job: is it mounted?")
@@ -114,7 +114,7 @@ def _restored(store: Store, history: History, origin: Origin) -> CommitRef | Non
     return origin.parent
 
 
-def full_history(store: Store, others: Sequence[Store]) -> History:
+def read_full_history(store: Store, others: Sequence[Store]) -> History:
     """The history, from which a job may go on: no tier is left out that alone has the newest commit.
 
     store: the root. others: the further tiers. Raises ConfigError, StoreUnavailable.
@@ -167,10 +167,10 @@ def await_generation(
     waited, others = 0.0, set[str]()
     while waited < deadline_seconds:
         # First: of a gang that has ended already only this says why.
-        refused = refusal_of(store, formation)
+        refused = read_refusal(store, formation)
         if refused is not None:
             raise FormationError(refused)
-        newest = _newest_of(store, formation, others)
+        newest = _newest_formed(store, formation, others)
         if newest is not None:
             return newest
         sleep(poll_seconds)
@@ -183,7 +183,7 @@ def refuse_formation(store: Store, formation: str, reason: str) -> None:
     store.write(_refusal_name(formation), reason.encode())
 
 
-def refusal_of(store: Store, formation: str) -> str | None:
+def read_refusal(store: Store, formation: str) -> str | None:
     """Why nothing comes of a formation; None: nobody said so."""
     try:
         return store.read(_refusal_name(formation)).decode()
@@ -199,9 +199,9 @@ def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRe
     """Make the newest commit at or below `to_step` the one the job continues from; later ones no longer count.
 
     store: the root. others: the further tiers. Raises ConfigError if no commit that counts is that old or a tier does
-    not keep what commits stand on, or as `full_history`.
+    not keep what commits stand on, or as `read_full_history`.
     """
-    history = full_history(store, others)
+    history = read_full_history(store, others)
     counted = counted_commits(history)
     usable = [c for c in counted if c.step <= to_step]
     if not usable:
@@ -221,11 +221,11 @@ def rewind(store: Store, to_step: int, others: Sequence[Store] = ()) -> CommitRe
     with _lease_commit((store, *others), history, target) as there:
         if not there:
             raise ConfigError(f"--to {to_step}: {target.name} was pruned just now; try again")
-        _create(store, rewound, others)
+        _create_generation(store, rewound, others)
     return target
 
 
-def _create(store: Store, generation: Generation, others: Sequence[Store]) -> None:
+def _create_generation(store: Store, generation: Generation, others: Sequence[Store]) -> None:
     data = generation.model_dump_json(indent=2).encode()
     check_store_fit(store)
     for tier in others:
@@ -242,7 +242,7 @@ def _create(store: Store, generation: Generation, others: Sequence[Store]) -> No
             tier.create(generation.name, data)
 
 
-def _newest_of(store: Store, formation: str, others: set[str]) -> Generation | None:
+def _newest_formed(store: Store, formation: str, others: set[str]) -> Generation | None:
     """The newest generation that this formation made. Raises GenerationLostError if it is not the job's newest.
 
     others: names known to be other formations', which grow with each call: a generation's object never changes.

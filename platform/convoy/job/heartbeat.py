@@ -59,7 +59,7 @@ HERE = Heartbeat(0.0)
 """Of a job that this process runs itself."""
 
 
-def heartbeat(store: Store, now: float) -> Heartbeat | None:
+def read_heartbeat(store: Store, now: float) -> Heartbeat | None:
     """The newest one; None: no run marks the job as running. now: Unix time. Raises StoreUnavailable."""
     mark = read_mark(store)
     if mark is None:
@@ -86,7 +86,7 @@ def read_mark(store: Store) -> LiveMark | None:
 def is_live(mark: LiveMark, now: float) -> bool:
     """On the mark's own host its process decides, elsewhere the mark's age."""
     if mark.host == socket.gethostname():
-        return _pid_started(mark.pid) == mark.pid_started
+        return _process_start(mark.pid) == mark.pid_started
     return now - mark.beat < EXPIRES_SECONDS
 
 
@@ -127,7 +127,7 @@ class LiveMarker:
             run=self._run,
             host=socket.gethostname(),
             pid=os.getpid(),
-            pid_started=_pid_started(os.getpid()),
+            pid_started=_process_start(os.getpid()),
             beat=time.time(),
             preparing=self._preparing,
             marker=self._marker,
@@ -135,7 +135,7 @@ class LiveMarker:
         return mark.model_dump_json().encode()
 
 
-def _pid_started(pid: int) -> str:
+def _process_start(pid: int) -> str:
     """Start time of a process in clock ticks since boot, so that a reused pid is noticed; empty if none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

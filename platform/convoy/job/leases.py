@@ -67,7 +67,7 @@ def leased_commits(store: Store) -> frozenset[CommitRef]:
     if not store.sizes("leases/"):
         return frozenset()  # to ask for the time may write
     now = store.now()  # before they are read, which may take longer than a lease
-    for name, modified, each in _leases(store):
+    for name, modified, each in _read_leases(store):
         expires = modified + each.seconds
         if now <= expires:
             held.add(each.ref)
@@ -76,12 +76,12 @@ def leased_commits(store: Store) -> frozenset[CommitRef]:
     return frozenset(held)
 
 
-def named_by_leases(store: Store) -> frozenset[CommitRef]:
+def commits_of_all_leases(store: Store) -> frozenset[CommitRef]:
     """The commits that any lease on this tier is of, expired ones too. Writes nothing, as asking for the time may."""
-    return frozenset(each.ref for _, _, each in _leases(store))
+    return frozenset(each.ref for _, _, each in _read_leases(store))
 
 
-def _leases(store: Store) -> Iterator[tuple[str, float, Lease]]:
+def _read_leases(store: Store) -> Iterator[tuple[str, float, Lease]]:
     """Each with its object's name and when that was last written."""
     for name, info in store.listing("leases/").items():
         with contextlib.suppress(ObjectMissing, ValueError):  # given back meanwhile; or not a lease

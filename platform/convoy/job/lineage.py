@@ -70,7 +70,7 @@ class Generation(BaseModel):
 
 
 @dataclass(frozen=True)
-class Holding:
+class TierCommits:
     """What one tier holds."""
 
     commits: frozenset[CommitRef]
@@ -91,12 +91,12 @@ class History:
     """On the first tier, the root."""
     damaged: frozenset[CommitRef] = frozenset()
     """On the root."""
-    others: tuple[Holding, ...] = ()
+    others: tuple[TierCommits, ...] = ()
     """The further tiers, in order."""
 
     @property
-    def tiers(self) -> tuple[Holding, ...]:
-        return (Holding(self.commits, self.damaged), *self.others)
+    def tiers(self) -> tuple[TierCommits, ...]:
+        return (TierCommits(self.commits, self.damaged), *self.others)
 
     @property
     def newest(self) -> int:
@@ -172,13 +172,13 @@ def read_history(store: Store, others: Sequence[Store] = ()) -> History:
     the newest generation that has none is no more the job's.
     """
     # The root is read last: what came to another tier before has its generation on the root.
-    held = tuple(_holding(tier) for tier in others)
+    held = tuple(_read_tier(tier) for tier in others)
     made = {tier.uri: set(generation_numbers(tier)) for tier in others}
-    generations = _generations(store)
-    root = _holding(store)
-    if _orphans(root, generations):  # formed since the generations were listed, or gone
-        generations = _generations(store)
-    orphans = _orphans(root, generations)
+    generations = _read_generations(store)
+    root = _read_tier(store)
+    if _missing_generations(root, generations):  # formed since the generations were listed, or gone
+        generations = _read_generations(store)
+    orphans = _missing_generations(root, generations)
     if orphans:
         raise StoreUnavailable(
             f"{store.uri} has commits of generation {min(orphans)}, and {generation_name(min(orphans))} is missing: "
@@ -201,7 +201,7 @@ def read_history(store: Store, others: Sequence[Store] = ()) -> History:
     return history
 
 
-def newest_config(history: History) -> str | None:
+def config_digest(history: History) -> str | None:
     """Hash of the configuration that the newest generation with workers ran with."""
     hashes = [g.config_hash for _, g in sorted(history.generations.items()) if g.config_hash]
     return hashes[-1] if hashes else None
@@ -209,7 +209,7 @@ def newest_config(history: History) -> str | None:
 
 def parse_commits(names: Iterable[str]) -> list[CommitRef]:
     """Commits by their object names; other names are not commits."""
-    return list(_refs("commits/", names))
+    return list(_parse_refs("commits/", names))
 
 
 def damaged_name(ref: CommitRef) -> str:
@@ -219,7 +219,7 @@ def damaged_name(ref: CommitRef) -> str:
 
 def damaged_commits(store: Store) -> frozenset[CommitRef]:
     """The commits that are marked as damaged on this tier."""
-    return frozenset(_refs("damaged/", store.sizes("damaged/")))
+    return frozenset(_parse_refs("damaged/", store.sizes("damaged/")))
 
 
 def generation_name(generation: int) -> str:
@@ -254,28 +254,28 @@ def read_generation(store: Store, name: str) -> Generation:
     return generation
 
 
-def _orphans(root: Holding, generations: Sequence[Generation]) -> set[int]:
+def _missing_generations(root: TierCommits, generations: Sequence[Generation]) -> set[int]:
     """Generations that have commits on the root, and no object."""
     return {ref.generation for ref in root.commits} - {g.generation for g in generations}
 
 
-def _generations(store: Store) -> list[Generation]:
+def _read_generations(store: Store) -> list[Generation]:
     names = [generation_name(number) for number in generation_numbers(store)]
     # A job on spot has hundreds, and a gang that is formed again waits for them.
-    return in_parallel(lambda i: read_generation(store, names[i]), len(names), threads_for(store.uri))
+    return in_parallel(lambda i: read_generation(store, names[i]), len(names), reader_threads(store.uri))
 
 
-def threads_for(uri: str) -> int:
+def reader_threads(uri: str) -> int:
     """How many small objects to read at a time. A bucket answers or fails in a time that is known; a file system
     answers at once, or holds a thread for good, which the process would wait for."""
     return READERS if is_shared(uri) else 1
 
 
-def _holding(store: Store) -> Holding:
-    return Holding(frozenset(parse_commits(store.sizes("commits/"))), damaged_commits(store))
+def _read_tier(store: Store) -> TierCommits:
+    return TierCommits(frozenset(parse_commits(store.sizes("commits/"))), damaged_commits(store))
 
 
-def _refs(prefix: str, names: Iterable[str]) -> Iterator[CommitRef]:
+def _parse_refs(prefix: str, names: Iterable[str]) -> Iterator[CommitRef]:
     for name in names:
         match = re.fullmatch(rf"{prefix}(\d+)-(\d+)\.json", name)
         if match:

@@ -70,16 +70,16 @@ def start_of_last_lines(store: Store, log: RankLog, lines: int) -> int:
     return start + len(tail) - sum(map(len, last_lines))
 
 
-def follow(
-    store: Store, log: RankLog, start: int = 0, *, on: bool = True, poll_seconds: float = POLL_SECONDS
+def stream(
+    store: Store, log: RankLog, start: int = 0, *, follow: bool = True, poll_seconds: float = POLL_SECONDS
 ) -> Iterator[tuple[RankLog, bytes]]:
     """What the log holds from byte `start`, and then what comes: of the rank's next generations too.
 
-    on: go on until no run is working on the job. Each piece with the log it is of. Raises StoreUnavailable.
+    follow: go on until no run is working on the job. Each piece with the log it is of. Raises StoreUnavailable.
     """
     while True:
-        working = on and _job_is_live(store)  # checked first, so that a run's last words are printed
-        newer = _next(store, log) if on else None
+        working = follow and _job_is_live(store)  # checked first, so that a run's last words are printed
+        newer = _next_log(store, log) if follow else None
         try:
             data = store.read(log.name, start)
         except ObjectMissing:
@@ -95,7 +95,7 @@ def follow(
             time.sleep(poll_seconds)
 
 
-def _next(store: Store, log: RankLog) -> RankLog | None:
+def _next_log(store: Store, log: RankLog) -> RankLog | None:
     """The rank's log of the first generation after that one's."""
     return next((n for n in available_logs(store) if n.rank == log.rank and n.generation > log.generation), None)
 

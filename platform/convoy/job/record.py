@@ -14,13 +14,13 @@ from convoy.config.run import RunConfig, config_hash, with_param_dtype
 from convoy.config.train import TrainConfig
 from convoy.job.lineage import (
     CommitRef,
+    config_digest,
     config_name,
     generation_name,
     generation_numbers,
-    newest_config,
     read_generation,
     read_history,
-    threads_for,
+    reader_threads,
 )
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, StoreUnfit, open_store
 from convoy.storage.thread_map import in_parallel
@@ -115,10 +115,10 @@ def ensure_record(store: Store, job: str, config: RunConfig, fingerprint: str) -
     )
     if store.create(RECORD, ours.model_dump_json(indent=2).encode()):
         return ours
-    return existing_record(store, config, fingerprint)
+    return read_checked_record(store, config, fingerprint)
 
 
-def existing_record(store: Store, config: RunConfig, fingerprint: str) -> JobRecord:
+def read_checked_record(store: Store, config: RunConfig, fingerprint: str) -> JobRecord:
     """The record of a job that has one. Raises StoreUnavailable if it is gone: a folder where nothing is mounted
     looks like a job that never was. Raises ConfigError if this configuration is another job's.
     """
@@ -149,7 +149,7 @@ def existing_jobs(root: str, open_: Callable[[str], Store]) -> dict[str, Store]:
     """
     names = [name for name in open_(root).top_folders() if _NAME.fullmatch(name)]
     stores = [open_(job_uri(root, name)) for name in names]
-    are_jobs = in_parallel(lambda i: _is_job(stores[i]), len(names), threads_for(root))
+    are_jobs = in_parallel(lambda i: _is_job(stores[i]), len(names), reader_threads(root))
     return {name: store for name, store, is_job in zip(names, stores, are_jobs, strict=True) if is_job}
 
 
@@ -222,7 +222,7 @@ def with_recorded_dtype(config: RunConfig, store: Store, ran_with: str | None = 
     """
     if config.train.param_dtype != "auto":
         return config
-    ran_with = ran_with or newest_config(read_history(store))
+    ran_with = ran_with or config_digest(read_history(store))
     if not ran_with:
         return config
     try:

@@ -6,7 +6,7 @@ from convoy.catalog.instances import Instance, instance
 from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.compatibility import world
-from convoy.launch.checks.memory import memory_mib, shared_memory_mib
+from convoy.launch.checks.memory import shared_memory_mib, task_memory_mib
 from convoy.planner.workload import rented_type
 
 MIB_IN_MB = 1024**2 / 1000**2
@@ -52,7 +52,7 @@ def _batch(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[
     gang = {
         "cpu": machine.vcpus,
         "gpu": machine.gpus,
-        "memory": memory_mib(machine),
+        "memory": task_memory_mib(machine),
         "shared_memory": shared_mib,
         "queue": cluster.queue,
         # A single node has no peers to reach, and Metaflow would mount one adapter only.
@@ -61,7 +61,7 @@ def _batch(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[
     # Not cluster.queue: a CPU task there would start, and wait on, one of its GPU machines.
     ordinary = {"cpu": ORDINARY_CPU, "memory": ORDINARY_MEMORY_MIB}
     common = {"image": cluster.image, "iam_role": cluster.iam_role, "host_volumes": list(cluster.host_volumes)}
-    return Decorator("batch", _set_arguments(gang | common)), Decorator("batch", _set_arguments(ordinary | common))
+    return Decorator("batch", _drop_unset(gang | common)), Decorator("batch", _drop_unset(ordinary | common))
 
 
 def _kubernetes(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[Decorator, Decorator]:
@@ -70,7 +70,7 @@ def _kubernetes(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> t
         # The kubelet and the daemons of a node need a little of it.
         "cpu": machine.vcpus - max(1, machine.vcpus // 16),
         "gpu": machine.gpus,
-        "memory": int(memory_mib(machine) * MIB_IN_MB),
+        "memory": int(task_memory_mib(machine) * MIB_IN_MB),
         "shared_memory": shared_mib,
         "node_selector": _node_selector(cluster, machine),
         "extended_resources": _efa_resources(machine),
@@ -88,8 +88,8 @@ def _kubernetes(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> t
     gpu_taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     on_gpus = common | {"tolerations": [gpu_taint, *tolerations]}
     return (
-        Decorator("kubernetes", _set_arguments(gang | on_gpus)),
-        Decorator("kubernetes", _set_arguments(ordinary | common)),
+        Decorator("kubernetes", _drop_unset(gang | on_gpus)),
+        Decorator("kubernetes", _drop_unset(ordinary | common)),
     )
 
 
@@ -125,6 +125,6 @@ def _retry(cluster: ClusterConfig) -> tuple[Decorator, ...]:
     return (Decorator("retry", arguments),)
 
 
-def _set_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+def _drop_unset(arguments: dict[str, Any]) -> dict[str, Any]:
     """Without what is not set: Metaflow's own settings apply to an argument that is absent, not to an empty one."""
     return {key: value for key, value in arguments.items() if value not in (None, 0, [], {})}

@@ -16,30 +16,30 @@ from convoy.model.counts import checkpoint_bytes
 from convoy.planner.workload import rented_type
 
 
-def describe(config: RunConfig, local_gpus: int = 0) -> str:
+def describe_run(config: RunConfig, local_gpus: int = 0) -> str:
     """Some lines `key: value`, one per thing that would be launched. Raises as `compatibility.world`."""
     lines = {
-        "backend": _backend(config),
+        "backend": _backend_text(config),
         "ranks": str(world(config, local_gpus)),
         "machine": machine_in_words(config),
         "price": price_in_words(config),
         "root": config.root or "$CONVOY_ROOT, or the nearest .convoy folder",
-        "model": _model(config),
-        "batch": _batch(config),
-        "checkpoints": _checkpoints(config),
-        "budget": _budget(config),
+        "model": _model_text(config),
+        "batch": _batch_text(config),
+        "checkpoints": _checkpoints_text(config),
+        "budget": _budget_text(config),
     }
-    return aligned(lines)
+    return align_lines(lines)
 
 
-def aligned(lines: Mapping[str, str]) -> str:
+def align_lines(lines: Mapping[str, str]) -> str:
     """As lines `key: value`, whose values, of one line or several, stand below each other."""
     width = max(len(key) for key in lines) + 2
     line_break = "\n" + width * " "
     return "\n".join(f"{key + ':':<{width}}" + text.replace("\n", line_break) for key, text in lines.items())
 
 
-def described_decorators(config: RunConfig) -> str:
+def describe_decorators(config: RunConfig) -> str:
     """The Metaflow decorators that its `cluster:` adds to the flow, as one would write them."""
     wanted = step_decorators(config)
     kinds = {"the gang's step": wanted.gang, "the other steps, but start and end": wanted.ordinary}
@@ -58,7 +58,7 @@ def _decorator_lines(decorators: Sequence[Decorator]) -> Iterator[str]:
         )
 
 
-def checklist(missing: Sequence[ConfigError]) -> str:
+def missing_checklist(missing: Sequence[ConfigError]) -> str:
     """What the user has still to provide before the run can start."""
     if not missing:
         return "\nNothing is missing, as far as this machine can see: without --dry-run the run starts."
@@ -67,7 +67,7 @@ def checklist(missing: Sequence[ConfigError]) -> str:
     )
 
 
-def _backend(config: RunConfig) -> str:
+def _backend_text(config: RunConfig) -> str:
     nodes = config.cluster.nodes
     return {
         "local": f"local, {nodes} processes on this host",
@@ -97,31 +97,31 @@ def price_in_words(config: RunConfig, whose: str = "in all") -> str:
         return "unknown" if cluster.backend == "local" else f"unknown, {cluster.market} in {cluster.region}"
     total = price.usd_per_hour * machine_count(config)
     return (
-        f"{total:.2f} USD/h {whose}; {_range(price)} a machine and hour, "
+        f"{total:.2f} USD/h {whose}; {_price_text(price)} a machine and hour, "
         f"{price.market} in {price.region}, {price.date} ({price.source})"
     )
 
 
-def _range(price: Price) -> str:
+def _price_text(price: Price) -> str:
     if price.low_usd_per_hour == price.high_usd_per_hour:
         return f"{price.usd_per_hour:.2f}"
     return f"{price.usd_per_hour:.2f} (median; zones {price.low_usd_per_hour:.2f} to {price.high_usd_per_hour:.2f})"
 
 
-def _model(config: RunConfig) -> str:
+def _model_text(config: RunConfig) -> str:
     model = config.model
     if isinstance(model, CustomModelConfig):
         return f"{model.name}, built by {model.build}"
     return f"{model.name}, {model.n_layers} layers of width {model.d_model}"
 
 
-def _batch(config: RunConfig) -> str:
+def _batch_text(config: RunConfig) -> str:
     train, length = config.train, config.data.sequence_length
     tokens = train.global_batch * length
     return f"{train.global_batch} sequences of {length} = {tokens:,} tokens a step, {train.steps:,} steps"
 
 
-def _checkpoints(config: RunConfig) -> str:
+def _checkpoints_text(config: RunConfig) -> str:
     every, steps = config.checkpoint.every_steps, config.train.steps
     count = 1 if every is None else -(-steps // every)
     text = "one, at the end" if every is None else f"every {every:,} steps, {count:,} in all"
@@ -136,7 +136,7 @@ def _checkpoints(config: RunConfig) -> str:
     return f"{text}, {sized(size)} each; at most {most:,} at a time: {sized(size * most)}{places}"
 
 
-def _budget(config: RunConfig) -> str:
+def _budget_text(config: RunConfig) -> str:
     limits = [
         f"{limit:g} {unit}"
         for limit, unit in ((config.budget.max_hours, "h"), (config.budget.max_cost_usd, "USD"))

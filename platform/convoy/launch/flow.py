@@ -25,12 +25,12 @@ from convoy.launch.checks.preflight import (
     named_job,
     notice_line,
     preflight,
-    survey,
+    survey_run,
     with_host_defaults,
 )
 from convoy.launch.decorators import step_decorators
-from convoy.launch.dry_run import aligned, checklist, describe, described_decorators
-from convoy.launch.parse import accept_presets, say_and_exit
+from convoy.launch.dry_run import align_lines, describe_decorators, describe_run, missing_checklist
+from convoy.launch.parse import expand_argv_presets, print_and_exit
 
 GANG = "convoy_gang"
 """The decorator of the steps that the gang's machines are for."""
@@ -49,7 +49,7 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        accept_presets("run", "train")
+        expand_argv_presets("run", "train")
         super().__init__(*args, **kwargs)
 
     def mutate(self, mutable_flow: Any) -> None:
@@ -59,9 +59,9 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
             if command.info_name == "resume":
                 _check_resume(command, config)
             elif command.info_name in LAUNCHES:
-                _check(command, config)
+                _check_launch(command, config)
         except ConfigError as error:
-            say_and_exit(error)
+            print_and_exit(error)
         add_decorators(mutable_flow, config)
 
 
@@ -81,25 +81,25 @@ class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
             if self._config not in configs:
                 names = ", ".join(sorted(configs)) or "none"
                 raise ConfigError(f"@convoy_machines: the flow has no Config {self._config}; it has {names}")
-            config = resolve(plain(configs[self._config]), {})
+            config = resolve(config_as_dict(configs[self._config]), {})
             if command.info_name in LAUNCHES:
                 check_cluster(config, datastore_of(command))
         except ConfigError as error:
-            say_and_exit(error)
+            print_and_exit(error)
         for decorator in step_decorators(config).gang:
             mutable_step.add_decorator(decorator.name, deco_kwargs=decorator.arguments, duplicates=mutable_step.IGNORE)
 
 
 def flow_config(configs: dict[str, Any]) -> RunConfig:
     """The checked configuration of a flow, from the values of its Configs `run` and `set`. Raises ConfigError."""
-    return with_host_defaults(resolve(plain(configs["run"]), plain(configs["set"])), local_gpus())
+    return with_host_defaults(resolve(config_as_dict(configs["run"]), config_as_dict(configs["set"])), local_gpus())
 
 
-def _check(command: Any, config: RunConfig) -> None:
+def _check_launch(command: Any, config: RunConfig) -> None:
     options = command.params
     job = named_job(options.get("job"), options.get("tags") or ())
     if options.get("dry_run"):
-        _dry_run(config, survey(config, job, datastore_of(command)))
+        _dry_run(config, survey_run(config, job, datastore_of(command)))
         raise SystemExit(0)
     finished = preflight(config, job, datastore_of(command))
     if finished is not None:
@@ -114,25 +114,25 @@ def _check(command: Any, config: RunConfig) -> None:
 def _dry_run(config: RunConfig, result: Survey) -> None:
     """The configuration on stdout, for programs; for people on stderr what would be launched, and what is missing."""
     print(json.dumps(config.model_dump(mode="json"), indent=2))
-    sections = [describe(result.config, local_gpus()), *([str(result.finished)] if result.finished else [])]
+    sections = [describe_run(result.config, local_gpus()), *([str(result.finished)] if result.finished else [])]
     sections += [
-        described_decorators(config),
-        *_plan(config, root_answers=result.root_answers),
-        checklist(result.missing),
+        describe_decorators(config),
+        *_plan_lines(config, root_answers=result.root_answers),
+        missing_checklist(result.missing),
     ]
     print(*sections, sep="\n", file=sys.stderr)
 
 
-def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
+def _plan_lines(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
     """A title, and what is worth knowing of the plan."""
-    from convoy.launch.plans import plan_caveats, planned
+    from convoy.launch.plans import plan_caveats, plan_safely
     from convoy.planner.pages.plan import first_warning, plan_summary
     from convoy.planner.workload import rented_type
 
-    plan = planned(config, root_answers=root_answers)
+    plan = plan_safely(config, root_answers=root_answers)
     is_label = config.cluster.instance_type != rented_type(config)
     where = " of this host, where a local run computes" if is_label else ""
-    yield f"\nPlan{where}:\n{aligned(plan_summary(plan))}"
+    yield f"\nPlan{where}:\n{align_lines(plan_summary(plan))}"
     yield from (f"  {caveat}" for caveat in plan_caveats(config, plan))
     if (why := first_warning(plan)) is not None:
         yield f"\nWARNING: by its plan this run {why}"
@@ -141,11 +141,11 @@ def _plan(config: RunConfig, *, root_answers: bool = True) -> Iterator[str]:
 def _print_plan(config: RunConfig) -> None:
     """In one line, and in another one if nobody should count on it. The planner may be wrong: the run starts. Where
     it plans no time, as on CPUs that it does not know, the line would only say so."""
-    from convoy.launch.plans import plan_caveats, planned
+    from convoy.launch.plans import plan_caveats, plan_safely
     from convoy.planner.cost.assumptions import UNUSED_PRICE
     from convoy.planner.pages.plan import first_warning, plan_in_one_line
 
-    plan = planned(config)
+    plan = plan_safely(config)
     if plan.step is not None or config.cluster.backend != "local" or local_gpus():
         print(f"convoy plan: {'; '.join((plan_in_one_line(plan), *plan_caveats(config, plan)))}", flush=True)
     elif UNUSED_PRICE in plan.assumed:
@@ -185,7 +185,7 @@ def datastore_of(command: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def plain(value: Any) -> dict[str, Any]:
+def config_as_dict(value: Any) -> dict[str, Any]:
     """The value of a Config as a dictionary."""
     plain = value.to_dict() if hasattr(value, "to_dict") else value
     return dict(plain or {})

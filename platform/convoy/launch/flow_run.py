@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from convoy.launch.checks.host import this_interpreter
+from convoy.launch.checks.host import interpreter_path
 from convoy.launch.parse import RUN
 from convoy.launch.reruns.policy import FailedTask
 
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Identity:
+class RunIdentity:
     """What a run is called, and where Metaflow keeps what it knows of it."""
 
     run: str
@@ -41,7 +41,7 @@ class FlowProcess:
         self._folder = TemporaryDirectory(prefix="convoy-run-")
         self._attributes = Path(self._folder.name) / "run.json"
         runner_words = ["--runner-attribute-file", str(self._attributes)]
-        self._command = [this_interpreter(), str(flow), *before, RUN, *after, *runner_words]
+        self._command = [interpreter_path(), str(flow), *before, RUN, *after, *runner_words]
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> "FlowProcess":
@@ -62,13 +62,13 @@ class FlowProcess:
             return None
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> RunIdentity | None:
         """None: the run was not made, or not yet."""
         try:
             attributes = json.loads(self._attributes.read_text())
         except (FileNotFoundError, ValueError):
             return None
-        return Identity(f"{attributes['flow_name']}/{attributes['run_id']}", attributes["metadata"])
+        return RunIdentity(f"{attributes['flow_name']}/{attributes['run_id']}", attributes["metadata"])
 
     def interrupt(self) -> None:
         """Have Metaflow end the run, and its tasks wherever they are."""
@@ -91,7 +91,7 @@ LOOK_AT_TASKS = 8
 
 
 @dataclass(frozen=True)
-class DueGang:
+class UnfinishedGang:
     """A step that waits for its gang, or has one."""
 
     step: str
@@ -102,11 +102,11 @@ class DueGang:
 class ClientRun:
     """One run. What Metaflow does not know, or does not answer, is taken for not there."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: RunIdentity) -> None:
         from metaflow import metadata, namespace
 
         namespace(None)
-        with _errors_as_absent():
+        with _ignore_errors():
             metadata(identity.metadata)
         self._run = identity.run
         self._first: Any = None
@@ -116,22 +116,22 @@ class ClientRun:
 
     def root(self) -> str | None:
         """Where the configuration of the run has its jobs; None: it is not known, or not yet."""
-        with _errors_as_absent():
+        with _ignore_errors():
             if self._first is None and (first := self._ended_start()) is not None:
                 config = first["config"].data if "config" in first else None
                 self._root = config.get("root") if isinstance(config, dict) else None
                 self._first = first
         return self._root
 
-    def due_gangs(self) -> list[DueGang] | None:
+    def due_gangs(self) -> list[UnfinishedGang] | None:
         """Steps with a gang that were reached, and of which no node's task has succeeded. None: nothing is known."""
-        with _errors_as_absent():
+        with _ignore_errors():
             return [due for step in self._gang_steps() for due in self._due(step)]
         return None
 
     def failed_task(self) -> FailedTask:
         """The step that failed, and the message it failed with."""
-        with _errors_as_absent():
+        with _ignore_errors():
             return next(self._failures(), FailedTask())
         return FailedTask()
 
@@ -139,23 +139,23 @@ class ClientRun:
         from metaflow import Run
 
         for step in Run(self._run):
-            for task in _first_tasks(step):
+            for task in _some_tasks(step):
                 error = task.exception
                 if error is not None:
                     yield FailedTask(step.id, getattr(error, "exception", None) or str(error))
 
-    def _due(self, step: str) -> list[DueGang]:
+    def _due(self, step: str) -> list[UnfinishedGang]:
         from metaflow import Step
         from metaflow.exception import MetaflowNotFound
 
         try:
-            tasks = _first_tasks(Step(f"{self._run}/{step}"))
+            tasks = _some_tasks(Step(f"{self._run}/{step}"))
         except MetaflowNotFound:
             return []
         if not tasks or any(task.finished for task in tasks):
             return []
         attempt_ends = [m.created_at for task in tasks for m in task.metadata if m.name == "attempt_ok"]
-        return [DueGang(step, max(attempt_ends, default=0) / 1000)]
+        return [UnfinishedGang(step, max(attempt_ends, default=0) / 1000)]
 
     def _gang_steps(self) -> list[str]:
         """Of the flow's graph, those that are split over nodes. It never changes."""
@@ -172,12 +172,12 @@ class ClientRun:
         return task if task is not None and task.finished else None
 
 
-def _first_tasks(step: Any) -> list[Any]:
+def _some_tasks(step: Any) -> list[Any]:
     return list(itertools.islice(step, LOOK_AT_TASKS))
 
 
 @contextlib.contextmanager
-def _errors_as_absent() -> Iterator[None]:
+def _ignore_errors() -> Iterator[None]:
     """Metaflow raises what it likes where something is not there: its own, a store's, a network's."""
     with contextlib.suppress(Exception):
         yield

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from convoy.config.errors import ConfigError, one_line
+from convoy.config.errors import ConfigError, first_problem_line
 from convoy.config.json_text import parse_json
-from convoy.config.loader import config_file, merged, read_overrides, read_run
+from convoy.config.loader import config_file, merge_config, read_overrides, read_run
 from convoy.config.run import RunConfig
 
 _MAY_BE_MENDED = ("missing", "value_error")
@@ -25,7 +25,7 @@ _CHOICES = (("data", "corpus"), ("data", "tokenizer"), ("model",))
 
 def parse_run(text: str) -> dict[str, Any]:
     """The base configuration, presets filled in, as plain JSON. Ends the process with exit code 2 if it is bad."""
-    return _or_exit(lambda: _checked(read_run(text)))
+    return _read_or_exit(lambda: _check_tree(read_run(text)))
 
 
 def parse_overrides(text: str) -> dict[str, Any]:
@@ -33,24 +33,24 @@ def parse_overrides(text: str) -> dict[str, Any]:
 
     A JSON object, with dotted or nested keys, does as well: Metaflow's Runner takes nothing else as a Config's value.
     """
-    return _or_exit(lambda: _checked(read_overrides(_override_words(text))))
+    return _read_or_exit(lambda: _check_tree(read_overrides(_overrides_as_words(text))))
 
 
 def parse_bench(text: str) -> dict[str, Any]:
     """The configuration of a benchmark as plain JSON. Ends the process with exit code 2 if it is not YAML."""
     from convoy.config.benchmark import read_bench
 
-    return _or_exit(lambda: read_bench(text))
+    return _read_or_exit(lambda: read_bench(text))
 
 
 def parse_bench_overrides(text: str) -> dict[str, Any]:
     """`key=value` words for a benchmark, as `parse_overrides` takes them."""
-    from convoy.config.benchmark import with_presets
+    from convoy.config.benchmark import add_presets_key
 
-    return _or_exit(lambda: with_presets(read_overrides(_override_words(text))))
+    return _read_or_exit(lambda: add_presets_key(read_overrides(_overrides_as_words(text))))
 
 
-def _override_words(text: str) -> str:
+def _overrides_as_words(text: str) -> str:
     if not text.lstrip().startswith("{"):
         return text
     try:
@@ -60,40 +60,40 @@ def _override_words(text: str) -> str:
     return " ".join(shlex.quote(f"{key}={json.dumps(value)}") for key, value in pairs)
 
 
-def accept_presets(config: str, kind: str) -> None:
+def expand_argv_presets(config: str, kind: str) -> None:
     """Have `--config CONFIG NAME` of this process take a preset of `configs/KIND/` too. Metaflow reads a file before it
     calls any parser, so this is to be called before it reads the command line. Ends the process with exit code 2 if
     there is neither."""
     try:
-        sys.argv[:] = with_files(sys.argv, config, lambda name: config_file(name, kind))
+        sys.argv[:] = presets_to_files(sys.argv, config, lambda name: config_file(name, kind))
     except ConfigError as error:
-        say_and_exit(ConfigError(f"--config {config} {error}"))
+        print_and_exit(ConfigError(f"--config {config} {error}"))
 
 
-def say_and_exit(error: ConfigError) -> NoReturn:
+def print_and_exit(error: ConfigError) -> NoReturn:
     """One line on stderr, exit code 2: nothing has started."""
     print(f"convoy: {error}", file=sys.stderr)
     raise SystemExit(2)
 
 
-def _or_exit(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _read_or_exit(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return read()
     except ConfigError as error:
-        say_and_exit(error)
+        print_and_exit(error)
 
 
-def _checked(tree: dict[str, Any]) -> dict[str, Any]:
+def _check_tree(tree: dict[str, Any]) -> dict[str, Any]:
     """The tree. Raises ConfigError for what no other part of the configuration can make right."""
     try:
-        RunConfig.model_validate(merged(RunConfig().model_dump(mode="json"), tree))
+        RunConfig.model_validate(merge_config(RunConfig().model_dump(mode="json"), tree))
     except ValidationError as error:
-        if any(_is_wrong_alone(problem["type"], problem["loc"]) for problem in error.errors()):
-            raise ConfigError(one_line(error, RunConfig)) from None
+        if any(_is_wrong_anyway(problem["type"], problem["loc"]) for problem in error.errors()):
+            raise ConfigError(first_problem_line(error, RunConfig)) from None
     return tree
 
 
-def _is_wrong_alone(kind: str, location: tuple[int | str, ...]) -> bool:
+def _is_wrong_anyway(kind: str, location: tuple[int | str, ...]) -> bool:
     return kind not in _MAY_BE_MENDED and not any(location[: len(choice)] == choice for choice in _CHOICES)
 
 
@@ -113,7 +113,7 @@ def words_around_run(words: Sequence[str], values: Mapping[str, int]) -> tuple[l
     return before, list(words[len(before) + 1 :])
 
 
-def with_files(words: Sequence[str], config: str, file_of: Callable[[str], Path]) -> list[str]:
+def presets_to_files(words: Sequence[str], config: str, file_of: Callable[[str], Path]) -> list[str]:
     """The words, in which `--config CONFIG` is followed by a file. file_of: of what a user may write there."""
     replaced = list(words)
     for place in range(len(words) - 2):
@@ -122,7 +122,7 @@ def with_files(words: Sequence[str], config: str, file_of: Callable[[str], Path]
     return replaced
 
 
-def command_line(words: Sequence[str], values: Mapping[str, int], environ: Mapping[str, str]) -> str:
+def same_command(words: Sequence[str], values: Mapping[str, int], environ: Mapping[str, str]) -> str:
     """A line for a shell that starts the same with the same configuration.
 
     words: from the flow's file on. values: as in `words_around_run`. No other words are passed: options such as
@@ -151,7 +151,7 @@ def _options(words: Sequence[str], values: Mapping[str, int]) -> Iterator[list[s
         place = after
 
 
-def values_of_options() -> dict[str, int]:
+def option_word_counts() -> dict[str, int]:
     """How many words follow each option."""
     from metaflow.cli import start
 

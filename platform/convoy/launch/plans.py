@@ -24,7 +24,7 @@ WITHOUT = "prices are the catalog's alone: "
 """Begins what a plan says where those of the root could not be read."""
 
 
-def planned(config: RunConfig, measured: "MeasuredMachine | None" = None, *, root_answers: bool = True) -> "Plan":
+def plan_safely(config: RunConfig, measured: "MeasuredMachine | None" = None, *, root_answers: bool = True) -> "Plan":
     """What `convoy plan` would say, or a plan that says why there is none. measured: by ranks of the job. root_answers:
     whether the root, which may hold prices, is asked."""
     from convoy.catalog.prices import SHIPPED
@@ -83,7 +83,7 @@ class JobPlan:
         machine = report.hardware.machine if report.hardware else None
         if machine is not None and self._says_more(plan, machine):
             self._tried = machine
-            again = planned(self._config, machine)
+            again = plan_safely(self._config, machine)
             plan = plan if again.step is None else again
         self._plan = plan
         self._keep(plan)
@@ -101,7 +101,7 @@ class JobPlan:
         if self._initial is not None:
             with contextlib.suppress(ValueError):  # of another version, in a run that was resumed
                 return Plan.model_validate(self._initial)
-        return planned(self._config)
+        return plan_safely(self._config)
 
     def _keep(self, plan: "Plan") -> None:
         """Where the store takes it; else again with the next card."""
@@ -115,11 +115,11 @@ class JobPlan:
 def _measurements(config: RunConfig, measured: "MeasuredMachine | None", prices: "PriceBook") -> "Measurements":
     from convoy.planner.measurements import Measurements
 
-    host = this_host(config)
+    host = this_host_facts(config)
     return Measurements(measured=measured, **host) if host else Measurements(measured=measured, prices=prices)
 
 
-def this_host(config: RunConfig) -> dict[str, Any]:
+def this_host_facts(config: RunConfig) -> dict[str, Any]:
     """What this host has, as `Measurements` takes it: only a run on it needs it."""
     from convoy.launch.checks import host
     from convoy.launch.checks.memory import host_memory_mib

@@ -25,7 +25,7 @@ def read_prices(root: Store) -> PriceList | None:
     return parse_price_list(text, f"{root.uri}/{NAME}")
 
 
-def with_price(config: RunConfig) -> RunConfig:
+def settle_price_from_root(config: RunConfig) -> RunConfig:
     """The configuration with the prices of today, so that all machines of the run, and all its attempts, have the same
     ones. Raises as `read_prices`."""
     cluster = config.cluster
@@ -37,7 +37,7 @@ def with_price(config: RunConfig) -> RunConfig:
 
 def settle_price(config: RunConfig, prices: PriceBook) -> RunConfig:
     """With the price of its machine, and what that costs on demand, where the configuration names neither."""
-    bought, on_demand = instance_price(config, prices), _on_demand(config, prices)
+    bought, on_demand = instance_price(config, prices), _on_demand_price(config, prices)
     if bought is None:
         return config
     price = config.cluster.price
@@ -55,8 +55,8 @@ def settle_price(config: RunConfig, prices: PriceBook) -> RunConfig:
 
 
 def without_settled_price(config: RunConfig, prices: PriceBook) -> RunConfig:
-    """What `with_price` made this of, without the price of one zone that it settled, if `prices` would settle the same:
-    then all that they say of the other zones counts again."""
+    """What `settle_price_from_root` made this of, without the price of one zone that it settled, if `prices` would
+    settle the same: then all that they say of the other zones counts again."""
     if config.cluster.price is None or rented_type(config) is None:
         return config
     original = config.model_copy(update={"cluster": config.cluster.model_copy(update={"price": None})})
@@ -75,20 +75,20 @@ def instance_price(config: RunConfig, prices: PriceBook) -> Price | None:
     return None if rented is None else prices.for_cluster(cluster).price(rented, cluster.market, cluster.region)
 
 
-def gang_price(config: RunConfig) -> float | None:
+def gang_usd_per_hour(config: RunConfig) -> float | None:
     """US dollars of one hour of all machines of a run whose price is settled; None where it is not known."""
     price = instance_price(config, SHIPPED)
     return None if price is None else price.usd_per_hour * machine_count(config)
 
 
-def rent(config: RunConfig) -> "Rent | None":
+def machine_rent(config: RunConfig) -> "Rent | None":
     """How each machine of the run is bought, as its log records it; None where nothing is rented. config: settled."""
     cluster, rented = config.cluster, rented_type(config)
     if rented is None:
         return None
     from convoy.job.events.gang import Rent  # which a plan that only asks for refusals need not wait for
 
-    bought, on_demand = instance_price(config, SHIPPED), _on_demand(config, SHIPPED)
+    bought, on_demand = instance_price(config, SHIPPED), _on_demand_price(config, SHIPPED)
     return Rent(
         instance=rented,
         market=cluster.market,
@@ -102,7 +102,7 @@ def rent(config: RunConfig) -> "Rent | None":
     )
 
 
-def _on_demand(config: RunConfig, prices: PriceBook) -> Price | None:
+def _on_demand_price(config: RunConfig, prices: PriceBook) -> Price | None:
     """What the run's cost is compared with: as configured, or else what anybody pays, also where the run itself is on
     demand at a price of its own."""
     region, own, rented = config.cluster.region, config.cluster.price, rented_type(config)

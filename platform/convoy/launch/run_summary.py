@@ -11,10 +11,10 @@ from functools import partial
 
 from convoy.config.loader import default_root
 from convoy.gang.async_call import BackgroundCall
-from convoy.job.heartbeat import heartbeat
+from convoy.job.heartbeat import read_heartbeat
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
-from convoy.launch.parse import RUN, command_line
+from convoy.launch.parse import RUN, same_command
 from convoy.report.analysis.outcome import state_word
 from convoy.report.fold import fold
 from convoy.report.pages.sections import newest_checkpoint_line
@@ -46,7 +46,7 @@ def print_run_summary(launched: LaunchedRun) -> None:
     if any(word.partition("=")[0] == RUNNER_OPTION for word in sys.argv):
         return
     with contextlib.suppress(Exception, KeyboardInterrupt):
-        lines = list(_lines(launched))
+        lines = list(_summary_lines(launched))
         sys.stdout.flush()
         print(*lines, sep="\n", file=sys.stderr, flush=True)
 
@@ -78,24 +78,24 @@ def next_commands(
     ]
 
 
-def _lines(launched: LaunchedRun) -> Iterator[str]:
+def _summary_lines(launched: LaunchedRun) -> Iterator[str]:
     from metaflow import Run, get_metadata, namespace
 
-    from convoy.launch.flow_run import ClientRun, Identity
-    from convoy.launch.parse import values_of_options
+    from convoy.launch.flow_run import ClientRun, RunIdentity
+    from convoy.launch.parse import option_word_counts
 
     namespace(None)
     pathspec = f"{launched.flow}/{launched.run}"
     jobs = sorted(tag.removeprefix(JOB_TAG) for tag in Run(pathspec).tags if tag.startswith(JOB_TAG))
-    root = ClientRun(Identity(pathspec, get_metadata())).root() or default_root()
+    root = ClientRun(RunIdentity(pathspec, get_metadata())).root() or default_root()
     if not jobs and launched.has_job_option:
         yield "convoy: the run ended before its job began. No checkpoint exists yet."
     for job in jobs:
-        read = partial(lambda job: job_report(job_store(root, job)), job)
+        read = partial(lambda job: read_job_report(job_store(root, job)), job)
         report = BackgroundCall("the job's root", read, LOOK_SECONDS).result()
         yield state_line(job, report)
         if len(jobs) == 1:
-            command = command_line(sys.argv, values_of_options(), os.environ)
+            command = same_command(sys.argv, option_word_counts(), os.environ)
             yield from next_commands(launched, job, root, command, report, _card_task(launched))
 
 
@@ -113,9 +113,9 @@ def _card_task(launched: LaunchedRun) -> str | None:
     return None
 
 
-def job_report(store: Store) -> TrainReport:
+def read_job_report(store: Store) -> TrainReport:
     """As far as the job has come; of a job that its root does not have, nothing. Raises StoreUnavailable."""
     from convoy.job.events.log import read_events
 
-    beat = heartbeat(store, time.time())
+    beat = read_heartbeat(store, time.time())
     return fold(read_events(store), None, beat)

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Result:
+class RunArtifacts:
     """What the join step keeps for the Client API."""
 
     checkpoint_uri: str | None
@@ -58,17 +58,17 @@ def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any
     """The resolved configuration, the job's name, and the plan; tags the run with the job."""
     from convoy.launch.checks.compatibility import check_budget
     from convoy.launch.flow import flow_config
-    from convoy.launch.plans import planned
-    from convoy.launch.pricing import with_price
+    from convoy.launch.plans import plan_safely
+    from convoy.launch.pricing import settle_price_from_root
 
     with plain_errors():
         configured = flow_config({"run": run_config, "set": overrides})
-        config = with_price(configured)
+        config = settle_price_from_root(configured)
         check_budget(config)
         job = named_job(job_option, current.tags) or f"{current.flow_name}-{current.run_id}"
     tag_run(job, current)
-    # Planned as requested: a price that `with_price` filled in would hide what other zones cost.
-    return config.model_dump(mode="json"), job, planned(configured).model_dump(mode="json")
+    # Planned as requested: a price that `settle_price_from_root` filled in would hide what other zones cost.
+    return config.model_dump(mode="json"), job, plan_safely(configured).model_dump(mode="json")
 
 
 def prepare_data(config_json: Json, job: str) -> Json:
@@ -100,7 +100,7 @@ def _preparation_line(manifest: "PreparedData") -> str:
     return ", ".join(parts)
 
 
-def report(config_json: Json, job: str, current: Any, plan: Json | None = None) -> Result:
+def report(config_json: Json, job: str, current: Any, plan: Json | None = None) -> RunArtifacts:
     """Draw the final card, and gather what the Client API gives. plan: as the run's first step made it, for the
     one below the job may be another run's; None: there is no other."""
     from convoy.job.events.log import read_events
@@ -121,7 +121,7 @@ def report(config_json: Json, job: str, current: Any, plan: Json | None = None) 
     drawn_plan = JobPlan(store, config, plan or read_plan(store)).for_report(folded)
     show(current.card, final_page(folded, config_json, places, drawn_plan))  # written as the task ends
     incidents = [incident.model_dump(mode="json") for incident in folded.incidents]
-    return Result(checkpoint, model, metrics(folded), incidents, drawn_plan.model_dump(mode="json"), config_json)
+    return RunArtifacts(checkpoint, model, metrics(folded), incidents, drawn_plan.model_dump(mode="json"), config_json)
 
 
 def summary(job: str, metrics: Json, checkpoint: str | None, model: str | None) -> str:

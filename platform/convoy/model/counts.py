@@ -21,7 +21,7 @@ def parameter_count(config: TransformerConfig) -> int:
     """Trainable parameters; a tied head counts once, with the token embedding."""
     head = 0 if config.tied_embeddings else config.vocab_size * config.d_model
     blocks = config.n_layers * block_of(config).parameters
-    return embedding_parameter_count(config) + blocks + config.norm_vectors * config.d_model + head
+    return embedding_parameter_count(config) + blocks + config.vectors_per_norm * config.d_model + head
 
 
 def embedding_parameter_count(config: TransformerConfig) -> int:

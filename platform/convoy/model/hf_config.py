@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.config.errors import ConfigError, one_line, yaml_value
+from convoy.config.errors import ConfigError, first_problem_line, yaml_value
 from convoy.config.json_text import parse_json
 from convoy.config.model import TransformerConfig
 from convoy.model.families import family_of, hf_formats
@@ -57,7 +57,7 @@ def read_hf_config(folder: Path) -> TransformerConfig:
     try:
         config = family.config.model_validate({"name": folder.name, **chosen.form, **values})
     except ValidationError as error:
-        raise init_error(folder, f"config.json gives model.{one_line(error, family.config)}") from None
+        raise init_error(folder, f"config.json gives model.{first_problem_line(error, family.config)}") from None
     if rotary and _key_value(folder, tree, HEAD_WIDTH) not in (None, config.head_width):
         raise init_error(folder, f"head_dim = {tree['head_dim']} in config.json: must be {config.head_width}")
     return config

@@ -51,7 +51,7 @@ class StoredTensor:
 def correspondences(config: TransformerConfig) -> list[Correspondence]:
     """Every parameter of the model, in its order. Raises ConfigError for a form that no Hugging Face model has."""
     chosen, table = hf_format(config), (config.vocab_size, config.d_model)
-    final = Norm("head.norm", config.d_model, config.norm_vectors)
+    final = Norm("head.norm", config.d_model, config.vectors_per_norm)
 
     def embedding(name: str, shape: Shape) -> Correspondence:
         return Correspondence(f"{name}.weight", {f"{chosen.prefix}{chosen.ends[name]}.weight": shape})

@@ -46,14 +46,14 @@ def _data_dims(mesh: DeviceMesh) -> tuple[str, ...]:
 
 def _mesh_axes(config: ParallelConfig, world_size: int, ranks_per_node: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
     if config.strategy == "fsdp":
-        shards, left = divmod(world_size, config.shared_by)
+        shards, left = divmod(world_size, config.ranks_per_sample)
         if left:
             key, size = ("tensor", config.tensor) if world_size % config.tensor else ("pipeline", config.pipeline)
             raise ConfigError(f"parallel.{key} = {size}: must divide the number of ranks, {world_size}")
         sizes = {"pipeline": config.pipeline, "shard": shards, "tensor": config.tensor}
         used = {name: size for name, size in sizes.items() if size > 1 or name == "shard"}
         return tuple(used.values()), tuple(used)
-    size = config.sharing(world_size, ranks_per_node)
+    size = config.ranks_per_state_copy(world_size, ranks_per_node)
     if world_size % size:
         raise ConfigError(f"parallel.shard_size = {size}: must divide the number of ranks, {world_size}")
     return (world_size // size, size), ("replicate", "shard")

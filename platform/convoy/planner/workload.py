@@ -80,7 +80,7 @@ class Workload:
     nodes: int
 
     def __post_init__(self) -> None:
-        shared, replica = self.parallel.shared_by, self.ranks_per_state_copy
+        shared, replica = self.parallel.ranks_per_sample, self.ranks_per_state_copy
         for key, ranks in (("parallel.tensor * parallel.pipeline", shared), ("parallel.shard_size", replica)):
             if self.ranks % ranks:
                 raise ValueError(f"{key} = {ranks}: must divide the number of ranks, {self.ranks}")
@@ -92,22 +92,22 @@ class Workload:
     @property
     def ranks_per_state_copy(self) -> int:
         """Ranks that hold one copy of the state together, tensor and pipeline ranks included."""
-        return self.parallel.sharing(self.ranks, self.machine.ranks)
+        return self.parallel.ranks_per_state_copy(self.ranks, self.machine.ranks)
 
     @property
     def shards(self) -> int:
         """Ranks over which the part of one tensor rank of one stage is sharded; 1: it is whole."""
-        return max(1, self.ranks_per_state_copy // self.parallel.shared_by)
+        return max(1, self.ranks_per_state_copy // self.parallel.ranks_per_sample)
 
     @property
     def replicas(self) -> int:
         """Copies of the state."""
-        return self.ranks // max(self.ranks_per_state_copy, self.parallel.shared_by)
+        return self.ranks // max(self.ranks_per_state_copy, self.parallel.ranks_per_sample)
 
     @property
     def data_ranks(self) -> int:
         """Groups of ranks that each compute on samples of their own."""
-        return self.ranks // self.parallel.shared_by
+        return self.ranks // self.parallel.ranks_per_sample
 
     @property
     def passes(self) -> int:

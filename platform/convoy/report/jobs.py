@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from convoy.config.errors import first_mistake
 from convoy.job.events.log import read_events
 from convoy.job.events.registry import Event, GenerationStarted, MemoryPeak, RankThroughput, StepDone
-from convoy.job.heartbeat import heartbeat
+from convoy.job.heartbeat import read_heartbeat
 from convoy.job.lineage import generation_name, generation_numbers, read_generation
 from convoy.job.record import JobRecord, read_config, read_record, target_steps
 from convoy.report.analysis.outcome import state_word
@@ -55,7 +55,7 @@ def job_line(job: str, store: Store) -> JobLine:
 
 
 def _read_job_line(job: str, store: Store, record: JobRecord) -> JobLine:
-    beat = heartbeat(store, time.time())  # first: a run that ends now is in the log then
+    beat = read_heartbeat(store, time.time())  # first: a run that ends now is in the log then
     numbers = generation_numbers(store)
     newest = read_generation(store, generation_name(numbers[-1])) if numbers else None
     steps = target_steps(store, _read_newest_config(store, numbers))

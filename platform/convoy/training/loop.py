@@ -137,7 +137,7 @@ def run_step(t: Training) -> tuple[StepResult, float]:
     t.marker.step_done(t.progress.step, seconds, own_seconds)
     t.own = RankThroughput(
         step=t.progress.step,
-        tokens=t.own.tokens + sum(b.weight for b in batches) // t.config.parallel.shared_by,
+        tokens=t.own.tokens + sum(b.weight for b in batches) // t.config.parallel.ranks_per_sample,
         seconds=t.own.seconds + seconds,
         waited_seconds=t.own.waited_seconds + waited_seconds,
     )

@@ -136,7 +136,7 @@ def _make_training(
 ) -> Training:
     config, clock = assignment.config, clock_for(ranks.device, marker.mark_shared_point)
     buffers = ModuleBuffers(trained.module, ranks.training_group) if isinstance(trained.module, CustomModel) else None
-    exchange, advance = StepExchange(ranks.control, config.parallel.shared_by), marker.mark_own_progress
+    exchange, advance = StepExchange(ranks.control, config.parallel.ranks_per_sample), marker.mark_own_progress
     stepper = Stepper(trained, config.train, config.parallel, exchange, clock, buffers=buffers, advance=advance)
     return Training(
         config=config,

@@ -153,7 +153,7 @@ class Stepper:
         self._training_group = training_group
         self._buffers = buffers
         self._advance = advance
-        self._batches = dist.get_world_size(training_group) // parallel.shared_by
+        self._batches = dist.get_world_size(training_group) // parallel.ranks_per_sample
         self._parameters = [p for p in trained.module.parameters() if p.requires_grad]
 
     def __call__(

@@ -3,13 +3,13 @@
 import pytest
 
 from convoy.benchmark.groups import Group, Ranks
-from convoy.config.benchmark import BenchConfig, with_presets
+from convoy.config.benchmark import BenchConfig, add_presets_key
 from tests.benchmark.benches import groups_of
 
 
 def planned(model: str, ranks: int, pace: float | None) -> Group:
     asked = {"suites": ["checkpoint"], "models": [model], "run": {"checkpoint": {"write_mb_per_second": pace}}}
-    (group,) = groups_of(BenchConfig.model_validate(with_presets(asked)), Ranks(ranks, 1))
+    (group,) = groups_of(BenchConfig.model_validate(add_presets_key(asked)), Ranks(ranks, 1))
     return group
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.checkpoint import CheckpointError, Checkpoints
-from convoy.job.generations import CommitsLostError, Origin, form_generation
+from convoy.job.generations import CommitsLostError, RestoreOrigin, form_generation
 from convoy.job.leases import leased_commits
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.storage import StoreUnavailable, open_store
@@ -136,9 +136,9 @@ def test_a_commit_that_is_gone_becomes_no_parent(uri: str) -> None:
     form(store)
     named: dict[str, Any] = {"formation": "f", "nodes": 1, "world_size": 1, "config_hash": "", "rendezvous": ""}
     with pytest.raises(CommitsLostError, match="step 5, which was restored, is damaged or gone"):
-        form_generation(store, **named, origin=Origin(RESTORED, 1))
+        form_generation(store, **named, origin=RestoreOrigin(RESTORED, 1))
     with pytest.raises(StoreUnavailable, match="lacks generation 2"):
-        form_generation(store, **named, origin=Origin(RESTORED, 2))
+        form_generation(store, **named, origin=RestoreOrigin(RESTORED, 2))
 
 
 def save_after_a_restore(rank: int, uri: str) -> tuple[CommitRef | None, int]:

@@ -6,7 +6,7 @@ from typing import Any
 import metaflow.metaflow_config
 import pytest
 
-from convoy.config.errors import prerequisites
+from convoy.config.errors import collect_missing
 from convoy.config.loader import resolve
 from convoy.launch.checks.preflight import account_demands
 
@@ -27,7 +27,7 @@ def home(tmp_path: Path, s3_environment: str, monkeypatch: pytest.MonkeyPatch) -
 
 def missing(**cluster: Any) -> list[str]:
     config = resolve({"cluster": cluster}, {})
-    return [str(each).split(":")[0].removeprefix("METAFLOW_") for each in prerequisites(account_demands(config))]
+    return [str(each).split(":")[0].removeprefix("METAFLOW_") for each in collect_missing(account_demands(config))]
 
 
 def test_batch_needs_what_metaflow_must_be_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.config.errors import ConfigError
-from convoy.config.loader import merged, resolve
+from convoy.config.loader import merge_config, resolve
 from convoy.config.run import RunConfig
 from convoy.config.train import BudgetConfig
 from convoy.launch.checks.compatibility import (
@@ -14,7 +14,7 @@ from convoy.launch.checks.compatibility import (
     check_run,
     check_same_data,
     check_same_model,
-    refusals,
+    machine_refusals,
     world,
 )
 
@@ -38,7 +38,7 @@ def run(**over: Any) -> RunConfig:
 
 
 def on(cluster: dict[str, Any], **more: Any) -> RunConfig:
-    return run(cluster=merged(cluster, more))
+    return run(cluster=merge_config(cluster, more))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_plan_is_told_all_reasons_of_machines_and_none_of_places() -> None:
     config = on(BATCH, market="spot", nproc_per_node=9, region="mars-1").model_copy(
         update={"root": None, "budget": BudgetConfig(max_cost_usd=1.0)}
     )
-    told = refusals(config, 0, 0)
+    told = machine_refusals(config, 0, 0)
     assert [why.partition(" ")[0] for why in told] == [
         "cluster.market", "cluster.nproc_per_node", "budget.max_cost_usd",
     ]  # fmt: skip
@@ -147,7 +147,7 @@ def test_a_plan_is_told_all_reasons_of_machines_and_none_of_places() -> None:
 
 def test_a_plan_is_told_that_a_local_run_lacks_gpus_and_memory() -> None:
     config = run(cluster={"nodes": 2, "nproc_per_node": 1}, parallel={"cpu_offload": True})
-    on_cpus, on_a_gpu = refusals(config, 0, 1), refusals(config, 1, 2**20)
+    on_cpus, on_a_gpu = machine_refusals(config, 0, 1), machine_refusals(config, 1, 2**20)
     assert [why.partition(" ")[0] for why in on_cpus] == ["parallel.cpu_offload", "model"]
     assert [why.partition(" ")[0] for why in on_a_gpu] == ["cluster.nodes"]
 

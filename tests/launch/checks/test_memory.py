@@ -10,12 +10,12 @@ from convoy.config.errors import ConfigError
 from convoy.config.loader import read_run, resolve
 from convoy.config.run import RunConfig, World
 from convoy.launch.checks.memory import (
-    check_host,
-    check_machine,
+    check_host_memory,
+    check_machine_memory,
     host_memory_mib,
-    memory_mib,
     shared_memory_mib,
     staging_mib,
+    task_memory_mib,
 )
 from convoy.model.counts import parameter_count
 from tests.launch.checks.test_compatibility import refuse
@@ -44,7 +44,7 @@ def test_dev_shm_is_an_eighth_of_the_memory_or_as_much_as_a_large_model_stages()
     asked, staged = shared_memory_mib(config, World(16, 8), P4D), staging_mib(config, World(16, 8))
     assert staged is not None
     assert asked == staged + 1024 > P4D.memory_gib * 1024 // 8
-    assert asked < memory_mib(P4D)
+    assert asked < task_memory_mib(P4D)
 
 
 def test_a_model_of_unknown_size_is_not_judged() -> None:
@@ -52,8 +52,8 @@ def test_a_model_of_unknown_size_is_not_judged() -> None:
     config = on_p4d(custom, shared_memory_mib=64)
     assert staging_mib(config, World(4, 8)) is None
     assert shared_memory_mib(on_p4d(custom), World(4, 8), P4D) == P4D.memory_gib * 1024 // 8
-    check_machine(config, World(4, 8), P4D)
-    check_host(config, 0, 1)
+    check_machine_memory(config, World(4, 8), P4D)
+    check_host_memory(config, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ def test_what_does_not_fit_is_refused_with_the_key(model: str, cluster: dict[str
 def test_states_that_are_offloaded_count_in_host_memory() -> None:
     """16 bytes of 175B parameters on 6 nodes are 434 GiB of each, next to 716 GiB of staged copies, of 979 GiB."""
     config = on_p4d("gpt-175b", nodes=6)
-    check_machine(config, World(6, 8), P4D)
+    check_machine_memory(config, World(6, 8), P4D)
     offloaded = config.model_copy(update={"parallel": config.parallel.model_copy(update={"cpu_offload": True})})
     with pytest.raises(ConfigError, match=r"on 6 nodes each one stages 715.5 GiB of the state and needs 1,182"):
-        check_machine(offloaded, World(6, 8), P4D)
+        check_machine_memory(offloaded, World(6, 8), P4D)
 
 
 def test_a_local_run_is_refused_where_this_host_cannot_hold_its_state() -> None:
     config = resolve(read_run("{model: llama-7b}"), {})
     with pytest.raises(ConfigError, match="model = llama-7b: the state and two copies of it take "):
-        check_host(config, 0, 64 * 1024)
+        check_host_memory(config, 0, 64 * 1024)
     with pytest.raises(ConfigError, match="two copies of the state take"):
-        check_host(config, 8, 64 * 1024)
-    check_host(config, 8, 256 * 1024)
-    check_host(RunConfig(), 0, 2048)
+        check_host_memory(config, 8, 64 * 1024)
+    check_host_memory(config, 8, 256 * 1024)
+    check_host_memory(RunConfig(), 0, 2048)
 
 
 def test_replicas_on_this_host_need_their_memory_each() -> None:
@@ -94,9 +94,9 @@ def test_replicas_on_this_host_need_their_memory_each() -> None:
     whole = resolve(read_run(model), {"cluster": ranks, "parallel": {"strategy": "ddp"}})
     halves = resolve(read_run(model), {"cluster": ranks, "parallel": {"strategy": "hsdp"}})
     with pytest.raises(ConfigError, match=r"model = gpt2-xl: 8 times the state and two copies of it take 220.5 GiB"):
-        check_host(whole, 0, 128 * 1024)
-    check_host(whole, 8, 128 * 1024)
-    check_host(halves, 0, 128 * 1024)
+        check_host_memory(whole, 0, 128 * 1024)
+    check_host_memory(whole, 8, 128 * 1024)
+    check_host_memory(halves, 0, 128 * 1024)
 
 
 def test_the_host_s_memory_is_at_most_its_container_s(tmp_path: Path) -> None:

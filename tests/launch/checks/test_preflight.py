@@ -19,17 +19,17 @@ from convoy.job.events.registry import GenerationStarted, StepDone
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LiveMarker
 from convoy.job.record import ensure_record, job_store, keep_config
-from convoy.launch.checks.host import use_this_interpreter
+from convoy.launch.checks.host import put_python_on_path
 from convoy.launch.checks.preflight import (
     FinishedJob,
     check_job_is_free,
     named_job,
     preflight,
-    priced,
-    spent_seconds,
+    read_spent_seconds,
+    settle_price_if_visible,
     with_host_defaults,
 )
-from convoy.launch.pricing import gang_price
+from convoy.launch.pricing import gang_usd_per_hour
 from convoy.report.fold import fold
 from convoy.storage import Store
 from tests.campaign import examples
@@ -49,7 +49,7 @@ SMALL = {
 def interpreter_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    use_this_interpreter()
+    put_python_on_path()
 
 
 def config(root: Path | str, **over: Any) -> RunConfig:
@@ -156,7 +156,7 @@ def test_a_budget_counts_what_the_card_shows_the_pause_of_a_restart_in_place_inc
     store = started(tmp_path, "a")
     write_log(store, events)
     report = fold(events)
-    assert spent_seconds(store) == report.wall_seconds == pytest.approx(events[-1].t - events[0].t)
+    assert read_spent_seconds(store) == report.wall_seconds == pytest.approx(events[-1].t - events[0].t)
     assert sum(generation.seconds for generation in report.generations) < report.wall_seconds
 
 
@@ -233,7 +233,7 @@ def test_a_budget_is_checked_by_the_price_that_the_run_will_have(s3_uri: str) ->
     assert "job a has used 19.80 USD" in refusal(lambda: preflight(limited, "a", "s3"))
     refresh_prices(s3_uri, spot=5.0)
     assert preflight(limited, "a", "s3") is None
-    assert gang_price(priced(limited)) == 10.0
+    assert gang_usd_per_hour(settle_price_if_visible(limited)) == 10.0
 
 
 def test_a_limit_on_money_needs_a_price_which_a_refresh_may_bring(s3_uri: str) -> None:

@@ -11,8 +11,8 @@ from convoy.config.run import RunConfig
 from convoy.launch.gang.node import (
     check_or_exit,
     check_step,
-    formation,
-    live_task,
+    formation_name,
+    live_card_task,
     on_one_host,
     this_node,
     workers_per_node,
@@ -76,9 +76,9 @@ def test_a_node_is_who_metaflow_says(monkeypatch: pytest.MonkeyPatch) -> None:
     node = this_node(RunConfig(), current, 1, 2, gpus=0)
     assert (node.index, node.nodes, node.nproc_per_node, node.main_host) == (2, 4, 2, "10.0.0.7")
     assert (node.formation, node.attempt, node.shares_host) == ("9/train/5/1", 1, False)
-    assert len({formation(current, call) for call in (1, 2, 3)}) == 3  # one for each gang of a step
+    assert len({formation_name(current, call) for call in (1, 2, 3)}) == 3  # one for each gang of a step
     assert [on_one_host(env) for env in ({}, {"METAFLOW_RUNTIME_ENVIRONMENT": "local"})] == [True, True]
-    assert (formation(current, 1), live_task(current)) == (node.formation, "F/9/train/5")
+    assert (formation_name(current, 1), live_card_task(current)) == (node.formation, "F/9/train/5")
 
 
 def decorator(name: str, parallel: bool = False, **attributes: Any) -> Any:

@@ -12,7 +12,7 @@ from convoy.config.loader import resolve
 from convoy.gang.task import Node
 from convoy.job.generations import FormationError, refuse_formation
 from convoy.job.heartbeat import LiveMarker, read_mark
-from convoy.launch.gang.run import _preparing, prepared_by_first
+from convoy.launch.gang.run import _marked_preparing, prepare_on_node_0
 from convoy.storage.posix import PosixStore
 from tests.gang.tasks import a_node
 
@@ -21,7 +21,7 @@ CONFIG = resolve({}, {})
 
 def test_while_node_0_prepares_the_job_is_marked_as_preparing(tmp_path: Path) -> None:
     store, node = PosixStore(tmp_path), a_node(index=0, nodes=2)
-    with _preparing(CONFIG, "blue", store, node, None):
+    with _marked_preparing(CONFIG, "blue", store, node, None):
         mark = read_mark(store)
         assert mark is not None
         assert (mark.run, mark.preparing) == (node.run, True)
@@ -30,14 +30,14 @@ def test_while_node_0_prepares_the_job_is_marked_as_preparing(tmp_path: Path) ->
 
 def test_the_other_nodes_mark_nothing(tmp_path: Path) -> None:
     store = PosixStore(tmp_path)
-    with _preparing(CONFIG, "blue", store, a_node(index=1, nodes=2), None):
+    with _marked_preparing(CONFIG, "blue", store, a_node(index=1, nodes=2), None):
         assert read_mark(store) is None
 
 
 def test_a_job_that_another_run_has_is_refused_before_anything_is_prepared(tmp_path: Path) -> None:
     store = PosixStore(tmp_path)
     with LiveMarker(store, "blue", "Other/1"), pytest.raises(ConfigError, match=r"run Other/1 on .* is running it now"):
-        with _preparing(CONFIG, "blue", store, a_node(index=0, nodes=2), None):
+        with _marked_preparing(CONFIG, "blue", store, a_node(index=0, nodes=2), None):
             raise AssertionError("it was prepared")
 
 
@@ -54,25 +54,25 @@ def node(index: int, attempt: int = 0) -> Node:
 
 def test_the_other_nodes_wait_for_what_node_0_prepares(tmp_path: Path) -> None:
     store, found = PosixStore(tmp_path), list[object]()
-    waiting = threading.Thread(target=lambda: found.append(prepared_by_first(store, node(1), never)))
+    waiting = threading.Thread(target=lambda: found.append(prepare_on_node_0(store, node(1), never)))
     waiting.start()
-    assert prepared_by_first(store, node(0), lambda: DATA) == DATA
+    assert prepare_on_node_0(store, node(0), lambda: DATA) == DATA
     waiting.join(20)
     assert found == [DATA]
 
 
 def test_another_attempt_waits_for_its_own(tmp_path: Path) -> None:
     store = PosixStore(tmp_path)
-    prepared_by_first(store, node(0), lambda: DATA)
+    prepare_on_node_0(store, node(0), lambda: DATA)
     with pytest.raises(TimeoutError, match="node 0 prepared no data within 0 s"):
-        prepared_by_first(store, node(1, attempt=1), never, seconds=0.1)
+        prepare_on_node_0(store, node(1, attempt=1), never, seconds=0.1)
 
 
 def test_why_node_0_prepared_none_is_told_on_all(tmp_path: Path) -> None:
     store = PosixStore(tmp_path)
     refuse_formation(store, node(1).formation, "data.corpus.path = /x: does not exist")
     with pytest.raises(FormationError, match=r"data\.corpus\.path = /x: does not exist"):
-        prepared_by_first(store, node(1), never)
+        prepare_on_node_0(store, node(1), never)
 
 
 def test_a_node_whose_first_is_gone_does_not_wait(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_node_whose_first_is_gone_does_not_wait(tmp_path: Path) -> None:
     if (first := os.fork()) == 0:
         if os.fork() == 0:
             try:
-                prepared_by_first(Asked(tmp_path), node(1), never)
+                prepare_on_node_0(Asked(tmp_path), node(1), never)
             except FormationError as error:
                 os.write(tells, str(error).encode())
             finally:

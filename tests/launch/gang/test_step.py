@@ -23,7 +23,7 @@ from convoy.job.events.registry import StepDone
 from convoy.job.generations import FormationError, refuse_formation
 from convoy.launch.gang import step
 from convoy.launch.gang import step as live_card
-from convoy.launch.gang.step import FormationObstacle, How, LiveCard, ended_sibling
+from convoy.launch.gang.step import FormationObstacle, How, LiveCard, failed_sibling_text
 from convoy.storage.posix import PosixStore
 from metaflow_extensions.convoy.plugins.cards.convoy.components import draw, show
 from tests.gang.tasks import a_node, a_task, wait_for
@@ -130,11 +130,11 @@ def test_a_sibling_that_ended_with_an_error_is_seen_until_it_is_reaped(
 ) -> None:
     child = subprocess.Popen([sys.executable, "-c", code], start_new_session=leads_session)
     wait_for("its end", lambda: (Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]) == "Z")
-    told = ended_sibling()
+    told = failed_sibling_text()
     assert (told is not None) == is_seen
     assert told is None or f"(pid {child.pid}) ended before it had joined" in told
     child.wait()
-    assert ended_sibling() is None
+    assert failed_sibling_text() is None
 
 
 def test_a_node_without_a_gang_to_come_does_not_keep_node_0_waiting(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from convoy.job.events.registry import (
 from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef
 from convoy.job.record import job_store
-from convoy.launch.reruns.policy import FailedTask, JobFacts, gang_is_over, how_it_ended, read_facts
+from convoy.launch.reruns.policy import FailedTask, RunFacts, gang_is_over, judge_ended_run, read_run_facts
 from convoy.storage import Store
 
 RUN = "SomeFlow/12"
@@ -66,14 +66,14 @@ def failed(store: Store, cause: FailureDetected = BUG) -> None:
 
 
 def how(store: Store, code: int = 1, task: FailedTask = FailedTask(), **facts: Any) -> str:  # noqa: B008
-    return how_it_ended(code, RUN, read_facts(store, RUN), task, **facts).how
+    return judge_ended_run(code, RUN, read_run_facts(store, RUN), task, **facts).how
 
 
 def test_a_run_that_ends_well_has_finished_whatever_was_before(store: Store) -> None:
     failed(store)
     log(store, formed(store), GenerationStarted(run=RUN), GenerationEnded(outcome="finished", step=20))
     assert how(store, 0) == "finished"
-    assert read_facts(store, RUN).step == 20
+    assert read_run_facts(store, RUN).step == 20
 
 
 def test_a_gang_whose_failure_the_flow_has_caught_has_not_finished(store: Store) -> None:
@@ -87,21 +87,21 @@ def test_a_run_that_was_stopped_by_a_limit_tells_it(store: Store) -> None:
     generation = formed(store)
     log(store, generation, GenerationStarted(run=RUN), GenerationEnded(outcome="stopped", step=5))
     log(store, generation, step(5), Stopping(step=5, reason="max_hours", detail="2 hours"), rank=0)
-    ended = how_it_ended(0, RUN, read_facts(store, RUN), FailedTask())
+    ended = judge_ended_run(0, RUN, read_run_facts(store, RUN), FailedTask())
     assert (ended.how, ended.step) == ("stopped", 5)
     assert ended.message == "the limit budget.max_hours was reached: 2 hours"
 
 
 def test_a_preemption_is_told_by_the_log(store: Store) -> None:
     preempted(store)
-    ended = how_it_ended(1, RUN, read_facts(store, RUN), FailedTask("train", "whatever"))
+    ended = judge_ended_run(1, RUN, read_run_facts(store, RUN), FailedTask("train", "whatever"))
     assert (ended.how, ended.step, ended.message) == ("preempted", 9, "node 0 had a notice (spot): terminate")
 
 
 def test_a_preemption_of_another_run_is_not_this_one_s(store: Store) -> None:
     log(store, formed(store, "SomeFlow/11"), NOTICE, GenerationEnded(outcome="preempted", step=9))
     assert how(store) == "failed"
-    assert read_facts(store, "SomeFlow/1").formed == 0
+    assert read_run_facts(store, "SomeFlow/1").formed == 0
 
 
 def test_of_several_attempts_of_a_run_the_newest_one_decides(store: Store) -> None:
@@ -117,7 +117,7 @@ def test_a_failed_gang_tells_every_first_cause(store: Store) -> None:
     generation = formed(store)
     log(store, generation, BUG.model_copy(update={"step": 8}), node=1)  # of which node 0 is the judge
     log(store, generation, BUG, GenerationEnded(outcome="failed", step=7))
-    ended = how_it_ended(1, RUN, read_facts(store, RUN), FailedTask("train", "rank 1 on node 1 exited"))
+    ended = judge_ended_run(1, RUN, read_run_facts(store, RUN), FailedTask("train", "rank 1 on node 1 exited"))
     assert (ended.how, ended.step, [cause.step for cause in ended.causes]) == ("failed", 7, [7, 7])
     assert (ended.message, ended.failed_step, ended.lasting) == ("rank 1 on node 1 exited", "train", False)
 
@@ -127,18 +127,18 @@ def test_where_node_0_was_lost_the_others_word_counts(store: Store) -> None:
     generation = formed(store)
     log(store, generation, GenerationStarted(run=RUN))
     log(store, generation, GenerationStarted(), lost, GenerationEnded(outcome="failed", step=4), node=1)
-    ended = how_it_ended(1, RUN, read_facts(store, RUN), FailedTask())
+    ended = judge_ended_run(1, RUN, read_run_facts(store, RUN), FailedTask())
     assert ended.how == "failed"
     assert [cause.cause for cause in ended.causes] == ["node_gone"]
     assert ended.message == "node 0 was lost, its agent ended without a word"
     failed(store, BUG.model_copy(update={"retryable": False}))
-    assert how_it_ended(1, RUN, read_facts(store, RUN), FailedTask()).lasting
+    assert judge_ended_run(1, RUN, read_run_facts(store, RUN), FailedTask()).lasting
 
 
 def test_a_step_that_fails_after_the_gang_has_finished_is_no_failure_of_the_gang(store: Store) -> None:
     failed(store, BUG.model_copy(update={"retryable": False}))
     log(store, formed(store), GenerationStarted(run=RUN), GenerationEnded(outcome="finished", step=20))
-    ended = how_it_ended(1, RUN, read_facts(store, RUN), FailedTask("join", "no such metric"))
+    ended = judge_ended_run(1, RUN, read_run_facts(store, RUN), FailedTask("join", "no such metric"))
     assert (ended.how, ended.causes, ended.lasting, ended.message) == ("failed", (), False, "no such metric")
 
 
@@ -165,8 +165,8 @@ NOTICE_MESSAGE = "preempted: node 0 had a notice (spot): terminate"
 def test_of_a_job_of_which_nothing_is_known_code_and_message_tell(
     code: int, run: str | None, task: str, more: dict[str, str], how: str, message: str, store: Store
 ) -> None:
-    assert read_facts(store, RUN) == JobFacts()
-    ended = how_it_ended(code, run, JobFacts(), FailedTask("train", task), **more)
+    assert read_run_facts(store, RUN) == RunFacts()
+    ended = judge_ended_run(code, run, RunFacts(), FailedTask("train", task), **more)
     assert (ended.how, ended.code, ended.message) == (how, code, message)
 
 
@@ -175,7 +175,7 @@ def test_a_drained_run_is_told_from_a_preempted_one(store: Store) -> None:
     request_drain(store, DrainRequest(run="SomeFlow/11", now=False, host="desk", requested=1.0))
     assert how(store) == "preempted"
     request_drain(store, DrainRequest(run=RUN, now=False, host="desk", requested=2.0))
-    ended = how_it_ended(1, RUN, read_facts(store, RUN), FailedTask())
+    ended = judge_ended_run(1, RUN, read_run_facts(store, RUN), FailedTask())
     assert (ended.how, ended.message) == ("drained", "requested on desk")
     store.write("drain.json", b"{")
     assert how(store) == "preempted"
@@ -183,7 +183,7 @@ def test_a_drained_run_is_told_from_a_preempted_one(store: Store) -> None:
 
 def test_the_newest_checkpoint_counts_where_no_generation_told_its_end(store: Store) -> None:
     store.create(CommitRef(generation=formed(store), step=40).name, b"{}")
-    assert read_facts(store, RUN).step == 40
+    assert read_run_facts(store, RUN).step == 40
 
 
 def test_lines_that_are_no_event_are_passed_over(store: Store) -> None:

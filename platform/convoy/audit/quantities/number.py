@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 
 BIG = math.inf
 """No upper bound: one over it is nothing, and no unit makes a number of it."""
@@ -63,7 +63,7 @@ class Span(NamedTuple):
         return self.above(other, tolerance) or other.above(self, tolerance)
 
 
-class Figure(Frozen):
+class Figure(FrozenConfig):
     """What a page says, with what its digits leave open."""
 
     text: str

@@ -40,7 +40,7 @@ def variants_of(run: RunConfig) -> Iterator[VariantSpec]:
         yield VariantSpec(name="by linear", changes={"parallel": {"wrap": "linear"}})
     name, chunk = ("loss in chunks", LOSS_CHUNK_TOKENS) if train.loss_chunk_tokens == 0 else ("loss at once", 0)
     yield VariantSpec(name=name, changes={"train": {"loss_chunk_tokens": chunk}})
-    offloads = parallel.shared_by == 1  # the configuration has no offload of a model that is cut
+    offloads = parallel.ranks_per_sample == 1  # the configuration has no offload of a model that is cut
     if offloads:
         yield VariantSpec(name="CPU offload", changes={"parallel": _OFFLOADED}, needs_gpu=True)
     yield VariantSpec(name="all savers", changes=changes_of_all_savers(run))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from convoy.benchmark.groups import Suite
 from convoy.benchmark.suites import checkpoint, memory, recovery, scaling, strategies, sync, throughput, utilisation
-from convoy.config.errors import ConfigError, one_of
+from convoy.config.errors import ConfigError, must_be_one_of
 
 SUITES: tuple[Suite, ...] = (
     throughput.SUITE,
@@ -23,5 +23,5 @@ def suites_of(names: Iterable[str], key: str = "suites.{}") -> list[Suite]:
     suites = {suite.name: suite for suite in SUITES}
     for i, name in enumerate(names):
         if name not in suites:
-            raise ConfigError(f"{key.format(i)} = {name}: {one_of(name, list(suites))}")
+            raise ConfigError(f"{key.format(i)} = {name}: {must_be_one_of(name, list(suites))}")
     return [suites[name] for name in names]

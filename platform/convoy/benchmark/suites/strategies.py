@@ -14,7 +14,7 @@ from convoy.benchmark.memory_estimate import with_largest_size
 from convoy.benchmark.results.case import CHANGED
 from convoy.benchmark.suites import peers
 from convoy.config.benchmark import BenchConfig, MeasureConfig
-from convoy.config.loader import Tree, merged
+from convoy.config.loader import Tree, merge_config
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 
@@ -57,7 +57,7 @@ def model_parallel_group(model: str, run: RunConfig, ranks: Ranks, measure: Meas
     named = {**shape, "name": f"{run.model.name}{CHANGED}"}  # figures of the preset do not hold for it
     # Blocks that are cut are not compiled.
     changes: Tree = {"model": named, "train": {"compile": False}, "evaluation": {"sample_tokens": 0}}
-    cuttable = RunConfig.model_validate(merged(run.model_dump(mode="json"), changes))
+    cuttable = RunConfig.model_validate(merge_config(run.model_dump(mode="json"), changes))
     in_node = run.cluster.backend == "local" or ranks.per_node % CUT == 0
     specs = model_parallel_variants(cuttable, ranks.all, in_node=in_node)
     variants = (with_largest_size(spec, cuttable, ranks) for spec in specs)

@@ -9,7 +9,7 @@ from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.config.benchmark import BenchConfig
-from convoy.config.data import names_ends
+from convoy.config.data import has_document_ends
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 
@@ -36,7 +36,7 @@ def techniques(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:
         yield _train_variant(name, attention="plain" if fused else "fused")
     other = "fp32" if train.param_dtype == "bf16" else "bf16"
     yield _train_variant(other, param_dtype=other)
-    if run.parallel.shared_by == 1:
+    if run.parallel.ranks_per_sample == 1:
         yield _train_variant("eager" if train.compile else "compiled", compile=not train.compile)
     name = "AdamW not fused" if optimizer.fused else "fused AdamW"
     yield VariantSpec(name=name, changes={"optimizer": {"fused": not optimizer.fused}})
@@ -73,7 +73,7 @@ def _data_variants(run: RunConfig) -> Iterator[VariantSpec]:
             yield _train_variant(name, prefetch_steps=depth)
     if not run.data.packing:
         yield VariantSpec(name="packed", changes={"data": {"packing": True}})
-    elif names_ends(run.data):
+    elif has_document_ends(run.data):
         yield VariantSpec(name="padded", changes={"data": {"packing": False, "respect_documents": False}})
 
 

@@ -67,7 +67,7 @@ class ConvoyVariant(Variant):
             self._trained,
             config.train,
             config.parallel,
-            StepExchange(ranks.control, config.parallel.shared_by),
+            StepExchange(ranks.control, config.parallel.ranks_per_sample),
             self.clock,
             training_group=ranks.training_group,
         )

@@ -11,7 +11,7 @@ from convoy.checkpoint.format import DRAFT, Commit, Progress
 from convoy.checkpoint.group import Ranks
 from convoy.checkpoint.restore.load import Restored
 from convoy.checkpoint.save.commit_lookup import in_thread
-from convoy.job.generations import Origin, form_generation
+from convoy.job.generations import RestoreOrigin, form_generation
 from convoy.job.leases import lease
 from convoy.job.lineage import CommitRef, Generation
 from convoy.storage import Store, StoreUnavailable
@@ -28,7 +28,7 @@ class OwnGeneration:
         self._stores = stores
         self._ranks = ranks
         self._session = session
-        self._origin: Origin | None = None
+        self._origin: RestoreOrigin | None = None
         """What was restored, on the rank that forms the generation; None: nothing since the last one was formed."""
         self._lease: contextlib.ExitStack | None = None
         """Keeps the commit that was restored from being pruned."""
@@ -47,7 +47,7 @@ class OwnGeneration:
         if self.formed is not None or self._ranks.rank != 0:
             return
         self.release_lease()
-        self._origin = Origin(restored.commit.ref if restored else None, newest_generation)
+        self._origin = RestoreOrigin(restored.commit.ref if restored else None, newest_generation)
         if restored is not None:
             # A store may be read-only; whether the commit still exists is checked again when it becomes a parent.
             with contextlib.suppress(StoreUnavailable), contextlib.ExitStack() as held:

@@ -25,7 +25,7 @@ from convoy.checkpoint.writer.retention import (
     spent_commits,
 )
 from convoy.config.checkpoint import RetentionConfig
-from convoy.job.leases import leased_commits, named_by_leases
+from convoy.job.leases import commits_of_all_leases, leased_commits
 from convoy.job.lineage import CommitRef, History, generation_numbers, parse_commits, read_history
 from convoy.storage import ObjectMissing, Store, StoreUnavailable
 
@@ -118,7 +118,7 @@ class _Pruning:
         tier = Inventory(
             commits=dict.fromkeys(parse_commits(self._store.sizes("commits/")), 0.0),
             now=0.0,
-            leased=named_by_leases(self._store),
+            leased=commits_of_all_leases(self._store),
             attempts=list(_list_attempts(self._store)),
         )
         refs = {attempt.ref for attempt in tier.attempts if attempt.name in failed} & tier.commits.keys()

@@ -1,6 +1,6 @@
 """What drills do to a gang: one class for each. To add a drill, write its class here and add it to `DRILLS`."""
 
-from convoy.config.errors import ConfigError, nearest
+from convoy.config.errors import ConfigError, name_hint
 from convoy.drills.fault import Fault
 from convoy.drills.faults.node import Node0Kill, NodeKill, Partition, PartitionHeal
 from convoy.drills.faults.notice import NoticeThenNothing, RebalanceNotice, SigtermNotice, SpotNotice
@@ -51,5 +51,5 @@ def drill_named(error_key: str, name: str) -> type[Fault]:
     """The drill of this name. Raises ConfigError, which begins with the key that names the drill."""
     drills = {drill.name: drill for drill in DRILLS}
     if name not in drills:
-        raise ConfigError(f"{error_key} {name}: no such drill; {nearest(name, drills)}")
+        raise ConfigError(f"{error_key} {name}: no such drill; {name_hint(name, drills)}")
     return drills[name]

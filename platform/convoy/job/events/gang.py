@@ -251,10 +251,10 @@ def cause_details(cause: FirstCause) -> str:
 
 def cause_in_words(cause: FirstCause) -> str:
     """In one line, e.g. `rank 3 on node 1 exited with code 1: ValueError: no`."""
-    return f"{cause_subject(cause)} {_in_full(cause)}" + (f": {cause.reason}" if cause.reason else "")
+    return f"{cause_subject(cause)} {_full_verb(cause)}" + (f": {cause.reason}" if cause.reason else "")
 
 
-def _in_full(cause: FirstCause) -> str:
+def _full_verb(cause: FirstCause) -> str:
     if cause.kind == "exited" and cause.signal:
         return f"was killed by {cause.signal}"
     if cause.kind == "exited":

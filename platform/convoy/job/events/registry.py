@@ -75,10 +75,10 @@ def encode(event: Event) -> bytes:
 
 def decode(line: bytes) -> Event:
     """The event of one line. Raises pydantic.ValidationError for what no version of Convoy wrote."""
-    return _adapter(EVENTS).validate_json(line)
+    return _event_adapter(EVENTS).validate_json(line)
 
 
 @functools.cache
-def _adapter(events: tuple[type[Event], ...]) -> TypeAdapter[Event]:
+def _event_adapter(events: tuple[type[Event], ...]) -> TypeAdapter[Event]:
     annotated, union = cast(Any, Annotated), functools.reduce(operator.or_, cast(Any, events))
     return TypeAdapter(annotated[union, Field(discriminator="kind")])

@@ -149,7 +149,7 @@ class ScriptEvent(Event):
     @field_validator("values")
     @classmethod
     def _finite(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: _json_number(value) for name, value in values.items()}
+        return {name: _number_or_text(value) for name, value in values.items()}
 
 
 class ScriptEndedLate(Event):
@@ -164,7 +164,7 @@ class ScriptEndedLate(Event):
     """Since its last progress."""
 
 
-def _json_number(value: Any) -> Any:
+def _number_or_text(value: Any) -> Any:
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

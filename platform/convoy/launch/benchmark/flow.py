@@ -14,10 +14,10 @@ from convoy.config.errors import ConfigError
 from convoy.launch.benchmark.split import Share, describe_bench, shares_of
 from convoy.launch.benchmark.steps import COMMAND
 from convoy.launch.checks.host import local_gpus
-from convoy.launch.checks.preflight import in_one_line, missing_settings, survey_root, with_host_defaults
-from convoy.launch.dry_run import checklist, described_decorators
-from convoy.launch.flow import LAUNCHES, add_decorators, datastore_of, plain
-from convoy.launch.parse import accept_presets, command_line, say_and_exit, values_of_options
+from convoy.launch.checks.preflight import combine_missing, missing_settings, survey_root, with_host_defaults
+from convoy.launch.dry_run import describe_decorators, missing_checklist
+from convoy.launch.flow import LAUNCHES, add_decorators, config_as_dict, datastore_of
+from convoy.launch.parse import expand_argv_presets, option_word_counts, print_and_exit, same_command
 
 
 class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
@@ -25,14 +25,14 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
     configurations of `configs/bench/`. Gives the flow its schedule."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        accept_presets("bench", "bench")
+        expand_argv_presets("bench", "bench")
         super().__init__(*args, **kwargs)
 
     def pre_mutate(self, mutable_flow: Any) -> None:  # in `mutate` it is too late to add a decorator to a flow
         try:
             config = bench_config(dict(mutable_flow.configs))
         except ConfigError as error:
-            say_and_exit(error)
+            print_and_exit(error)
         if config.schedule is not None:
             mutable_flow.add_decorator("schedule", deco_kwargs={"cron": config.schedule})
 
@@ -44,14 +44,14 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
             if command.info_name in LAUNCHES:
                 _prepare_launch(command, config, shares_of(config))
         except ConfigError as error:
-            say_and_exit(error)
+            print_and_exit(error)
         add_decorators(mutable_flow, shared)
 
 
 def bench_config(configs: dict[str, Any]) -> BenchConfig:
     """The checked configuration of a benchmark flow, from the values of its Configs `bench` and `set`. Raises
     ConfigError."""
-    return resolve_bench(plain(configs["bench"]), plain(configs["set"]))
+    return resolve_bench(config_as_dict(configs["bench"]), config_as_dict(configs["set"]))
 
 
 def _prepare_launch(command: Any, config: BenchConfig, shares: list[Share]) -> None:
@@ -63,9 +63,9 @@ def _prepare_launch(command: Any, config: BenchConfig, shares: list[Share]) -> N
         _print_dry_run(config, shares, missing)
         raise SystemExit(0)
     if missing:
-        raise in_one_line(missing)
+        raise combine_missing(missing)
     if command.info_name == "run":  # its first step is a process of this one
-        os.environ[COMMAND] = command_line(sys.argv, values_of_options(), os.environ)
+        os.environ[COMMAND] = same_command(sys.argv, option_word_counts(), os.environ)
 
 
 def _print_dry_run(config: BenchConfig, shares: list[Share], missing: list[ConfigError]) -> None:
@@ -76,7 +76,7 @@ def _print_dry_run(config: BenchConfig, shares: list[Share], missing: list[Confi
     print(json.dumps(config.model_dump(mode="json"), indent=2))
     sections = [
         describe_bench(shares, root_survey.config),
-        described_decorators(run),
-        checklist([*map(error_under_run, root_survey.missing)]),
+        describe_decorators(run),
+        missing_checklist([*map(error_under_run, root_survey.missing)]),
     ]
     print(*sections, sep="\n", file=sys.stderr)

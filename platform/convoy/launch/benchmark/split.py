@@ -10,7 +10,7 @@ from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.plan import name_keys_under_run, plan_groups, run_of
 from convoy.catalog.instances import instance
 from convoy.catalog.prices import SHIPPED
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig, World, check_ranks
@@ -18,14 +18,14 @@ from convoy.config.train import BudgetConfig
 from convoy.display.formatting import duration, plural
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.host import gpu_memory_bytes, local_gpus
-from convoy.launch.checks.memory import MIB, host_memory_mib, memory_mib
+from convoy.launch.checks.memory import MIB, host_memory_mib, task_memory_mib
 from convoy.launch.checks.preflight import with_host_defaults
-from convoy.launch.dry_run import aligned, machine_in_words, price_in_words
+from convoy.launch.dry_run import align_lines, machine_in_words, price_in_words
 from convoy.launch.pricing import instance_price
 from convoy.planner.workload import rented_type
 
 
-class Share(Frozen):
+class Share(FrozenConfig):
     """Gangs of the same size."""
 
     nodes: int
@@ -62,11 +62,11 @@ def _machine_count(group: Group, ranks: World) -> int:
 
 def _check_sharding(spec: VariantSpec, run: RunConfig, ranks: World) -> None:
     n = spec.ranks or ranks.size
-    sharing = run.parallel.sharing(n, min(n, ranks.nproc_per_node))
+    sharing = run.parallel.ranks_per_state_copy(n, min(n, ranks.nproc_per_node))
     if n % sharing:
         raise ConfigError(f"run.parallel.shard_size = {sharing}: must divide the {n} ranks of {spec.name}")
     for name, cut in (("tensor", run.parallel.tensor), ("pipeline", run.parallel.pipeline)):
-        if n % run.parallel.shared_by and cut > 1:
+        if n % run.parallel.ranks_per_sample and cut > 1:
             raise ConfigError(f"run.parallel.{name} = {cut}: must divide the {n} ranks of {spec.name}")
 
 
@@ -86,7 +86,7 @@ def _ranks_with_memory(run: RunConfig, ranks: World) -> Ranks:
     rented = rented_type(run)
     if rented is not None:
         machine = instance(rented)
-        host = memory_mib(machine) * MIB // ranks.nproc_per_node
+        host = task_memory_mib(machine) * MIB // ranks.nproc_per_node
         gpu = machine.gpu.memory_mib * MIB if machine.gpu else None
         on_gpus = gpu is not None
     else:  # all ranks are on this host
@@ -113,7 +113,7 @@ def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
     price = {} if local else {"price": price_in_words(run, "for a gang")}
     in_all = {"in all": _totals_text(shares, run), "time": _time_text(shares, local)}
     totals = {"machine": machine_in_words(run), **price, **in_all}
-    return "\n".join([*(line for share in shares for line in describe_share(share)), aligned(totals)])
+    return "\n".join([*(line for share in shares for line in describe_share(share)), align_lines(totals)])
 
 
 def planned_block_seconds(group: Group) -> float:

@@ -13,7 +13,7 @@ from convoy.config.cluster import check_backend
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.errors import ConfigError, PrerequisiteMissing, yaml_value
 from convoy.config.run import RunConfig, World, check_ranks
-from convoy.launch.checks.memory import check_host, check_machine
+from convoy.launch.checks.memory import check_host_memory, check_machine_memory
 from convoy.launch.pricing import instance_price
 from convoy.storage.uri import is_shared, shared_stores
 
@@ -54,7 +54,7 @@ def world(config: RunConfig, local_gpus: int = 0) -> World:
         return World(cluster.nodes, cluster.nproc_per_node)
     if cluster.backend == "local":
         return World(cluster.nodes, max(1, local_gpus // cluster.nodes))
-    return World(cluster.nodes, max(1, instance(_instance_type(config)).gpus))
+    return World(cluster.nodes, max(1, instance(_required_type(config)).gpus))
 
 
 def check_run(config: RunConfig, datastore: str | None = None, local_gpus: int = 0) -> None:
@@ -77,7 +77,7 @@ def run_demands(config: RunConfig, datastore: str | None = None, local_gpus: int
 
 def check_budget(config: RunConfig) -> None:
     """Raises ConfigError for a limit on money where no price is known. config: with the price that the run will have,
-    as `pricing.with_price` gives it."""
+    as `pricing.settle_price_from_root` gives it."""
     limit, cluster = config.budget.max_cost_usd, config.cluster
     if limit is None or instance_price(config, SHIPPED) is not None:
         return
@@ -104,7 +104,7 @@ def _cluster_demands(config: RunConfig, datastore: str | None) -> Iterator[Deman
         yield lambda: _fits_machine(config)
 
 
-def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ...]:
+def machine_refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ...]:
     """All that `check_run` and the checks of this host's memory and of the budget say against the machines, each in one
     line: what a plan of the run is to warn of. Where files are does not come into a plan, and is not looked at.
 
@@ -115,10 +115,10 @@ def refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple[str, ..
         demands = (
             lambda run: _ranks_have_local_gpus(run, local_gpus),
             lambda run: check_offload(run, local_gpus),
-            lambda run: check_host(run, local_gpus, host_mib),
+            lambda run: check_host_memory(run, local_gpus, host_mib),
         )
     return tuple(
-        str(error) for error in errors.refusals(partial(demand, config) for demand in (*demands, check_budget))
+        str(error) for error in errors.collect_errors(partial(demand, config) for demand in (*demands, check_budget))
     )
 
 
@@ -129,10 +129,10 @@ def check_offload(config: RunConfig, local_gpus: int) -> None:
 
 
 def _fits_machine(config: RunConfig) -> None:
-    check_machine(config, world(config), instance(_instance_type(config)))
+    check_machine_memory(config, world(config), instance(_required_type(config)))
 
 
-def _instance_type(config: RunConfig) -> str:
+def _required_type(config: RunConfig) -> str:
     name = config.cluster.instance_type
     if name is None:
         raise ConfigError(
@@ -143,7 +143,7 @@ def _instance_type(config: RunConfig) -> str:
 
 
 def _ranks_have_gpus(config: RunConfig) -> None:
-    name = _instance_type(config)
+    name = _required_type(config)
     gpus, ranks = instance(name).gpus, config.cluster.nproc_per_node
     if gpus and ranks is not None and ranks > gpus:
         raise ConfigError(f"cluster.nproc_per_node = {ranks}: must be at most the GPUs of a {name}, {gpus}")
@@ -231,7 +231,7 @@ def _without(tree: Json, keys: set[str]) -> dict[str, Any]:
 
 def location_demands(config: RunConfig) -> Iterator[Demand]:
     """Demands that raise ConfigError for a bucket that cannot exist, and for a tier that is the root again."""
-    yield from (partial(_check_bucket_name, key, location) for key, location in _locations(config))
+    yield from (partial(_check_bucket_name, key, location) for key, location in _configured_locations(config))
     yield partial(_tiers_are_elsewhere, config)
 
 
@@ -305,7 +305,7 @@ def _tiers_are_elsewhere(config: RunConfig) -> None:
             raise ConfigError(f"checkpoint.tiers = {tier}: must be another place than root, which is the first tier")
 
 
-def _locations(config: RunConfig) -> Iterator[tuple[str, str]]:
+def _configured_locations(config: RunConfig) -> Iterator[tuple[str, str]]:
     if config.root is not None:
         yield "root", config.root
     for tier in config.checkpoint.tiers:

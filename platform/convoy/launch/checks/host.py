@@ -20,7 +20,7 @@ from pathlib import Path
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
-from convoy.launch.checks.memory import check_host, host_memory_mib
+from convoy.launch.checks.memory import check_host_memory, host_memory_mib
 
 
 def local_gpus() -> int:
@@ -53,28 +53,28 @@ def check_interpreter() -> None:
         )
 
 
-def this_interpreter() -> str:
+def interpreter_path() -> str:
     """Path of this interpreter, under the name `python` where it has that too: by which Metaflow finds it."""
     here = Path(sys.executable)
     usual = here.with_name("python")
     return str(usual if usual.exists() and usual.samefile(here) else here)
 
 
-def use_this_interpreter() -> None:
+def put_python_on_path() -> None:
     """Put this interpreter's folder first on PATH, where a `python` in it is this interpreter."""
     folder, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")
     if path.split(os.pathsep)[0] != folder and Path(folder, "python").exists():
         os.environ["PATH"] = f"{folder}{os.pathsep}{path}"
 
 
-def name_user() -> None:
+def set_user_name() -> None:
     """Give Metaflow a user name where it would find none: it takes `root` for none, and reads METAFLOW_USER early."""
     names = (os.environ.get(key) for key in ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER"))
     if all(name in (None, "", "root") for name in names):
-        os.environ["USERNAME"] = f"{_login()}@{socket.gethostname()}"
+        os.environ["USERNAME"] = f"{_login_name()}@{socket.gethostname()}"
 
 
-def _login() -> str:
+def _login_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -85,7 +85,7 @@ FILES_LOOKED_AT = 10_000
 """At most so many files of a corpus are tried before the run; the others when they are read."""
 
 
-def check_inputs(config: RunConfig) -> None:
+def check_inputs_and_room(config: RunConfig) -> None:
     """Raise ConfigError for what the run would read and cannot, for a root without room for the token shards, or for a
     host without the memory for the state."""
     from convoy.data.prepare import check_data_config
@@ -93,7 +93,7 @@ def check_inputs(config: RunConfig) -> None:
     check_data_config(config.data, config.model.vocab_size)
     _check_readable(config)
     _check_space(config)
-    check_host(config, local_gpus(), host_memory_mib())
+    check_host_memory(config, local_gpus(), host_memory_mib())
     if isinstance(config.model, CustomModelConfig):
         _check_importable(config.model)
     elif config.model.init_from is not None:

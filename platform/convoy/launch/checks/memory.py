@@ -39,14 +39,14 @@ def shared_memory_mib(config: RunConfig, ranks: World, machine: Instance) -> int
     return max(eighth, (staging_mib(config, ranks) or 0) + SHARED_BYTES // MIB)
 
 
-def memory_mib(machine: Instance) -> int:
+def task_memory_mib(machine: Instance) -> int:
     """What a task may ask of the machine, /dev/shm included."""
     return usable_bytes(machine.memory_gib * 2.0**30) // MIB
 
 
-def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
+def check_machine_memory(config: RunConfig, ranks: World, machine: Instance) -> None:
     """Raise ConfigError if a node's workers and what they stage do not fit the machine."""
-    configured, most = config.cluster.shared_memory_mib, memory_mib(machine)
+    configured, most = config.cluster.shared_memory_mib, task_memory_mib(machine)
     if configured is not None and configured > most:
         raise ConfigError(
             f"cluster.shared_memory_mib = {configured}: must be at most the memory of the task, {most} on a "
@@ -62,7 +62,7 @@ def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
         )
     needed = staged + process_bytes(ranks.nproc_per_node, on_gpus=bool(machine.gpus))
     if config.parallel.cpu_offload or not machine.gpus:  # the state itself is in host memory
-        sharing = config.parallel.sharing(ranks.size, ranks.nproc_per_node)
+        sharing = config.parallel.ranks_per_state_copy(ranks.size, ranks.nproc_per_node)
         needed += training_state_bytes(config.model, ranks.nproc_per_node, sharing)
     if _mib(needed) > most:
         nodes = f"{ranks.nodes} node{'s' if ranks.nodes > 1 else ''}"
@@ -72,11 +72,11 @@ def check_machine(config: RunConfig, ranks: World, machine: Instance) -> None:
         )
 
 
-def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
+def check_host_memory(config: RunConfig, gpus: int, host_mib: int) -> None:
     """Raise ConfigError if the state of a local run, all of whose ranks share this host, does not fit its memory."""
     if isinstance(config.model, CustomModelConfig):
         return
-    replicas = 0 if gpus and not config.parallel.cpu_offload else _replicas(config)
+    replicas = 0 if gpus and not config.parallel.cpu_offload else _state_copies(config)
     needed = _mib(parameter_count(config.model) * (SLOTS * SAVED_BYTES + replicas * TRAINED_BYTES))
     if needed > host_mib:
         times = "" if replicas == 1 else f"{replicas} times "
@@ -87,11 +87,11 @@ def check_host(config: RunConfig, gpus: int, host_mib: int) -> None:
         )
 
 
-def _replicas(config: RunConfig) -> int:
+def _state_copies(config: RunConfig) -> int:
     """How often the ranks of a local run on the CPU hold the state, all together."""
     nproc = config.cluster.nproc_per_node or 1
     ranks = config.cluster.nodes * nproc
-    return max(1, ranks // config.parallel.sharing(ranks, nproc))
+    return max(1, ranks // config.parallel.ranks_per_state_copy(ranks, nproc))
 
 
 def host_memory_mib(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:

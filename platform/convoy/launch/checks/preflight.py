@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from convoy.config.cluster import ClusterConfig
-from convoy.config.errors import ConfigError, PrerequisiteMissing, prerequisites
+from convoy.config.errors import ConfigError, PrerequisiteMissing, collect_missing
 from convoy.config.loader import default_root
 from convoy.config.run import RunConfig
 from convoy.job.heartbeat import check_not_live
-from convoy.job.lineage import CommitRef, all_commits_lost, newest_commit, newest_config, read_history, tiers_holding
+from convoy.job.lineage import CommitRef, all_commits_lost, config_digest, newest_commit, read_history, tiers_holding
 from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch.checks import compatibility
 from convoy.launch.checks.compatibility import Demand, check_same_data, check_same_model, is_placeholder
-from convoy.launch.checks.host import check_inputs, check_interpreter, local_gpus
-from convoy.launch.pricing import gang_price, with_price
+from convoy.launch.checks.host import check_inputs_and_room, check_interpreter, local_gpus
+from convoy.launch.pricing import gang_usd_per_hour, settle_price_from_root
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 
 NO_CREDENTIALS = "AWS credentials: none found"
@@ -29,7 +29,7 @@ def account_demands(config: RunConfig) -> Iterator[Demand]:
     """Demands that raise PrerequisiteMissing, each for one thing."""
     if config.cluster.backend == "local":
         return
-    yield _has_credentials
+    yield _check_credentials
     yield partial(
         _has_setting, "DATASTORE_SYSROOT_S3", "a folder for Metaflow's artifacts, such as s3://BUCKET/metaflow"
     )
@@ -50,7 +50,7 @@ def _batch_demands(config: RunConfig) -> Iterator[Demand]:
 
 
 def _kubernetes_demands(config: RunConfig) -> Iterator[Demand]:
-    yield _has_kubeconfig
+    yield _check_kubeconfig
     if config.cluster.image is None:
         yield partial(_has_setting, "KUBERNETES_CONTAINER_IMAGE", _IMAGE)
 
@@ -66,14 +66,14 @@ def _has_setting(name: str, meaning: str) -> None:
         raise PrerequisiteMissing(f"METAFLOW_{name}: not set: {meaning}")
 
 
-def _has_credentials() -> None:
+def _check_credentials() -> None:
     import botocore.session
 
     if botocore.session.Session().get_credentials() is None:
         raise PrerequisiteMissing(f"{NO_CREDENTIALS}; `aws configure` keeps them, or set AWS_PROFILE")
 
 
-def _has_kubeconfig() -> None:
+def _check_kubeconfig() -> None:
     """As the client of Kubernetes looks for it; within a pod the pod's service account does."""
     named = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     inside = "KUBERNETES_SERVICE_HOST" in os.environ
@@ -108,7 +108,7 @@ def with_host_defaults(config: RunConfig, gpus: int) -> RunConfig:
     return config
 
 
-def spent_seconds(store: Store) -> float:
+def read_spent_seconds(store: Store) -> float:
     """Gang seconds of all generations so far, from the event log: what the card shows as the job's time."""
     from convoy.job.events.log import read_events  # every task imports this module, and few ask for this
     from convoy.report.fold import fold
@@ -143,57 +143,57 @@ def preflight(config: RunConfig, job: str | None, datastore: str | None) -> Fini
     missing = missing_settings(config, datastore)  # if anything is, no bucket is contacted
     result = Survey(config, None, tuple(missing)) if missing else _survey_reachable(config, job, _visible_here(config))
     if result.missing:
-        raise in_one_line(result.missing)
+        raise combine_missing(result.missing)
     return result.finished
 
 
-def in_one_line(missing: Sequence[ConfigError]) -> PrerequisiteMissing:
+def combine_missing(missing: Sequence[ConfigError]) -> PrerequisiteMissing:
     """All of it, in the one line of a refusal."""
     return PrerequisiteMissing("; also ".join(map(str, missing)))
 
 
-def survey(config: RunConfig, job: str | None, datastore: str | None) -> Survey:
+def survey_run(config: RunConfig, job: str | None, datastore: str | None) -> Survey:
     """The same for a dry run, which needs nothing that the user has still to provide. Raises ConfigError for a
     configuration that is wrong."""
-    missing = [*missing_settings(config, datastore), *prerequisites(account_demands(config))]
+    missing = [*missing_settings(config, datastore), *collect_missing(account_demands(config))]
     result = _survey_reachable(config, job, _reachable_here(config, missing))
     return replace(result, missing=(*missing, *result.missing))
 
 
 def survey_root(config: RunConfig, missing: Sequence[ConfigError]) -> Survey:
     """The part of it that account and root alone decide. missing: of the settings."""
-    missing = [*missing, *prerequisites(account_demands(config))]
+    missing = [*missing, *collect_missing(account_demands(config))]
     reachable = _reachable_here(config, missing)(str(config.root))
-    result = _survey_at_root(config, None) if reachable else _unread_root(config)
+    result = _survey_at_root(config, None) if reachable else _survey_without_root(config)
     return replace(result, missing=(*missing, *result.missing))
 
 
 def missing_settings(config: RunConfig, datastore: str | None) -> list[PrerequisiteMissing]:
     """What is to be installed and filled in before a first run, all of it: what is reported one at a time is found one
     start after the other. Raises ConfigError for a configuration that is wrong."""
-    return prerequisites([*compatibility.run_demands(config, datastore, local_gpus()), lambda: check_extra(config)])
+    return collect_missing([*compatibility.run_demands(config, datastore, local_gpus()), lambda: check_extra(config)])
 
 
 def _survey_reachable(config: RunConfig, job: str | None, sees: Callable[[str], bool]) -> Survey:
     """sees: whether a root or a tier can be looked at from here."""
     tiers = (partial(_check_tier, config, tier) for tier in config.checkpoint.tiers if sees(tier))
-    missing = prerequisites([*_host_demands(config), *tiers])
-    result = _survey_at_root(config, job) if sees(str(config.root)) else _unread_root(config)
+    missing = collect_missing([*_host_demands(config), *tiers])
+    result = _survey_at_root(config, job) if sees(str(config.root)) else _survey_without_root(config)
     return replace(result, missing=(*missing, *result.missing))
 
 
 def _survey_at_root(config: RunConfig, job: str | None) -> Survey:
     try:
-        with _outage(f"root = {config.root}"):
-            _check_place("root", str(config.root), config)
-            config = priced(config)
+        with _outage_as_missing(f"root = {config.root}"):
+            _check_location("root", str(config.root), config)
+            config = settle_price_if_visible(config)
             compatibility.check_budget(config)
-            return Survey(config, None if job is None else _check_job(config, job))
+            return Survey(config, None if job is None else _check_existing_job(config, job))
     except PrerequisiteMissing as error:
         return Survey(config, missing=(error,), root_answers=False)
 
 
-def _unread_root(config: RunConfig) -> Survey:
+def _survey_without_root(config: RunConfig) -> Survey:
     """A bucket that cannot be reached may hold prices; so may a file system of the cluster."""
     return Survey(config, root_answers=not is_shared(str(config.root)))
 
@@ -202,12 +202,12 @@ def _host_demands(config: RunConfig) -> Iterator[Callable[[], None]]:
     if config.cluster.backend == "local":
         yield lambda: compatibility.check_offload(config, local_gpus())
         yield check_interpreter
-        yield lambda: check_inputs(config)
+        yield lambda: check_inputs_and_room(config)
 
 
 def _check_tier(config: RunConfig, tier: str) -> None:
-    with _outage(f"checkpoint.tiers = {tier}"):
-        _check_place("checkpoint.tiers", tier, config)
+    with _outage_as_missing(f"checkpoint.tiers = {tier}"):
+        _check_location("checkpoint.tiers", tier, config)
 
 
 def check_extra(config: RunConfig) -> None:
@@ -218,13 +218,13 @@ def check_extra(config: RunConfig) -> None:
         )
 
 
-def priced(config: RunConfig) -> RunConfig:
+def settle_price_if_visible(config: RunConfig) -> RunConfig:
     """With the price that the run will have, by which its budget is checked; as it was where the root, which may hold a
     newer one, cannot be seen from here. Raises ConfigError."""
     if config.cluster.backend == "local" or not _visible_here(config)(str(config.root)):
         return config
-    with _outage(f"root = {config.root}"):
-        return with_price(config)
+    with _outage_as_missing(f"root = {config.root}"):
+        return settle_price_from_root(config)
 
 
 def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
@@ -240,12 +240,12 @@ def notice_line(config: RunConfig, environ: Mapping[str, str]) -> str | None:
 def check_job_is_free(config: RunConfig, job: str) -> None:
     """Raise ConfigError if another run is running the job."""
     if _visible_here(config)(str(config.root)):
-        with _outage(f"root = {config.root}"):
+        with _outage_as_missing(f"root = {config.root}"):
             check_not_live(job_store(str(config.root), job, config), job)
 
 
 @contextlib.contextmanager
-def _outage(where: str) -> Iterator[None]:
+def _outage_as_missing(where: str) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as error:
@@ -263,7 +263,7 @@ def _reachable_here(config: RunConfig, missing: Sequence[ConfigError]) -> Callab
     return lambda place: visible(place) and not (is_shared(place) and (no_buckets or is_placeholder(place)))
 
 
-def _check_place(key: str, uri: str, config: RunConfig) -> None:
+def _check_location(key: str, uri: str, config: RunConfig) -> None:
     """Reading an object that is not there shows whether the bucket is empty, or does not exist or is not ours."""
     with contextlib.suppress(ObjectMissing):
         open_store(uri, config.checkpoint.store).read("JOB.json")
@@ -274,7 +274,7 @@ def _check_place(key: str, uri: str, config: RunConfig) -> None:
         raise ConfigError(f"{key} = {uri}: {there} is not a folder that can be written to")
 
 
-def _check_job(config: RunConfig, job: str) -> FinishedJob | None:
+def _check_existing_job(config: RunConfig, job: str) -> FinishedJob | None:
     store = job_store(str(config.root), job, config)
     others = [
         open_store(job_uri(tier, job), config.checkpoint.store)
@@ -287,7 +287,7 @@ def _check_job(config: RunConfig, job: str) -> FinishedJob | None:
     check_same_job(record, config)
     if all_commits_lost(history):
         raise ConfigError(f"job = {job}: it had checkpoints, and every one is damaged or gone; name a new job")
-    newest, ran_with = newest_commit(history), newest_config(history)
+    newest, ran_with = newest_commit(history), config_digest(history)
     with contextlib.suppress(ObjectMissing):  # of a job that was copied from a tier of an older version
         earlier = read_config(store, ran_with) if ran_with is not None else None
         if earlier is not None:
@@ -296,15 +296,15 @@ def _check_job(config: RunConfig, job: str) -> FinishedJob | None:
                 check_same_model(job, earlier, config)
     check_not_live(store, job)
     if newest is not None:
-        _check_format([store, *others][tiers_holding(history, newest)[0]], newest)
+        _check_commit_format([store, *others][tiers_holding(history, newest)[0]], newest)
     step = newest.step if newest else 0
     if step >= config.train.steps:
         return FinishedJob(job, step, config.train.steps)
-    _check_budget(config, job, store)
+    _check_budget_left(config, job, store)
     return None
 
 
-def _check_format(store: Store, newest: CommitRef) -> None:
+def _check_commit_format(store: Store, newest: CommitRef) -> None:
     """Raises ConfigError for a commit of another version of Convoy. Damage is for the restore to judge."""
     from convoy.checkpoint.format import DamagedCommitError, parse_commit  # every task imports this module
 
@@ -312,11 +312,11 @@ def _check_format(store: Store, newest: CommitRef) -> None:
         parse_commit(store.read(newest.name), f"{store.uri}/{newest.name}")
 
 
-def _check_budget(config: RunConfig, job: str, store: Store) -> None:
-    limits, price = config.budget, gang_price(config)
+def _check_budget_left(config: RunConfig, job: str, store: Store) -> None:
+    limits, price = config.budget, gang_usd_per_hour(config)
     if limits.max_hours is None and limits.max_cost_usd is None:
         return
-    hours = spent_seconds(store) / 3600
+    hours = read_spent_seconds(store) / 3600
     if limits.max_hours is not None and hours >= limits.max_hours:
         raise ConfigError(f"budget.max_hours = {limits.max_hours:g}: job {job} has used {hours:.3g} hours; raise it")
     if limits.max_cost_usd is not None and price is not None and hours * price >= limits.max_cost_usd:

@@ -118,7 +118,7 @@ def gang_config(config: Any, nodes: int, environment: Mapping[str, str]) -> RunC
     from convoy.config.loader import default_root
     from convoy.launch.gang.node import on_one_host
 
-    resolved = _resolved(config)
+    resolved = _resolve_config(config)
     if resolved.root is None:
         if not on_one_host(environment) and "CONVOY_ROOT" not in environment:
             raise ConfigError(f"root = null: must be {shared_stores()} or a folder that every machine of the gang sees")
@@ -126,8 +126,8 @@ def gang_config(config: Any, nodes: int, environment: Mapping[str, str]) -> RunC
     return resolved.model_copy(update={"cluster": resolved.cluster.model_copy(update={"nodes": nodes})})
 
 
-def _resolved(config: Any) -> RunConfig:
-    from convoy.config.loader import read_run, resolve, with_preset
+def _resolve_config(config: Any) -> RunConfig:
+    from convoy.config.loader import expand_preset, read_run, resolve
 
     if isinstance(config, RunConfig):
         return config
@@ -137,10 +137,10 @@ def _resolved(config: Any) -> RunConfig:
         except OSError as error:
             raise ConfigError(f"config = {config}: cannot read it: {error.strerror}") from None
         return resolve(read_run(text), {})
-    return resolve(with_preset(_plain(config)), {})
+    return resolve(expand_preset(_config_dict(config)), {})
 
 
-def _plain(config: Any) -> Json:
+def _config_dict(config: Any) -> Json:
     if hasattr(config, "to_dict"):  # Metaflow's own type of a Config's value
         config = config.to_dict()
     if not isinstance(config, Mapping):

@@ -9,7 +9,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.gang.task import NOTICE_FILE, Node
 from convoy.launch.checks.compatibility import world
-from convoy.launch.parse import say_and_exit
+from convoy.launch.parse import print_and_exit
 
 COMPUTE = ("batch", "kubernetes", "resources")
 
@@ -19,12 +19,12 @@ def check_or_exit(step: str, nproc_per_node: Any, decorators: Sequence[Any]) -> 
     try:
         check_step(step, nproc_per_node, decorators)
     except ConfigError as error:
-        say_and_exit(error)
+        print_and_exit(error)
 
 
 def check_step(step: str, nproc_per_node: Any, decorators: Sequence[Any]) -> None:
     """Raise ConfigError for a step that cannot work. decorators: all of the step's, Metaflow's own objects."""
-    _check_count(step, nproc_per_node)
+    _check_nproc(step, nproc_per_node)
     others = [d.name for d in decorators if getattr(d, "IS_PARALLEL", False)]
     for name in others:
         if name not in ("convoy_gang", "parallel"):
@@ -36,7 +36,7 @@ def check_step(step: str, nproc_per_node: Any, decorators: Sequence[Any]) -> Non
     _check_gpus(step, nproc_per_node, decorators)
 
 
-def _check_count(step: str, nproc_per_node: Any) -> None:
+def _check_nproc(step: str, nproc_per_node: Any) -> None:
     if nproc_per_node is None:
         return
     if isinstance(nproc_per_node, bool) or not isinstance(nproc_per_node, int) or nproc_per_node < 1:
@@ -79,20 +79,20 @@ def this_node(config: RunConfig, current: Any, call: int, nproc_per_node: int | 
         nproc_per_node=nproc,
         main_host=gang.main_ip,
         run=f"{current.flow_name}/{current.run_id}",
-        formation=formation(current, call),
+        formation=formation_name(current, call),
         attempt=current.retry_count,
         shares_host=shared,
         notice_file=Path(getattr(current, "spot_termination_notice", None) or NOTICE_FILE),
     )
 
 
-def formation(current: Any, call: int) -> str:
+def formation_name(current: Any, call: int) -> str:
     """Names this attempt of this step, the same on all nodes. call: which gang of the step it is, from 1 on."""
     named = f"{current.run_id}/{current.step_name}/{current.parallel.control_task_id}/{current.retry_count}"
     return named if call == 1 else f"{named}/{call}"
 
 
-def live_task(current: Any) -> str:
+def live_card_task(current: Any) -> str:
     """Pathspec of node 0's task, whose card is the live one."""
     return f"{current.flow_name}/{current.run_id}/{current.step_name}/{current.parallel.control_task_id}"
 

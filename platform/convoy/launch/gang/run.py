@@ -13,11 +13,11 @@ from convoy.config.json_text import parse_json
 from convoy.config.run import RunConfig, World, check_ranks
 from convoy.gang.rendezvous import marked_live
 from convoy.gang.task import Node, Script, Task
-from convoy.job.generations import FormationError, refusal_of
-from convoy.job.record import SCRIPT_DATA, existing_record, job_store
+from convoy.job.generations import FormationError, read_refusal
+from convoy.job.record import SCRIPT_DATA, job_store, read_checked_record
 from convoy.launch.checks.compatibility import check_budget, check_run
 from convoy.launch.checks.host import local_gpus
-from convoy.launch.gang.node import formation, live_task, this_node
+from convoy.launch.gang.node import formation_name, live_card_task, this_node
 from convoy.launch.gang.step import Draw
 from convoy.launch.steps import plain_errors, prepare_data, tag_run
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
@@ -55,11 +55,11 @@ def train(
         check_budget(config)
         check_ranks(config, World(node.nodes, node.nproc_per_node))
         store = job_store(str(config.root), job, config)
-        with _preparing(config, job, store, node, data):
+        with _marked_preparing(config, job, store, node, data):
             if data is None:
-                data = prepared_by_first(store, node, lambda: prepare_data(config.model_dump(mode="json"), job))
+                data = prepare_on_node_0(store, node, lambda: prepare_data(config.model_dump(mode="json"), job))
             _fetch_data(config, data)
-        _run(_training_task(config, job, data), node, current, plan)
+        _tag_and_run(_training_task(config, job, data), node, current, plan)
 
 
 def run_script(
@@ -67,7 +67,7 @@ def run_script(
 ) -> None:
     """Run the user's script on all ranks. Fails as `train`. Of the configuration the root, the notices, the store, the
     threads per rank and the card's pace count."""
-    from convoy.launch.pricing import rent
+    from convoy.launch.pricing import machine_rent
 
     with _as_node(config, job, current, call, nproc_per_node) as node:
         named = config.model.model_copy(update={"name": script.name})  # by which a job is shown
@@ -78,31 +78,31 @@ def run_script(
             data_id="",
             fingerprint=SCRIPT_DATA,
             usd_per_hour=None,
-            rent=rent(config),
+            rent=machine_rent(config),
             script=script,
         )
-        _run(task, node, current)
+        _tag_and_run(task, node, current)
 
 
 @contextlib.contextmanager
-def _preparing(config: RunConfig, job: str, store: Store, node: Node, data: Json | None) -> Iterator[None]:
+def _marked_preparing(config: RunConfig, job: str, store: Store, node: Node, data: Json | None) -> Iterator[None]:
     """On node 0 the job is marked as running: who waits for a gang sees that it has its machine."""
     if node.index != 0:
         yield
         return
     if data is not None:
-        existing_record(store, config, data["fingerprint"])  # no mark where the root is not mounted
+        read_checked_record(store, config, data["fingerprint"])  # no mark where the root is not mounted
     with marked_live(store, job, node.run, preparing=True):
         yield
 
 
-def _run(task: Task, node: Node, current: Any, plan: Json | None = None) -> None:
+def _tag_and_run(task: Task, node: Node, current: Any, plan: Json | None = None) -> None:
     from convoy.launch.gang.step import run_gang_step
 
     if node.index == 0:
         tag_run(task.job, current)  # here too: a resumed run does not run its first step again
-        _print_card_command(live_task(current).partition("/")[2])
-    run_gang_step(task, node, _card_drawer(current), live_task(current), plan)
+        _print_card_command(live_card_task(current).partition("/")[2])
+    run_gang_step(task, node, _card_drawer(current), live_card_task(current), plan)
 
 
 @cache  # a step may run several gangs, which have one card
@@ -140,7 +140,7 @@ def _failures_reach_other_nodes(config: RunConfig, job: str, current: Any, call:
         index = current.parallel.node_index
         # What comes from node 0, or of the gang, it knows.
         if index == 0 or not isinstance(error, FormationError | GangFailedError | PreemptedError):
-            store, named = job_store(str(config.root), job, config), formation(current, call)
+            store, named = job_store(str(config.root), job, config), formation_name(current, call)
             reason = str(error) if index == 0 else f"node {index}: {error}"
             refusal = BackgroundCall("the refusal", lambda: refuse_formation(store, named, reason), REFUSE_SECONDS)
             with contextlib.suppress(StoreUnavailable):
@@ -171,8 +171,8 @@ def _fetch_data(config: RunConfig, data: Json) -> None:
 
 
 def _training_task(config: RunConfig, job: str, data: Json) -> Task:
-    from convoy.launch.checks.preflight import spent_seconds
-    from convoy.launch.pricing import gang_price, rent
+    from convoy.launch.checks.preflight import read_spent_seconds
+    from convoy.launch.pricing import gang_usd_per_hour, machine_rent
 
     assert config.root is not None
     limited = config.budget.max_hours is not None or config.budget.max_cost_usd is not None
@@ -182,14 +182,14 @@ def _training_task(config: RunConfig, job: str, data: Json) -> Task:
         root=config.root,
         data_id=data["id"],
         fingerprint=data["fingerprint"],
-        usd_per_hour=gang_price(config),
-        rent=rent(config),
-        spent_seconds=spent_seconds(job_store(config.root, job, config)) if limited else 0.0,
+        usd_per_hour=gang_usd_per_hour(config),
+        rent=machine_rent(config),
+        spent_seconds=read_spent_seconds(job_store(config.root, job, config)) if limited else 0.0,
         has_record=True,
     )
 
 
-def prepared_by_first(store: Store, node: Node, prepare: Callable[[], Json], seconds: float = WAIT_SECONDS) -> Json:
+def prepare_on_node_0(store: Store, node: Node, prepare: Callable[[], Json], seconds: float = WAIT_SECONDS) -> Json:
     """What `prepare` gives on node 0, on all nodes. Raises what it raises, on the others FormationError with the
     text of that, and TimeoutError.
 
@@ -207,7 +207,7 @@ def prepared_by_first(store: Store, node: Node, prepare: Callable[[], Json], sec
             return prepared
         except ObjectMissing:
             pass
-        refused = refusal_of(store, node.formation)
+        refused = read_refusal(store, node.formation)
         if refused is not None:
             raise FormationError(refused)
         if node.shares_host and os.getppid() != parent:  # there node 0's process has started this one

@@ -20,7 +20,7 @@ from convoy.gang.messages import INTERRUPTED, GangOutcome, PreemptedError
 from convoy.gang.task import Node, Script, Task
 from convoy.job.events.log import EventReader
 from convoy.job.events.registry import Event
-from convoy.job.generations import refusal_of
+from convoy.job.generations import read_refusal
 from convoy.job.record import job_store
 from convoy.launch.plans import JobPlan, Json
 from convoy.report.fold import fold
@@ -146,14 +146,14 @@ class FormationObstacle:
         """Why the gang will not come together, in one line; None: nothing is known."""
         if not self._node.leads:
             return None  # the others learn it from node 0
-        return (ended_sibling() if self._node.shares_host else None) or self._refused()
+        return (failed_sibling_text() if self._node.shares_host else None) or self._refused()
 
     def _refused(self) -> str | None:
         """What another node left in the store before it ended."""
         now = time.monotonic()
         if self._asking is None and now >= self._ask_at:
             formation, store = self._node.formation, self._store
-            self._asking = BackgroundCall("the refusal", lambda: refusal_of(store, formation), ANSWER_SECONDS)
+            self._asking = BackgroundCall("the refusal", lambda: read_refusal(store, formation), ANSWER_SECONDS)
         if self._asking is None or not self._asking.is_over:
             return None
         answer, self._asking, self._ask_at = self._asking, None, now + ASK_SECONDS
@@ -163,7 +163,7 @@ class FormationObstacle:
             return None
 
 
-def ended_sibling() -> str | None:
+def failed_sibling_text() -> str | None:
     """On this host node 0's process starts the other nodes': one that ended otherwise than with success, in words."""
     for pid, code in _ended_children():
         if code:
@@ -220,10 +220,10 @@ def _run_lead_node(task: Task, node: Node, draw: Draw, settled_plan: Json | None
         plan = JobPlan(gang.store, planned_config, settled_plan) if task.script is None else None
         seconds = task.config.report.card_refresh_seconds
         with LiveCard(gang.store, gang.config, draw, seconds, task.script, plan) as card:
-            outcome = _until_the_end(gang)
+            outcome = _wait_for_end(gang)
         if outcome.outcome in ("failed", "preempted"):
             card.finish(force=True)
-            raise _error(outcome)
+            raise _outcome_error(outcome)
     card.finish(force=False)
 
 
@@ -234,13 +234,13 @@ def _run_other_node(task: Task, node: Node, draw: Draw, live_task: str) -> None:
         # Written now even if the gang has ended: what the step does after it may fail, and then nobody writes a card.
         lost = outcome is not None and outcome.outcome in ("failed", "preempted")
         draw(pointer_page(task, node, live_task), "show" if lost else "refresh")
-        outcome = outcome or _until_the_end(gang)
+        outcome = outcome or _wait_for_end(gang)
         if outcome.outcome in ("failed", "preempted"):
             draw(pointer_page(task, node, live_task, outcome), "write")
-            raise _error(outcome)
+            raise _outcome_error(outcome)
 
 
-def _until_the_end(gang: Gang) -> GangOutcome:
+def _wait_for_end(gang: Gang) -> GangOutcome:
     while (outcome := gang.wait(FOREVER)) is None:
         pass
     return outcome
@@ -251,5 +251,5 @@ def _outcome_word(ended: GangOutcome) -> str:
     return "interrupted" if ended.message.startswith(INTERRUPTED) else ended.outcome
 
 
-def _error(ended: GangOutcome) -> GangFailedError | PreemptedError:
+def _outcome_error(ended: GangOutcome) -> GangFailedError | PreemptedError:
     return (PreemptedError if ended.outcome == "preempted" else GangFailedError)(ended.message)

@@ -22,16 +22,16 @@ from convoy.launch.flow_run import ClientRun, FlowProcess
 from convoy.launch.reruns.policy import (
     EndedRun,
     FailedTask,
-    JobFacts,
     NoRerun,
     Rerun,
     RerunLimits,
+    RunFacts,
     decide_rerun,
     gang_is_over,
-    how_it_ended,
-    read_facts,
+    judge_ended_run,
+    read_run_facts,
 )
-from convoy.launch.run_summary import job_report, state_line
+from convoy.launch.run_summary import read_job_report, state_line
 from convoy.storage import Store, StoreUnavailable
 
 TURN_SECONDS = 0.5
@@ -78,7 +78,7 @@ def run_until_done(request: RunRequest) -> int:
                 decision = NoRerun(128 + int(signals.first_signal or 0))
             if isinstance(decision, NoRerun):
                 if len(history) > 1:
-                    say(summary(request.job, history))
+                    say(outcome_counts(request.job, history))
                 print(*turn.job_state_lines(sys.argv), sep="\n", file=sys.stderr, flush=True)
                 return decision.code
 
@@ -103,7 +103,7 @@ def outcome_line(ended: EndedRun, decision: Rerun | NoRerun) -> str:
     return f"{line}; {decision.why}" if decision.why else line
 
 
-def summary(job: str, history: Sequence[EndedRun]) -> str:
+def outcome_counts(job: str, history: Sequence[EndedRun]) -> str:
     """How the runs ended, counted."""
     counts = {how: sum(ended.how == how for ended in history) for how in dict.fromkeys(e.how for e in history)}
     return f"job {job}: {len(history)} runs, " + ", ".join(f"{count} {how}" for how, count in counts.items())
@@ -142,7 +142,7 @@ class _FlowRun:
         """The state of the job, and what to type next. words: of the command that this is."""
         job, elsewhere = self._request.job, f" --root {shlex.quote(self._request.root)}" if self._request.root else ""
         try:
-            report = self._query_store(job_report)
+            report = self._query_store(read_job_report)
         except (StoreUnavailable, ValueError):  # out of reach, or damaged: there is nothing to say of it
             return []
         lines = [state_line(job, report), f"  show      convoy show {shlex.quote(job)}{elsewhere}"]
@@ -153,16 +153,16 @@ class _FlowRun:
     def _ended(self, process: FlowProcess, code: int) -> EndedRun:
         identity = process.identity
         if identity is None:
-            return how_it_ended(code, None, JobFacts(), FailedTask())
+            return judge_ended_run(code, None, RunFacts(), FailedTask())
         self._find_client_and_store(process)
-        facts, task, outage = JobFacts(), FailedTask(), ""
+        facts, task, outage = RunFacts(), FailedTask(), ""
         try:
-            facts = self._query_store(lambda store: read_facts(store, identity.run))
+            facts = self._query_store(lambda store: read_run_facts(store, identity.run))
         except StoreUnavailable as error:
             outage = str(error)
         if code != 0 and self._client is not None:
             task = self._client.failed_task()
-        return how_it_ended(code, identity.run, facts, task, late=self._late, outage=outage)
+        return judge_ended_run(code, identity.run, facts, task, late=self._late, outage=outage)
 
     def _heed_signals(self, process: FlowProcess) -> None:
         """The first one drains a gang that runs; a second one, or where there is none, ends the run."""

@@ -111,19 +111,19 @@ def same_failures(history: Sequence[EndedRun]) -> int:
     if newest.causes:
         *earlier, last = [cause for ended in history for cause in ended.causes]
         return repeat_count(earlier, last)
-    return _leading_true(_signature(ended) == _signature(newest) for ended in reversed(history))
+    return _count_leading_true(_failure_signature(ended) == _failure_signature(newest) for ended in reversed(history))
 
 
 def failures_without_progress(history: Sequence[EndedRun]) -> int:
     """How many of the newest runs in a row failed and brought the job no further; preemptions neither count nor end
     the row."""
     tried = [progressed for ended, progressed in _with_progress(history) if ended.how != "preempted" or progressed]
-    return _leading_true(not progressed for progressed in reversed(tried))
+    return _count_leading_true(not progressed for progressed in reversed(tried))
 
 
 def runs_without_progress(history: Sequence[EndedRun]) -> int:
     """How many of the newest runs in a row brought the job no further."""
-    return _leading_true(not progressed for _, progressed in reversed(_with_progress(history)))
+    return _count_leading_true(not progressed for _, progressed in reversed(_with_progress(history)))
 
 
 def _with_progress(history: Sequence[EndedRun]) -> list[tuple[EndedRun, bool]]:
@@ -135,11 +135,11 @@ def _with_progress(history: Sequence[EndedRun]) -> list[tuple[EndedRun, bool]]:
     return runs
 
 
-def _leading_true(holds: Iterable[bool]) -> int:
+def _count_leading_true(holds: Iterable[bool]) -> int:
     return sum(itertools.takewhile(bool, holds))
 
 
-def _signature(ended: EndedRun) -> tuple[object, ...]:
+def _failure_signature(ended: EndedRun) -> tuple[object, ...]:
     """Numbers in a message may differ, and so may a run's name."""
     return ended.how, ended.failed_step, ended.step, re.sub(r"0x[0-9a-f]+|\d+", "#", ended.message)
 
@@ -149,7 +149,7 @@ LOOK_BACK = 10
 
 
 @dataclass(frozen=True)
-class JobFacts:
+class RunFacts:
     """What the job's root has of one run."""
 
     step: int = 0
@@ -174,7 +174,7 @@ class FailedTask:
     message: str = ""
 
 
-def read_facts(store: Store, run: str) -> JobFacts:
+def read_run_facts(store: Store, run: str) -> RunFacts:
     """What the job's root has of a run. run: its pathspec. Raises StoreUnavailable."""
     history = read_history(store)
     newest, run_id = newest_commit(history), run.rpartition("/")[2]
@@ -190,7 +190,7 @@ def read_facts(store: Store, run: str) -> JobFacts:
             outcome = outcome_of([*events, *read_events(store, generation, "rank00000")])
         causes += _first_causes(events)
         step = max([step, *(event.step for event in events if isinstance(event, GenerationEnded))])
-    return JobFacts(step, len(own), started, outcome, tuple(causes), _newest_drain_request(store))
+    return RunFacts(step, len(own), started, outcome, tuple(causes), _newest_drain_request(store))
 
 
 def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
@@ -210,29 +210,29 @@ def gang_is_over(store: Store, run: str, step: str, failed: float) -> bool:
     return False
 
 
-def how_it_ended(
-    code: int, run: str | None, facts: JobFacts, task: FailedTask, *, late: str = "", outage: str = ""
+def judge_ended_run(
+    code: int, run: str | None, facts: RunFacts, task: FailedTask, *, late: str = "", outage: str = ""
 ) -> EndedRun:
     """What all of this says of a run.
 
     code: exit code of the flow's process. late: why the run was ended, if it had to be because its gang got no nodes.
     outage: the job's root could not be read, and why.
     """
-    how = _how(code, run, facts, task, late, outage)
+    how = _judge_ending(code, run, facts, task, late, outage)
     cause = facts.causes[-1] if facts.causes and how == "failed" and _gang_failed(facts) else None
     return EndedRun(
         how=how,
         code=code,
         run=run,
         step=facts.step,
-        message=late or _message(how, facts, task, cause) or outage,
+        message=late or _ending_message(how, facts, task, cause) or outage,
         causes=facts.causes if cause else (),
         failed_step=task.step,
         lasting=cause is not None and not cause.retryable,
     )
 
 
-def _how(code: int, run: str | None, facts: JobFacts, task: FailedTask, late: str, outage: str) -> How:
+def _judge_ending(code: int, run: str | None, facts: RunFacts, task: FailedTask, late: str, outage: str) -> How:
     outcome = facts.outcome
     if code == 0:
         if outcome is not None and outcome.state in ("stopped", "failed", "preempted"):  # the latter under `@catch`
@@ -253,7 +253,7 @@ def _how(code: int, run: str | None, facts: JobFacts, task: FailedTask, late: st
     return "preempted" if outcome is not None and outcome.state == "preempted" else "failed"
 
 
-def _message(how: How, facts: JobFacts, task: FailedTask, cause: FailureDetected | None) -> str:
+def _ending_message(how: How, facts: RunFacts, task: FailedTask, cause: FailureDetected | None) -> str:
     outcome = facts.outcome
     if how in ("stopped", "preempted") and outcome is not None and outcome.reason:
         return outcome.reason
@@ -264,7 +264,7 @@ def _message(how: How, facts: JobFacts, task: FailedTask, cause: FailureDetected
     return cause_message(cause) if cause else ""
 
 
-def _gang_failed(facts: JobFacts) -> bool:
+def _gang_failed(facts: RunFacts) -> bool:
     """Rather than a step after it, or before."""
     return facts.outcome is not None and facts.outcome.state not in ("finished", "stopped")
 

@@ -10,7 +10,7 @@ def dense_block(config: TransformerConfig) -> Block:
     qkv = (queries, keys, keys)
     inputs = ("gate", "up") if config.mlp == "swiglu" else ("up",)
     return Block(
-        norms=tuple(Norm(name, width, config.norm_vectors) for name in ("attention.norm", "mlp.norm")),
+        norms=tuple(Norm(name, width, config.vectors_per_norm) for name in ("attention.norm", "mlp.norm")),
         attention=(
             Matrix("attention.qkv", sum(qkv), width, "rows", bias, qkv),
             Matrix("attention.out", width, queries, "columns", bias),

@@ -126,7 +126,7 @@ def least_nodes(job: Workload, *, fused: bool) -> int | None:
 
     Among those with equally many sequences a pass, more machines need no more memory of each, so a bisection finds it.
     """
-    most = min(MOST_NODES, job.train.global_batch * job.parallel.shared_by // job.machine.ranks)
+    most = min(MOST_NODES, job.train.global_batch * job.parallel.ranks_per_sample // job.machine.ranks)
     alike: dict[int, list[Workload]] = {}
     for nodes in range(job.nodes + 1, most + 1):
         try:

@@ -105,7 +105,7 @@ def _candidate_keys(planned: PlannedConfig) -> Iterator[Keys]:
     for mode in ("none", "selective", "full"):
         yield {"train.activation_checkpointing": mode}
     yield {"parallel.wrap": "block" if parallel.wrap == "linear" else "linear"}
-    if job.nodes > 1 and parallel.shared_by == 1:
+    if job.nodes > 1 and parallel.ranks_per_sample == 1:
         whole: Keys = {} if parallel.shard_size is None else {"parallel.shard_size": None}
         yield {"parallel.strategy": "fsdp", **whole}
         yield {"parallel.strategy": "hsdp", **whole}
@@ -115,7 +115,7 @@ def _candidate_keys(planned: PlannedConfig) -> Iterator[Keys]:
     yield {"train.reduce_dtype": "bf16"}
     yield {"train.compile": True}
     yield {"train.attention": "fused"}
-    if parallel.shared_by > 1:
+    if parallel.ranks_per_sample > 1:
         yield {"parallel.tensor": 1, "parallel.pipeline": 1}
     if planned.least_nodes is not None:
         yield {NODES: planned.least_nodes}

@@ -108,7 +108,7 @@ class StrategySearch:
     def _least_bytes(self, job: Workload) -> float:
         """A lower bound that needs no replay: the state, and in a pipeline whole weights and gradients of the stage and
         the activations handed to it for all micro batches of a step."""
-        whole = self._parameters / job.parallel.shared_by
+        whole = self._parameters / job.parallel.ranks_per_sample
         state = SAVED_BYTES * whole / job.shards
         if job.parallel.pipeline == 1:
             return state
@@ -174,7 +174,7 @@ def _strategies(model: TransformerConfig, machine: Machine, nodes: int) -> Itera
 
 
 def _splits_evenly(model: TransformerConfig, ranks: int) -> bool:
-    return not any(size % ranks for size in model.split_sizes.values())
+    return not any(size % ranks for size in model.tensor_split_sizes.values())
 
 
 def _allows_pipeline(model: TransformerConfig) -> bool:
@@ -185,4 +185,4 @@ def _allows_pipeline(model: TransformerConfig) -> bool:
 def _can_compile(parallel: ParallelConfig) -> bool:
     """With `tensor` and `pipeline` it is refused, and a block that is gathered matrix by matrix breaks at each
     gather."""
-    return parallel.shared_by == 1 and parallel.wrap == "block"
+    return parallel.ranks_per_sample == 1 and parallel.wrap == "block"

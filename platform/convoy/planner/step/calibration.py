@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from convoy.catalog.measured_machine import MeasuredMachine
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 from convoy.config.errors import ConfigError
 from convoy.display.formatting import plural
 
@@ -21,7 +21,7 @@ NEGLIGIBLE = 1e-3
 """A factor for what is measured with something else: logarithms are fitted, so that none is 0."""
 
 
-class Constants(Frozen):
+class Constants(FrozenConfig):
     """Shares are of the data sheet's figure; factors multiply a count of `work` or `traffic`."""
 
     matmul_efficiency: dict[str, float]
@@ -66,7 +66,7 @@ class Constants(Frozen):
     """Share by which a step is longer for each factor e of machines that wait for the slowest of them."""
 
 
-class FitErrors(Frozen):
+class FitErrors(FrozenConfig):
     """Errors on the measurements that it was fitted to: no claim about others."""
 
     rows: int
@@ -74,7 +74,7 @@ class FitErrors(Frozen):
     p90_abs_pct_error: float
 
 
-class Calibration(Frozen):
+class Calibration(FrozenConfig):
     """A dated set of constants."""
 
     date: datetime.date

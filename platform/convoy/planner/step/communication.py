@@ -127,7 +127,7 @@ def _tensor_collectives(workload: Workload, stage: Stage) -> Iterator[Collective
     times, width = (1, WIDTH[train.reduce_dtype]) if added_up else (workload.passes, WIDTH[train.param_dtype])
     whole = width * model.vocab_size * model.d_model
     yield Collective("all_reduce", "gradients", "head", times, whole, ranks, 1)
-    yield Collective("all_reduce", "gradients", "head", times * model.norm_vectors, width * model.d_model, ranks, 1)
+    yield Collective("all_reduce", "gradients", "head", times * model.vectors_per_norm, width * model.d_model, ranks, 1)
 
 
 def _hidden_bytes(workload: Workload) -> int:
@@ -161,7 +161,7 @@ def communication_seconds(job: Workload, machine: MeasuredMachine) -> ExposedSec
 
 
 def _copied_bytes(job: Workload) -> float:
-    train, weights = job.train, parameter_count(job.model) / job.parallel.shared_by
+    train, weights = job.train, parameter_count(job.model) / job.parallel.ranks_per_sample
     gathers = 2 if job.parallel.reshard_after_forward else 1
     reductions = job.passes if job.parallel.reduce_every_pass else 1
     return weights * (job.passes * gathers * WIDTH[train.param_dtype] + reductions * WIDTH[train.reduce_dtype])

@@ -103,7 +103,7 @@ def _head(model: TransformerConfig) -> tuple[Shape, ...]:
 
 
 def _norm(model: TransformerConfig) -> tuple[Shape, ...]:
-    return ((model.d_model, 1),) * model.norm_vectors
+    return ((model.d_model, 1),) * model.vectors_per_norm
 
 
 def _block_units(workload: Workload) -> Iterator[Unit]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from convoy.catalog.gpus import chip_peak
 from convoy.catalog.instances import instance_with_gpu
-from convoy.config.errors import ConfigError, one_line
+from convoy.config.errors import ConfigError, first_problem_line
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
@@ -172,7 +172,7 @@ def _parse_row(location: str, cells: Mapping[str, str]) -> MeasuredRun:
     try:
         return _run_of_row(_Row.model_validate(cells))
     except ValidationError as error:
-        raise ConfigError(f"{location}: {one_line(error, _Row)}") from None
+        raise ConfigError(f"{location}: {first_problem_line(error, _Row)}") from None
     except ValueError as error:
         raise ConfigError(f"{location}: {error}") from None
 
@@ -268,7 +268,7 @@ def _model(row: _Row) -> TransformerConfig:
     try:
         untied, tied = (TransformerConfig.model_validate({**shape, "tied_embeddings": tied}) for tied in (False, True))
     except ValidationError as error:
-        raise ValueError(one_line(error, TransformerConfig)) from None
+        raise ValueError(first_problem_line(error, TransformerConfig)) from None
     if params is None:
         return untied if gated else tied
     return min(tied, untied, key=lambda model: abs(parameter_count(model) - params))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from convoy.config.base import Frozen
+from convoy.config.base import FrozenConfig
 from convoy.model.counts import parameter_count
 from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.hardware import peak_rates
@@ -18,7 +18,7 @@ from convoy.planner.validation.published import MeasuredRun, memory_of
 from convoy.planner.workload import Machine
 
 
-class RowError(Frozen):
+class RowError(FrozenConfig):
     """One measured run."""
 
     index: int
@@ -31,7 +31,7 @@ class RowError(Frozen):
     """Whether it is predicted to fit in the GPU's memory."""
 
 
-class Validation(Frozen):
+class Validation(FrozenConfig):
     """Errors in percent. The baseline is a constant HFU for each kind of GPU, fitted to the shipped measurements; null
     where these have none of the file's GPUs."""
 

@@ -173,15 +173,15 @@ def choose_param_dtype(config: RunConfig, world_size: int) -> ParamDtypeChoice:
     if torch.cuda.device_count():
         return ParamDtypeChoice(param_dtype="bf16", device=device_name(torch.device("cuda", 0)))
     cpu = torch.device("cpu")
-    tokens, (width, inner) = rows_and_tokens(config, world_size // config.parallel.shared_by)[1], _mlp_shape(config)
-    shapes = ((tokens, width), (tokens, inner), (inner, width))
+    tokens, (width, ff) = rows_and_tokens(config, world_size // config.parallel.ranks_per_sample)[1], _mlp_shape(config)
+    shapes = ((tokens, width), (tokens, ff), (ff, width))
     dtypes: tuple[ParamDtype, ...] = ("fp32", "bf16")
     products = {
         dtype: make_linear_products(*(random_tensor(cpu, DTYPES[dtype], *shape) for shape in shapes))
         for dtype in dtypes
     }
     seconds = _median_seconds_in_turns(products)
-    flops = {dtype: linear_training_flops(tokens, width, inner) / seconds[dtype] for dtype in dtypes}
+    flops = {dtype: linear_training_flops(tokens, width, ff) / seconds[dtype] for dtype in dtypes}
     return ParamDtypeChoice(
         param_dtype=max(dtypes, key=lambda dtype: flops[dtype]), device=device_name(cpu), flops=flops
     )

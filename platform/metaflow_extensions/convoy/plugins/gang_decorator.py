@@ -32,10 +32,10 @@ class ConvoyGangDecorator(ParallelDecorator):
     def __init__(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         # As the flow's class is made: Metaflow asks for a user before it calls any hook, and takes root for none. It
         # starts local nodes by the `python` on PATH.
-        from convoy.launch.checks.host import name_user, use_this_interpreter
+        from convoy.launch.checks.host import put_python_on_path, set_user_name
 
-        name_user()
-        use_this_interpreter()
+        set_user_name()
+        put_python_on_path()
         super().__init__(*args, **kwargs)
 
     def step_init(self, flow, graph, step_name, decorators, environment, flow_datastore, logger):  # type: ignore[no-untyped-def]

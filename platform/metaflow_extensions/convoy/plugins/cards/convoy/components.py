@@ -46,7 +46,7 @@ class PartComponent(MetaflowCardComponent):
 
     def render(self) -> dict[str, Any]:
         """What Metaflow's page draws, as JSON data."""
-        return {**_drawn(self.part), "id": self.component_id}
+        return {**_part_json(self.part), "id": self.component_id}
 
 
 def components_of(page: p.Page) -> list[PartComponent]:
@@ -59,7 +59,7 @@ def show(card: Any, page: p.Page) -> None:
     Metaflow writes it at the end of a task that succeeds."""
     parts = list(parts_of(page))
     components = list(card.components)
-    if components and [_kind(c.part) for c in components] == [_kind(part) for part in parts]:
+    if components and [_part_kind(c.part) for c in components] == [_part_kind(part) for part in parts]:
         for component, part in zip(components, parts, strict=True):
             component.update(part)
     else:
@@ -77,20 +77,20 @@ def draw(card: Any, page: p.Page, force: bool = False) -> None:
     the caller decides how often to draw.
     """
     show(card, page)
-    for writer in _writing():
+    for writer in _running_writers():
         if not force:
             return  # Metaflow would drop it: the next refresh shows this page
         writer["proc"].kill()  # what it writes is out of date, and who draws for the last time may have seconds left
         writer["proc"].wait()
-    with _spared():
+    with _ending_signals_blocked():
         card.refresh(force=force)
-    for writer in _writing() if force else ():
+    for writer in _running_writers() if force else ():
         with contextlib.suppress(subprocess.TimeoutExpired):
             writer["proc"].wait(WRITE_SECONDS)
 
 
 @contextlib.contextmanager
-def _spared() -> Iterator[None]:
+def _ending_signals_blocked() -> Iterator[None]:
     """What is started within does not hear of a Ctrl-C, or of the end of its terminal, which every process of a run
     gets: it has a card to write. A process inherits the mask of the thread that starts it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
@@ -100,7 +100,7 @@ def _spared() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _writing() -> list[Any]:
+def _running_writers() -> list[Any]:
     """The processes that write this task's cards now."""
     return [writer for writer in CardProcessManager.async_card_processes.values() if writer["proc"].poll() is None]
 
@@ -110,12 +110,12 @@ def parts_of(page: p.Page) -> Iterator[Part]:
     for blocks in p.split_sections(page.blocks):
         first = blocks[0]
         if isinstance(first, p.Heading) and first.level > 1:
-            yield Section(first, tuple(_single(blocks[1:])))
+            yield Section(first, tuple(_split_values(blocks[1:])))
         else:
-            yield from _single(blocks)
+            yield from _split_values(blocks)
 
 
-def _single(blocks: Iterable[p.Block]) -> Iterator[Part]:
+def _split_values(blocks: Iterable[p.Block]) -> Iterator[Part]:
     for block in blocks:
         if isinstance(block, p.Values):
             yield from block.items
@@ -123,9 +123,9 @@ def _single(blocks: Iterable[p.Block]) -> Iterator[Part]:
             yield block
 
 
-def _kind(part: Part) -> tuple[type, Any]:
+def _part_kind(part: Part) -> tuple[type, Any]:
     if isinstance(part, Section):
-        return Section, tuple(map(_kind, part.parts))
+        return Section, tuple(map(_part_kind, part.parts))
     return type(part), part.level if isinstance(part, p.Heading) else None
 
 
@@ -133,12 +133,12 @@ def _kind(part: Part) -> tuple[type, Any]:
 # The page knows them, but `metaflow.cards` has no class for them: they are given as the page's own JSON.
 
 
-def _drawn(part: Part) -> dict[str, Any]:
+def _part_json(part: Part) -> dict[str, Any]:
     match part:
         case Section(heading, parts):
             # Metaflow has no part that folds: the sheet hides what follows an element that is closed.
             fold = {"type": "markdown", "source": f"<details><summary>{escape(heading.text)}</summary></details>"}
-            contents = [*([fold] if heading.folded else []), *map(_drawn, parts)]
+            contents = [*([fold] if heading.folded else []), *map(_part_json, parts)]
             return {"type": "section", "title": heading.text, "contents": contents}
         case p.Heading(text):
             return {"type": "heading", "title": text}
