@@ -54,7 +54,7 @@ def test_a_state_that_cannot_be_staged_on_one_rank_fails_that_save_alone(tmp_pat
     assert gang(2, tmp_path, save_what_cannot_be_staged) == [("step 2 was not saved: a bug of ours", 3)] * 2
 
 
-@pytest.mark.parametrize("where", ["status", "reports"])
+@pytest.mark.parametrize("where", ["status", "take_reports"])
 def test_an_error_of_ours_fails_the_saves_under_way_and_not_the_next_one(
     tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

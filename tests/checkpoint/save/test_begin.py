@@ -22,7 +22,7 @@ STATE = TinyState(sizes=(50, 30))
 class Driver:
     """All that is waited for has its outcome."""
 
-    awaited = contextlib.nullcontext
+    hurry_while_waiting = contextlib.nullcontext
 
     def __init__(self, deadline_seconds: float) -> None:
         self.deadline_seconds = deadline_seconds
