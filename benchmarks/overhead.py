@@ -167,7 +167,7 @@ class Unwatched(Marker):
     def mark_shared_point(self) -> None:
         """Nobody looks."""
 
-    def advance(self) -> None:
+    def mark_own_progress(self) -> None:
         """Nobody looks."""
 
     def step_done(self, step: int, seconds: float, own_seconds: float) -> None:

@@ -82,9 +82,9 @@ class Held(Stager):
         self.go = threading.Event()
         super().__init__(torch.device("cpu"))
 
-    def _run(self) -> None:
+    def _run_tasks(self) -> None:
         self.go.wait()
-        super()._run()
+        super()._run_tasks()
 
 
 def test_only_what_the_optimizer_owns_may_wait_and_join_waits_for_it() -> None:
