@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.fault import DrillOptions, GangSize
 from convoy.drills.faults import DRILLS, drill_named
 from convoy.drills.runner import DrillRunner, in_words
 from convoy.drills.trial import State
@@ -49,7 +49,7 @@ def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Campaigns:
     states: dict[str, State] = {}
 
     def campaign(nodes: int, *words: str) -> DrillRunner:
-        plan = DrillPlan(size=GangSize(nodes, 1), trials=1, slack=SLACK, words=(SMALL, *words))
+        plan = DrillOptions(size=GangSize(nodes, 1), trials=1, slack=SLACK, words=(SMALL, *words))
         return DrillRunner(plan, tmp_path_factory.mktemp("drills"), print, states)
 
     return campaign
@@ -98,7 +98,7 @@ def test_a_drill_that_only_root_can_do(name: str, campaigns: Campaigns) -> None:
 @pytest.mark.timeout(300)
 def test_a_drill_with_several_workers_on_a_node(tmp_path: Path) -> None:
     passes(
-        DrillRunner(DrillPlan(size=GangSize(2, 2), trials=1, slack=SLACK, words=(SMALL,)), tmp_path, print),
+        DrillRunner(DrillOptions(size=GangSize(2, 2), trials=1, slack=SLACK, words=(SMALL,)), tmp_path, print),
         "worker-kill",
     )
 
@@ -107,5 +107,5 @@ def test_a_drill_with_several_workers_on_a_node(tmp_path: Path) -> None:
 @pytest.mark.timeout(5400)
 def test_faults_at_random_times_end_in_the_state_of_the_undisturbed_run(tmp_path: Path) -> None:
     seconds, words = (RANDOM_SECONDS["full"], ()) if in_full() else (RANDOM_SECONDS["sample"], (SMALL,))
-    plan = DrillPlan(size=GangSize(3, 1), trials=1, slack=SLACK, seconds=seconds, words=words)
+    plan = DrillOptions(size=GangSize(3, 1), trials=1, slack=SLACK, seconds=seconds, words=words)
     passes(DrillRunner(plan, tmp_path, print), "random")

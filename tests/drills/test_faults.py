@@ -11,7 +11,7 @@ import pytest
 
 from convoy.checkpoint.format import part_record_name, shards_prefix
 from convoy.config.loader import read_overrides, resolve
-from convoy.drills.fault import DrillPlan, Fault, GangProgress, GangSize
+from convoy.drills.fault import DrillOptions, Fault, GangProgress, GangSize
 from convoy.drills.faults.node import Node0Kill, NodeKill, Partition
 from convoy.drills.faults.notice import RebalanceNotice, SpotNotice
 from convoy.drills.faults.save import KillDuringRestore, is_writing, open_agent_board
@@ -139,7 +139,7 @@ def test_the_root_fails_soon_after_a_save_or_just_before_the_next_one(tmp_path: 
 
 
 def test_the_gang_is_at_work_for_as_long_as_the_fault_lasts(tmp_path: Path) -> None:
-    assert config_of(a_fault(StorageFull, tmp_path), DrillPlan(), str(tmp_path)).train.steps == 1_000_000
+    assert config_of(a_fault(StorageFull, tmp_path), DrillOptions(), str(tmp_path)).train.steps == 1_000_000
 
 
 def test_faults_at_random_times_wait_until_all_nodes_of_an_attempt_are_there(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.drills import faults
-from convoy.drills.fault import DrillPlan, Expectation, Fault
+from convoy.drills.fault import DrillOptions, Expectation, Fault
 from convoy.drills.faults import DRILLS, drill_named
 from convoy.drills.gang import DrillGang
 from convoy.drills.result import result_of, table_row
@@ -68,7 +68,7 @@ def test_a_benchmark_takes_it_and_names_it_for_a_misspelt_one() -> None:
 
 
 def test_its_target_is_in_its_row(tmp_path: Path) -> None:
-    runner = DrillRunner(DrillPlan(trials=1), tmp_path)
+    runner = DrillRunner(DrillOptions(trials=1), tmp_path)
     (trial,) = runner.run_drill(drill_named("drill", "coffee-spill")).trials
     assert trial.not_run == "a cup of coffee"
     run = trial.model_copy(update={"not_run": None, "ok": True, "detected_s": 0.4})

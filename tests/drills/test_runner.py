@@ -8,7 +8,7 @@ import pytest
 
 from convoy.config.run import RunConfig
 from convoy.drills import runner
-from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.fault import DrillOptions, GangSize
 from convoy.drills.faults import drill_named
 from convoy.drills.result import TrialResult
 from convoy.drills.runner import DrillRunner
@@ -22,11 +22,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Jobs of the undisturbed runs that were made; no gang is formed."""
     jobs: list[str] = []
 
-    def trial(fault: Any, plan: DrillPlan, job: str, root: Path, undisturbed: Callable[..., State]) -> Any:
+    def trial(fault: Any, plan: DrillOptions, job: str, root: Path, undisturbed: Callable[..., State]) -> Any:
         undisturbed(CONFIG, plan.size)
         return TrialResult(ok=True), None
 
-    def undisturbed(fault: Any, plan: DrillPlan, config: RunConfig, root: Path, job: str) -> State:
+    def undisturbed(fault: Any, plan: DrillOptions, config: RunConfig, root: Path, job: str) -> State:
         jobs.append(job)
         return {"weight": "digest"}
 
@@ -36,7 +36,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def a_campaign(folder: Path, nodes: int, states: dict[str, State] | None = None) -> DrillRunner:
-    return DrillRunner(DrillPlan(size=GangSize(nodes, 1), trials=2), folder, states=states)
+    return DrillRunner(DrillOptions(size=GangSize(nodes, 1), trials=2), folder, states=states)
 
 
 def test_an_undisturbed_run_is_made_once(made: list[str], tmp_path: Path) -> None:

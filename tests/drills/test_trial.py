@@ -8,7 +8,7 @@ import pytest
 
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.config.run import RunConfig
-from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.fault import DrillOptions, GangSize
 from convoy.drills.faults import DRILLS
 from convoy.drills.faults.worker import NodeSlowdown, NoFault, WorkerKill
 from convoy.drills.runner import COMPUTING
@@ -18,7 +18,7 @@ from tests.drills.trials import a_fault
 from tests.training.checkpointing.test_restore import flip
 from tests.training.job import Job, tiny
 
-PLAN = DrillPlan(size=GangSize(3, 1))
+PLAN = DrillOptions(size=GangSize(3, 1))
 
 
 def test_the_names_that_are_promised_are_there() -> None:
@@ -58,7 +58,7 @@ def test_what_it_is_compared_with_computes_the_same_for_as_many_steps(kind: type
 
 
 def test_words_of_the_user_come_below_those_of_the_drill(tmp_path: Path) -> None:
-    plan = DrillPlan(size=GangSize(3, 1), words=("train.steps=70 train.seed=5",))
+    plan = DrillOptions(size=GangSize(3, 1), words=("train.steps=70 train.seed=5",))
     assert config_of(a_fault(WorkerKill, tmp_path), plan, str(tmp_path)).train.steps == 70
     config = config_of(a_fault(NodeSlowdown, tmp_path), plan, str(tmp_path))
     assert (config.train.steps, config.train.seed) == (1_000_000, 5)

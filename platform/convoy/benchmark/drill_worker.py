@@ -24,7 +24,7 @@ from convoy.config.benchmark import RecoveryConfig
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.fault import DrillOptions, GangSize
 from convoy.drills.faults import drill_named
 from convoy.drills.result import DrillResult, TrialResult
 from convoy.drills.runner import DrillRunner
@@ -42,7 +42,7 @@ def main(group: Group, folder: Path, run: Callable[[str], DrillResult] | None = 
     """Run every drill of the group, one after the other. run: returns a drill's trials; None: on real gangs."""
     recovery = group.recovery or RecoveryConfig()
     with tempfile.TemporaryDirectory(prefix="convoy-drill-") as temporary:
-        plan = DrillPlan(size=GangSize(recovery.nodes, NPROC), trials=recovery.trials)
+        plan = DrillOptions(size=GangSize(recovery.nodes, NPROC), trials=recovery.trials)
         runner = DrillRunner(plan, Path(temporary), lambda line: print(line, flush=True), drills=len(group.variants))
         for spec in group.variants:
             began = datetime.now(UTC)

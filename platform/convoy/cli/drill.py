@@ -12,7 +12,7 @@ from rich.console import Console
 from convoy.cli.options import JSON
 from convoy.config.errors import ConfigError
 from convoy.drills import faults
-from convoy.drills.fault import DrillPlan, GangSize
+from convoy.drills.fault import DrillOptions, GangSize
 from convoy.drills.result import failure_notes, results_table
 from convoy.drills.runner import DrillRunner
 
@@ -64,7 +64,7 @@ def drill(
         raise ConfigError(f"--seconds {seconds:g}: drill {name} ends by itself; only {_lasting()} run for a given time")
     if keep is not None and Path(keep).exists():
         raise ConfigError(f"--keep {keep}: already exists; choose a new folder")
-    plan = DrillPlan(
+    plan = DrillOptions(
         size=GangSize(nodes, nproc),
         trials=trials or (1 if every else 3),
         seconds=seconds,

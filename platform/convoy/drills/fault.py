@@ -190,7 +190,7 @@ STEPS = 30
 
 
 @dataclass(frozen=True)
-class DrillPlan:
+class DrillOptions:
     """What is drilled, and how often."""
 
     size: GangSize = GangSize(nodes=3, nproc=1)

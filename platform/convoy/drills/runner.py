@@ -11,7 +11,7 @@ from random import Random
 from convoy.config.json_text import canonical_json
 from convoy.config.run import RunConfig
 from convoy.display.formatting import work_progress
-from convoy.drills.fault import DrillPlan, Fault, GangSize
+from convoy.drills.fault import DrillOptions, Fault, GangSize
 from convoy.drills.faults.worker import NoFault
 from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.drills.trial import State, run_trial, run_undisturbed
@@ -26,7 +26,7 @@ class DrillRunner:
 
     def __init__(
         self,
-        plan: DrillPlan,
+        plan: DrillOptions,
         folder: Path,
         tell: Callable[[str], object] = lambda line: None,
         states: dict[str, State] | None = None,

@@ -16,7 +16,7 @@ from convoy.checkpoint.format import Commit, DamagedCommitError, PartRecord
 from convoy.config.loader import read_overrides, resolve
 from convoy.config.run import RunConfig
 from convoy.drills.checks import leftover_file_problems, leftover_memory_problems, leftover_process_problems
-from convoy.drills.fault import SAVE_EVERY, STEPS, DrillPlan, Fault, GangSize
+from convoy.drills.fault import SAVE_EVERY, STEPS, DrillOptions, Fault, GangSize
 from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang
 from convoy.drills.observe import Observation, trial_problems
 from convoy.drills.result import TrialResult
@@ -59,7 +59,7 @@ OVERRIDES = (
 """Laid on the default job. The schedule does not depend on the number of steps: nor does the state after each."""
 
 
-def config_of(fault: Fault, plan: DrillPlan, root: str) -> RunConfig:
+def config_of(fault: Fault, plan: DrillOptions, root: str) -> RunConfig:
     """Of the trial's gang. Raises ConfigError."""
     size = f"cluster.nodes={plan.size.nodes} cluster.nproc_per_node={plan.size.nproc} root={root}"
     endless = ["train.steps=1000000"] if _must_be_ended(fault) else []
@@ -90,7 +90,7 @@ class GangResult:
 
 
 def run_trial(
-    fault: Fault, plan: DrillPlan, job: str, jobs: Path, undisturbed_state: UndisturbedState
+    fault: Fault, plan: DrillOptions, job: str, jobs: Path, undisturbed_state: UndisturbedState
 ) -> tuple[TrialResult, Observation | None]:
     """fault: made for this trial. jobs: folder of the jobs' roots, where the fault wants none of its own."""
     if (lacking := fault.missing_requirement()) is not None:
@@ -129,7 +129,7 @@ def run_trial(
     ), ran.observed
 
 
-def run_gang(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: str) -> GangResult:
+def run_gang(fault: Fault, plan: DrillOptions, config: RunConfig, job: str, root: str) -> GangResult:
     """The gang of a trial, to its end; nothing of it runs afterwards. Raises DrillError, StoreUnavailable, ..."""
     with new_gang(fault, config, job, root) as gang:
         course = _TrialDriver(gang)
@@ -157,7 +157,7 @@ def run_gang(fault: Fault, plan: DrillPlan, config: RunConfig, job: str, root: s
     return GangResult(observed, state, [*left, *trial_problems(observed, plan.slack)])
 
 
-def run_undisturbed(fault: Fault, plan: DrillPlan, config: RunConfig, jobs: Path, job: str) -> State:
+def run_undisturbed(fault: Fault, plan: DrillOptions, config: RunConfig, jobs: Path, job: str) -> State:
     """The final state of a gang of this configuration. fault: none. Raises DrillError if something went wrong."""
     ran = run_gang(fault, plan, config, job, str(jobs))
     if ran.wrong:

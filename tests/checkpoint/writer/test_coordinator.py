@@ -311,7 +311,7 @@ def test_a_root_that_hangs_holds_up_another_tier_for_a_while_only(
 def test_a_root_that_raises_what_nobody_foresaw_is_logged_and_does_not_fail_the_save(
     local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(coordinator, "_list_and_copy_generation", lambda *_: [][0])
+    monkeypatch.setattr(coordinator, "_mirror_and_list_generations", lambda *_: [][0])
     tier = open_store(str(tmp_path / "tier"))
     both_parts(tier)
     assert commit(tier, root=local).attempt == "a"

@@ -82,7 +82,7 @@ def refuse_superseded(store: Store, root: Store | None, generation: int) -> None
         names = set(store.sizes("generations/"))
     else:
         names = set()
-        answer = in_thread("generations of the root", lambda: _list_and_copy_generation(store, root, generation))
+        answer = in_thread("generations of the root", lambda: _mirror_and_list_generations(store, root, generation))
         try:
             names = answer.result(ROOT_SECONDS)
         except (StoreUnavailable, TimeoutError):
@@ -181,7 +181,7 @@ def checked_tensor_infos(records: list[PartRecord]) -> dict[str, TensorInfo]:
     return tensors
 
 
-def _list_and_copy_generation(store: Store, root: Store, generation: int) -> set[str]:
+def _mirror_and_list_generations(store: Store, root: Store, generation: int) -> set[str]:
     """The names of those on the root. The further tier `store` gets the one that is to have a commit there, if it was
     out of reach when that was formed: read without the root it would have a commit of nobody knows which branch."""
     name, names = generation_name(generation), set(root.sizes("generations/"))

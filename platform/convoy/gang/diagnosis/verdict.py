@@ -160,7 +160,7 @@ def judge(evidence: Sequence[Evidence], now: float, here: Node, history: Sequenc
     possible = list(_possible_causes(evidence, here))
     if here.leads:
         if len({e.rank for e in evidence if e.is_success}) == here.world_size:
-            return _verdict_when_all_ended(evidence, notice)
+            return _verdict_when_all_succeeded(evidence, notice)
     elif not any(_lets_follower_end(e, here) for e in possible):
         return Wait()
     settled = _settled_at(possible)
@@ -194,7 +194,7 @@ def failures_without_progress(history: Sequence[FailureDetected], cause: Failure
     return row
 
 
-def _verdict_when_all_ended(evidence: Sequence[Evidence], notice: Evidence | None) -> Verdict:
+def _verdict_when_all_succeeded(evidence: Sequence[Evidence], notice: Evidence | None) -> Verdict:
     if not any(e.exit_code for e in evidence if e.is_success):
         return Finished()
     return Stopped() if notice is None else Preempted(notice)
