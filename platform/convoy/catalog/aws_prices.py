@@ -35,8 +35,9 @@ _Reading = tuple[str, Market, Sequence[float], str]
 
 def fetch_aws_prices(instances: Sequence[str], regions: Sequence[str], client: Client) -> Iterator[ObservedPrice | str]:
     """Each price that AWS gives, of today; and for each kind of price that it does not give, the reason in one line."""
+    readers = {"list": _read_list_prices, "spot": _read_spot_prices, "capacity block": _read_block_prices}
     for region in regions:
-        for read in (_read_list_prices, _read_spot_prices, _read_block_prices):
+        for kind, read in readers.items():
             try:
                 for name, market, usd, source in read(instances, region, client):
                     day = datetime.now(UTC).date()
@@ -44,7 +45,7 @@ def fetch_aws_prices(instances: Sequence[str], regions: Sequence[str], client: C
                         instance=name, market=market, region=region, usd_per_hour=tuple(usd), date=day, source=source
                     )
             except (BotoCoreError, ClientError) as error:
-                yield f"{read.__name__.removeprefix('_read_').replace('_', ' ')} of {region}: {error}"
+                yield f"{kind} prices of {region}: {error}"
 
 
 def boto3_client(service: str, region: str) -> Any:

@@ -111,5 +111,5 @@ def mtbf_seconds(monthly_share: float, nodes: int) -> float:
     """Mean time between interruptions of a gang of so many machines, of each of which `share` is the chance to be taken
     within a month: they are taken independently, at a constant rate. Raises ValueError unless 0 < share < 1."""
     if not 0 < monthly_share < 1:
-        raise ValueError(f"share = {monthly_share}: must be between 0 and 1")
+        raise ValueError(f"monthly_share = {monthly_share}: must be between 0 and 1")
     return MONTH_SECONDS / (-math.log1p(-monthly_share) * nodes)
