@@ -20,6 +20,7 @@ def text(value: float, digits: int, unit: str = "") -> str:
     return f"{plain}{unit}"
 
 
+@pytest.mark.processes
 @settings(max_examples=25, deadline=None)
 @given(
     digits=st.integers(2, 6),

@@ -18,6 +18,8 @@ from convoy.launch.benchmark.groups import GroupResult, local_gang_runner, run_g
 from tests.benchmark.benches import QUICK, a_group, cases_of_gang, state_bytes
 from tests.benchmark.cases import replaced
 
+pytestmark = pytest.mark.slow
+
 SEQUENCE = 16
 
 
@@ -185,7 +187,6 @@ def test_a_case_tells_on_which_cores_it_ran_and_what_it_used(tmp_path: Path) -> 
         assert len(case.blocks) == 6
 
 
-@pytest.mark.slow
 def test_what_cuts_the_model_computes_the_same(tmp_path: Path) -> None:
     run = a_group(str(tmp_path / "root"), VariantSpec(name="ours"), nodes=2, train={"micro_batch": 4}).run
     found = model_parallel_group("tiny", run, Ranks(2, 1), QUICK)

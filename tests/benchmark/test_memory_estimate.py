@@ -247,6 +247,7 @@ def refused(spec: VariantSpec, model: TransformerConfig, ranks: Ranks) -> bool:
     return False
 
 
+@pytest.mark.processes
 def test_the_largest_model_is_the_one_of_most_layers_that_is_not_refused() -> None:
     ranks = Ranks(8, 8, 24 * GIB, 60 * GIB)
     offloaded = VariantSpec(name="offloaded", changes={"parallel": {"cpu_offload": True}})

@@ -49,6 +49,7 @@ def test_what_a_benchmark_shows_of_a_gpu_is_found() -> None:
     assert found.calibration.machines == ()
 
 
+@pytest.mark.processes
 def test_one_training_in_several_suites_is_left_out_at_once() -> None:
     cases = on_gpus(SLOWER)
     twice = [replaced(case, suite="sync", group="sync") for case in cases]

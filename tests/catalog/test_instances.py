@@ -34,6 +34,7 @@ def aws() -> Iterator[dict[str, Description]]:
         yield {str(one["InstanceType"]): dict(one) for one in found}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", instance_names())
 def test_host_is_as_aws_describes_it(name: str, aws: dict[str, Description]) -> None:
     facts, theirs = instance(name), aws[name]

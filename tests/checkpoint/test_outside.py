@@ -177,6 +177,7 @@ def places() -> list[tuple[str, int]]:
     return [(name, place) for name, count in counts.items() for place in range(count)]
 
 
+@pytest.mark.processes
 def test_no_object_is_sought_where_a_text_in_another_one_points() -> None:
     assert len(places()) > 80
     for name, place in places():

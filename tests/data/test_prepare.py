@@ -182,6 +182,7 @@ def test_files_without_text_and_splits_shorter_than_a_sequence_are_refused(tmp_p
         _prepare(_config(f"{tmp_path}/*.txt"), tmp_path / "root")
 
 
+@pytest.mark.processes
 def test_a_dataset_on_disk_is_prepared(tmp_path: Path) -> None:
     from datasets import Dataset
 

@@ -210,6 +210,7 @@ def test_two_epochs_agree_in_about_as_many_places_as_chance_gives() -> None:
     assert 5 <= same <= 45  # Poisson with mean 20
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("n", [5, 16, 100])
 def test_each_place_is_reached_equally_often_over_keys(n: int) -> None:
     trials = 4000

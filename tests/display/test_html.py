@@ -3,6 +3,8 @@
 import re
 from html.parser import HTMLParser
 
+import pytest
+
 from convoy.benchmark.page import benchmark_page
 from convoy.display.html import HALF, WIDE, draw_svg, to_html
 from convoy.display.page import (
@@ -90,6 +92,7 @@ def test_the_file_needs_nothing_else() -> None:
     assert "@import" not in html
 
 
+@pytest.mark.processes
 def test_the_same_cases_give_the_same_bytes() -> None:
     first = to_html(benchmark_page(whole()), draw_svg)
     assert to_html(benchmark_page(whole()[::-1]), draw_svg) == first

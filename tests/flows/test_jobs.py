@@ -12,6 +12,7 @@ from tests.flows.places import CONVOY, FLOW, Place, flow_command, own_lines
 from tests.flows.runs import CARD_AT_THE_END, NO_EXPORT, Run, job_of_20_steps
 
 
+@pytest.mark.slow
 def test_a_second_run_by_metaflow_s_runner_goes_on_from_the_commit(continued: Run) -> None:
     assert continued.done.stdout.split() == ["successful", continued.pathspec]
     generations = read_history(continued.store).generations
@@ -24,6 +25,7 @@ def test_a_second_run_by_metaflow_s_runner_goes_on_from_the_commit(continued: Ru
     assert {(e.run, e.parent_step) for e in started} == {(continued.pathspec, 20)}
 
 
+@pytest.mark.slow
 def test_the_second_run_s_data_and_tags_are_of_the_whole_job(continued: Run) -> None:
     reading = "answer = [run.data.job, run.data.metrics['step'], run.data.checkpoint_uri, sorted(run.tags)]"
     job, step, checkpoint, tags = continued.place.client(f"run = Run({continued.pathspec!r})\n{reading}")

@@ -55,6 +55,7 @@ def variables(container: dict[str, Any]) -> dict[str, str]:
     return {entry["name"]: entry.get("value") for entry in container.get("environment", container.get("env", []))}
 
 
+@pytest.mark.slow
 def test_batch_gets_a_multi_node_job_whose_nodes_are_one_control_task_and_three_others(
     recorder: Recorder, s3_uri: str, tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_batch_gets_a_multi_node_job_whose_nodes_are_one_control_task_and_three_
     assert job["timeout"] == {"attemptDurationSeconds": 120 * 3600}
 
 
+@pytest.mark.slow
 def test_kubernetes_gets_a_jobset_of_one_control_pod_and_three_workers(
     recorder: Recorder, s3_uri: str, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ LONG = {"steps": 100_000, "threads_per_rank": 1}
 CUSTOM = {"build": "tests.gang.models:build_with_a_child", "vocab_size": 257, "max_sequence_length": 32}
 
 
+@pytest.mark.slow
 def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
     task = a_task(str(tmp_path), model=CUSTOM, train={"steps": 60, "threads_per_rank": 1})
     with Gang(task, a_node(nproc=1)) as gang:
@@ -72,6 +73,7 @@ def test_bad_input_is_told_in_one_line_without_a_traceback(tmp_path: Path) -> No
     assert "Traceback" not in exits[0].log_tail
 
 
+@pytest.mark.slow
 def test_a_bug_is_tried_three_times_and_told_with_its_last_lines(tmp_path: Path) -> None:
     task = a_task(str(tmp_path), model=CUSTOM | {"build": "tests.gang.models:build_wrongly"})
 
@@ -85,6 +87,7 @@ def test_a_bug_is_tried_three_times_and_told_with_its_last_lines(tmp_path: Path)
     assert any("build_wrongly" in line for line in rest)
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_worker_saves_and_stops_and_a_retry_goes_on(tmp_path: Path) -> None:
     task = a_task(str(tmp_path), train=LONG)
     with Gang(task, a_node()) as gang:
@@ -111,6 +114,7 @@ def test_a_second_live_run_is_refused_and_a_retry_of_the_same_run_is_not(
             assert retry.generation.generation == gang.generation.generation + 1
 
 
+@pytest.mark.slow
 def test_two_nodes_form_one_generation(tmp_path: Path) -> None:
     task = a_task(str(tmp_path), train={"steps": 3})
     with agents(task, 2) as gang:
@@ -123,6 +127,7 @@ def test_two_nodes_form_one_generation(tmp_path: Path) -> None:
     assert {e.rank for e in events_of(task) if e.kind == "memory_peak"} == {0, 1}
 
 
+@pytest.mark.slow
 def test_the_end_of_what_workers_are_forked_from_is_told_and_the_gang_goes_on(tmp_path: Path) -> None:
     task, others = a_task(str(tmp_path), train={"steps": 80, "threads_per_rank": 1}), descendants(os.getpid())
     with Gang(task, a_node()) as gang:
@@ -209,6 +214,7 @@ def formed_with(store: Store, dtype: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_new_job_trains_in_the_type_that_is_faster_on_this_cpu(
     local: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):

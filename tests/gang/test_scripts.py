@@ -140,6 +140,7 @@ def test_a_new_user_s_ddp_script_survives_the_kill_of_a_worker(tmp_path: Path) -
     assert "Incidents" in [getattr(block, "text", "") for block in page.blocks]
 
 
+@pytest.mark.slow
 def test_a_script_that_tells_nothing_is_restarted_too_and_never_taken_to_hang(tmp_path: Path) -> None:
     task = a_script(
         tmp_path, "import time, os\nprint('here', flush=True)\ntime.sleep(0 if os.path.exists('x') else 60)"
@@ -153,6 +154,7 @@ def test_a_script_that_tells_nothing_is_restarted_too_and_never_taken_to_hang(tm
     assert (failed.cause, failed.worker, failed.action) == ("exited", 1, "restart")
 
 
+@pytest.mark.slow
 def test_a_script_that_comes_to_no_next_step_is_restarted_by_its_own_limit(tmp_path: Path) -> None:
     text = """
 import pathlib, time
@@ -174,6 +176,7 @@ script.event("went on", steps=3, rate=0.5, name="x", none=None, yes=True)
     assert event.values == {"steps": 3, "rate": 0.5, "name": "x", "none": None, "yes": True}
 
 
+@pytest.mark.slow
 def test_a_script_that_hangs_after_its_last_line_is_ended_with_its_own_exit_code(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +215,7 @@ threading.Thread(target=upload).start()
     assert "rank 0 is ended after its script's last line, with exit code 7" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_follows_from_a_lost_rank_is_no_cause(tmp_path: Path) -> None:
     text = (
         TOGETHER
@@ -237,6 +241,7 @@ def test_a_rank_may_end_before_the_others_and_the_rendezvous_goes_on(of_two: tup
     assert printed(task, 1).splitlines()[-1] == "went on"
 
 
+@pytest.mark.slow
 def test_a_notice_on_one_node_is_told_to_all_ranks_at_the_same_step(tmp_path: Path) -> None:
     text = (
         TOGETHER
@@ -265,6 +270,7 @@ for step in range(1, 100000):
     assert re.fullmatch(r"save_and_end \d+", first)
 
 
+@pytest.mark.slow
 def test_a_script_that_cannot_hear_a_notice_goes_on_until_shortly_before_the_machine_goes(tmp_path: Path) -> None:
     text = "import time\nprint('here', flush=True)\ntime.sleep(600)"
     task = a_script(tmp_path, text, notices={"deadline_seconds": 4.0})

@@ -131,6 +131,7 @@ def wait(pipe: int) -> None:
     os.read(pipe, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("where", "hang"), [("in_forward", hold), ("in_forward", wait), ("before_step", wait), ("in_the_data", hold)]

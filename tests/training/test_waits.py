@@ -1,5 +1,6 @@
 """A rank that waits for others is told from one that computes, and a lost peer from a cause."""
 
+import contextlib
 import os
 import threading
 import time
@@ -39,8 +40,10 @@ def is_seen_to_wait(call: Callable[[Any], object]) -> bool:
             time.sleep(0.01)
         return False
     finally:
-        done.release()
-        thread.join(10)
+        while thread.is_alive():  # some wait several times
+            with contextlib.suppress(RuntimeError):
+                done.release()
+            thread.join(0.01)
 
 
 def finish_exchange(work: Any) -> None:

@@ -47,6 +47,7 @@ def test_many_names_are_cut() -> None:
     assert "and 3 more." in text_of(a_case("ours", baseline=None), *slow)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("difference", [-0.05, 0.05])
 def test_the_rounds_that_would_decide_do_so(difference: float) -> None:
     """Samples of an interval's own kind: with the rounds named, about half of the intervals exclude 1."""

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from convoy.benchmark.groups import Ranks
 from convoy.benchmark.results.collectives import OPERATIONS, timings_from_values
 from convoy.benchmark.results.figures import sync_share
@@ -33,6 +35,7 @@ def test_a_model_that_no_rank_holds_is_compared_in_its_environments_alone() -> N
     assert [group.name for group in groups_of(config, Ranks(2, 1))] == ["network-tiny"]
 
 
+@pytest.mark.slow
 def test_a_gang_tells_the_share_and_the_collectives(tmp_path: Path) -> None:
     group = a_group(str(tmp_path / "root"), *variants_of(4, Ranks(2, 2)), suite="sync")
     cases = cases_of_gang(group)

@@ -124,6 +124,7 @@ def test_saves_leave_a_tier_that_hangs_on(tiers: list[Scripted], monkeypatch: py
     assert AWAY_SECONDS >= 5.0
 
 
+@pytest.mark.processes
 def test_a_tier_that_was_slow_all_along_is_given_more_time(tiers: list[Scripted]) -> None:
     slow, pace = tiers[0], ProbeSettings(every_seconds=0.01, least_seconds=0.5)
     answer = slow.probe_write

@@ -144,6 +144,7 @@ def test_all_join_all_and_are_formed_once() -> None:
         assert [rest(peers) for peers in gang.peers.values()] == [[], [], [], []]
 
 
+@pytest.mark.processes
 def test_who_comes_early_waits_for_who_comes_late() -> None:
     with here(3) as gang:
         leader, first = gang.lead(), gang.join(1)
@@ -486,6 +487,7 @@ class Proxy:
         self._listener.close()
 
 
+@pytest.mark.processes
 def test_two_agents_that_do_not_hear_each_other_are_told_so_by_the_third() -> None:
     with here(3) as gang:
         zero, proxy, two = gang.lead(), gang.join_by_proxy(1), gang.join(2)

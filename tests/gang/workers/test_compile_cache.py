@@ -127,6 +127,7 @@ def test_what_a_killed_worker_left_half_done_goes_before_the_next_start(store: S
     assert list(held(store)) == [LIBRARY]
 
 
+@pytest.mark.processes
 def test_a_file_that_grows_is_not_complete(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_cache, "LOOK_SECONDS", 0.2)
     folder = tmp_path / "compiled"

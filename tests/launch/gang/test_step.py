@@ -147,6 +147,7 @@ def test_a_node_without_a_gang_to_come_does_not_keep_node_0_waiting(tmp_path: Pa
     child.wait()
 
 
+@pytest.mark.processes
 def test_what_another_node_left_in_the_store_is_told(tmp_path: Path) -> None:
     store, node = PosixStore(tmp_path), replace(a_node(nproc=1, nodes=2), shares_host=False)
     asked = FormationObstacle(store, node)
