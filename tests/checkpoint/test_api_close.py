@@ -20,6 +20,8 @@ from convoy.storage import open_store
 from tests.checkpoint.shims import Faulty
 from tests.checkpoint.test_api import gang, resumed_writer, sharded, stopped_writer
 
+pytestmark = pytest.mark.slow
+
 REF = CommitRef(generation=1, step=1)
 
 

@@ -47,6 +47,7 @@ def test_a_finished_job_says_so_and_starts_no_run(forked: Forked, tmp_path: Path
     assert place.runs() == []
 
 
+@pytest.mark.slow
 def test_a_job_that_was_copied_from_a_tier_continues_with_its_configuration_or_without(
     smoke: Run, forked: Forked, tmp_path: Path
 ) -> None:

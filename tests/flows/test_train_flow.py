@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 
+import pytest
+
 from convoy.config.run import RunConfig
 from convoy.display.formatting import duration
 from convoy.job.events.registry import (
@@ -23,6 +25,8 @@ from convoy.report.fold import fold
 from tests.flows.places import FLOW, flow_command, own_lines
 from tests.flows.runs import Run
 from tests.report.analysis.test_goodput import assert_as_naive
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_run_ends_with_exit_code_0_and_says_where_its_results_are(smoke: Run) -> None:

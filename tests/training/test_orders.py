@@ -14,6 +14,8 @@ from convoy.training import rank as rank_of_gang
 from tests.training.faults import at_step, signalled_at
 from tests.training.job import Fault, Job, differing, tiny
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def boards() -> Iterator[list[Board]]:

@@ -37,6 +37,8 @@ from tests.training.faults import (
 )
 from tests.training.job import GPT, Job, differing, tiny
 
+pytestmark = pytest.mark.slow
+
 WIDE = GPT | {"d_model": 192, "dropout": 0.1}
 """Shards of two ranks large enough to be copied beside training."""
 

@@ -55,6 +55,7 @@ def run(tmp_path: Path) -> Any:
     return run
 
 
+@pytest.mark.slow
 def test_a_job_is_run_to_its_end_through_more_preemptions_than_metaflow_has_retries(run: Any) -> None:
     outcome = run(*[{**PREEMPTED, "step": 3 * turn} for turn in range(1, 7)], FINISHED)
     assert (outcome.code, outcome.left) == (0, [])
@@ -66,6 +67,7 @@ def test_a_job_is_run_to_its_end_through_more_preemptions_than_metaflow_has_retr
     assert outcome.lines[-2:] == ["AFlow/100 has finished", "job blue: 7 runs, 6 preempted, 1 finished"]
 
 
+@pytest.mark.slow
 def test_lost_nodes_and_nothing_known_at_all_are_followed_by_another_run(run: Any) -> None:
     outcome = run(LOST, LOST, {"code": 1}, LOST, {"code": -9}, FINISHED)
     assert (outcome.code, outcome.left) == (0, [])
