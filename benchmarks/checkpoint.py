@@ -57,7 +57,7 @@ BYTES_PER_PARAMETER = 12
 """fp32 weight and the two moments of AdamW."""
 
 LAYERS = 8
-LEAST_ROWS = 256
+MIN_ROWS = 256
 PLAIN_STEPS = 5
 """Before the save, the first of which does not count: it may still feel the saver before."""
 
@@ -93,9 +93,9 @@ class Case:
         # Of a block: 12 d^2 weights and a few d; a tenth of all is left for the embedding.
         width = max(16, int((0.9 * parameters / (12 * LAYERS)) ** 0.5) // 16 * 16)
         blocks = LAYERS * (12 * width * width + 13 * width) + (tokens + 2) * width
-        rows = max(LEAST_ROWS, -(-(parameters - blocks) // (2 * width)))
+        rows = max(MIN_ROWS, -(-(parameters - blocks) // (2 * width)))
         words = (
-            f"root={root} data.corpus.kind=synthetic data.corpus.vocab_size={LEAST_ROWS} data.sequence_length={tokens}"
+            f"root={root} data.corpus.kind=synthetic data.corpus.vocab_size={MIN_ROWS} data.sequence_length={tokens}"
             f" model.n_layers={LAYERS} model.n_heads=4 model.d_model={width} model.vocab_size={rows}"
             f" model.tied_embeddings=false model.max_sequence_length={tokens} train.global_batch={self.ranks}"
             " train.micro_batch=1 train.steps=1000000 train.param_dtype=fp32 train.matmul_peak_seconds=0"

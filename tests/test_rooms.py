@@ -8,8 +8,8 @@ import convoy
 
 HOUSE = Path(convoy.__file__).parent
 FOLDERS = sorted({path.parent for path in HOUSE.rglob("*.py")})
-MOST_ENTRIES = 20
-MOST_ENTRIES_OF_ROOT = 28
+MAX_ENTRIES = 20
+MAX_ENTRIES_OF_ROOT = 28
 
 
 def test_a_folder_has_few_modules_and_packages() -> None:
@@ -17,7 +17,7 @@ def test_a_folder_has_few_modules_and_packages() -> None:
     too_full = {
         folder: len(entries)
         for folder in FOLDERS
-        if len(entries := list(entries_of(folder))) > (MOST_ENTRIES_OF_ROOT if folder == HOUSE else MOST_ENTRIES)
+        if len(entries := list(entries_of(folder))) > (MAX_ENTRIES_OF_ROOT if folder == HOUSE else MAX_ENTRIES)
     }
     assert too_full == {}
 

@@ -279,7 +279,7 @@ def reader(world: World, which: int) -> Actor:
 def damage(world: World, which: int) -> None:
     """Flip a bit of some commit's files."""
     there = sorted(world.there - set(world.reading), key=lambda ref: ref.name)
-    if len(there) < 2 or len(world.damaged) >= MOST_DAMAGED:
+    if len(there) < 2 or len(world.damaged) >= MAX_DAMAGED:
         return
     ref = there[which % len(there)]
     names = [name for name in world.store.objects if name.startswith(f"shards/{ref.stem}/") and name.endswith(".bin")]
@@ -299,7 +299,7 @@ def two_hours_pass(world: World, actors: Sequence[Actor]) -> None:
         world.store.objects[name] = (world.store.objects[name][0], world.store.clock)
 
 
-GANGS, MOST_DAMAGED = 4, 2
+GANGS, MAX_DAMAGED = 4, 2
 happenings = st.one_of(
     st.tuples(st.integers(0, GANGS - 1), st.integers(1, 200)),
     st.tuples(st.integers(0, GANGS - 1), st.integers(1, 200)),

@@ -16,7 +16,7 @@ from convoy.config.data import BpeTokenizer, FileTokenizer
 from convoy.config.errors import ConfigError
 from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
-    LONGEST_WORD,
+    MAX_WORD,
     BytesTokenizer,
     TextTokenizer,
     _cut_long_words,
@@ -108,9 +108,9 @@ def test_only_words_beyond_the_limit_are_cut_for_the_training(runs: list[tuple[s
     words = [end - start for _, (start, end) in step.pre_tokenize_str(text)]
     pieces = list(_cut_long_words(text, step))
     assert "".join(pieces) == text
-    assert len(pieces) == 1 + sum((word - 1) // LONGEST_WORD for word in words)
+    assert len(pieces) == 1 + sum((word - 1) // MAX_WORD for word in words)
     cut = [end - start for piece in pieces for _, (start, end) in step.pre_tokenize_str(piece)]
-    assert max(cut, default=0) <= LONGEST_WORD
+    assert max(cut, default=0) <= MAX_WORD
 
 
 def test_a_saved_tokenizer_encodes_as_before(bpe: TextTokenizer) -> None:

@@ -20,7 +20,7 @@ from typing import IO
 
 from tests.flows.places import REPOSITORY, Place
 
-_MOST_BYTES = 1 << 17
+_MAX_BYTES = 1 << 17
 _READ_AT_IMPORT = {"METAFLOW_DATASTORE_SYSROOT_LOCAL": ".", "METAFLOW_HOME": "home", "METAFLOW_USER": "tester"}
 """What Metaflow reads as it is imported: here the working directory, which is each command's own, and nobody's home."""
 
@@ -38,7 +38,7 @@ class Forked:
         request = json.dumps({"argv": argv, "folder": str(place.folder), "environment": place.environment})
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             socket.send_fds(self._channel, [request.encode()], [stdout.fileno(), stderr.fileno()])
-            code = int(self._channel.recv(_MOST_BYTES))
+            code = int(self._channel.recv(_MAX_BYTES))
             return subprocess.CompletedProcess(argv, code, _text(stdout), _text(stderr))
 
 
@@ -74,7 +74,7 @@ def _serve(channel: socket.socket) -> None:
 
     gc.freeze()  # so that processes share it
     while True:
-        packet, files, _, _ = socket.recv_fds(channel, _MOST_BYTES, 2)
+        packet, files, _, _ = socket.recv_fds(channel, _MAX_BYTES, 2)
         if not packet:
             return None
         if (pid := os.fork()) == 0:

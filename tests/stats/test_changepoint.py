@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from convoy.stats import changepoint as room
-from convoy.stats.changepoint import FEWEST_AFTER, FEWEST_BEFORE, change_points, detectable_change
+from convoy.stats.changepoint import MIN_AFTER, MIN_BEFORE, change_points, detectable_change
 
 pytestmark = pytest.mark.processes
 
@@ -23,7 +23,7 @@ def history(seed: int, before: int, after: int, factor: float = 1.0) -> np.ndarr
     return np.asarray(1000 * noise * np.r_[np.ones(before), np.full(after, factor)])
 
 
-@pytest.mark.parametrize("runs", [FEWEST_BEFORE + FEWEST_AFTER, 30])
+@pytest.mark.parametrize("runs", [MIN_BEFORE + MIN_AFTER, 30])
 def test_a_history_without_a_change_seldom_shows_one(runs: int) -> None:
     alarms = sum(bool(change_points(history(seed, runs, 0), seed)) for seed in range(HISTORIES))
     assert alarms / HISTORIES <= 0.05, alarms
@@ -62,7 +62,7 @@ def test_a_change_that_was_found_is_no_noise() -> None:
 
 
 def test_after_a_change_nothing_is_told_until_there_are_enough_runs_since() -> None:
-    assert detectable_change(history(5, 15, FEWEST_BEFORE + FEWEST_AFTER - 1, 0.8)) is None
+    assert detectable_change(history(5, 15, MIN_BEFORE + MIN_AFTER - 1, 0.8)) is None
 
 
 def test_few_runs_tell_nothing() -> None:

@@ -141,7 +141,7 @@ def test_a_fault_that_nobody_foresaw_does_not_end_the_log(hand: Hand, monkeypatc
 def test_too_many_lines_cost_the_oldest_that_nobody_is_writing_and_are_counted_once(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.storage.log.MOST_LINES", 10)
+    monkeypatch.setattr("convoy.storage.log.MAX_LINES", 10)
     log = BackgroundLog(hand, "log")
     hand.open.clear()
     log.append(b"0")

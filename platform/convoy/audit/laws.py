@@ -15,10 +15,10 @@ from convoy.audit.solver import Bound, Kind, Law
 Row = tuple[str, str | Span, Kind, str]
 """A quantity, what it is at most, what it is otherwise, and why."""
 
-MOST_MFU = 0.70
+MAX_MFU = 0.70
 """Published MFU ends at 64 % (docs/explanation/auditing.md)."""
 
-MOST_SAVED = exactly(0.91)
+MAX_SAVED = exactly(0.91)
 """AWS's own `up to 90 %`, with its rounding."""
 
 _HOURLY = exactly(1 / 3600)
@@ -86,7 +86,7 @@ _RUN_BOUNDS: list[Row] = [
     ("mfu", exactly(1.0), "impossible", _PEAK),
     ("hfu", exactly(1.0), "impossible", _PEAK),
     ("tflops_per_gpu", "peak", "impossible", _PEAK),
-    ("mfu", exactly(MOST_MFU), "unlikely", f"MFU of more than {MOST_MFU:.0%}: published ones end at 64 %"),
+    ("mfu", exactly(MAX_MFU), "unlikely", f"MFU of more than {MAX_MFU:.0%}: published ones end at 64 %"),
     ("hfu", exactly(0.85), "unlikely", "HFU of more than 85 %: published ones end at 80 %"),
     ("mfu", "hfu", "contradiction", "HFU counts recomputation on top of MFU"),
     ("scaling_efficiency", exactly(1.05), "unlikely", "more GPUs are rarely faster each"),
@@ -94,7 +94,7 @@ _RUN_BOUNDS: list[Row] = [
     ("lost_share", "not_good", "contradiction", "recoveries alone take more of the time than goodput has"),
     ("recovered", "interruptions", "impossible", "more were recovered than there were"),
     ("recovery_rate", exactly(1.0), "impossible", "no more are recovered than there were"),
-    ("savings", MOST_SAVED, "unlikely", "spot prices are at most 90 % below those on demand"),
+    ("savings", MAX_SAVED, "unlikely", "spot prices are at most 90 % below those on demand"),
     ("spot_price", "on_demand_price", "contradiction", "spot is never dearer than on demand"),
     ("price_per_hour", "list_price", "unlikely", "no such machine was ever as dear"),
     ("list_price", "price_per_hour", "unlikely", "no such machine was ever as cheap"),

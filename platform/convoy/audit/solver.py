@@ -18,14 +18,14 @@ ClaimNames = frozenset[str]
 CATALOG = "catalog: "
 """Begins the name of a fact that is no claim of the page."""
 
-_MOST_STEPS = 4
+_MAX_STEPS = 4
 """Of arithmetic, for one more thing that is wrong with a claim of which something is reported already."""
 
-_MOST_REPORTED = 3
+_MAX_REPORTED = 3
 """Contradictions of one claim that need more than a step of arithmetic."""
 
 _ROUNDS = 6
-_MOST_WAYS = 6
+_MAX_WAYS = 6
 """Values of one quantity that are followed up: those that need the fewest claims."""
 
 
@@ -137,7 +137,7 @@ def minimal_clashes(clashes: Iterable[Clash], order: Sequence[str]) -> list[Clas
             continue
         blamed, steps = _without_settings(claims), _arithmetic_steps(clash)
         through_same = sum(bool(of & blamed) and _hides(each, clash) for each, _, of in chosen)
-        if (steps > _MOST_STEPS and through_same) or (steps > 1 and through_same >= _MOST_REPORTED):
+        if (steps > _MAX_STEPS and through_same) or (steps > 1 and through_same >= _MAX_REPORTED):
             continue
         chosen.append((clash, claims, blamed))
     return [clash for clash, _, _ in chosen]
@@ -171,7 +171,7 @@ def _solutions(law: Law, quantities: Quantities, write: Write) -> Iterator[tuple
         if not all(quantities.get(name) for name, _ in others):
             continue
         there = quantities.get(quantity, ())
-        for values in itertools.product(*(quantities[name][:_MOST_WAYS] for name, _ in others)):
+        for values in itertools.product(*(quantities[name][:_MAX_WAYS] for name, _ in others)):
             of = law.rests_on.union(*(value.of for value in values))
             if any(each.of <= of for each in there):
                 continue

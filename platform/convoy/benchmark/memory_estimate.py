@@ -26,7 +26,7 @@ BUCKET_ELEMENTS = 5 * 10**8
 """Gradients that DeepSpeed by default has room for in a bucket (`reduce_bucket_size`), however small the model. It
 counts on GPUs: a host gives only the pages that are written to."""
 
-MOST_LAYERS = 10**6
+MAX_LAYERS = 10**6
 """Nobody has memory for more."""
 
 LARGEST_MODEL = "largest model"
@@ -119,7 +119,7 @@ def largest_model(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Transforme
         needed = _model_memory(spec, config, layered(n), ranks)
         return needed.device.states > device or (host is not None and needed.host.states > host)
 
-    counts = range(config.parallel.pipeline, MOST_LAYERS)  # a stage has a layer at least
+    counts = range(config.parallel.pipeline, MAX_LAYERS)  # a stage has a layer at least
     fitting = bisect_right(counts, False, key=lacks_room)
     return layered(counts[fitting - 1]) if fitting else f"a model of {counts[0]} of its layers has no room"
 

@@ -22,7 +22,7 @@ from convoy.stats.changepoint import WINDOW, is_steady
 from convoy.training.measure.machine import max_over_ranks, synchronize
 from convoy.training.process_groups import Ranks
 
-LONGEST_BLOCK_SECONDS = 120.0
+MAX_BLOCK_SECONDS = 120.0
 """Ranks that have no part in a block wait for its end, and a rank that waits too long gives up."""
 
 
@@ -92,7 +92,7 @@ def measure(
 def _steps_of_block(seconds: float, amount: MeasureConfig) -> int:
     """seconds: that a step usually takes."""
     wanted = max(amount.block_steps, math.ceil(amount.block_seconds / seconds))
-    return max(1, min(wanted, int(LONGEST_BLOCK_SECONDS / seconds)))
+    return max(1, min(wanted, int(MAX_BLOCK_SECONDS / seconds)))
 
 
 def _run_block(

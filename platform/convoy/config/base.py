@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from convoy.config.errors import yaml_value
 
-LARGEST_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 """What every store, tensor and log can hold; and a float, to which sums convert it."""
 
 UnixTime = Annotated[float, Field(ge=0, le=2**36, allow_inf_nan=False)]
@@ -27,8 +27,8 @@ class FrozenConfig(BaseModel):
             field = cls.model_fields.get(name)
             if isinstance(value, bool) and field is not None and _is_number_type(field.annotation):
                 raise ValueError(f"{name} = {str(value).lower()}: must be a number")
-            if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-                raise ValueError(f"{name} = {yaml_value(value)}: must be at most {LARGEST_INTEGER}")
+            if isinstance(value, int) and abs(value) > MAX_INTEGER:
+                raise ValueError(f"{name} = {yaml_value(value)}: must be at most {MAX_INTEGER}")
         return values
 
 

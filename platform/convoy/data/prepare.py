@@ -58,7 +58,7 @@ from convoy.storage import ObjectMissing, Store
 
 _BATCH_CHARACTERS = 1 << 20
 
-_LEAST_BYTES_PER_TOKEN = 2
+_MIN_BYTES_PER_TOKEN = 2
 """Of a BPE, for the estimate of space; English and source text have three or more."""
 
 SUCCESSOR_PROBABILITIES = (0.5, 0.25, 0.15, 0.1)
@@ -247,7 +247,7 @@ def shard_bytes_estimate(config: DataConfig, corpus_bytes: int) -> int:
         return config.corpus.tokens * np.dtype(id_dtype(config.corpus.vocab_size)).itemsize
     if isinstance(config.tokenizer, BpeTokenizer | FileTokenizer):
         id_bytes = 4 if isinstance(config.tokenizer, FileTokenizer) else 2
-        return corpus_bytes * id_bytes // _LEAST_BYTES_PER_TOKEN
+        return corpus_bytes * id_bytes // _MIN_BYTES_PER_TOKEN
     return corpus_bytes * 2
 
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 END_OF_DOCUMENT = "<|endoftext|>"
 """The end of a document in the tokenizers made here."""
 
-LONGEST_WORD = 1000
+MAX_WORD = 1000
 """Characters of a word that a BPE is trained on; the trainer takes a time that grows with the square of them."""
 
-_BLOCK = LONGEST_WORD // 2
+_BLOCK = MAX_WORD // 2
 _ONE_BLOCK = re.compile(rf"\S{{{_BLOCK}}}|\s{{{_BLOCK}}}")
 
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
@@ -192,7 +192,7 @@ class BytesTokenizer(TextTokenizer):
 def train_bpe(config: BpeTokenizer, texts: Iterator[str]) -> TextTokenizer:
     """A byte-level BPE of the texts: any text can be encoded, and the same texts give the same tokenizer.
 
-    The vocabulary is smaller than requested where the texts hold too few distinct pairs. Words longer than LONGEST_WORD
+    The vocabulary is smaller than requested where the texts hold too few distinct pairs. Words longer than MAX_WORD
     are cut for the training; encoding, whose time grows as the text does, takes them whole.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -215,14 +215,14 @@ def train_bpe(config: BpeTokenizer, texts: Iterator[str]) -> TextTokenizer:
 
 
 def _cut_long_words(text: str, pre_tokenizer: "PreTokenizer") -> Iterator[str]:
-    """The text in one piece, or where it has longer words in pieces whose words are at most LONGEST_WORD characters."""
-    # A run of LONGEST_WORD characters fills one of the blocks of half as many. Few texts are divided into words twice.
+    """The text in one piece, or where it has longer words in pieces whose words are at most MAX_WORD characters."""
+    # A run of MAX_WORD characters fills one of the blocks of half as many. Few texts are divided into words twice.
     if not any(_ONE_BLOCK.match(text, place) for place in range(0, len(text), _BLOCK)):
         yield text
         return
     first = 0
     for _, (start, end) in pre_tokenizer.pre_tokenize_str(text):
-        for cut in range(start + LONGEST_WORD, end, LONGEST_WORD):
+        for cut in range(start + MAX_WORD, end, MAX_WORD):
             yield text[first:cut]
             first = cut
     yield text[first:]

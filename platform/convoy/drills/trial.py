@@ -38,10 +38,10 @@ OTHERS_SECONDS = 45.0
 CENSUS_SECONDS = 0.5
 """Between two looks at which processes the gang has."""
 
-MOST_PROBLEMS = 4
+MAX_PROBLEMS = 4
 """Of what is wrong with one trial."""
 
-MOST_ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 """Of a fault that comes once."""
 
 State = dict[str, str]
@@ -200,7 +200,7 @@ class _TrialDriver:
         while True:
             self._run_attempt()
             finished = all(each.outcome and each.outcome.outcome == "finished" for each in gang.attempt_results()[-1])
-            most = 10**6 if fault.repeated else MOST_ATTEMPTS
+            most = 10**6 if fault.repeated else MAX_ATTEMPTS
             if finished or self.drained or gang.attempt + 1 >= most:
                 return
             fault.repair(gang)
@@ -253,8 +253,8 @@ class _TrialDriver:
 
 def summarize_problems(wrong: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
-    more = len(wrong) - MOST_PROBLEMS
-    return "; ".join([*wrong[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
+    more = len(wrong) - MAX_PROBLEMS
+    return "; ".join([*wrong[:MAX_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def read_final_state(tiers: Sequence[Store]) -> tuple[Commit | None, State]:

@@ -16,10 +16,10 @@ from statistics import NormalDist
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-FEWEST_BEFORE = 10
+MIN_BEFORE = 10
 """Runs that show what was usual, and how it varies."""
 
-FEWEST_AFTER = 4
+MIN_AFTER = 4
 """Runs that show a change: among fewer, one bad run looks like one."""
 
 ALPHA = 0.04
@@ -61,7 +61,7 @@ class ChangePoint(BaseModel):
 
 def change_points(values: Sequence[float], seed: int = 0) -> list[ChangePoint]:
     """All changes of a history of positive values, oldest first; either side of one is searched for further ones. Empty
-    for fewer than FEWEST_BEFORE + FEWEST_AFTER runs. Raises ValueError for a value that is not positive.
+    for fewer than MIN_BEFORE + MIN_AFTER runs. Raises ValueError for a value that is not positive.
     """
     logs = _checked_logs(values)
     cuts = _cuts(logs, 0, seed)
@@ -81,7 +81,7 @@ def change_points(values: Sequence[float], seed: int = 0) -> list[ChangePoint]:
 
 
 def detectable_change(values: Sequence[float], seed: int = 0) -> float | None:
-    """The smallest relative change, up or down, which the last FEWEST_AFTER runs would have shown in POWER of all
+    """The smallest relative change, up or down, which the last MIN_AFTER runs would have shown in POWER of all
     cases, from the number of runs since the last change and how they vary; None: too few. Raises ValueError as
     `change_points` does.
 
@@ -90,11 +90,11 @@ def detectable_change(values: Sequence[float], seed: int = 0) -> float | None:
     of all orders, z the normal quantile of POWER, s the standard deviation since the last change.
     """
     logs = _checked_logs(values)
-    if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
+    if len(logs) < MIN_BEFORE + MIN_AFTER:
         return None
     since = max((change.at for change in _cuts(logs, 0, seed)), default=0)
     logs = logs[since:]  # another change would be searched for in these alone
-    if len(logs) < FEWEST_BEFORE + FEWEST_AFTER:
+    if len(logs) < MIN_BEFORE + MIN_AFTER:
         return None
     rest = logs - logs.mean()
     if _is_flat(rest):
@@ -102,7 +102,7 @@ def detectable_change(values: Sequence[float], seed: int = 0) -> float | None:
     deviation = math.sqrt(float((rest**2).sum()) / (len(logs) - 1))
     evidence = float(np.quantile(_chance_evidence(rest, seed), 1 - ALPHA))
     threshold = math.sqrt((len(logs) - 2) * math.expm1(evidence / len(logs)))  # the |t| that has it
-    error = deviation * math.sqrt(1 / (len(logs) - FEWEST_AFTER) + 1 / FEWEST_AFTER)
+    error = deviation * math.sqrt(1 / (len(logs) - MIN_AFTER) + 1 / MIN_AFTER)
     uncertain = math.sqrt(1 + threshold**2 / (2 * (len(logs) - 2)))
     return math.expm1((threshold + NormalDist().inv_cdf(POWER) * uncertain) * error)
 
@@ -129,14 +129,14 @@ def _cuts(logs: np.ndarray, offset: int, seed: int) -> list[ChangePoint]:
 
 def _strongest_change(logs: np.ndarray, offset: int, seed: int) -> ChangePoint | None:
     n = len(logs)
-    if n < FEWEST_BEFORE + FEWEST_AFTER or _is_flat(logs):
+    if n < MIN_BEFORE + MIN_AFTER or _is_flat(logs):
         return None
     observed = _evidence(logs[None])[0]
     best = int(np.argmax(observed))
     p_value = (1 + int((_chance_evidence(logs, seed) >= observed[best]).sum())) / (1 + ORDERS)
     if p_value > ALPHA:
         return None
-    cut = FEWEST_BEFORE + best
+    cut = MIN_BEFORE + best
     effect = math.expm1(float(logs[cut:].mean() - logs[:cut].mean()))
     return ChangePoint(at=offset + cut, effect=effect, p_value=p_value, before=cut, after=n - cut)
 
@@ -151,14 +151,14 @@ def _evidence(logs_on: np.ndarray) -> np.ndarray:
     """For each order and each cut: twice the log of the likelihood ratio, n log(1 + t^2 / (n - 2)), less 2 log of how
     many cuts are as recent."""
     n = logs_on.shape[1]
-    before_k = np.arange(FEWEST_BEFORE, n - FEWEST_AFTER + 1)
+    before_k = np.arange(MIN_BEFORE, n - MIN_AFTER + 1)
     after_k = n - before_k
     centred = logs_on - logs_on.mean(axis=1, keepdims=True)
     sums_on = np.cumsum(centred, axis=1)[:, before_k - 1]  # those after it have the opposite sum
     total_o = (centred**2).sum(axis=1, keepdims=True)
     between = sums_on**2 * (1 / before_k + 1 / after_k)
     within = np.maximum(total_o - between, 1e-12 * total_o) / (n - 2)
-    return np.asarray(n * np.log1p(between / within / (n - 2)) - 2 * np.log(after_k - FEWEST_AFTER + 1))
+    return np.asarray(n * np.log1p(between / within / (n - 2)) - 2 * np.log(after_k - MIN_AFTER + 1))
 
 
 def _is_flat(logs: np.ndarray) -> bool:

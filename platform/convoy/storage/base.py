@@ -127,13 +127,13 @@ def prove(store: Store) -> None:
         store.delete(name)
 
 
-LONGEST_BYTES = 255
+MAX_BYTES = 255
 """Of a component; no common file system takes longer ones."""
 
 
 def is_component(text: str) -> bool:
     """Whether the text can be the name of one file in a folder."""
-    fits = len(text.encode(errors="surrogatepass")) <= LONGEST_BYTES
+    fits = len(text.encode(errors="surrogatepass")) <= MAX_BYTES
     return fits and text not in ("", ".", "..") and "/" not in text and "\0" not in text
 
 

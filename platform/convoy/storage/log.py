@@ -12,7 +12,7 @@ from typing import Protocol
 from convoy.storage.base import FLUSH_SECONDS, Store, StoreUnavailable
 from convoy.storage.posix_files import as_outages, explain_full_disk, make_folder
 
-MOST_LINES = 100_000
+MAX_LINES = 100_000
 """So many lines wait while the storage does not take them; then the oldest are dropped."""
 
 RETRY_SECONDS = 1.0
@@ -61,7 +61,7 @@ class BackgroundLog:
         with self._changed:
             if self._closed:
                 raise ValueError(f"{self._name}: the log is closed")
-            if len(self._lines) >= MOST_LINES:
+            if len(self._lines) >= MAX_LINES:
                 self._lines.popleft()
                 self._dropped += 1
             self._lines.append(line)

@@ -165,7 +165,7 @@ def _raw_body(body: Any) -> Any:
 CREATOR = "convoy-creator"
 """Metadata that names the call which made an object: by it a call whose reply was lost knows its own."""
 
-_SMALLEST_PART = 5 * 2**20
+_MIN_PART = 5 * 2**20
 """S3 takes no smaller one, but for the last."""
 
 _CONFLICT_TRIES = 8
@@ -220,7 +220,7 @@ def put_new(place: ObjectTarget, data: memoryview, chunk_bytes: int, threads: in
 def _upload_parts(
     place: ObjectTarget, upload: str, data: memoryview, chunk_bytes: int, threads: int
 ) -> tuple[list["CompletedPartTypeDef"], list[int]]:
-    part_bytes = chunk_bytes * -(-_SMALLEST_PART // chunk_bytes)
+    part_bytes = chunk_bytes * -(-_MIN_PART // chunk_bytes)
 
     def send_part(index: int) -> tuple["CompletedPartTypeDef", list[int]]:
         with data[index * part_bytes : (index + 1) * part_bytes] as part:

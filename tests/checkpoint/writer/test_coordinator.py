@@ -114,7 +114,7 @@ def test_it_waits_for_the_last_part_with_growing_pauses(local: Store) -> None:
     assert len(patience.slept) == 21
     assert patience.slept == sorted(patience.slept)
     assert patience.slept[0] == coordinator.FIRST_PAUSE_SECONDS
-    assert patience.slept[-1] == coordinator.LONGEST_PAUSE_SECONDS
+    assert patience.slept[-1] == coordinator.MAX_PAUSE_SECONDS
 
 
 def test_without_every_part_there_is_no_commit_at_the_deadline(local: Store) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.diagnosis.hang_detector import (
-    FEWEST_STEPS,
+    MIN_STEPS,
     LATE_SECONDS,
     LIMITS,
     RECENT_SECONDS,
@@ -75,7 +75,7 @@ def test_before_there_are_times_the_limit_is_the_stated_one(phase: Phase) -> Non
     assert HangDetector(compiled=True).limit_seconds(0, phase) == (LIMITS[phase].compiled or LIMITS[phase].first)
 
 
-@given(st.lists(st.floats(0.01, 30), min_size=FEWEST_STEPS, max_size=40))
+@given(st.lists(st.floats(0.01, 30), min_size=MIN_STEPS, max_size=40))
 @examples(100)
 def test_a_step_may_take_a_multiple_of_what_nearly_all_took_and_not_less_than_the_floor(seconds: list[float]) -> None:
     patience, mark, now = after_steps(seconds)
@@ -95,7 +95,7 @@ def test_a_hang_is_told_in_words() -> None:
 
 
 def test_few_steps_tell_nothing() -> None:
-    patience, mark, now = after_steps([0.2] * (FEWEST_STEPS - 1))
+    patience, mark, now = after_steps([0.2] * (MIN_STEPS - 1))
 
     assert patience.limit_seconds(0, "step") == LIMITS["step"].first
     assert hung(0, mark, now + LIMITS["step"].first - 1, patience) is None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.diagnosis.stragglers import (
-    LEAST_SHARE,
+    MIN_SHARE,
     WINDOW_SECONDS,
     WINDOWS,
     StragglerChange,
@@ -124,7 +124,7 @@ def test_one_other_node_that_does_not_wait_hides_nobody_in_a_large_gang() -> Non
     waits = dict.fromkeys(range(9), 0.6) | {3: 0.0, 7: 0.1}
     assert excess_wait_share(3, waits) == pytest.approx(0.6)
     assert excess_wait_share(7, waits) == pytest.approx(0.5)
-    assert excess_wait_share(0, waits) < LEAST_SHARE
+    assert excess_wait_share(0, waits) < MIN_SHARE
 
 
 @pytest.mark.processes

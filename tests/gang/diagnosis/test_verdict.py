@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.diagnosis.verdict import (
-    MOST_WITHOUT_PROGRESS,
+    MAX_WITHOUT_PROGRESS,
     PEERS_SECONDS,
     REPEATS,
     SETTLE_SECONDS,
@@ -254,9 +254,9 @@ def test_what_is_no_fault_of_the_program_does_not_repeat(kind: FailureKind) -> N
 
 
 def test_a_gang_that_gets_nowhere_ends_and_may_be_tried_elsewhere() -> None:
-    nowhere = [failed(41, "stopped"), *[failed(40, "stopped")] * (MOST_WITHOUT_PROGRESS - 1)]
+    nowhere = [failed(41, "stopped"), *[failed(40, "stopped")] * (MAX_WITHOUT_PROGRESS - 1)]
     assert failures_without_progress(nowhere, failed(42)) == 0
-    assert failures_without_progress(nowhere, failed(41)) == MOST_WITHOUT_PROGRESS
+    assert failures_without_progress(nowhere, failed(41)) == MAX_WITHOUT_PROGRESS
     assert isinstance(settled([sign("stopped", step=42)], history=nowhere), Restart)
     verdict = settled([sign("stopped", step=41)], history=nowhere)
     assert isinstance(verdict, EndAttempt)
@@ -434,10 +434,10 @@ def test_they_are_those_that_node_0_told_oldest_first(tmp_path: Path) -> None:
 
 def test_no_more_are_read_than_a_verdict_looks_at(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    for generation in range(1, MOST_WITHOUT_PROGRESS + 3):
+    for generation in range(1, MAX_WITHOUT_PROGRESS + 3):
         log_events(store, generation, failed(generation))
-    steps = [cause.step for cause in read_earlier_failures(store, MOST_WITHOUT_PROGRESS + 3)]
-    assert steps == list(range(3, MOST_WITHOUT_PROGRESS + 3))
+    steps = [cause.step for cause in read_earlier_failures(store, MAX_WITHOUT_PROGRESS + 3)]
+    assert steps == list(range(3, MAX_WITHOUT_PROGRESS + 3))
 
 
 def test_this_attempt_s_follow_and_what_is_no_event_is_passed_over(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.gang.network.connection import MOST_BYTES, BadFrameError, Connection, FrameReader, frame
+from convoy.gang.network.connection import MAX_BYTES, BadFrameError, Connection, FrameReader, frame
 from tests.campaign import examples
 
 pytestmark = pytest.mark.campaign
@@ -33,9 +33,9 @@ def test_as_much_as_a_frame_lacks_ends_with_the_frame() -> None:
 
 
 def test_what_is_too_long_is_neither_made_nor_taken() -> None:
-    assert FrameReader().feed(frame(bytes(MOST_BYTES))) == [bytes(MOST_BYTES)]
+    assert FrameReader().feed(frame(bytes(MAX_BYTES))) == [bytes(MAX_BYTES)]
     with pytest.raises(ValueError, match="must be at most"):
-        frame(bytes(MOST_BYTES + 1))
+        frame(bytes(MAX_BYTES + 1))
     with pytest.raises(BadFrameError, match="must be at most"):
         FrameReader().feed(b"GET / HTTP/1.1\r\n")
     with pytest.raises(BadFrameError, match="must be at most 10"):

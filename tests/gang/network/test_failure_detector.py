@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from convoy.gang.network.failure_detector import (
     BEAT_SECONDS,
-    LEAST_SECONDS,
-    MOST_PHI,
-    MOST_SECONDS,
+    MIN_SECONDS,
+    MAX_PHI,
+    MAX_SECONDS,
     WINDOW,
     AwakeClock,
     FailureDetector,
@@ -48,7 +48,7 @@ def test_a_regular_peer_or_one_never_heard_is_suspected_after_one_and_a_half_sec
 @given(intervals)
 def test_nobody_is_suspected_before_six_beats_are_missing_and_everybody_in_the_end(history: list[float]) -> None:
     silence = suspected_after(*after(history))
-    assert LEAST_SECONDS < silence <= MOST_SECONDS + 0.01
+    assert MIN_SECONDS < silence <= MAX_SECONDS + 0.01
 
 
 @examples(300)
@@ -57,7 +57,7 @@ def test_the_level_only_grows_with_silence_and_is_a_finite_number(history: list[
     suspicion, last = after(history)
     levels = [suspicion.phi(last + time) for time in times]
     assert levels == sorted(levels)
-    assert all(0.0 <= level <= MOST_PHI for level in levels)
+    assert all(0.0 <= level <= MAX_PHI for level in levels)
     suspects = [suspicion.is_suspect(last + time) for time in times]
     assert suspects == sorted(suspects)
 

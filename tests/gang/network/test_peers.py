@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from convoy.gang.network import mesh
-from convoy.gang.network.connection import MOST_UNPROVEN_BYTES, FrameReader, frame
-from convoy.gang.network.failure_detector import MOST_SECONDS
+from convoy.gang.network.connection import MAX_UNPROVEN_BYTES, FrameReader, frame
+from convoy.gang.network.failure_detector import MAX_SECONDS
 from convoy.gang.network.formation import (
     GangFormed,
     PayloadReceived,
@@ -36,7 +36,7 @@ from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, a_hello, agents, a
 
 pytestmark = pytest.mark.campaign
 
-SEEN_SECONDS = MOST_SECONDS + 3.0
+SEEN_SECONDS = MAX_SECONDS + 3.0
 """For a node that is frozen, however unsteady the beats of a busy machine are."""
 
 AT_ONCE_SECONDS = 10.0
@@ -208,13 +208,13 @@ def test_a_long_frame_of_a_stranger_ends_its_connection_before_it_is_read(
     monkeypatch.setattr(mesh, "HELLO_SECONDS", 60.0)
     with here(2) as gang:
         gang.lead()
-        with raw(gang.address, before + struct.pack("!I", MOST_UNPROVEN_BYTES + 1)) as connection:
+        with raw(gang.address, before + struct.pack("!I", MAX_UNPROVEN_BYTES + 1)) as connection:
             await_close(connection)
 
 
 def test_connections_that_say_nothing_keep_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh, "HELLO_SECONDS", 60.0)
-    monkeypatch.setattr(mesh, "MOST_UNIDENTIFIED", 8)
+    monkeypatch.setattr(mesh, "MAX_UNIDENTIFIED", 8)
     with here(3) as gang, contextlib.ExitStack() as silent:
         leader = gang.lead()
         for data in [b"\0"] * 10 + [frame(bytes(NONCE_BYTES))] * 10:
@@ -393,7 +393,7 @@ def test_a_stopped_agent_is_suspected_by_all_and_learns_it_when_it_goes_on() -> 
         for agent, other in ((zero, 2), (two, 0)):
             silent = agent.await_one("PeerSilent", node=1)
             assert 1.2 < silent.fields["seconds"] < SEEN_SECONDS
-            assert silent.fields["phi"] >= 8.0 or silent.fields["seconds"] >= MOST_SECONDS
+            assert silent.fields["phi"] >= 8.0 or silent.fields["seconds"] >= MAX_SECONDS
             assert silent.at - stopped < SEEN_SECONDS
             assert agent.await_one("PeerReportedSilent", node=1).fields["by"] == other
         resumed = frozen.signal(signal.SIGCONT)

@@ -94,7 +94,7 @@ def test_what_is_complete_is_uploaded_once_and_comes_to_the_next_agent(store: St
 def test_only_node_0_uploads_and_no_more_than_the_most(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uploads: bool, most_bytes: int
 ) -> None:
-    monkeypatch.setattr(compile_cache, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(compile_cache, "MAX_BYTES", most_bytes)
     with CompileCache(store, tmp_path / "compiled", uploads=uploads) as cache:
         build(tmp_path / "compiled")
         until(lambda: cache._complete)
@@ -183,8 +183,8 @@ UNUSABLE = {
 def test_a_copy_that_is_not_usable_is_told_in_one_line_and_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    monkeypatch.setattr(compile_cache, "MOST_BYTES", 500)
-    monkeypatch.setattr(compile_cache, "MOST_HEADER_BYTES", 19_500, raising=False)
+    monkeypatch.setattr(compile_cache, "MAX_BYTES", 500)
+    monkeypatch.setattr(compile_cache, "MAX_HEADER_BYTES", 19_500, raising=False)
     store, (data, why) = open_store(str(tmp_path / "root")), UNUSABLE[kind]
     name = put_copy(store, data)
     with CompileCache(store, tmp_path / "own", uploads=True) as cache:

@@ -122,7 +122,7 @@ def test_a_carriage_return_in_a_text_does_not_end_its_line(store: Store) -> None
 def test_what_was_lost_in_an_outage_too_long_is_told_once_the_storage_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.storage.log.MOST_LINES", 3)
+    monkeypatch.setattr("convoy.storage.log.MAX_LINES", 3)
     released, store = threading.Event(), open_store(str(tmp_path))
     monkeypatch.setattr("convoy.storage.log.FileSink.sync", lambda self: released.wait(30))
     writer = EventWriter(store, 0, 0, rank=4)

@@ -20,7 +20,7 @@ _ZEROS = 0.05
 _VAGUE = 0.10
 """So far, relative, is the truth from a figure with a word such as `about`."""
 
-_MOST_DIGITS = 40
+_MAX_DIGITS = 40
 """Before and behind the point: what is computed of the largest must still be a number."""
 
 _SIGMAS = 2.0
@@ -145,7 +145,7 @@ def rounding_span(digits: str) -> Span:
     """Half a unit of the last digit to either side; zeros at the end of a whole number do not count as digits."""
     plain = re.sub(r"[x×*]10(?:\^|\*\*)?", "e", re.sub(r"[,_\s]", "", digits)).lower()
     mantissa, _, exponent = plain.partition("e")
-    if len(mantissa) > _MOST_DIGITS or abs(int(exponent or 0)) > _MOST_DIGITS:
+    if len(mantissa) > _MAX_DIGITS or abs(int(exponent or 0)) > _MAX_DIGITS:
         raise ValueError("must be a number of this world, e.g. 3.8e25")
     value, scale = float(plain), 10.0 ** int(exponent or 0)
     whole, point, decimals = mantissa.partition(".")

@@ -33,7 +33,7 @@ BLOCKS = 7
 BLOCK_SECONDS = 0.01
 """Least length of a block, which the clock needs."""
 
-MOST_OPERATIONS = 50
+MAX_OPERATIONS = 50
 """Operations of one block at most."""
 
 SIZE_SECONDS = 1.0
@@ -118,7 +118,7 @@ def _seconds_by_block(call: Callable[[], object], ranks: Ranks) -> list[float]:
     """Seconds of one operation, in each block."""
     _time_block(call, 1, ranks)  # makes connections and buffers
     once = _time_block(call, 1, ranks)
-    operations = max(1, min(MOST_OPERATIONS, math.ceil(BLOCK_SECONDS / once)))
+    operations = max(1, min(MAX_OPERATIONS, math.ceil(BLOCK_SECONDS / once)))
     return [_time_block(call, operations, ranks) for _ in range(BLOCKS)]
 
 

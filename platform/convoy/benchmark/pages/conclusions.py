@@ -9,7 +9,7 @@ from convoy.display import formatting
 from convoy.display.page import Text
 from convoy.stats.interval import Interval
 
-_MOST_NAMES = 4
+_MAX_NAMES = 4
 _NEGLIGIBLE = 0.01
 """Relative differences below this are not worth more rounds."""
 
@@ -106,6 +106,6 @@ def _names_with_ratio(compared: Sequence[tuple[CaseFigures, Interval]], result: 
 
 
 def _join_names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    names = [*names[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])]
+    more = len(names) - _MAX_NAMES
+    names = [*names[:_MAX_NAMES], *([f"{more} more"] if more > 0 else [])]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

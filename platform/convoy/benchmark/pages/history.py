@@ -8,7 +8,7 @@ from convoy.benchmark.pages.charts import over_runs
 from convoy.benchmark.results.compare import Comparison, Comparisons
 from convoy.display import formatting
 from convoy.display.page import Block, Chart, Column, Heading, Page, Text, columns
-from convoy.stats.changepoint import FEWEST_AFTER, FEWEST_BEFORE, ChangePoint
+from convoy.stats.changepoint import MIN_AFTER, MIN_BEFORE, ChangePoint
 from convoy.stats.interval import Interval
 
 CHARTS = 6
@@ -52,7 +52,7 @@ def _change(history: HistoryFigures, change: ChangePoint) -> str:
 
 
 def _unchanged(history: HistoryFigures) -> str:
-    lacking = FEWEST_BEFORE + FEWEST_AFTER - len(history.runs)
+    lacking = MIN_BEFORE + MIN_AFTER - len(history.runs)
     return f"too few runs: {formatting.plural(lacking, 'more run')} needed" if lacking > 0 else "none detected"
 
 

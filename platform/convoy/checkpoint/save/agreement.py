@@ -13,7 +13,7 @@ from convoy.checkpoint.save.post_commit import BusyTiers
 from convoy.checkpoint.save.queue import StatusCounts, WriteAttempt
 
 FIRST_PAUSE_SECONDS = 0.002
-LONGEST_PAUSE_SECONDS = 0.1
+MAX_PAUSE_SECONDS = 0.1
 """Between two exchanges while the gang does nothing but wait for its saves."""
 
 
@@ -82,4 +82,4 @@ def _growing_pauses() -> Iterator[float]:
     pause = FIRST_PAUSE_SECONDS
     while True:
         yield pause
-        pause = min(LONGEST_PAUSE_SECONDS, 1.5 * pause)
+        pause = min(MAX_PAUSE_SECONDS, 1.5 * pause)

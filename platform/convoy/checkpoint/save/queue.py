@@ -12,7 +12,7 @@ MOST = 2
 """One being written, one staged."""
 
 FIRST_SAVES_ELSEWHERE = 4
-MOST_SAVES_ELSEWHERE = 64
+MAX_SAVES_ELSEWHERE = 64
 """Saves that begin elsewhere before the first tier is tried again: this many at first, twice as many after each time
 that it failed again, and at most this many."""
 
@@ -101,7 +101,7 @@ class NextSaveTier:
         if self._elsewhere == 0:
             return
         if tier == 0:
-            self._saves_elsewhere = min(MOST_SAVES_ELSEWHERE, 2 * self._saves_elsewhere)
+            self._saves_elsewhere = min(MAX_SAVES_ELSEWHERE, 2 * self._saves_elsewhere)
             self._left = self._saves_elsewhere
         else:
             self._left = max(0, self._left - 1)

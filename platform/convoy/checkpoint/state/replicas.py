@@ -16,7 +16,7 @@ PIECE_WORDS = 2**20
 
 WORD_BYTES = 8
 
-MOST_RANKS = 8
+MAX_RANKS = 8
 """Named in an error."""
 
 
@@ -72,5 +72,5 @@ def describe_difference(digests: Mapping[int, Mapping[str, int | None]]) -> str 
 def _rank_clause(ranks: list[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]} differs"
-    more = f" and {len(ranks) - MOST_RANKS} more" if len(ranks) > MOST_RANKS else ""
-    return f"ranks {', '.join(str(rank) for rank in ranks[:MOST_RANKS])}{more} differ"
+    more = f" and {len(ranks) - MAX_RANKS} more" if len(ranks) > MAX_RANKS else ""
+    return f"ranks {', '.join(str(rank) for rank in ranks[:MAX_RANKS])}{more} differ"

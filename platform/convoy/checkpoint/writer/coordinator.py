@@ -19,7 +19,7 @@ from convoy.storage import Store, StoreUnavailable
 from convoy.storage.thread_map import in_parallel
 
 FIRST_PAUSE_SECONDS = 0.01
-LONGEST_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 0.5
 """Between two looks at the listing, which costs a request on S3."""
 
 ROOT_SECONDS = 10.0
@@ -194,7 +194,7 @@ def _growing_pauses() -> Iterator[float]:
     pause = FIRST_PAUSE_SECONDS
     while True:
         yield pause
-        pause = min(LONGEST_PAUSE_SECONDS, pause * 1.5)
+        pause = min(MAX_PAUSE_SECONDS, pause * 1.5)
 
 
 @dataclass(frozen=True)

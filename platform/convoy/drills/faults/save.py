@@ -16,7 +16,7 @@ from convoy.drills.observe import Observation
 from convoy.gang.workers.board import Board, Phase
 from convoy.storage import Store
 
-MOST_DELAY_SECONDS = 0.6
+MAX_DELAY_SECONDS = 0.6
 """From the begin of a part to the kill; writing it takes seconds."""
 
 LOOK_SECONDS = 0.002
@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.002
 MOMENT_SECONDS = 60.0
 """For that moment to come."""
 
-MOST_TRIES = 5
+MAX_TRIES = 5
 """To meet it."""
 
 BEFORE_RESTORE: frozenset[Phase] = frozenset({"start", "connect", "build"})
@@ -59,7 +59,7 @@ class KillDuringSave(_CheckpointKill):
 
     def inject(self, gang: DrillGang) -> float:
         self._store, worker = gang.store, gang.await_worker_pid(self.victim)
-        for delay in (0.0, self.random.uniform(0.0, MOST_DELAY_SECONDS)):
+        for delay in (0.0, self.random.uniform(0.0, MAX_DELAY_SECONDS)):
             time.sleep(delay)
             writing = partial(is_writing, gang.store, self.victim)
             gang.wait_for("a part that is being written", writing, MOMENT_SECONDS, LOOK_SECONDS)
@@ -100,7 +100,7 @@ class KillDuringRestore(_CheckpointKill):
         if not progress.injected:
             self._first = self._newest = progress.generation
             return progress.has_steps_and_commit(INJECT_AFTER)
-        if "restore" in self._killed_in or len(self._killed_in) == MOST_TRIES or progress.generation <= self._newest:
+        if "restore" in self._killed_in or len(self._killed_in) == MAX_TRIES or progress.generation <= self._newest:
             return False
         self._newest = progress.generation
         return True

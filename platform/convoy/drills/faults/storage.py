@@ -19,7 +19,7 @@ from convoy.storage import open_store
 ROOM_MIB = 320
 """For ten checkpoints of the default model, and the data."""
 
-LEAST_SECONDS = 7.0
+MIN_SECONDS = 7.0
 """The fault lasts at least so long: longer than it may take to be seen."""
 
 ELSEWHERE_SECONDS = 60.0
@@ -69,7 +69,7 @@ class _RootRefusesWrites(Fault):
         with self.refuse_writes():
             self.refused_since = time.time()
             gang.wait_for("a save on the next tier", lambda: self.next_tier_is_ahead(gang), ELSEWHERE_SECONDS)
-            time.sleep(max(0.0, at + LEAST_SECONDS - time.time()))
+            time.sleep(max(0.0, at + MIN_SECONDS - time.time()))
             self.lasted = time.time() - at
         return at
 

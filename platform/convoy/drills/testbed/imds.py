@@ -14,7 +14,7 @@ from typing import Any
 
 TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
 TOKEN_HEADER = "X-aws-ec2-metadata-token"
-LONGEST_TTL = 21_600
+MAX_TTL = 21_600
 
 TOKEN = "api/token"
 SPOT_ACTION = "meta-data/spot/instance-action"
@@ -116,7 +116,7 @@ class ImdsStandIn(ThreadingHTTPServer):
 
     def _token_reply(self, headers: Any) -> tuple[Reply, dict[str, str]]:
         lifetime = headers.get(TTL_HEADER, "")
-        if not lifetime.isascii() or not lifetime.isdigit() or not 1 <= int(lifetime) <= LONGEST_TTL:
+        if not lifetime.isascii() or not lifetime.isdigit() or not 1 <= int(lifetime) <= MAX_TTL:
             return Reply(status=400), {}
         if "X-Forwarded-For" in headers:  # a proxy that is open to the world must not give the instance's role away
             return Reply(status=403), {}

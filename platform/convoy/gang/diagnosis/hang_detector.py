@@ -54,7 +54,7 @@ LIMITS: dict[Phase, PhaseLimits] = {
     "finish": PhaseLimits("its last work", 7, 7200.0, 7200.0),
 }
 
-FEWEST_STEPS = 5
+MIN_STEPS = 5
 """The length of a step is known after this many."""
 
 LATE_SECONDS = 1.0
@@ -63,7 +63,7 @@ LATE_SECONDS = 1.0
 RECENT_SECONDS = 2.0
 """A beat that is older than this says nothing about now; a worker's heartbeat thread runs ten times a second."""
 
-_MOST_TIMES = 1000
+_MAX_TIMES = 1000
 _PAUSES = 100
 
 
@@ -77,7 +77,7 @@ class RecentTimes:
     def add(self, seconds: float) -> None:
         self._recent.append(seconds)
         insort(self._sorted, seconds)
-        if len(self._recent) > _MOST_TIMES:
+        if len(self._recent) > _MAX_TIMES:
             del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
 
     def __len__(self) -> int:
@@ -150,12 +150,12 @@ class HangDetector:
 
     def _has_history(self, rank: int, phase: Phase) -> bool:
         """Whether it is known how long the phase takes."""
-        enough = len(self._times[phase]) >= (FEWEST_STEPS if phase == "step" else 1)
+        enough = len(self._times[phase]) >= (MIN_STEPS if phase == "step" else 1)
         if not (enough and self._compiled):
             return enough
         own = self._ranks.get(rank)
         if phase == "step":
-            return own is not None and own.steps >= FEWEST_STEPS
+            return own is not None and own.steps >= MIN_STEPS
         return phase != "evaluate" or (own is not None and phase in own.left)
 
     def _learn_durations(self, state: _RankState, mark: Mark, *, timed: bool) -> None:

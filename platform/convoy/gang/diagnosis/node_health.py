@@ -16,14 +16,14 @@ MATMUL_FACTOR = {"cpu": 2.5, "cuda": 1.3}
 kind do the same work within a few percent, unless one is throttled."""
 
 LINK_FACTOR = 5.0
-LINK_LEAST_SECONDS = 0.01
+LINK_MIN_SECONDS = 0.01
 """An exchange over the network is slow if it takes this many times as long as the others', and this much longer."""
 
 DEVIATIONS = 3.5
 """And by this many standard deviations, estimated from the median absolute deviation of the others, so that one bad
 rank does not hide itself. Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC 1993."""
 
-LEAST_DEVIATION = 0.05
+MIN_DEVIATION = 0.05
 """As a share of the median: with few ranks a smaller deviation is chance."""
 
 ROUNDS = 3
@@ -61,7 +61,7 @@ def unfit_ranks(measurements: Sequence[RankMeasurement]) -> dict[int, str]:
     for rank, own in enumerate(measurements):
         others = [other for i, other in enumerate(measurements) if i != rank and other.device == own.device]
         matmul = _outlier_ratio(own.matmul_seconds, [o.matmul_seconds for o in others], MATMUL_FACTOR[own.kind])
-        link = _outlier_ratio(own.link_seconds, [o.link_seconds for o in others], LINK_FACTOR, LINK_LEAST_SECONDS)
+        link = _outlier_ratio(own.link_seconds, [o.link_seconds for o in others], LINK_FACTOR, LINK_MIN_SECONDS)
         if matmul is not None:
             problems[rank] = f"a matrix product takes {matmul:.1f} times as long as on the other ranks"
         elif link is not None:
@@ -96,7 +96,7 @@ def _outlier_ratio(own: float, others: Sequence[float], factor: float, least_sec
     median = statistics.median(measured)
     deviation = _SIGMA_OVER_MAD * statistics.median(abs(seconds - median) for seconds in measured)
     beyond = own - median
-    clear = beyond > DEVIATIONS * max(deviation, LEAST_DEVIATION * median) and beyond > least_seconds
+    clear = beyond > DEVIATIONS * max(deviation, MIN_DEVIATION * median) and beyond > least_seconds
     return own / median if clear and own > factor * median else None
 
 

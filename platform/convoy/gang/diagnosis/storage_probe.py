@@ -28,7 +28,7 @@ class ProbeSettings:
 SLACK = 3.0
 """An attempt fails after this many times the 99th percentile of the attempts before it."""
 
-MOST_SECONDS = 30.0
+MAX_SECONDS = 30.0
 """It fails after this in any case, however slow the tier was."""
 
 FILES = ProbeSettings(every_seconds=1.0, least_seconds=2.0)
@@ -44,7 +44,7 @@ AWAY_SECONDS = 5.0
 END_SECONDS = 0.5
 """For the probes' objects to be removed from buckets, of all tiers together."""
 
-_LONGEST_LOOK_SECONDS = 1.0
+_MAX_LOOK_SECONDS = 1.0
 """If more time passed between two looks, this process was paused, and perhaps the attempt with it."""
 
 
@@ -88,7 +88,7 @@ class StorageProbe:
 
     def take_changes(self, now: float) -> list[TierChange]:
         """The changes since the last call. now: by a monotonic clock. Call it a few times per second."""
-        self._clock = self._clock or AwakeClock(now, _LONGEST_LOOK_SECONDS)
+        self._clock = self._clock or AwakeClock(now, _MAX_LOOK_SECONDS)
         awake = self._clock.tick(now)
         return [change for probe in self._probes if (change := probe.detect_change(awake)) is not None]
 
@@ -157,7 +157,7 @@ class _TierProbe:
         return TierChange(self.tier, self._store.uri, "", awake_seconds - self._bad_since)
 
     def _limit_seconds(self) -> float:
-        return min(max(self._settings.least_seconds, SLACK * self._times.p99()), MOST_SECONDS)
+        return min(max(self._settings.least_seconds, SLACK * self._times.p99()), MAX_SECONDS)
 
     def _probe_until_over(self) -> None:
         while True:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from convoy.gang.workers.board import Mark, Phase
 
-LEAST_SHARE = 0.3
+MIN_SHARE = 0.3
 """A node counts as slow if the others wait for this share of their time longer than it waits itself."""
 
 WINDOW_SECONDS = 6.0
-FEWEST_LOOKS = 50
-FEWEST_STEPS = 10
+MIN_LOOKS = 50
+MIN_STEPS = 10
 """Less than any of these says nothing about the ranks: each waits for another one now and then."""
 
 WINDOWS = 2
@@ -70,8 +70,8 @@ class StragglerDetector:
         since = {rank: (self._at_first[rank], mark) for rank, mark in marks.items()}
         if (
             now - self._began < WINDOW_SECONDS
-            or any(mark.looks - before.looks < FEWEST_LOOKS for before, mark in since.values())
-            or any(mark.step - before.step < FEWEST_STEPS for before, mark in since.values())
+            or any(mark.looks - before.looks < MIN_LOOKS for before, mark in since.values())
+            or any(mark.step - before.step < MIN_STEPS for before, mark in since.values())
         ):
             return []
         stages: dict[int, dict[int, float]] = {}
@@ -90,7 +90,7 @@ class StragglerDetector:
         changes = []
         for node, share in shares.items():
             slow = node in self._slow
-            if slow == (share >= LEAST_SHARE / (2 if slow else 1)):
+            if slow == (share >= MIN_SHARE / (2 if slow else 1)):
                 self._in_a_row[node] = 0
                 continue
             row = self._in_a_row[node] = self._in_a_row.get(node, 0) + 1

@@ -44,7 +44,7 @@ LEAD_SECONDS = 0.1
 REPEATS = 3
 """The same failure at the same step, this many times, is a bug that another start does not mend."""
 
-MOST_WITHOUT_PROGRESS = 10
+MAX_WITHOUT_PROGRESS = 10
 """After this many failures in a row without a step beyond those before them, other machines may do better."""
 
 HISTORY_SECONDS = 30.0
@@ -220,8 +220,8 @@ def _restart_or_end(
     if repeat_count(history, cause) >= REPEATS:
         why = f"the same failure at step {cause.step:,}, {REPEATS} times: it is not tried again"
         return _end_because(cause, why, retryable=False)
-    if failures_without_progress(history, cause) >= MOST_WITHOUT_PROGRESS:
-        return _end_because(cause, f"{MOST_WITHOUT_PROGRESS} failures in a row came no step beyond those before them")
+    if failures_without_progress(history, cause) >= MAX_WITHOUT_PROGRESS:
+        return _end_because(cause, f"{MAX_WITHOUT_PROGRESS} failures in a row came no step beyond those before them")
     return Restart(cause.model_copy(update={"action": "restart"}))
 
 
@@ -265,7 +265,7 @@ def read_earlier_failures(store: Store, before_generation: int) -> list[FailureD
     Nothing is logged where node 0 itself was lost, which was not the job's fault. Raises StoreUnavailable.
     """
     failures: list[FailureDetected] = []
-    for generation in range(max(1, before_generation - MOST_WITHOUT_PROGRESS), before_generation):
+    for generation in range(max(1, before_generation - MAX_WITHOUT_PROGRESS), before_generation):
         for name in store.sizes(f"events/{generation:06d}/00000/agent"):
             for line in store.read(name).splitlines():
                 with contextlib.suppress(ValidationError):  # another version's event, or half a line

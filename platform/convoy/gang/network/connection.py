@@ -14,13 +14,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 """Limit of one frame. Messages between agents are small; a larger length does not come from an agent."""
 
-MOST_UNPROVEN_BYTES = 4096
+MAX_UNPROVEN_BYTES = 4096
 """The same for an end that has not yet proven that it belongs to the gang."""
 
-MOST_UNSENT_BYTES = 4 * 2**20
+MAX_UNSENT_BYTES = 4 * 2**20
 """A peer that leaves this much unread is given up."""
 
 _LENGTH = struct.Struct("!I")
@@ -29,7 +29,7 @@ _TCP_THIN_LINEAR_TIMEOUTS = 16
 """linux/tcp.h; Python has no name for it."""
 
 _READ_BYTES = 65_536
-_MOST_READS = 64
+_MAX_READS = 64
 
 
 class BadFrameError(Exception):
@@ -41,16 +41,16 @@ class ConnectionLostError(Exception):
 
 
 def frame(data: bytes) -> bytes:
-    """The frame that holds `data`. Raises ValueError if it is longer than MOST_BYTES."""
-    if len(data) > MOST_BYTES:
-        raise ValueError(f"{len(data)} bytes: must be at most {MOST_BYTES}")
+    """The frame that holds `data`. Raises ValueError if it is longer than MAX_BYTES."""
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{len(data)} bytes: must be at most {MAX_BYTES}")
     return _LENGTH.pack(len(data)) + data
 
 
 class FrameReader:
     """Splits a stream into frames, in whatever pieces it arrives."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int = MAX_BYTES) -> None:
         """most_bytes: limit of one frame; it may change between two calls."""
         self.most_bytes = most_bytes
         self._rest = bytearray()
@@ -95,7 +95,7 @@ class Connection:
         self.socket = connection
         self.address = plain_address(address or "")
         self.connecting = address is None
-        self._frames = FrameReader(MOST_UNPROVEN_BYTES)
+        self._frames = FrameReader(MAX_UNPROVEN_BYTES)
         self._unsent = bytearray()
 
     @property
@@ -112,10 +112,10 @@ class Connection:
     @property
     def is_authenticated(self) -> bool:
         """The other end belongs to the gang. Until then its frames are short, and are read one at a time."""
-        return self._frames.most_bytes == MOST_BYTES
+        return self._frames.most_bytes == MAX_BYTES
 
     def set_authenticated(self) -> None:
-        self._frames.most_bytes = MOST_BYTES
+        self._frames.most_bytes = MAX_BYTES
 
     def complete_connect(self) -> None:
         """Call when a connecting socket becomes writable. Raises ConnectionLostError if it did not connect."""
@@ -126,7 +126,7 @@ class Connection:
 
     def write(self, framed: bytes) -> None:
         """Send a frame after those before it. Raises ConnectionLostError."""
-        if len(self._unsent) > MOST_UNSENT_BYTES:
+        if len(self._unsent) > MAX_UNSENT_BYTES:
             raise ConnectionLostError(f"it has left {len(self._unsent)} bytes unread")
         self._unsent += framed
         self.flush()
@@ -146,7 +146,7 @@ class Connection:
     def read(self) -> tuple[list[bytes], str | None]:
         """The frames that have arrived, and how the connection ended after them; None: it has not ended."""
         frames: list[bytes] = []
-        for _ in range(_MOST_READS):
+        for _ in range(_MAX_READS):
             if frames and not self.is_authenticated:
                 break  # the next frame may be longer, once this one has proven who sends it
             try:

@@ -11,20 +11,20 @@ from statistics import fmean
 BEAT_SECONDS = 0.2
 """Between two beats of an agent to a peer."""
 
-MOST_PHI = 300.0
+MAX_PHI = 300.0
 """Highest level: beyond it the probability is too small for a float."""
 
 
 SUSPECT_PHI = 8.0
 """A peer is suspect at this level: after 1.6 s if its beats are perfectly regular."""
 
-LEAST_SECONDS = 6 * BEAT_SECONDS
+MIN_SECONDS = 6 * BEAT_SECONDS
 """A peer is never suspect before so many beats are missing."""
 
-MOST_SECONDS = 5.0
+MAX_SECONDS = 5.0
 """A peer is always suspect after this, however irregular it was."""
 
-LEAST_DEVIATION_SECONDS = 0.25
+MIN_DEVIATION_SECONDS = 0.25
 """Lower bound of the standard deviation: a busy host, or a network that was away for a second, delays a beat without
 warning, and the normal distribution has no such tail."""
 
@@ -53,17 +53,17 @@ class FailureDetector:
         return max(0.0, now - self._last)
 
     def phi(self, now: float) -> float:
-        """The level of suspicion, 0 to MOST_PHI."""
+        """The level of suspicion, 0 to MAX_PHI."""
         mean = fmean(self._intervals)
         variance = fmean((interval - mean) ** 2 for interval in self._intervals)
-        deviation = max(math.sqrt(variance), LEAST_DEVIATION_SECONDS)
+        deviation = max(math.sqrt(variance), MIN_DEVIATION_SECONDS)
         later = 0.5 * math.erfc((self.quiet_seconds(now) - mean) / (deviation * math.sqrt(2.0)))
-        return min(MOST_PHI, -math.log10(later)) if later > 0.0 else MOST_PHI
+        return min(MAX_PHI, -math.log10(later)) if later > 0.0 else MAX_PHI
 
     def is_suspect(self, now: float) -> bool:
         """Whether the peer is to be considered lost."""
         quiet = self.quiet_seconds(now)
-        return quiet > LEAST_SECONDS and (quiet >= MOST_SECONDS or self.phi(now) >= SUSPECT_PHI)
+        return quiet > MIN_SECONDS and (quiet >= MAX_SECONDS or self.phi(now) >= SUSPECT_PHI)
 
 
 class AwakeClock:

@@ -40,7 +40,7 @@ CONNECT_SECONDS = 3.0
 MESH_SECONDS = 30.0
 """For a node to connect to another, once all have joined node 0."""
 
-MOST_UNIDENTIFIED = 256
+MAX_UNIDENTIFIED = 256
 """Connections whose other end has not identified itself. A further one replaces the oldest, so that ends which only
 hold connections open keep no node out: a node identifies itself within a few round trips."""
 
@@ -217,7 +217,7 @@ class Mesh:
     def _make_room(self) -> None:
         """For one more unidentified connection."""
         accepted = [connection for connection, pending in self._unidentified.items() if pending.dialer is None]
-        if len(accepted) >= MOST_UNIDENTIFIED:
+        if len(accepted) >= MAX_UNIDENTIFIED:
             self._connections.drop(accepted[0])
             del self._unidentified[accepted[0]]
 

@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 1.0
 TOKEN_SECONDS = 21_600
 """Requested lifetime of a token: the longest that is granted."""
 
-_MOST_BYTES = 65_536
+_MAX_BYTES = 65_536
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Imds:
             place = f"{parts.path.rstrip('/')}/latest/{path}"
             connection.request(method, place, headers={**headers, "Connection": "close"})
             response = connection.getresponse()
-            text = response.read(_MOST_BYTES).decode(errors="replace").strip()
+            text = response.read(_MAX_BYTES).decode(errors="replace").strip()
             return Answer(response.status, text, _parse_http_date(response.getheader("Date")))
         except TimeoutError:
             # Answers to PUT may travel no further than the instance's hop limit: 1, if nobody has raised it.

@@ -38,11 +38,11 @@ _ORDER, _AWAY = 1, 2
     _POLLS,
 ) = range(12)  # fmt: skip
 
-_MOST_TIERS = 62
+_MAX_TIERS = 62
 
 # A point in a run is one word, so that no reader sees the phase of one and the step of another.
 _COUNT_BITS, _STEP_BITS = 24, 32
-_MOST_COUNT = 2**_COUNT_BITS - 1
+_MAX_COUNT = 2**_COUNT_BITS - 1
 
 
 LOOK_SECONDS = 0.1
@@ -161,7 +161,7 @@ class Board:
 
     def set_unusable_tiers(self, tiers: Collection[int]) -> None:
         """Tell all workers of this node which of the job's tiers, by index, are full or out of reach."""
-        self._memory.ints[_AWAY] = sum(1 << tier for tier in tiers if tier < _MOST_TIERS)
+        self._memory.ints[_AWAY] = sum(1 << tier for tier in tiers if tier < _MAX_TIERS)
 
     def close(self) -> None:
         """Workers that have it open keep it; no other can open it any more."""
@@ -189,7 +189,7 @@ class Marker:
 
     def mark_shared_point(self) -> None:
         """The worker reaches a point within the phase, the same on all ranks."""
-        self._count = min(self._count + 1, _MOST_COUNT)
+        self._count = min(self._count + 1, _MAX_COUNT)
         self._memory.reals[self._first + _AT] = time.monotonic()
         self._memory.ints[self._first + _POINT] = _pack_point(self._phase, self._step, self._count)
 
@@ -294,7 +294,7 @@ def _pack_point(phase: int, step: int, count: int) -> int:
 
 def _unpack_point(point: int) -> tuple[Phase, int, int]:
     step = point >> _COUNT_BITS & (2**_STEP_BITS - 1)
-    return PHASES[point >> (_STEP_BITS + _COUNT_BITS)], step, point & _MOST_COUNT
+    return PHASES[point >> (_STEP_BITS + _COUNT_BITS)], step, point & _MAX_COUNT
 
 
 def _decode_order(word: int) -> Order:

@@ -32,12 +32,12 @@ LOOK_SECONDS = 2.0
 """Between two looks at what was compiled; what is the same in both is complete. The pause doubles while nothing
 changes, up to the longest."""
 
-LONGEST_LOOK_SECONDS = 30.0
+MAX_LOOK_SECONDS = 30.0
 
-MOST_BYTES = 2**30
+MAX_BYTES = 2**30
 """Limit of all files together, in both directions."""
 
-MOST_HEADER_BYTES = 2**28
+MAX_HEADER_BYTES = 2**28
 """Limit of the archive's overhead."""
 
 LEAVE_SECONDS = 5.0
@@ -115,7 +115,7 @@ class CompileCache:
         while not self._left.wait(pause):
             current = self._upload_if_complete(before)
             quiet = current == before and current == self._complete
-            pause = min(2 * pause, LONGEST_LOOK_SECONDS) if quiet else LOOK_SECONDS
+            pause = min(2 * pause, MAX_LOOK_SECONDS) if quiet else LOOK_SECONDS
             before = current
 
     def _upload_if_complete(self, before: FileStamps) -> FileStamps:
@@ -128,7 +128,7 @@ class CompileCache:
         if (
             self._uploads
             and files.keys() != self._uploaded.keys()
-            and sum(size for size, _ in files.values()) <= MOST_BYTES
+            and sum(size for size, _ in files.values()) <= MAX_BYTES
         ):
             with contextlib.suppress(StoreUnavailable, OSError):  # the next look tries again
                 self._store.write(self._name, _tar_bytes(self._folder, files))
@@ -139,8 +139,8 @@ class CompileCache:
         """Unpack the copy in the root. One that is damaged, or too large, is reported and not used."""
         try:
             archive = self._store.sizes(self._name).get(self._name, 0)
-            if archive > MOST_BYTES + MOST_HEADER_BYTES:
-                raise ValueError(f"has {archive} bytes, more than {MOST_BYTES + MOST_HEADER_BYTES}")
+            if archive > MAX_BYTES + MAX_HEADER_BYTES:
+                raise ValueError(f"has {archive} bytes, more than {MAX_BYTES + MAX_HEADER_BYTES}")
             self._unpack(self._store.read(self._name))
         except (StoreUnavailable, ObjectMissing):
             pass
@@ -151,12 +151,12 @@ class CompileCache:
 
     def _unpack(self, data: bytes) -> None:
         """Put every file of a copy in its place, atomically: workers may be looking for it."""
-        left = MOST_BYTES
+        left = MAX_BYTES
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:  # it is never compressed
             for member in tar:
                 left -= abs(member.size)
                 if left < 0:
-                    raise ValueError(f"its files have more than {MOST_BYTES} bytes")
+                    raise ValueError(f"its files have more than {MAX_BYTES} bytes")
                 source = tar.extractfile(member) if member.isreg() and is_object_name(member.name) else None
                 if source is None or self._left.is_set():
                     continue

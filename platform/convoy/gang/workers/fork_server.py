@@ -23,10 +23,10 @@ from convoy.gang.workers.processes import adopt_orphans, kill_below, set_process
 IDLE_SECONDS = 3.0
 """After this long without a request, modules that are needed late are imported: no worker's start waits for them."""
 
-MOST_BYTES = 65_536
+MAX_BYTES = 65_536
 """Limit of a packet. Assignments may be longer, too long for a socket to accept: they are passed as files."""
 
-MOST_FILES = 3
+MAX_FILES = 3
 
 
 class ForkRequest(BaseModel, frozen=True):
@@ -122,7 +122,7 @@ class _ForkServer:
 
     def _serve_request(self) -> None:
         try:
-            packet, files, _, _ = socket.recv_fds(self._channel, MOST_BYTES, MOST_FILES, socket.MSG_CMSG_CLOEXEC)
+            packet, files, _, _ = socket.recv_fds(self._channel, MAX_BYTES, MAX_FILES, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             packet, files = b"", []
         if not packet:  # the agent closed it

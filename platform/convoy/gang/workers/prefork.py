@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.gang.task import Assignment
-from convoy.gang.workers.fork_server import MOST_BYTES, ForkRequest, WorkerReport
+from convoy.gang.workers.fork_server import MAX_BYTES, ForkRequest, WorkerReport
 from convoy.gang.workers.processes import TAG, kill_below, kill_tagged, new_tag
 from convoy.gang.workers.worker import Worker, log_tail, signal_name
 
@@ -106,7 +106,7 @@ class Prefork:
         """Take in the reports so far. Never waits, except where the process died."""
         while (process := self._process) is not None:
             try:
-                packet = process.channel.recv(MOST_BYTES, socket.MSG_DONTWAIT)
+                packet = process.channel.recv(MAX_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except ConnectionResetError:  # comes before the last packets

@@ -19,7 +19,7 @@ from convoy.storage.uri import is_shared, shared_stores
 
 KUBERNETES_ONLY = ("service_account", "namespace", "node_selector", "tolerations", "persistent_volume_claims")
 BATCH_ONLY = ("queue", "iam_role", "host_volumes")
-SHORTEST_TIME_LIMIT_SECONDS = 60
+MIN_TIME_LIMIT_SECONDS = 60
 """Metaflow refuses less on AWS Batch and Kubernetes."""
 
 PLACEHOLDER = "YOUR-BUCKET"
@@ -171,8 +171,8 @@ def _keys_belong_to_backend(config: RunConfig) -> None:
 
 def _time_limit_is_long_enough(config: RunConfig) -> None:
     hours = config.cluster.time_limit_hours
-    if hours * 3600 < SHORTEST_TIME_LIMIT_SECONDS:
-        raise ConfigError(f"cluster.time_limit_hours = {hours}: must be at least {SHORTEST_TIME_LIMIT_SECONDS} seconds")
+    if hours * 3600 < MIN_TIME_LIMIT_SECONDS:
+        raise ConfigError(f"cluster.time_limit_hours = {hours}: must be at least {MIN_TIME_LIMIT_SECONDS} seconds")
 
 
 _OF_MACHINES: tuple[Callable[[RunConfig], None], ...] = (

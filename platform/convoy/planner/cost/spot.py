@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from convoy.planner.cost.failures import FailureModel, InterruptionRate, Restart, SaveTiming
 from convoy.stats.interruptions import InterruptionKind, long_run_shares
 
-LEAST_PRODUCTIVE = 1e-4
+MIN_PRODUCTIVE = 1e-4
 """Share of productive time below which nobody waits for the end."""
 
 
@@ -71,7 +71,7 @@ def expected_campaign(
     after = (0.0, restart.wait_seconds, restart.seconds)
     kinds = (InterruptionKind(1 - used, False, after), _drained_interruptions(used, failures, interval, saving, after))
     shares = long_run_shares(interval, saving.stall_seconds, mtbf, kinds, after, saving.lag_seconds)
-    if shares.productive < LEAST_PRODUCTIVE:
+    if shares.productive < MIN_PRODUCTIVE:
         raise ValueError(
             f"an interruption every {mtbf:.0f} s leaves {shares.productive:.2g} of the time for {work_seconds:.0f}"
             " s of work: it would hardly ever end"

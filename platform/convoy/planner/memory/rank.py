@@ -85,7 +85,7 @@ def fixed_bytes(workload: Workload) -> int:
     return CONTEXT_BYTES + nccl + int(DRIVER_SHARE * workload.machine.memory_bytes)
 
 
-MOST_NODES = 4096
+MAX_NODES = 4096
 
 
 class MemoryFit(NamedTuple):
@@ -126,7 +126,7 @@ def least_nodes(job: Workload, *, fused: bool) -> int | None:
 
     Among those with equally many sequences a pass, more machines need no more memory of each, so a bisection finds it.
     """
-    most = min(MOST_NODES, job.train.global_batch * job.parallel.ranks_per_sample // job.machine.ranks)
+    most = min(MAX_NODES, job.train.global_batch * job.parallel.ranks_per_sample // job.machine.ranks)
     alike: dict[int, list[Workload]] = {}
     for nodes in range(job.nodes + 1, most + 1):
         try:

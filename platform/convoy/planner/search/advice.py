@@ -15,10 +15,10 @@ from convoy.planner.step.calibration import Calibration
 from convoy.planner.step.step_time import PART_NAMES, StepTime, step_time
 from convoy.planner.workload import Workload
 
-LEAST_GAIN = 0.01
+MIN_GAIN = 0.01
 """Smallest share of a step that a change must save: predictions are no more precise than that."""
 
-MOST_CHANGES = 5
+MAX_CHANGES = 5
 
 NODES = "cluster.nodes"
 
@@ -87,12 +87,12 @@ def suggest_changes(planned: PlannedConfig) -> tuple[Change, ...]:
     better = [
         change
         for change in candidates
-        if change is not None and (not planned.fit.reliable or planned.time.total / change.seconds - 1 >= LEAST_GAIN)
+        if change is not None and (not planned.fit.reliable or planned.time.total / change.seconds - 1 >= MIN_GAIN)
     ]
     best: dict[frozenset[str], Change] = {}
     for change in sorted(better, key=lambda change: -(planned.time.total / change.seconds)):
         best.setdefault(frozenset(change.keys), change)
-    return tuple(sorted(best.values(), key=lambda change: (bool(change.numerics), NODES in change.keys)))[:MOST_CHANGES]
+    return tuple(sorted(best.values(), key=lambda change: (bool(change.numerics), NODES in change.keys)))[:MAX_CHANGES]
 
 
 def _candidate_keys(planned: PlannedConfig) -> Iterator[Keys]:

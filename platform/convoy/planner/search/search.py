@@ -25,7 +25,7 @@ SHARD_NODES = (2, 4, 8)
 STAGES = (2, 4, 8, 16)
 """Stages of a pipeline."""
 
-LARGEST_MICRO_BATCH = 64
+MAX_MICRO_BATCH = 64
 
 ALIKE = 0.02
 """Steps that differ by no more than this share are equally fast, as far as predictions can distinguish."""
@@ -139,7 +139,7 @@ def _micro_batches(whole: Workload) -> Iterator[Workload]:
     if train.global_batch < whole.data_ranks:
         return
     count, even = whole.sequences_per_rank, train.global_batch % whole.data_ranks == 0
-    for size in range(1, min(count, LARGEST_MICRO_BATCH) + 1):
+    for size in range(1, min(count, MAX_MICRO_BATCH) + 1):
         passes = math.ceil(count / size)
         cuts = count % size == 0 if even else size == math.ceil(count / passes)
         if not cuts or (passes == 1 and not parallel.reduce_every_pass) or passes < parallel.pipeline:

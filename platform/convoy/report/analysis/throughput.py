@@ -21,7 +21,7 @@ from convoy.stats.spread import Spread, spread
 WARMUP_STEPS = 5
 """Steps left out at the start of each generation: allocators, caches and compilers settle in them."""
 
-MOST_PIECES = 500
+MAX_PIECES = 500
 """A long generation is represented by so many pieces of equal length."""
 
 _PARTS = ("data", "forward", "backward", "optimizer", "exchange")
@@ -131,7 +131,7 @@ def _step_weighted_rates(intervals: Sequence[RankThroughput]) -> list[float]:
     if len(intervals) < 2:
         return []
     shortest = intervals[1].step - intervals[0].step
-    unit = max(1, shortest, (intervals[-1].step - intervals[0].step) / MOST_PIECES)
+    unit = max(1, shortest, (intervals[-1].step - intervals[0].step) / MAX_PIECES)
     rates = ((e.tokens / e.seconds, round((e.step - before.step) / unit)) for before, e in pairwise(intervals))
     return [rate for rate, count in rates for _ in range(max(1, count))]
 

@@ -49,7 +49,7 @@ from convoy.report.train_report import Moment
 TOGETHER_SECONDS = 30.0
 """Events of several nodes within this time of the first one are one moment."""
 
-_MOST_NODES_NAMED = 6
+_MAX_NODES_NAMED = 6
 
 _TONES: dict[str, Tone] = {"finished": "good", "stopped": "warning", "preempted": "warning", "failed": "bad"}
 
@@ -236,6 +236,6 @@ def nodes_in_words(nodes: Iterable[int]) -> str:
         return f"node {numbers[0]}"
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"nodes {numbers[0]} to {numbers[-1]}"
-    if len(numbers) > _MOST_NODES_NAMED:
+    if len(numbers) > _MAX_NODES_NAMED:
         return f"{len(numbers)} nodes"
     return f"nodes {', '.join(map(str, numbers))}"

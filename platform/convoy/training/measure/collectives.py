@@ -13,7 +13,7 @@ from convoy.catalog.measured_machine import CollectiveTiming
 from convoy.parallel.gloo import AllGather, ReduceScatter
 from convoy.parallel.mesh import data_submesh
 from convoy.training.measure.machine import (
-    MOST_TIMES,
+    MAX_TIMES,
     TIMES,
     max_over_ranks,
     median_seconds_here,
@@ -23,7 +23,7 @@ from convoy.training.measure.machine import (
 )
 from convoy.training.process_groups import Ranks
 
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """Of one collective that is timed."""
 
 SMALL_BYTES = 64 * 2**10
@@ -92,7 +92,7 @@ def _small_and_large_call(
         count = max(1, int(size) // (dtype.itemsize * group.size())) * group.size()
         return float(count * dtype.itemsize), make(count, dtype, group, ranks)
 
-    wanted = min(float(elements * dtype.itemsize), MOST_BYTES)
+    wanted = min(float(elements * dtype.itemsize), MAX_BYTES)
     small = sized_call(min(SMALL_BYTES, wanted / 4))
     return small, sized_call(_affordable_bytes(small[0], wanted, lambda size: sized_call(size)[1], ranks, max_seconds))
 
@@ -166,7 +166,7 @@ def _added_seconds(collectives: Sequence[Callable[[], object]], ranks: Ranks, se
 
     time_rows()  # the first of anything takes longer
     began, rounds = time.perf_counter(), [time_rows() for _ in range(TIMES)]
-    while max_over_ranks(time.perf_counter() - began, ranks) < seconds and len(rounds) < MOST_TIMES:
+    while max_over_ranks(time.perf_counter() - began, ranks) < seconds and len(rounds) < MAX_TIMES:
         rounds.append(time_rows())
     times = torch.tensor(rounds, dtype=torch.float64)
     dist.all_reduce(times, op=dist.ReduceOp.MAX, group=ranks.control)

@@ -20,7 +20,7 @@ from convoy.training.process_groups import Ranks
 AGAIN = 5
 """Length of the second round, in rounds of the first; it only takes place if a rank seems unfit."""
 
-LEAST_PRODUCTS = 8
+MIN_PRODUCTS = 8
 """The best of fewer may have been disturbed, each of them."""
 
 EXCHANGES = 3
@@ -88,7 +88,7 @@ def _matmul_seconds(ranks: Ranks, param_dtype: str, seconds: float) -> float:
     out = torch.mm(a, a)
     dist.barrier(group=ranks.control)
     best, deadline, done = float("inf"), time.perf_counter() + seconds, 0
-    while time.perf_counter() < deadline or done < LEAST_PRODUCTS:
+    while time.perf_counter() < deadline or done < MIN_PRODUCTS:
         began = _read_core_clock(ranks.device)
         torch.mm(a, a, out=out)
         best, done = min(best, _read_core_clock(ranks.device) - began), done + 1

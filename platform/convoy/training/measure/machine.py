@@ -84,7 +84,7 @@ def device_name(device: torch.device) -> str:
 TIMES = 5
 """Least number of repetitions: the median of fewer may have been disturbed."""
 
-MOST_TIMES = 200
+MAX_TIMES = 200
 
 
 def median_seconds_here(call: Callable[[], object], ranks: Ranks, seconds: float) -> float:
@@ -93,7 +93,7 @@ def median_seconds_here(call: Callable[[], object], ranks: Ranks, seconds: float
     dist.barrier(group=ranks.control)
     times: list[float] = []
     ends = time.perf_counter() + seconds
-    while len(times) < TIMES or (time.perf_counter() < ends and len(times) < MOST_TIMES):
+    while len(times) < TIMES or (time.perf_counter() < ends and len(times) < MAX_TIMES):
         times.append(_time_call(call, ranks))
     return statistics.median(times)
 

@@ -29,7 +29,7 @@ from convoy.training.measure.collectives import collective_timings
 from convoy.training.measure.machine import device_name, median_seconds_here, random_tensor
 from convoy.training.process_groups import Ranks
 
-MOST_TOKENS = 4096
+MAX_TOKENS = 4096
 """Of a pass, in one measurement: on more of them rates hardly change."""
 
 LINES_SECONDS = 0.5
@@ -81,8 +81,8 @@ def rows_and_tokens(config: RunConfig, batch_parts: int) -> tuple[int, int]:
     length = config.data.sequence_length
     each = math.ceil(config.train.global_batch / batch_parts)
     passes = math.ceil(each / config.train.micro_batch)
-    sequences = max(1, min(math.ceil(each / passes), MOST_TOKENS // length))
-    return sequences, min(sequences * length, MOST_TOKENS)
+    sequences = max(1, min(math.ceil(each / passes), MAX_TOKENS // length))
+    return sequences, min(sequences * length, MAX_TOKENS)
 
 
 def make_linear_products(x: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> Callable[[], None]:
