@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.errors import ConfigError
-from convoy.parallel.fsdp import parallelize, with_recomputation
+from convoy.parallel.activation_checkpointing import apply_activation_checkpointing
+from convoy.parallel.fsdp import parallelize
 from convoy.parallel.mesh import build_mesh
 from tests.model.models import GPT2, ready
 from tests.ranks import in_a_group
@@ -217,7 +218,7 @@ def gradients(mode: Mode) -> tuple[list[torch.Tensor], int]:
     """Gradients of a block, and the matmuls of its backward."""
     block, hidden_bsd, positions_s = a_block()
     torch.manual_seed(5)
-    out_bsd = with_recomputation(block, mode)(hidden_bsd.requires_grad_(), positions_s, None)
+    out_bsd = apply_activation_checkpointing(block, mode)(hidden_bsd.requires_grad_(), positions_s, None)
     with MatmulCount() as backward:
         out_bsd.square().sum().backward()
     return [p.grad for p in block.parameters() if p.grad is not None], backward.count
@@ -239,4 +240,4 @@ def test_full_runs_every_matmul_again_and_selective_every_second() -> None:
 
 def test_none_is_the_block_itself() -> None:
     block, _, _ = a_block()
-    assert with_recomputation(block, "none") is block
+    assert apply_activation_checkpointing(block, "none") is block

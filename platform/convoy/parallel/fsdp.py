@@ -1,20 +1,18 @@
 """FSDP2: every parameter sharded over the mesh, gathered block by block, or linear layer by linear layer."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
+from convoy.parallel.activation_checkpointing import apply_activation_checkpointing
 from convoy.parallel.gloo import set_cpu_collectives
 from convoy.parallel.mesh import data_submesh
 from convoy.parallel.pipeline import OnOtherStage, keep_stage
@@ -83,7 +81,7 @@ def wrap_and_compile_blocks(
     """
     blocks: Any = model.blocks
     for block in list(dict.fromkeys(_flat_blocks(blocks))):
-        wrapped = with_recomputation(block, train.activation_checkpointing)
+        wrapped = apply_activation_checkpointing(block, train.activation_checkpointing)
         if wrapped is not block:
             _replace_module(model, block, wrapped)
         if train.compile:
@@ -125,42 +123,3 @@ def _untied_embed_and_head(model: nn.Module) -> dict[str, nn.Module]:
     owned = [{id(p) for p in end.parameters()} for end in ends.values()]
     shared = set.intersection(*owned) if len(owned) == 2 else set()
     return {} if shared else ends
-
-
-Mode = Literal["none", "selective", "full"]
-
-# The costly operators whose results selective mode keeps; everything cheap is computed again.
-_ATTENTION = {
-    torch.ops.aten._scaled_dot_product_flash_attention.default,
-    torch.ops.aten._scaled_dot_product_efficient_attention.default,
-    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
-}
-_MATMUL = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.linear.default}
-
-
-def with_recomputation(block: nn.Module, mode: Mode) -> nn.Module:
-    """The block, wrapped so that backward recomputes its forward as `mode` says.
-
-    selective keeps every attention and every second matmul (the choice of torchtitan, arXiv 2410.06511, sec. 2.2).
-    """
-    if mode == "none":
-        return block
-    options: dict[str, Any] = {} if mode == "full" else {"context_fn": _selective_contexts}
-    return checkpoint_wrapper(block, preserve_rng_state=True, **options)
-
-
-def _selective_contexts() -> Any:
-    return create_selective_checkpoint_contexts(partial(_keep_policy, defaultdict(int)))
-
-
-def _keep_policy(counts: dict[str, int], context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
-    if operator in _ATTENTION:
-        return CheckpointPolicy.MUST_SAVE
-    if operator in _MATMUL:
-        # Forward and recomputation are counted apart: both must make the same choices.
-        phase = "recompute" if context.is_recompute else "forward"
-        counts[phase] += 1
-        if counts[phase] % 2 == 1:
-            return CheckpointPolicy.MUST_SAVE
-    return CheckpointPolicy.PREFER_RECOMPUTE

@@ -78,7 +78,7 @@ class BlockActivationBytes:
 
 
 def saved_activations(recompute: str, *, gated: bool) -> frozenset[str]:
-    """Names of what forward keeps for backward, as `parallel/fsdp.py` has it; the input always is."""
+    """Names of what forward keeps for backward, as `parallel/activation_checkpointing.py` says, and the input."""
     if recompute == "full":
         return frozenset()
     if recompute == "selective":

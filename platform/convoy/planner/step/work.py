@@ -135,7 +135,8 @@ def _recomputation(
 
     torch computes a block again only as far as backward needs something of it: nothing needs the last product's result,
     so neither that product nor the residual behind it is made again, unless the mask of a dropout is behind them.
-    `selective` keeps the first, third, fifth and seventh product, and fused attention: see `parallel/fsdp.py`.
+    `selective` keeps the first, third, fifth and seventh product, and fused attention, as
+    `parallel/activation_checkpointing.py` says.
     """
     mode, share = train.activation_checkpointing, 1.0
     if mode == "none":
