@@ -9,7 +9,7 @@ from convoy.config.train import ParamDtype
 from convoy.display.formatting import gib
 from convoy.model.counts import parameter_count
 from convoy.planner.cost.assumptions import cost_assumptions, step_assumptions, unused_key_assumptions
-from convoy.planner.cost.campaign import CostModel, first_budget_stop, plan_saves
+from convoy.planner.cost.cost_model import CostModel, first_budget_stop, plan_saves
 from convoy.planner.cost.market_plans import plan_markets
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.host import HostMemory, host_memory

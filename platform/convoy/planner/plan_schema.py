@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.planner.config_keys import Keys
-from convoy.planner.cost.campaign import BudgetStop, SavePlan
+from convoy.planner.cost.cost_model import BudgetStop, SavePlan
 from convoy.planner.cost.market_plans import MarketPlan, MarketPlans
 from convoy.planner.memory.host import HostMemory
 from convoy.planner.memory.rank import Memory

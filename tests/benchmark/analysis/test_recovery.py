@@ -12,6 +12,7 @@ from convoy.benchmark.results.case import Case
 from convoy.catalog.instances import mtbf_seconds
 from convoy.display.markdown import to_markdown
 from convoy.display.page import Callout
+from convoy.planner.cost.campaign import expected_campaign
 from convoy.planner.cost.failures import (
     GPU_FAULT_SECONDS,
     Drain,
@@ -20,7 +21,6 @@ from convoy.planner.cost.failures import (
     best_save_interval,
     spot_failures,
 )
-from convoy.planner.cost.spot import expected_campaign
 from convoy.stats.interval import proportion
 from tests.benchmark.cases import GPUS, a_drill, faults, replaced, saves, survival, with_campaign
 

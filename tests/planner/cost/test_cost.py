@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.catalog.prices import Market, Price, price_over_zones
+from convoy.planner.cost.campaign import Campaign
 from convoy.planner.cost.cost import StoredCheckpoints, campaign_cost, puts_and_gets_of_a_save, storage_usage
 from convoy.planner.cost.failures import Restart, SaveTiming
-from convoy.planner.cost.spot import Campaign
 from convoy.planner.pages.plan import first_warning, plan_in_one_line, plan_summary
 from convoy.planner.plan_schema import Plan
 from convoy.storage import open_store
 from convoy.storage.usage import request_counter
 from tests.campaign import examples
-from tests.planner.cost.test_spot import GANGS, NODES, Case, both
+from tests.planner.cost.test_campaign import GANGS, NODES, Case, both
 from tests.planner.test_plan import PRESETS, planned
 
 pytestmark = pytest.mark.campaign

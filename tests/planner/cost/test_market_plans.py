@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from convoy.planner.cost.campaign import CostModel
+from convoy.planner.cost.campaign import expected_campaign
+from convoy.planner.cost.cost_model import CostModel
 from convoy.planner.cost.failures import (
     FailureModel,
     Restart,
@@ -18,7 +19,6 @@ from convoy.planner.cost.failures import (
     spot_failures,
 )
 from convoy.planner.cost.market_plans import MarketPlans, plan_markets, spot_plan
-from convoy.planner.cost.spot import expected_campaign
 from convoy.planner.measurements import Measurements
 from tests.campaign import examples
 from tests.planner.test_plan import preset
@@ -135,7 +135,7 @@ def test_more_bandwidth_is_never_slower(state: float, nodes: int, rate: float, m
         ).seconds
 
     told, saving, _ = planned(rate)
-    assume(saving.durable_seconds + 3 * saving.stall_seconds <= best_save_interval(told, saving))  # see test_spot.py
+    assume(saving.durable_seconds + 3 * saving.stall_seconds <= best_save_interval(told, saving))  # as in test_campaign
     assert seconds(more * rate) <= seconds(rate) * (1 + 1e-4)
 
 

@@ -14,6 +14,7 @@ from convoy.catalog.instances import instance_names, interruption_band
 from convoy.catalog.prices import Price, PriceBook
 from convoy.config.benchmark import CampaignConfig
 from convoy.display import formatting
+from convoy.planner.cost.campaign import expected_campaign
 from convoy.planner.cost.failures import (
     Drain,
     FailureModel,
@@ -23,7 +24,6 @@ from convoy.planner.cost.failures import (
     best_save_interval,
     hardware_failures,
 )
-from convoy.planner.cost.spot import expected_campaign
 
 HOUR, DAY = 3600.0, 86400.0
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from convoy.catalog.instances import interruption_band
 from convoy.config.run import RunConfig
 from convoy.display import formatting
-from convoy.planner.cost.campaign import CostModel
+from convoy.planner.cost.cost_model import CostModel
 from convoy.planner.cost.failures import (
     ANNOUNCED,
     GPU_FAULT_SECONDS,

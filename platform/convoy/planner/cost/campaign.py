@@ -1,234 +1,106 @@
-"""Saves, interruptions, time and cost of a configuration, for the plan."""
+"""What a training run is expected to take on machines that fail or are reclaimed, some of them with notice."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from convoy.catalog.prices import Market, Price
-from convoy.config.run import RunConfig
-from convoy.model.counts import checkpoint_bytes
-from convoy.planner.cost.cost import Cost, StoredCheckpoints, campaign_cost
-from convoy.planner.cost.failures import (
-    FailureModel,
-    InterruptionRate,
-    Restart,
-    SaveTiming,
-    assumed_restart,
-    assumed_save,
-    best_save_interval,
-    expected_drain,
-    hardware_failures,
-    interval_in_steps,
-    spot_failures,
-)
-from convoy.planner.cost.spot import Campaign, expected_campaign
-from convoy.planner.measurements import Measurements
-from convoy.planner.workload import Workload
+from convoy.planner.cost.failures import FailureModel, InterruptionRate, Restart, SaveTiming
+from convoy.stats.interruptions import InterruptionKind, long_run_shares
+
+MIN_PRODUCTIVE = 1e-4
+"""Share of productive time below which nobody waits for the end."""
 
 
 @dataclass(frozen=True)
-class CostModel:
-    """A configuration on rented machines, once the time of its step is known."""
+class Campaign:
+    """Expected seconds of a training run; the parts make up all of its time."""
 
-    config: RunConfig
-    job: Workload
-    step_seconds: float
-    measurements: Measurements
-
-    @property
-    def state_bytes(self) -> float:
-        return float(checkpoint_bytes(self.job.model))
-
-    @property
-    def tokens(self) -> float:
-        return float(self.config.train.steps * self.job.tokens_per_step)
-
-    @property
-    def work_seconds(self) -> float:
-        return self.config.train.steps * self.step_seconds
-
-    @property
-    def instance(self) -> str:
-        """Raises ValueError where the machines are one's own."""
-        if self.config.cluster.instance_type is None:
-            raise ValueError("cluster.instance_type: none is named")
-        return self.config.cluster.instance_type
+    productive: float
+    """Work that is not done again."""
+    stalled: float
+    """Training waits for saves."""
+    recomputed: float
+    """Work that is lost."""
+    draining: float
+    """The last saves after notices."""
+    waiting: float
+    """No machine has replaced the lost one yet."""
+    restarting: float
+    interruptions: float
+    saves: float
+    """Periodic ones, and those after notices."""
+    resumed: float = 1.0
+    """Share of interruptions after which work resumes before the next one."""
 
     @property
-    def save_timing(self) -> SaveTiming:
-        paced = self.config.checkpoint.write_mb_per_second
-        assumed = assumed_save(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage_rate)
-        return self.measurements.saving or assumed
+    def part_seconds(self) -> dict[str, float]:
+        """Seconds by what they are; together `seconds`."""
+        names = ("productive", "stalled", "recomputed", "draining", "waiting", "restarting")
+        return {name: getattr(self, name) for name in names}
 
     @property
-    def restart(self) -> Restart:
-        assumed = assumed_restart(self.state_bytes, self.job.ranks, self._storage_rate)
-        restart, wait = self.measurements.restart or assumed, self.measurements.replacement_seconds
-        return restart if wait is None else replace(restart, wait_seconds=wait)
+    def down_seconds(self) -> float:
+        """From interruptions until work resumes."""
+        return self.draining + self.waiting + self.restarting
 
     @property
-    def _storage_rate(self) -> float | None:
-        """Bytes per second of all machines together."""
-        each = self.measurements.node_bytes_per_second
-        return each and each * self.job.nodes
+    def seconds(self) -> float:
+        return sum(self.part_seconds.values())
 
     @property
-    def hardware_failures(self) -> FailureModel:
-        if self.config.cluster.instance_type is None:
-            return FailureModel(self.job.nodes)
-        return hardware_failures(self.instance, self.job.nodes)
-
-    @property
-    def spot_failures(self) -> FailureModel | None:
-        if self.config.cluster.instance_type is None:
-            return None
-        rate = self.measurements.node_bytes_per_second
-        last = expected_drain(self.state_bytes, self.job.nodes, rate, self.step_seconds) if rate else None
-        return spot_failures(self.instance, self.job.nodes, last)
-
-    @property
-    def market_failures(self) -> FailureModel:
-        """In the market of the configuration. Raises ValueError for a type on spot of which nobody knows how often it
-        is reclaimed."""
-        if self.config.cluster.market != "spot":
-            return self.hardware_failures
-        if (spot := self.spot_failures) is None:
-            raise ValueError(f"spot: how often {self.instance} is reclaimed is not known")
-        return spot
-
-    @property
-    def save_interval_seconds(self) -> float:
-        """Seconds of work between two saves, as configured."""
-        every = self.config.checkpoint.every_steps
-        return self.work_seconds if every is None else min(self.work_seconds, every * self.step_seconds)
-
-    @property
-    def stored_checkpoints(self) -> StoredCheckpoints:
-        checkpoint, cluster = self.config.checkpoint, self.config.cluster
-        every = checkpoint.retention.keep_every_steps
-        count = checkpoint.retention.keep_last + 1 + (self.config.train.steps // every if every else 0)
-        root, verified = self.config.root or "", checkpoint.verify
-        return StoredCheckpoints(root, cluster.region, self.state_bytes, self.job.ranks, count, verified)
-
-    def price(self, market: Market | None = None) -> Price | None:
-        """The price of a machine in a market, by default that of the configuration; None: not known, or the machines
-        are one's own."""
-        cluster = self.config.cluster
-        if cluster.instance_type is None:
-            return None
-        prices = self.measurements.prices.for_cluster(cluster)
-        return prices.price(cluster.instance_type, market or cluster.market, cluster.region)
-
-    def expected_campaign(
-        self, interval: float, failures: FailureModel | None = None, rate: InterruptionRate | None = None
-    ) -> Campaign:
-        """Expected with so many seconds of work between two saves. failures: by default those in the market of the
-        configuration. rate: one of theirs, by default the upper end. Raises as `expected_campaign`."""
-        failures = failures or self.market_failures
-        rate = rate or failures.highest_rate
-        return expected_campaign(self.work_seconds, rate, interval, failures, self.save_timing, self.restart)
-
-    def cost(self, campaign: Campaign, price: Price | None, usd_per_hour: float | None = None) -> Cost | None:
-        """None: the price is not known. usd_per_hour: of one of the price's zones, in its place."""
-        if price is None:
-            return None
-        stale = self.measurements.prices.is_stale(price.date)
-        return campaign_cost(campaign, self.job.nodes, price, self.stored_checkpoints, usd_per_hour, stale=stale)
+    def overhead(self) -> float:
+        """All other time over the productive time."""
+        return self.seconds / self.productive - 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class SavePlan:
-    """Checkpoints, in the market of the configuration."""
+def expected_campaign(
+    work_seconds: float,
+    rate: InterruptionRate,
+    interval: float,
+    failures: FailureModel,
+    saving: SaveTiming,
+    restart: Restart,
+) -> Campaign:
+    """A training of so many seconds of work.
 
-    state_bytes: float
-    stall_seconds: float
-    """How long a save stops training."""
-    durable_seconds: float
-    """From the beginning of a save until it is durable."""
-    restart_seconds: float
-    """After an interruption, once there are machines."""
-    mtbf_seconds: float | None
-    """Mean time between interruptions of the gang, at the upper end of their rates; null: there are none."""
-    best_interval_seconds: float | None
-    """Work between two saves; null: nothing interrupts."""
-    best_every_steps: int | None
-    every_steps: int | None
-    """As configured; null: only at the end."""
-    overhead: float
-    """All other time over the productive time, as configured."""
-    best_overhead: float
-    """At the best interval, in whole steps."""
-    seconds_over_best: float | None = None
-    """How much longer the whole takes with the configured interval. Null: the plan is of an older version."""
-    usd_over_best: float | None
-    """What the configured interval costs more; below 0: less, for requests to S3 cost too, and the best interval is the
-    best in time alone. Null: the price is not known."""
-
-    @property
-    def stall_seconds_per_step(self) -> float:
-        return self.stall_seconds / self.every_steps if self.every_steps else 0.0
-
-
-@dataclass(frozen=True)
-class BudgetStop:
-    """A limit of `budget:` that the run reaches before its last step: it saves and ends there."""
-
-    key: str
-    """`budget.max_hours` or `budget.max_cost_usd`."""
-    limit: float
-    needed: float
-    """What the whole training needs of the same."""
-    tokens: float
-    """Trained by then, roughly."""
-
-
-def plan_saves(costs: CostModel) -> SavePlan:
-    """Raises ValueError where the training would hardly ever end, and as `CostModel.market_failures`."""
-    best = best_save_interval(costs.market_failures, costs.save_timing)
-    mtbf = costs.market_failures.highest_rate.mtbf_seconds
-    steps = interval_in_steps(best, costs.step_seconds) if math.isfinite(best) else None
-    whole = best if steps is None else min(costs.work_seconds, steps * costs.step_seconds)
-    now, then = costs.expected_campaign(costs.save_interval_seconds), costs.expected_campaign(whole)
-    now_cost, then_cost = (costs.cost(each, costs.price()) for each in (now, then))
-    return SavePlan(
-        state_bytes=costs.state_bytes,
-        stall_seconds=costs.save_timing.stall_seconds,
-        durable_seconds=costs.save_timing.durable_seconds,
-        restart_seconds=costs.restart.seconds,
-        mtbf_seconds=_finite_or_none(mtbf),
-        best_interval_seconds=_finite_or_none(best),
-        best_every_steps=steps,
-        every_steps=costs.config.checkpoint.every_steps,
-        overhead=now.overhead,
-        best_overhead=then.overhead,
-        seconds_over_best=now.seconds - then.seconds,
-        usd_over_best=round(now_cost.usd - then_cost.usd, 2) if now_cost and then_cost else None,
+    rate: one of those of `failures`. interval: seconds of work between two saves; infinite only where nothing
+    interrupts, and the only save is at the end. Raises ValueError where the work would hardly ever end.
+    """
+    mtbf, used = rate
+    if math.isinf(interval) and math.isinf(mtbf):
+        return Campaign(work_seconds, 0.0, 0.0, 0.0, 0.0, 0.0, interruptions=0.0, saves=0.0)
+    after = (0.0, restart.wait_seconds, restart.seconds)
+    kinds = (InterruptionKind(1 - used, False, after), _drained_interruptions(used, failures, interval, saving, after))
+    shares = long_run_shares(interval, saving.stall_seconds, mtbf, kinds, after, saving.lag_seconds)
+    if shares.productive < MIN_PRODUCTIVE:
+        raise ValueError(
+            f"an interruption every {mtbf:.0f} s leaves {shares.productive:.2g} of the time for {work_seconds:.0f}"
+            " s of work: it would hardly ever end"
+        )
+    seconds = work_seconds / shares.productive
+    interruptions = seconds / mtbf
+    return Campaign(
+        productive=work_seconds,
+        stalled=seconds * shares.stalled,
+        recomputed=seconds * shares.recomputed,
+        draining=seconds * shares.down[0],
+        waiting=seconds * shares.down[1],
+        restarting=seconds * shares.down[2],
+        interruptions=interruptions,
+        saves=seconds * shares.stalled / saving.stall_seconds + interruptions * shares.interrupted * used,
+        resumed=shares.interrupted,
     )
 
 
-def first_budget_stop(costs: CostModel) -> BudgetStop | None:
-    """The limit of `budget:` that ends the run first; None: it gets to its last step. Raises as `expected_campaign`.
-
-    As a job counts them (`config/train.py`): hours in which there is a gang, and what its machines cost in them.
-    """
-    campaign = costs.expected_campaign(costs.save_interval_seconds)
-    hours = (campaign.seconds - campaign.waiting) / 3600
-    stops = [
-        BudgetStop(key, limit, needed, tokens=costs.tokens * limit / needed)
-        for key, limit, needed in _limits_and_needs(costs, hours)
-        if limit < needed
-    ]
-    return min(stops, key=lambda stop: stop.tokens, default=None)
-
-
-def _limits_and_needs(costs: CostModel, needed_hours: float) -> Iterator[tuple[str, float, float]]:
-    """Key, limit, and what the whole training needs."""
-    limits, price = costs.config.budget, costs.price()
-    if limits.max_hours is not None:
-        yield "budget.max_hours", limits.max_hours, needed_hours
-    if limits.max_cost_usd is not None and price is not None:
-        yield "budget.max_cost_usd", limits.max_cost_usd, needed_hours * price.usd_per_hour * costs.job.nodes
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _drained_interruptions(
+    share: float, failures: FailureModel, interval: float, saving: SaveTiming, down_seconds: tuple[float, ...]
+) -> InterruptionKind:
+    """Interruptions with enough notice. The last save waits for one that is being written, and hurries it: what is left
+    of that takes anything from nothing to a whole write. Where there is no time for both there is no last save."""
+    if failures.drain is None or not share:
+        return InterruptionKind(0.0, True, down_seconds)
+    write, spare = failures.drain.write_seconds, failures.drain.spare_seconds(failures.notice_seconds)
+    in_time = min(1.0, spare / write) if write else 1.0
+    exposed = saving.durable_seconds * (1 - in_time)
+    writing = min(1.0, saving.durable_seconds / (interval + saving.stall_seconds))
+    seconds = write * (1 - writing * (1 - in_time)) + writing * in_time * min(write, spare) / 2
+    return InterruptionKind(share, True, (seconds, *down_seconds[1:]), exposed)

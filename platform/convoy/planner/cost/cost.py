@@ -9,7 +9,7 @@ from fractions import Fraction
 from convoy.catalog.prices import Price
 from convoy.catalog.services import GB, HOURS_PER_MONTH, REQUESTS, Service, round_to_cents, service_price
 from convoy.checkpoint.format import CHUNK_BYTES, FILE_BYTES
-from convoy.planner.cost.spot import Campaign
+from convoy.planner.cost.campaign import Campaign
 
 DAY = 86400.0
 

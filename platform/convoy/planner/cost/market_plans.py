@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from convoy.catalog.prices import Market
-from convoy.planner.cost.campaign import CostModel
+from convoy.planner.cost.campaign import Campaign
 from convoy.planner.cost.cost import Cost
+from convoy.planner.cost.cost_model import CostModel
 from convoy.planner.cost.failures import FailureModel
-from convoy.planner.cost.spot import Campaign
 
 STEADY: tuple[Market, ...] = ("on_demand", "capacity_block")
 """Markets whose machines nobody takes away."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from convoy.catalog.prices import region_hint
 from convoy.display.formatting import count, duration, gib, long_duration, percent, size, whole_usd
 from convoy.display.page import Block, Column, Heading, Table, Text, columns
-from convoy.planner.cost.campaign import SavePlan
 from convoy.planner.cost.cost import Cost
+from convoy.planner.cost.cost_model import SavePlan
 from convoy.planner.cost.market_plans import MarketPlan, MarketPlans, SpotPlan
 from convoy.planner.memory.host import HostMemory
 from convoy.planner.memory.rank import Memory

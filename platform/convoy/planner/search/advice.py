@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from convoy.config.run import RunConfig
 from convoy.planner.config_keys import Keys, with_keys
-from convoy.planner.cost.campaign import CostModel
+from convoy.planner.cost.cost_model import CostModel
 from convoy.planner.measurements import Measurements
 from convoy.planner.memory.rank import Memory, MemoryFit, memory_fit, shortage_text
 from convoy.planner.plan_schema import Bottleneck, Change

@@ -14,7 +14,7 @@ from convoy.config.run import RunConfig, World, check_ranks, with_param_dtype
 from convoy.model.counts import parameter_count
 from convoy.planner.config_keys import differing_keys
 from convoy.planner.cost.assumptions import cost_assumptions, step_assumptions
-from convoy.planner.cost.campaign import CostModel
+from convoy.planner.cost.cost_model import CostModel
 from convoy.planner.cost.failures import best_save_interval, interval_in_steps
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.result import PlanSearch, SearchRow, UnfitMachines, mark_and_sort, search_row

@@ -7,7 +7,7 @@ from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import flops_per_token, mfu
 from convoy.planner.config_keys import Keys
-from convoy.planner.cost.campaign import CostModel
+from convoy.planner.cost.cost_model import CostModel
 from convoy.planner.cost.market_plans import MarketPlan, SpotPlan, plan_markets
 from convoy.planner.plan_schema import PlanModel
 from convoy.planner.search.search import FittingPlan

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from convoy.planner.cost.campaign import Campaign, expected_campaign
 from convoy.planner.cost.failures import Drain, FailureModel, Restart, SaveTiming, best_save_interval
-from convoy.planner.cost.spot import Campaign, expected_campaign
 from tests.campaign import examples, in_full, times
 from tests.planner.simulation import Setting, Totals, simulate
 
