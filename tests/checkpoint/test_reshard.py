@@ -24,7 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.format import Commit, PartRecord
 from convoy.checkpoint.messages import SetLayout, WritePart
-from convoy.checkpoint.restore.fill import fill
+from convoy.checkpoint.restore.reshard import reshard
 from convoy.checkpoint.state.layout import (
     Layout,
     Rows,
@@ -211,7 +211,7 @@ def staged(own: Layout, view: dict[str, torch.Tensor]) -> memoryview:
     return memoryview(data)
 
 
-def reshard(rank: int) -> None:
+def reshard_anywhere(rank: int) -> None:
     @given(MESHES, MESHES, TENSORS)
     @examples(40)
     def any_way_into_any_other(before: tuple[int, ...], after: tuple[int, ...], kinds: list[Any]) -> None:
@@ -236,7 +236,7 @@ def reshard(rank: int) -> None:
                 found = {
                     name: spread(mesh, torch.zeros_like(t), dims[name], loaded[name]) for name, t in wholes.items()
                 }
-                fill(store, commit, parts, found, threads=1)
+                reshard(store, commit, parts, found, threads=1)
                 for name in wholes:
                     assert torch.equal(local_tensor(found[name]), local_tensor(wanted[name]))
 
@@ -249,4 +249,4 @@ def parsed_part(store: Store, commit: Commit, name: str) -> PartRecord:
 
 def test_any_sharding_loads_into_any_other() -> None:
     """In a process of its own: the pretended groups are global."""
-    on_ranks(1, reshard)
+    on_ranks(1, reshard_anywhere)

@@ -139,7 +139,7 @@ def read_commit_weights(tiers: Sequence[Store], ref: CommitRef, model: Transform
 
 def _read_weights_into(store: Store, ref: CommitRef, weights: dict[str, torch.Tensor]) -> None:
     from convoy.checkpoint.commits import read_commit, read_part  # every worker imports this module before its start
-    from convoy.checkpoint.restore.fill import fill
+    from convoy.checkpoint.restore.reshard import reshard
 
     with contextlib.ExitStack() as held:
         with contextlib.suppress(StoreUnavailable):  # whoever may only read takes no lease
@@ -147,7 +147,7 @@ def _read_weights_into(store: Store, ref: CommitRef, weights: dict[str, torch.Te
         commit = read_commit(store, ref)
         check_same_model(commit, {name: list(tensor.shape) for name, tensor in weights.items()})
         parts = [read_part(store, commit, writer) for writer in range(len(commit.parts))]
-        fill(store, commit, parts, {PREFIX + name: tensor for name, tensor in weights.items()}, THREADS)
+        reshard(store, commit, parts, {PREFIX + name: tensor for name, tensor in weights.items()}, THREADS)
 
 
 def export_commit(

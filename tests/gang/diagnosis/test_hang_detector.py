@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.gang.diagnosis.hang_detector import (
-    MIN_STEPS,
     LATE_SECONDS,
     LIMITS,
+    MIN_STEPS,
     RECENT_SECONDS,
     SLACK,
     HangDetector,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from convoy.gang.network.failure_detector import (
     BEAT_SECONDS,
-    MIN_SECONDS,
     MAX_PHI,
     MAX_SECONDS,
+    MIN_SECONDS,
     WINDOW,
     AwakeClock,
     FailureDetector,

@@ -16,7 +16,7 @@ from convoy.checkpoint.commits import read_commit_and_parts
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, PartRecord, TensorInfo
 from convoy.checkpoint.restore.compatibility import match_state
-from convoy.checkpoint.restore.fill import fill
+from convoy.checkpoint.restore.reshard import reshard
 from convoy.checkpoint.state.tree import load_state_dicts, put_values
 from convoy.checkpoint.verify.verdicts import Damage, Outcome, ReadingRanks, Verdict
 from convoy.config.errors import ConfigError
@@ -143,7 +143,9 @@ class _Restore:
                 return checked, None
             assert fit is not None
             tree, values = fit
-            verdict, count = self.readers.run_to_verdict(lambda: fill(store, commit, parts, tree.tensors, self.threads))
+            verdict, count = self.readers.run_to_verdict(
+                lambda: reshard(store, commit, parts, tree.tensors, self.threads)
+            )
             filled = self._judge_or_raise(ref, tier, self.readers.all_gather(verdict), files=True)
             if filled.outcome is not Outcome.DONE:
                 return filled, None

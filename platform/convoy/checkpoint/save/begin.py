@@ -15,7 +15,7 @@ from convoy.checkpoint.format import Commit
 from convoy.checkpoint.group import Ranks
 from convoy.checkpoint.save.commit_lookup import in_thread
 from convoy.checkpoint.save.driver import Save, SaveDriver
-from convoy.checkpoint.save.emergency import save_now
+from convoy.checkpoint.save.emergency import emergency_save
 from convoy.checkpoint.save.engine import CheckedState
 from convoy.checkpoint.save.generation import OwnGeneration
 from convoy.checkpoint.save.next_save import NextSaveAgreement, OutstandingSaves, RankSaves
@@ -110,7 +110,7 @@ class StoreSaves:
                 raise CheckpointError("an emergency save needs a state that was saved before")
             self._check_emergency_step(step)
             staged = self.driver.engine.stage_for_survivors(EMERGENCY_SLOT, state, reachable)
-        commit = save_now(
+        commit = emergency_save(
             self.driver.engine.setup,
             self.stores,
             staged,

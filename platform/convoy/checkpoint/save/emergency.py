@@ -17,7 +17,7 @@ PAUSE_SECONDS = 0.01
 LOOKUP_SECONDS = 0.2
 
 
-def save_now(
+def emergency_save(
     setup: WriterSetup,
     stores: Sequence[Store],
     staged: StagedPart,

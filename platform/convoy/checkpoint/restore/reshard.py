@@ -1,7 +1,8 @@
-"""Filling a state's tensors from a commit: torch's planner says which bytes go where, every chunk is checked.
+"""Resharding: a commit of any number of ranks fills the tensors of a state that may be sharded in another way.
 
-A chunk that lies in one piece of one tensor is read straight into that tensor's memory. What must be cut out of a
-shard that was spread in another way, or goes to a device, lands in memory of its own first.
+Torch's planner says which bytes go where, and every chunk is checked. A chunk that lies in one piece of one tensor is
+read straight into that tensor's memory. What must be cut out of a shard that was spread in another way, or goes to a
+device, lands in memory of its own first.
 """
 
 import ctypes
@@ -71,7 +72,7 @@ class _Chunk:
 
 
 @torch.no_grad()
-def fill(
+def reshard(
     store: Store, commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[str, torch.Tensor], threads: int
 ) -> int:
     """Fill this rank's own part of `tensors`, whose names, shapes and types are the commit's; how many bytes.
