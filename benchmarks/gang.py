@@ -127,6 +127,9 @@ def one_step_of(t: Training) -> None:
 
 def _rank(assignment: Assignment, body: Body, results: Any) -> None:
     signal_at_end_of_parent(signal.SIGKILL)  # or it would wait in a collective for ever, and keep a core busy
+    parent = multiprocessing.parent_process()
+    if parent is None or os.getppid() != parent.pid:
+        os._exit(1)  # it ended while this process started
     ranks = connect_ranks(assignment)
     data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     results.put((assignment.place.rank, body(assignment, ranks, data)))

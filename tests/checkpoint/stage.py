@@ -96,6 +96,7 @@ class _View:
         def in_turn(*args: Any) -> Any:
             with self._lock:
                 self._actor.pause()
+                assert operation != "put" or args[0] not in self._store.objects, f"{args[0]} is written twice"
                 answer = real(*args)
                 if args and args[0].startswith(("leases/", "removing/")):
                     if operation == "delete":

@@ -130,11 +130,13 @@ def test_a_reader_that_comes_while_its_commit_is_removed_finds_all_of_it_or_noth
         for _ in range(moment):
             pruner.step()
         if pruner.done:
+            assert pruner.error is None
             break
         with lease(store, ref):
             found.append(ref.name in store.objects)
             while not pruner.done:
                 pruner.step()
+            assert pruner.error is None
             if found[-1]:
                 assert restored(store, ref) == [STATE.data(writer, 10) for writer in range(2)]
     assert found.count(True) > 10

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.gang.workers import worker
-from convoy.gang.workers.worker import LogUpload
+from convoy.gang.workers.worker import LogUpload, log_tail
 from convoy.job.rank_logs import log_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from tests.gang.tasks import wait_for
@@ -82,6 +82,14 @@ def test_a_large_log_is_put_again_only_when_it_has_grown_by_a_quarter(
     with logs:
         pass
     assert store.written[-1] == 139
+
+
+def test_the_tail_of_a_log_is_its_end_or_where_a_crash_begins(log: Path) -> None:
+    log.write_text("\n".join(f"line {i}" for i in range(50)))
+    assert log_tail(log).splitlines() == [f"line {i}" for i in range(30, 50)]
+    crash = ["terminate called after throwing an instance of 'int'", "  what(): no", "Fatal Python error: Aborted"]
+    log.write_text("\n".join([*(f"line {i}" for i in range(50)), *crash, *(f"  File {i}" for i in range(60))]))
+    assert log_tail(log).splitlines() == ["line 48", "line 49", *crash, *(f"  File {i}" for i in range(15))]
 
 
 def test_an_outage_loses_nothing_and_hides_nothing(log: Path, tmp_path: Path) -> None:

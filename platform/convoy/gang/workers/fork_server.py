@@ -175,7 +175,7 @@ class _ForkServer:
                 assignment = file.read()
             os.dup2(output, 1)
             os.dup2(output, 2)
-            faulthandler.enable()  # the stack of a crash in native code goes to the worker's log
+            faulthandler.enable(all_threads=False)  # the stack of a crash in native code goes to the worker's log
             os.close(task)
             os.close(output)
             code = self._body.run(assignment, listener[0] if listener else None)

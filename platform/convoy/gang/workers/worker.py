@@ -15,6 +15,7 @@ from convoy.job.rank_logs import LOGS
 from convoy.storage import Store, StoreUnavailable
 
 _TAIL_LINES = 20
+_LINES_BEFORE_CRASH = 4
 _TAIL_BYTES = 16_384
 _REASON_CHARACTERS = 2_000
 """The reason goes into messages between agents, which have a limit, and into a title."""
@@ -90,12 +91,15 @@ def signal_name(number: int) -> str:
 
 
 def log_tail(log: Path) -> str:
-    """The last lines that a worker printed."""
+    """The last lines that a worker printed; of one that crashed, those where the crash begins."""
     with open(log, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         text = file.read().decode(errors="replace")
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+    lines = text.splitlines()
+    crashes = [i - _LINES_BEFORE_CRASH for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
+    first = max(0, min([len(lines) - _TAIL_LINES, *crashes]))
+    return "\n".join(lines[first : first + _TAIL_LINES])
 
 
 def shared_environment(threads: int) -> dict[str, str]:

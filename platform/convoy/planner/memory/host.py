@@ -81,7 +81,7 @@ def staged_bytes(model: TransformerConfig, nodes: int) -> int:
 
 
 def training_state_bytes(model: TransformerConfig, ranks: int, ranks_per_copy: int) -> int:
-    """Weights, gradients and moments of a machine's ranks, where `sharing` ranks hold one copy together."""
+    """Weights, gradients and moments of a machine's ranks, where `ranks_per_copy` hold one copy together."""
     return TRAINED_BYTES * parameter_count(model) * ranks // ranks_per_copy
 
 
