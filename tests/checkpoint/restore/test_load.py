@@ -14,7 +14,7 @@ from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.commits import digest, read_part
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import FORMAT_VERSION, Commit, encode_commit, part_record_name
-from convoy.checkpoint.restore import fill
+from convoy.checkpoint.restore import reshard
 from convoy.checkpoint.restore.load import OUTAGE_PAUSES_SECONDS, Damage, Restored, restore, retry_on_outage
 from convoy.checkpoint.writer.copy import copy_commit
 from convoy.config.errors import ConfigError
@@ -163,7 +163,7 @@ class Forgetful(DefaultLoadPlanner):
 def test_a_planner_that_misses_what_the_parts_hold_is_an_error_and_no_damage(
     tiers: list[Faulty], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fill, "DefaultLoadPlanner", Forgetful)
+    monkeypatch.setattr(reshard, "DefaultLoadPlanner", Forgetful)
     damages = list[Damage]()
     with pytest.raises(CheckpointError, match=rf"plans to read 0 of the {ELEMENTS} elements of w .* holds it whole"):
         restore(tiers, all_candidates(tiers), empty(), on_damage=damages.append)
