@@ -89,7 +89,9 @@ def test_the_tail_of_a_log_is_its_end_or_where_a_crash_begins(log: Path) -> None
     assert log_tail(log).splitlines() == [f"line {i}" for i in range(30, 50)]
     crash = ["terminate called after throwing an instance of 'int'", "  what(): no", "Fatal Python error: Aborted"]
     log.write_text("\n".join([*(f"line {i}" for i in range(50)), *crash, *(f"  File {i}" for i in range(60))]))
-    assert log_tail(log).splitlines() == ["line 48", "line 49", *crash, *(f"  File {i}" for i in range(15))]
+    begin = ["line 48", "line 49", *crash, *(f"  File {i}" for i in range(15))]
+    assert log_tail(log, crashed=True).splitlines() == begin
+    assert log_tail(log).splitlines() == [f"  File {i}" for i in range(40, 60)], "a child's crash is not the worker's"
 
 
 def test_an_outage_loses_nothing_and_hides_nothing(log: Path, tmp_path: Path) -> None:

@@ -67,9 +67,8 @@ def exit_event(worker: Worker) -> WorkerExited:
     """How a worker ended, with its reason and last lines. Reads its log, which may be in the store."""
     left = worker.reason.read_text().strip() if worker.reason.exists() else ""
     ended = exit_event_without_log(worker)
-    return ended.model_copy(
-        update={"reason": (ended.reason or left)[:_REASON_CHARACTERS], "log_tail": log_tail(worker.log)}
-    )
+    tail = log_tail(worker.log, crashed=ended.signal is not None)
+    return ended.model_copy(update={"reason": (ended.reason or left)[:_REASON_CHARACTERS], "log_tail": tail})
 
 
 def exit_event_without_log(worker: Worker) -> WorkerExited:
@@ -90,15 +89,15 @@ def signal_name(number: int) -> str:
     return {s.value: s.name for s in signal.Signals}.get(number, f"signal {number}")
 
 
-def log_tail(log: Path) -> str:
-    """The last lines that a worker printed; of one that crashed, those where the crash begins."""
+def log_tail(log: Path, *, crashed: bool = False) -> str:
+    """The last lines of a log. crashed: a signal ended its process; those where its stack begins, if it left one."""
     with open(log, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         text = file.read().decode(errors="replace")
     lines = text.splitlines()
-    crashes = [i - _LINES_BEFORE_CRASH for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
-    first = max(0, min([len(lines) - _TAIL_LINES, *crashes]))
+    crashes = [i for i, line in enumerate(lines) if crashed and line.startswith("Fatal Python error")]
+    first = max(0, min([len(lines) - _TAIL_LINES, *(i - _LINES_BEFORE_CRASH for i in crashes[-1:])]))
     return "\n".join(lines[first : first + _TAIL_LINES])
 
 
