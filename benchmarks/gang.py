@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import queue
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +47,7 @@ def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]
         job, formation="benchmark", nodes=1, world_size=world_size, config_hash=config_hash(config), rendezvous=""
     )
     context = multiprocessing.get_context("spawn")
-    results: Any = context.SimpleQueue()
+    results: Any = context.Queue()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     workers = []
@@ -77,7 +79,16 @@ def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]
         workers.append(context.Process(target=_rank, args=(assignment, body, results)))
     for worker in workers:
         worker.start()
-    of_ranks = dict(results.get() for _ in workers)
+    of_ranks = dict[int, Any]()
+    while len(of_ranks) < world_size:
+        try:
+            rank, outcome = results.get(timeout=1)
+            of_ranks[rank] = outcome
+        except queue.Empty:
+            if any(worker.exitcode is not None for worker in workers):
+                for worker in workers:
+                    worker.kill()  # or the others would wait in a collective, and this process for them
+                raise RuntimeError("a rank failed: its error is above") from None
     for worker in workers:
         worker.join()
     return [of_ranks[rank] for rank in range(world_size)]
@@ -132,6 +143,10 @@ def _rank(assignment: Assignment, body: Body, results: Any) -> None:
         os._exit(1)  # it ended while this process started
     ranks = connect_ranks(assignment)
     data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
-    results.put((assignment.place.rank, body(assignment, ranks, data)))
+    try:
+        results.put((assignment.place.rank, body(assignment, ranks, data)))
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)  # without waiting for its threads, or for the other ranks
     dist.barrier()
     dist.destroy_process_group()
