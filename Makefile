@@ -10,7 +10,7 @@ PYTEST := $(RUN):/usr/sbin:/sbin python -m pytest
 MKDOCS := NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 PARALLEL := -n auto --durations 15
 
-.PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills campaign lint docs clean
+.PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills campaign campaign-examples campaign-samples lint docs clean
 
 help:
 	@echo "make train               train the default model on this machine and leave a card"
@@ -64,11 +64,17 @@ test-drills: $(VENV)/.dev
 test-system-drills: $(VENV)/.dev
 	$(PYTEST) -m "system and alone" --durations 15 $(ARGS)
 
+# The first two take one core each; what time decides comes after them.
 campaign: $(VENV)/.dev
-	CONVOY_CAMPAIGN=full $(PYTEST) -m "campaign and not (slow or system)" --timeout=3600 $(ARGS)
+	$(MAKE) --jobs=2 --output-sync=recurse campaign-examples campaign-samples
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m "slow or system" tests/drills/test_drills.py $(ARGS)
-	CONVOY_CAMPAIGN=full $(PYTEST) -m sampled --ignore=tests/drills --timeout=3600 $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m slow --timeout=3600 tests/gang/test_script_exits.py $(ARGS)
+
+campaign-examples: $(VENV)/.dev
+	CONVOY_CAMPAIGN=full $(PYTEST) -m "campaign and not (slow or system)" --timeout=3600 $(ARGS)
+
+campaign-samples: $(VENV)/.dev
+	CONVOY_CAMPAIGN=full $(PYTEST) -m sampled --ignore=tests/drills --timeout=3600 $(ARGS)
 
 # mypy's workers must start within 3 s; on a machine too busy for that, one process checks everything.
 lint: $(VENV)/.dev
