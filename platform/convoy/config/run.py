@@ -22,6 +22,7 @@ from convoy.config.train import (
     ReportConfig,
     ScheduleConfig,
     TrainConfig,
+    split_batch,
 )
 
 BYTES_VOCABULARY = 257
@@ -195,7 +196,7 @@ def check_ranks(config: RunConfig, ranks: World) -> None:
 def _check_micro_batches(config: RunConfig, ranks: int) -> None:
     train, stages = config.train, config.parallel.pipeline
     most = math.ceil(train.global_batch / max(1, ranks // config.parallel.ranks_per_sample))
-    passes = math.ceil(most / train.micro_batch)
+    passes, _ = split_batch(most, 1, train.micro_batch)
     if passes < stages:
         raise ConfigError(
             f"train.micro_batch = {train.micro_batch}: makes {passes} of the {most} sequences of a step, and "

@@ -1,5 +1,6 @@
 """The training loop: batches, precision, memory techniques, guards."""
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -53,6 +54,13 @@ class TrainConfig(FrozenConfig):
     """Time spent after the first step to measure the rate of a plain matmul on all ranks at once; 0 skips it. A job's
     first start spends the same time again, and with several ranks a second or two more, on what the planner needs for
     machines that the catalog does not have: rates at the job's own sizes, and collectives."""
+
+
+def split_batch(count: int, ranks: int, micro_batch: int) -> tuple[int, int]:
+    """Passes of a step, and sequences of each, on a rank that has most of `count`: `micro_batch` is a maximum."""
+    most = math.ceil(count / ranks)
+    passes = math.ceil(most / micro_batch)
+    return passes, math.ceil(most / passes)
 
 
 class OptimizerConfig(FrozenConfig):

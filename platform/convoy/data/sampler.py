@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convoy.config.errors import ConfigError
+from convoy.config.train import split_batch
 
 PADDING = -1
 """Sample id of a row that exists only so that all ranks run equal shapes; its weight is zero."""
@@ -92,14 +93,12 @@ def plan_step(
 
 
 def rows_of_rank(rank: int, world_size: int, count: int, micro_batch: int) -> npt.NDArray[np.int64]:
-    """[passes, rows] Which of `count` (at least 1) items `rank` takes in each pass; -1 where it has none.
+    """[passes, rows] Which of `count` (at least 1) items `rank` takes in each pass of `split_batch`; -1: none.
 
-    passes = ceil(ceil(count / world_size) / micro_batch), and rows is the least that suffices: both the same on
-    every rank. Items are dealt out in turn, so that the ranks' shares differ by at most one.
+    Items are dealt out in turn, so that the ranks' shares differ by at most one.
     """
-    most = math.ceil(count / world_size)
-    passes = math.ceil(most / micro_batch)
-    items = rank + world_size * np.arange(passes * math.ceil(most / passes), dtype=np.int64)
+    passes, rows = split_batch(count, world_size, micro_batch)
+    items = rank + world_size * np.arange(passes * rows, dtype=np.int64)
     items[items >= count] = PADDING
     return items.reshape(passes, -1)
 

@@ -10,7 +10,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
-from convoy.config.train import TrainConfig
+from convoy.config.train import TrainConfig, split_batch
 
 UNNAMED = "unnamed GPU"
 """A GPU of this host, whose chip nobody named."""
@@ -112,7 +112,7 @@ class Workload:
     @property
     def passes(self) -> int:
         """Forward and backward passes of a step: micro_batch is a maximum, evened out."""
-        return math.ceil(self.sequences_per_rank / self.train.micro_batch)
+        return split_batch(self.train.global_batch, self.data_ranks, self.train.micro_batch)[0]
 
     @property
     def sequences_per_rank(self) -> int:
@@ -122,7 +122,7 @@ class Workload:
     @property
     def sequences_per_pass(self) -> int:
         """Sequences of a pass, on a rank that has most of them."""
-        return math.ceil(self.sequences_per_rank / self.passes)
+        return split_batch(self.train.global_batch, self.data_ranks, self.train.micro_batch)[1]
 
     @property
     def tokens_per_pass(self) -> int:

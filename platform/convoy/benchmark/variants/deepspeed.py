@@ -1,7 +1,6 @@
 """DeepSpeed's ZeRO: stage 1 shards the optimizer's state, 2 gradients too, 3 weights too."""
 
 import logging
-import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from deepspeed.utils import logger
 from convoy.benchmark.variants.peer import whole_model
 from convoy.benchmark.variants.variant import Held, moments
 from convoy.config.run import RunConfig
+from convoy.config.train import split_batch
 from convoy.training.optimizer import adamw, set_learning_rate
 from convoy.training.process_groups import Ranks
 from convoy.training.step import Batch
@@ -92,10 +92,9 @@ def _silence_logging() -> None:
 def deepspeed_config(config: RunConfig, ranks: int, stage: int) -> dict[str, Any]:
     """DeepSpeed's configuration: its own defaults, with communication that overlaps computation in all stages."""
     train = config.train
-    each = math.ceil(train.global_batch / ranks)
-    passes = math.ceil(each / train.micro_batch)
+    passes, rows = split_batch(train.global_batch, ranks, train.micro_batch)
     return {
-        "train_micro_batch_size_per_gpu": math.ceil(each / passes),
+        "train_micro_batch_size_per_gpu": rows,
         "gradient_accumulation_steps": passes,
         "gradient_clipping": train.clip_norm or 0.0,
         "bf16": {"enabled": train.param_dtype == "bf16"},

@@ -5,7 +5,6 @@ All ranks do the same at once, so that what they share (memory, caches, network)
 """
 
 import json
-import math
 import statistics
 import sys
 import time
@@ -19,7 +18,7 @@ from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.config.train import ParamDtype
+from convoy.config.train import ParamDtype, split_batch
 from convoy.job.events.registry import ParamDtypeChoice
 from convoy.model.families import block_of
 from convoy.parallel.fsdp import DTYPES
@@ -79,9 +78,8 @@ def rows_and_tokens(config: RunConfig, batch_parts: int) -> tuple[int, int]:
     """Sequences and tokens of one forward pass of a rank, as far as one measurement takes them. batch_parts: what
     a batch is divided into."""
     length = config.data.sequence_length
-    each = math.ceil(config.train.global_batch / batch_parts)
-    passes = math.ceil(each / config.train.micro_batch)
-    sequences = max(1, min(math.ceil(each / passes), MAX_TOKENS // length))
+    _, rows = split_batch(config.train.global_batch, batch_parts, config.train.micro_batch)
+    sequences = max(1, min(rows, MAX_TOKENS // length))
     return sequences, min(sequences * length, MAX_TOKENS)
 
 
