@@ -53,7 +53,7 @@ def provenance() -> dict[str, Any]:
 
 def ratio(pairs: Sequence[tuple[float, float]], of: interval.Statistic = "median") -> dict[str, float]:
     """Median or mean of the first values over that of the second ones, and its 95 % bootstrap interval over pairs."""
-    estimated = interval.ratio(pairs, of)
+    estimated = interval.paired_ratio(pairs, of)
     return {"ratio": estimated.estimate, "low": estimated.low, "high": estimated.high, "pairs": estimated.n}
 
 

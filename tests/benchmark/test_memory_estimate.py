@@ -6,7 +6,7 @@ import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import MemoryUse, bytes_in_turns, estimate_memory, largest_model
-from convoy.benchmark.placement import gangs_that_fit
+from convoy.benchmark.memory_fit import gangs_that_fit
 from convoy.benchmark.plan import run_of
 from convoy.benchmark.results import values
 from convoy.benchmark.suites.peers import variants_of as peers

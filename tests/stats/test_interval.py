@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from convoy.stats import interval as room
-from convoy.stats.interval import FEWEST, Statistic, interval, median, ratio, ratio_of_samples, student_quantile
+from convoy.stats.interval import FEWEST, Statistic, interval, median, paired_ratio, student_quantile, unpaired_ratio
 
 pytestmark = pytest.mark.processes
 
@@ -81,7 +81,7 @@ def test_of_the_ratio_of_two_variants_that_take_turns(of: Statistic) -> None:
     def one(seed: int) -> room.Interval:
         turns = turns_srt[seed]
         first, second = turns[:, [0, 3]].ravel(), 1.1 * turns[:, [1, 2]].ravel()
-        return ratio(list(zip(first, second, strict=True)), of, seed)
+        return paired_ratio(list(zip(first, second, strict=True)), of, seed)
 
     held = coverage(one, truth=1 / 1.1)
     assert 0.93 <= held <= 0.97, held
@@ -92,7 +92,7 @@ def test_of_the_ratio_of_two_variants_that_take_turns(of: Statistic) -> None:
 def test_of_the_ratio_of_two_runs(n: int, m: int, draw: Draw) -> None:
     def one(seed: int) -> room.Interval:
         generator = np.random.default_rng(seed)
-        return ratio_of_samples(list(draw(generator, n)), list(1.2 * draw(generator, m)))
+        return unpaired_ratio(list(draw(generator, n)), list(1.2 * draw(generator, m)))
 
     held = coverage(one, truth=1 / 1.2)
     assert 0.93 <= held <= 0.97, held
@@ -126,7 +126,7 @@ def test_too_few_or_unusable_values_have_no_interval() -> None:
         interval([1.0] * FEWEST + [math.nan])
     for pairs in ([(1.0, 0.0)] * FEWEST, [(1.0, 1.0)] * FEWEST + [(1.0, -0.1)]):
         with pytest.raises(ValueError, match="more than zero"):
-            ratio(pairs)
+            paired_ratio(pairs)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from convoy.benchmark.groups import Group, Ranks
-from convoy.benchmark.placement import gangs_that_fit
+from convoy.benchmark.memory_fit import gangs_that_fit
 from convoy.benchmark.suites.registry import suites_of
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError, yaml_value

@@ -13,7 +13,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.loader import shipped_folder
 from convoy.doctor import run_doctor
 from convoy.gang.notices.sources import DrainRequest, request_drain
-from convoy.job.heartbeat import is_live, read_mark
+from convoy.job.heartbeat import live_mark
 from convoy.job.record import check_name
 from convoy.launch.checks.host import put_python_on_path, set_user_name
 from convoy.launch.parse import job_words, option_word_counts, words_around_run
@@ -80,8 +80,8 @@ def drain(jobs: Jobs, job: str, now: bool) -> None:
     Returns as soon as the request is written. Exit code 2 if none is running.
     """
     store = jobs.store(job)
-    mark = read_mark(store)
-    if mark is None or not is_live(mark, time.time()):
+    mark = live_mark(store)
+    if mark is None:
         raise ConfigError(f"job = {job}: no run is running it now")
     request_drain(store, DrainRequest(run=mark.run, now=now, host=socket.gethostname(), requested=time.time()))
     how = "end on its last checkpoint" if now else "save and end"

@@ -70,9 +70,15 @@ def read_heartbeat(store: Store, now: float) -> Heartbeat | None:
 
 def check_not_live(store: Store, job: str, run: str = "") -> None:
     """Raises ConfigError if another run than `run` is running the job."""
-    mark = read_mark(store)
-    if mark is not None and mark.run != run and is_live(mark, time.time()):
+    mark = live_mark(store)
+    if mark is not None and mark.run != run:
         raise ConfigError(f"job = {job}: run {mark.run} on {mark.host} (pid {mark.pid}) is running it now")
+
+
+def live_mark(store: Store) -> LiveMark | None:
+    """Of the run that is running the job; None: no run is. Raises StoreUnavailable."""
+    mark = read_mark(store)
+    return mark if mark is not None and is_live(mark, time.time()) else None
 
 
 def read_mark(store: Store) -> LiveMark | None:

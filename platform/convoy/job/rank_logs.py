@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convoy.config.errors import ConfigError
-from convoy.job.heartbeat import is_live, read_mark
+from convoy.job.heartbeat import live_mark
 from convoy.storage import ObjectMissing, Store
 
 LOGS = "logs/"
@@ -78,7 +78,7 @@ def stream(
     follow: go on until no run is working on the job. Each piece with the log it is of. Raises StoreUnavailable.
     """
     while True:
-        working = follow and _job_is_live(store)  # checked first, so that a run's last words are printed
+        working = follow and live_mark(store) is not None  # checked first, so that a run's last words are printed
         newer = _next_log(store, log) if follow else None
         try:
             data = store.read(log.name, start)
@@ -98,11 +98,6 @@ def stream(
 def _next_log(store: Store, log: RankLog) -> RankLog | None:
     """The rank's log of the first generation after that one's."""
     return next((n for n in available_logs(store) if n.rank == log.rank and n.generation > log.generation), None)
-
-
-def _job_is_live(store: Store) -> bool:
-    mark = read_mark(store)
-    return mark is not None and is_live(mark, time.time())
 
 
 def _number_list(what: str, numbers: Sequence[int]) -> str:

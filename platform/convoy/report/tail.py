@@ -7,7 +7,7 @@ from convoy.config.errors import printable
 from convoy.display import formatting
 from convoy.job.events.log import EventReader
 from convoy.job.events.registry import Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
-from convoy.job.heartbeat import is_live, read_mark
+from convoy.job.heartbeat import live_mark
 from convoy.report.analysis.timeline import timeline
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store
@@ -23,7 +23,7 @@ def tail_lines(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -
     reader, ended, restarts = EventReader(store), False, False
     while True:
         # Checked first, so that the last events of a run that ends now are printed.
-        running = follow and _job_is_live(store)
+        running = follow and live_mark(store) is not None
         events = reader.poll()
         yield from event_lines(events)
         for event in events:
@@ -40,11 +40,6 @@ def tail_lines(store: Store, follow: bool, poll_seconds: float = POLL_SECONDS) -
             yield "no run is working on this job now"
             return
         time.sleep(poll_seconds)
-
-
-def _job_is_live(store: Store) -> bool:
-    mark = read_mark(store)
-    return mark is not None and is_live(mark, time.time())
 
 
 def event_lines(events: list[Event]) -> list[str]:

@@ -55,7 +55,7 @@ def interval(values: Sequence[float], of: Statistic = "median", seed: int = 0) -
     return _bootstrap_interval(float(_statistic(of, sample_n)), _statistic(of, sample_n[_resample_indices(n, seed)]), n)
 
 
-def ratio(pairs: Sequence[tuple[float, float]], of: Statistic = "median", seed: int = 0) -> Interval:
+def paired_ratio(pairs: Sequence[tuple[float, float]], of: Statistic = "median", seed: int = 0) -> Interval:
     """The first values' median or mean over that of the second ones, which were measured in pairs: pairs are drawn.
 
     Raises ValueError for fewer than FEWEST pairs, a value that is not finite, or second values of zero.
@@ -66,7 +66,7 @@ def ratio(pairs: Sequence[tuple[float, float]], of: Statistic = "median", seed: 
     return _bootstrap_interval(float(_statistic(of, first_n) / _statistic(of, second_n)), drawn_b, n)
 
 
-def ratio_of_samples(first: Sequence[float], second: Sequence[float]) -> Interval:
+def unpaired_ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
     """By what factor the first values lie above the second ones, which were measured apart, such as in another run; n
     counts the smaller sample. All must be positive.
 

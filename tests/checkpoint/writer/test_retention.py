@@ -10,8 +10,8 @@ from convoy.checkpoint.writer.retention import (
     AttemptSummary,
     Inventory,
     abandoned_attempts,
-    spent_attempts,
-    spent_commits,
+    deletable_attempts,
+    deletable_commits,
 )
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.lineage import CommitRef, History, counted_commits
@@ -47,7 +47,7 @@ def spent(
 ) -> list[tuple[int, int]]:
     policy = RetentionConfig(keep_last=keep_last, keep_every_steps=every)
     h = history(parents, [(ref.generation, ref.step) for ref in held.commits])
-    return [(ref.generation, ref.step) for ref in spent_commits(h, held, policy, GRACE)]
+    return [(ref.generation, ref.step) for ref in deletable_commits(h, held, policy, GRACE)]
 
 
 FIVE = [(1, 10), (1, 20), (1, 30), (1, 40), (1, 50)]
@@ -111,7 +111,7 @@ def attempt(generation: int, step: int, name: str = "a", changed: float = YOUNG)
 
 def left_over(held: Inventory, committed: dict[CommitRef, str] | None = None) -> list[tuple[int, int, str]]:
     h = history({1: None, 2: None}, [(ref.generation, ref.step) for ref in held.commits])
-    found = spent_attempts(h, held, committed or {}, GRACE)
+    found = deletable_attempts(h, held, committed or {}, GRACE)
     return [(a.ref.generation, a.ref.step, a.name) for a in found]
 
 
@@ -204,7 +204,7 @@ def test_whatever_happened_the_newest_verified_commits_and_all_newer_ones_stay(
     made = {ref: data.draw(st.sampled_from([OLD, YOUNG])) for ref in commits}
     held = Inventory(made, NOW, damaged, verified - damaged, leased)
     every = data.draw(st.sampled_from([None, 1, 7, 20]))
-    gone = set(spent_commits(h, held, RetentionConfig(keep_last=keep_last, keep_every_steps=every), GRACE))
+    gone = set(deletable_commits(h, held, RetentionConfig(keep_last=keep_last, keep_every_steps=every), GRACE))
     chain = counted_commits(History(h.generations, h.commits, damaged))
     kept = [ref for ref in chain if ref in held.verified][-keep_last:]
     assert not gone & {*kept, *leased}
@@ -218,4 +218,4 @@ def test_whatever_happened_the_newest_verified_commits_and_all_newer_ones_stay(
     left = {ref: at for ref, at in made.items() if ref not in gone}
     again = Inventory(left, NOW, damaged, verified - damaged, leased)
     policy = RetentionConfig(keep_last=keep_last, keep_every_steps=every)
-    assert spent_commits(History(h.generations, frozenset(left), damaged), again, policy, GRACE) == []
+    assert deletable_commits(History(h.generations, frozenset(left), damaged), again, policy, GRACE) == []

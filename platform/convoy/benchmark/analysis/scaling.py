@@ -7,7 +7,7 @@ from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import NotComparableError, block_rates, speedup, step_seconds, tokens_per_second
 from convoy.benchmark.results.fingerprint import differences
-from convoy.stats.interval import Interval, ratio_of_samples
+from convoy.stats.interval import Interval, unpaired_ratio
 
 SUITE = "scaling"
 
@@ -100,4 +100,4 @@ def _rate_ratio(case: Case, other: Case) -> tuple[Interval, bool]:
     try:
         return speedup(case, other), True
     except NotComparableError:  # another gang
-        return ratio_of_samples(block_rates(case), block_rates(other)), False
+        return unpaired_ratio(block_rates(case), block_rates(other)), False

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.results.figures import block_rates, tokens_per_second
 from convoy.benchmark.results.fingerprint import differences
-from convoy.stats.interval import Interval, ratio_of_samples
+from convoy.stats.interval import Interval, unpaired_ratio
 
 
 class Comparison(FrozenResult):
@@ -52,7 +52,7 @@ def compare(first: Case, second: Case) -> Comparison:
         case=second.key,
         first=_rate(first),
         second=_rate(second),
-        ratio=None if reason else ratio_of_samples(block_rates(second), block_rates(first)),
+        ratio=None if reason else unpaired_ratio(block_rates(second), block_rates(first)),
         reason=reason,
     )
 

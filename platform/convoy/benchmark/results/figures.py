@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from convoy.benchmark.results.case import Block, Case
 from convoy.benchmark.results.fingerprint import undeclared_differences
 from convoy.model import counts
-from convoy.stats.interval import FEWEST, Interval, interval, ratio
+from convoy.stats.interval import FEWEST, Interval, interval, paired_ratio
 
 SIGNIFICANT_SPEEDUP = 1.5
 """RDMA is claimed to be at least so many times as fast: a speedup whose lower bound is less is not significant."""
@@ -56,7 +56,8 @@ def _share_of_peak(tflops: float | None, case: Case) -> float | None:
 def speedup(case: Case, base: Case) -> Interval:
     """How many times as many tokens per second as `base`, over pairs of blocks. Raises NotComparableError."""
     pairs = _comparable_pairs(case, base)
-    return ratio([(case.tokens_per_step / own.seconds, base.tokens_per_step / other.seconds) for own, other in pairs])
+    rates = [(case.tokens_per_step / own.seconds, base.tokens_per_step / other.seconds) for own, other in pairs]
+    return paired_ratio(rates)
 
 
 def cpu_ratio(case: Case, base: Case) -> Interval:
@@ -67,7 +68,7 @@ def cpu_ratio(case: Case, base: Case) -> Interval:
         (own.cpu_seconds / case.tokens_per_step, other.cpu_seconds / base.tokens_per_step)
         for own, other in _comparable_pairs(case, base)
     ]
-    return ratio(costs, of="mean")
+    return paired_ratio(costs, of="mean")
 
 
 def exposed_seconds(pairs: Sequence[tuple[Block, Block]]) -> float:
@@ -85,7 +86,8 @@ def exposed_seconds(pairs: Sequence[tuple[Block, Block]]) -> float:
 def sync_share(together: Case, alone: Case) -> Interval:
     """`exposed_seconds` over the step of training together. Raises NotComparableError, and ValueError for what is not
     finite."""
-    rest = ratio([(_unsynced_seconds(own, other), own.seconds) for own, other in _comparable_pairs(together, alone)])
+    pairs = _comparable_pairs(together, alone)
+    rest = paired_ratio([(_unsynced_seconds(own, other), own.seconds) for own, other in pairs])
     return Interval(estimate=1 - rest.estimate, low=1 - rest.high, high=1 - rest.low, n=rest.n)
 
 

@@ -13,8 +13,8 @@ from convoy.benchmark.analysis import scaling
 from convoy.benchmark.analysis.report import BenchReport, ScalingPoint
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.memory_estimate import estimate_memory
+from convoy.benchmark.memory_fit import states_fit
 from convoy.benchmark.pages.charts import Curve, over_ranks
-from convoy.benchmark.placement import states_fit
 from convoy.benchmark.results.values import INDEPENDENT, WEAK
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig

@@ -21,8 +21,8 @@ from convoy.checkpoint.writer.retention import (
     AttemptSummary,
     Inventory,
     abandoned_attempts,
-    spent_attempts,
-    spent_commits,
+    deletable_attempts,
+    deletable_commits,
 )
 from convoy.config.checkpoint import RetentionConfig
 from convoy.job.leases import commits_of_all_leases, leased_commits
@@ -75,8 +75,8 @@ def would_prune(
     """The objects that `prune` would remove now. Raises StoreUnavailable."""
     work = _Pruning(store, root or store, own_generation, lambda: False)
     tier, history = take_inventory(store), read_history(root or store)
-    commits = spent_commits(history, tier, policy, grace_seconds)
-    attempts = list(work.spent_attempts(history, tier, grace_seconds))
+    commits = deletable_commits(history, tier, policy, grace_seconds)
+    attempts = list(work.deletable_attempts(history, tier, grace_seconds))
     there = sum(attempt.bytes for attempt in tier.attempts if attempt.ref in commits or attempt in attempts)
     return Pruned(tier=store.uri, commits=commits, attempts=len(attempts), bytes=there)
 
@@ -134,10 +134,10 @@ class _Pruning:
         tier = take_inventory(self._store)
         self._damaged = tier.damaged
         history = read_history(self._root)
-        for ref in spent_commits(history, tier, policy, grace_seconds):
+        for ref in deletable_commits(history, tier, policy, grace_seconds):
             self._raise_if_stopped()
             self._remove_commit(ref)
-        for attempt in self.spent_attempts(history, tier, grace_seconds):
+        for attempt in self.deletable_attempts(history, tier, grace_seconds):
             self._raise_if_stopped()
             self._remove_attempt(attempt)
         for ref in marked - tier.commits.keys():
@@ -216,10 +216,10 @@ class _Pruning:
                     self._store.create(commit.ref.name, raw)
             self._store.delete(name)
 
-    def spent_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[AttemptSummary]:
+    def deletable_attempts(self, history: History, tier: Inventory, grace_seconds: float) -> Iterable[AttemptSummary]:
         """One commit may have several attempts, of which it names one."""
         several = {ref for ref, count in Counter(a.ref for a in tier.attempts).items() if count > 1}
-        return spent_attempts(history, tier, self._attempts_named_by(several & tier.commits.keys()), grace_seconds)
+        return deletable_attempts(history, tier, self._attempts_named_by(several & tier.commits.keys()), grace_seconds)
 
     def _attempts_named_by(self, refs: Iterable[CommitRef]) -> dict[CommitRef, str]:
         attempts: dict[CommitRef, str] = {}

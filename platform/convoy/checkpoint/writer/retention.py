@@ -41,7 +41,7 @@ class Inventory:
     attempts: Sequence[AttemptSummary] = field(default_factory=tuple)
 
 
-def spent_commits(
+def deletable_commits(
     history: History, tier: Inventory, policy: RetentionConfig, grace_seconds: float = GRACE_SECONDS
 ) -> list[CommitRef]:
     """The tier's commits that may go, oldest first. history: the generations, by the root."""
@@ -59,7 +59,7 @@ def spent_commits(
     return sorted(filter(spent, tier.commits), key=lambda ref: (ref.generation, ref.step))
 
 
-def spent_attempts(
+def deletable_attempts(
     history: History, tier: Inventory, committed: Mapping[CommitRef, str], grace_seconds: float = GRACE_SECONDS
 ) -> list[AttemptSummary]:
     """Attempts whose files no commit names, and none will.

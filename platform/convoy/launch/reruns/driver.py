@@ -15,7 +15,7 @@ from convoy.display.formatting import duration
 from convoy.gang.async_call import BackgroundCall
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.gang.stop_signals import EndingSignals
-from convoy.job.heartbeat import LiveMark, is_live, read_mark
+from convoy.job.heartbeat import LiveMark, live_mark
 from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
 from convoy.launch.flow_run import ClientRun, FlowProcess
@@ -240,5 +240,5 @@ def _accepts_drain(store: Store, run: str) -> bool:
 
 def _live_mark(store: Store, run: str) -> LiveMark | None:
     """Of the run, if node 0 of it is at work: it prepares for its gang, or its agent is running."""
-    mark = read_mark(store)
-    return mark if mark is not None and mark.run == run and is_live(mark, time.time()) else None
+    mark = live_mark(store)
+    return mark if mark is not None and mark.run == run else None

@@ -4,7 +4,7 @@ import pytest
 
 from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import CaseMemory, bytes_in_turns, estimate_memory
-from convoy.benchmark.placement import SHARE_OF_STATES, gangs_that_fit
+from convoy.benchmark.memory_fit import SHARE_OF_STATES, gangs_that_fit
 from convoy.benchmark.plan import run_of
 from convoy.benchmark.suites.scaling import fewest_ranks_with_room
 from convoy.config.benchmark import BenchConfig
