@@ -15,8 +15,9 @@ import pytest
 from convoy.config.data import DataConfig, ShardsCorpus
 from convoy.config.errors import ConfigError
 from convoy.data.manifest import Shard
-from convoy.data.prepare import SUCCESSOR_PROBABILITIES, check_data_config, markov_tokens, ready_made_shards
+from convoy.data.prepare import check_data_config, ready_made_shards
 from convoy.data.sources import list_files
+from convoy.data.synthetic import SUCCESSOR_PROBABILITIES, markov_tokens
 
 
 def _shards(folder: Path, fraction: float = 0.2, **more: object) -> list[Shard]:

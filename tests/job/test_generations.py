@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from convoy.config.errors import ConfigError
+from convoy.job.gang_tokens import read_token, remove_tokens
 from convoy.job.generations import (
     CommitsLostError,
     FormationError,
     GenerationLostError,
     await_generation,
     form_generation,
-    read_token,
     refuse_formation,
-    remove_tokens,
     rewind,
 )
 from convoy.job.leases import leased_commits

@@ -44,6 +44,7 @@ from convoy.data.sources import (
     list_files,
     no_files_error,
 )
+from convoy.data.synthetic import markov_tokens
 from convoy.data.tokenizer import (
     END_OF_DOCUMENT,
     BytesTokenizer,
@@ -61,16 +62,9 @@ _BATCH_CHARACTERS = 1 << 20
 _MIN_BYTES_PER_TOKEN = 2
 """Of a BPE, for the estimate of space; English and source text have three or more."""
 
-SUCCESSOR_PROBABILITIES = (0.5, 0.25, 0.15, 0.1)
-"""Of each token's four successors, which are drawn once per seed; two may coincide. Entropy at most 1.74 bits."""
-
 _CHUNK_TOKENS = 1 << 24
 _ENOUGH_IDS = 256
 """That their pattern is no accident."""
-
-_CHAINS = 1024
-
-_CHAIN_TOKENS = 1024
 
 
 def check_data_config(config: DataConfig, model_vocab_size: int | None = None) -> None:
@@ -249,24 +243,6 @@ def shard_bytes_estimate(config: DataConfig, corpus_bytes: int) -> int:
         id_bytes = 4 if isinstance(config.tokenizer, FileTokenizer) else 2
         return corpus_bytes * id_bytes // _MIN_BYTES_PER_TOKEN
     return corpus_bytes * 2
-
-
-def markov_tokens(count: int, vocab_size: int, seed: int, stream: int) -> Iterator[npt.NDArray[np.int64]]:
-    """`count` ids below `vocab_size`, in blocks of about a million.
-
-    The transition table depends on the seed; the draws on (seed, stream, block). Chains start anew every 1024 tokens.
-    """
-    successors = np.random.default_rng([seed]).integers(vocab_size, size=(vocab_size, len(SUCCESSOR_PROBABILITIES)))
-    thresholds = np.cumsum(SUCCESSOR_PROBABILITIES)[:-1]
-    for block, start in enumerate(range(0, count, _CHAINS * _CHAIN_TOKENS)):
-        rng = np.random.default_rng([seed, stream, block])
-        wanted = min(count - start, _CHAINS * _CHAIN_TOKENS)
-        chains = -(-wanted // _CHAIN_TOKENS)
-        ids = np.empty((_CHAIN_TOKENS, chains), dtype=np.int64)
-        ids[0] = rng.integers(vocab_size, size=chains)
-        for i in range(1, _CHAIN_TOKENS):
-            ids[i] = successors[ids[i - 1], np.searchsorted(thresholds, rng.random(chains), side="right")]
-        yield ids.T.ravel()[:wanted]
 
 
 def ready_made_shards(corpus: ShardsCorpus, files: list[SourceFile], validation_fraction: float) -> list[Shard]:

@@ -15,15 +15,8 @@ from convoy.gang.network.peers import Peers
 from convoy.gang.network.sockets import is_on_all_addresses, listen
 from convoy.gang.task import Node, Task
 from convoy.gang.workers.worker_group import NodeContext
-from convoy.job.generations import (
-    FormationError,
-    await_generation,
-    form_generation,
-    new_token,
-    read_refusal,
-    read_token,
-    remove_tokens,
-)
+from convoy.job.gang_tokens import new_token, read_token, remove_tokens
+from convoy.job.generations import FormationError, await_generation, form_generation, read_refusal
 from convoy.job.heartbeat import LiveMarker, check_not_live
 from convoy.job.lineage import Generation
 from convoy.job.record import ensure_record, keep_config, read_checked_record

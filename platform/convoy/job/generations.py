@@ -1,13 +1,12 @@
 """Forming a generation: one creates its object, the others find it."""
 
 import contextlib
-import re
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from convoy.config.errors import ConfigError
+from convoy.job.gang_tokens import token_object
 from convoy.job.leases import lease
 from convoy.job.lineage import (
     CommitRef,
@@ -26,8 +25,6 @@ from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 
 _TRIES = 8
 """Of forming a generation while the commit it would go on from is pruned."""
-
-_FOLDER = "tokens/"
 
 
 class FormationError(RuntimeError):
@@ -257,40 +254,3 @@ def _newest_formed(store: Store, formation: str, others: set[str]) -> Generation
         newer = newer or name
         others.add(name)
     return None
-
-
-def new_token() -> str:
-    """A secret for one formation."""
-    return secrets.token_hex(32)
-
-
-@contextlib.contextmanager
-def token_object(store: Store, generation: int, token: str) -> Iterator[str]:
-    """The name below `tokens/` of an object that holds this generation's token; it is removed if the block raises.
-
-    Several runs may try to form the same generation, so the name is random. Without a token there is no object, and
-    the name is empty.
-    """
-    name = f"{generation:06d}-{secrets.token_hex(8)}" if token else ""
-    if name:
-        store.create(_FOLDER + name, token.encode(), private=True)
-    try:
-        yield name
-    except BaseException:
-        if name:
-            with contextlib.suppress(StoreUnavailable):  # this must not hide the error; a later formation removes it
-                store.delete(_FOLDER + name)
-        raise
-
-
-def read_token(store: Store, name: str) -> str:
-    """Raises ObjectMissing if the formation has ended."""
-    return store.read(_FOLDER + name).decode()
-
-
-def remove_tokens(store: Store, newest: int) -> None:
-    """Remove the tokens of this generation and of older ones, which this generation supersedes."""
-    for name in store.sizes(_FOLDER):
-        match = re.match(rf"{_FOLDER}(\d+)-", name)
-        if match and int(match[1]) <= newest:
-            store.delete(name)

@@ -30,7 +30,7 @@ from convoy.gang.network.formation import (
 from convoy.gang.network.handshake import NONCE_BYTES
 from convoy.gang.network.peers import Peers
 from convoy.gang.network.sockets import listen
-from convoy.job.generations import new_token
+from convoy.job.gang_tokens import new_token
 from tests.campaign import times
 from tests.gang.agents import PATIENCE_SECONDS, TOKEN, Agent, a_hello, agents, alarms, busy, next_event
 
