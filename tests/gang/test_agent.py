@@ -185,7 +185,7 @@ def test_cores_are_shared_by_the_ranks_of_a_host(
 
 
 def test_nodes_on_one_host_do_not_share_places() -> None:
-    places = [a_node(nproc=2, index=node, nodes=2).place_of(local, 1) for node in (0, 1) for local in (0, 1)]
+    places = [a_node(nproc=2, index=node, nodes=2).position_of(local, 1) for node in (0, 1) for local in (0, 1)]
 
     assert [(p.rank, p.node, p.local_rank, p.host_rank) for p in places] == [
         (0, 0, 0, 0), (1, 0, 1, 1), (2, 1, 0, 2), (3, 1, 1, 3)

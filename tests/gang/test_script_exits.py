@@ -89,5 +89,9 @@ def exit_codes(warm: Prefork, file: Path, folder: Path) -> list[int | None]:
 
 def assignment(rank: int, file: Path, folder: Path, listener: socket.socket) -> Assignment:
     task = light.assignment("job", folder, rank, listener.fileno() if rank == 0 else None)
-    own = {"fingerprint": "script", "place": a_node(nproc=2).place_of(rank, 1), "script": Script(entrypoint=str(file))}
+    own = {
+        "fingerprint": "script",
+        "place": a_node(nproc=2).position_of(rank, 1),
+        "script": Script(entrypoint=str(file)),
+    }
     return task.model_copy(update={**own, "master_host": "127.0.0.1", "master_port": listener.getsockname()[1]})

@@ -32,7 +32,7 @@ from convoy.planner.memory.rank import rank_memory
 from convoy.planner.step.communication import busiest_collectives
 from convoy.planner.step.work import Kernels, pass_work
 from convoy.planner.workload import Workload
-from convoy.training.measure.machine_probe import _RankSizes, probe_machine
+from convoy.training.measure.machine_probe import _RankWorkload, probe_machine
 from convoy.training.process_groups import connect_ranks
 from tests.planner.step.test_communication import total, workload
 from tests.planner.tracked import counted, tracked
@@ -206,7 +206,7 @@ def test_a_hugging_face_folder_holds_its_weights(tmp_path: Path) -> None:
 
 def probed_sizes(rank: int, assignments: list[Assignment], config: RunConfig) -> tuple[int, ...]:
     ranks = connect_ranks(assignments[rank])
-    sizes = _RankSizes(config, CONFIG, ranks)
+    sizes = _RankWorkload(config, CONFIG, ranks)
     measured = probe_machine(config, ranks, 0.02)
     assert measured is not None
     assert measured.matmul_flops > 0

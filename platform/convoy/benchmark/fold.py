@@ -77,8 +77,8 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
         matmul_tflops=_matmul_tflops(cases),
-        region=first.cluster_value("region"),
-        market=first.cluster_value("market"),
+        region=first.cluster_setting("region"),
+        market=first.cluster_setting("market"),
         prices=first.own_prices,
         cases=tuple(sorted(figures, key=_sort_key)),
     )

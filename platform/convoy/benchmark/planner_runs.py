@@ -93,7 +93,7 @@ def _measured_run(case: Case) -> MeasuredRun:
         raise UnfittableCaseError(f"it ran on {case.hardware.device}, and was planned on {_chip_name(job.machine)}")
     return MeasuredRun(
         name=case.model,
-        source=source_of(case),
+        source=provenance_text(case),
         workload=job,
         kernels=Kernels(),
         tokens_per_second=job.tokens_per_step / job.ranks / seconds.estimate,
@@ -132,7 +132,7 @@ def _chip_name(machine: Machine) -> str:
     return machine.measured.device if machine.measured is not None else machine.gpu
 
 
-def source_of(case: Case) -> str:
+def provenance_text(case: Case) -> str:
     """Machine, day and commit, as a calibration names its data."""
     origin = case.provenance
     commit = f"commit {origin.commit[:12]}{'+changes' * origin.commit.endswith('+changes')}" if origin.commit else ""

@@ -133,7 +133,7 @@ class Node:
             return config.train.threads_per_rank
         return max(1, usable_cores() // self.ranks_on_host)
 
-    def place_of(self, local_rank: int, threads: int) -> RankPosition:
+    def position_of(self, local_rank: int, threads: int) -> RankPosition:
         """The position of one of the node's workers."""
         rank = self.first_rank + local_rank
         return RankPosition(

@@ -163,7 +163,7 @@ class StorageTrouble(ReportPart):
     """The nodes that see it."""
 
 
-class SlowNodeNow(ReportPart):
+class CurrentStraggler(ReportPart):
     """A node that the others wait for, at the log's last event."""
 
     node: int
@@ -361,7 +361,7 @@ class TrainReport(ReportPart):
     alert: SaveAlert | None
     storage_troubles: tuple[StorageTrouble, ...]
     """Tiers that agents of the newest attempt report as full or out of reach."""
-    slow_nodes: tuple[SlowNodeNow, ...]
+    slow_nodes: tuple[CurrentStraggler, ...]
     """None once a save is committed again."""
     restores: tuple[Restore, ...]
     generations: tuple[Generation, ...]

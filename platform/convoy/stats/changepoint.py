@@ -64,7 +64,7 @@ def change_points(values: Sequence[float], seed: int = 0) -> list[ChangePoint]:
     for fewer than MIN_BEFORE + MIN_AFTER runs. Raises ValueError for a value that is not positive.
     """
     logs = _checked_logs(values)
-    cuts = _cuts(logs, 0, seed)
+    cuts = _binary_segmentation(logs, 0, seed)
     edges = [0, *(change.at for change in cuts), len(logs)]
     means = [float(logs[a:b].mean()) for a, b in pairwise(edges)]
     # Further changes on either side narrow what a change is compared with: only the runs next to it count.
@@ -92,7 +92,7 @@ def detectable_change(values: Sequence[float], seed: int = 0) -> float | None:
     logs = _checked_logs(values)
     if len(logs) < MIN_BEFORE + MIN_AFTER:
         return None
-    since = max((change.at for change in _cuts(logs, 0, seed)), default=0)
+    since = max((change.at for change in _binary_segmentation(logs, 0, seed)), default=0)
     logs = logs[since:]  # another change would be searched for in these alone
     if len(logs) < MIN_BEFORE + MIN_AFTER:
         return None
@@ -119,12 +119,12 @@ def is_steady(seconds: Sequence[float], window: int = WINDOW) -> bool:
     return abs(b - a) <= max(TOLERANCE * a, ERRORS * error)
 
 
-def _cuts(logs: np.ndarray, offset: int, seed: int) -> list[ChangePoint]:
+def _binary_segmentation(logs: np.ndarray, offset: int, seed: int) -> list[ChangePoint]:
     change = _strongest_change(logs, offset, seed)
     if change is None:
         return []
     cut = change.at - offset
-    return [*_cuts(logs[:cut], offset, seed), change, *_cuts(logs[cut:], change.at, seed)]
+    return [*_binary_segmentation(logs[:cut], offset, seed), change, *_binary_segmentation(logs[cut:], change.at, seed)]
 
 
 def _strongest_change(logs: np.ndarray, offset: int, seed: int) -> ChangePoint | None:

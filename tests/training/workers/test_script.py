@@ -187,7 +187,7 @@ def test_an_error_whose_text_cannot_be_written_is_still_the_script_s_own(
 
 
 def environment(node: Node, local_rank: int, devices: list[str]) -> dict[str, str]:
-    gang = {"generation": 3, "place": node.place_of(local_rank, 1), "master_host": "10.0.0.7", "master_port": 4711}
+    gang = {"generation": 3, "place": node.position_of(local_rank, 1), "master_host": "10.0.0.7", "master_port": 4711}
     return script_environment(assignment("job", Path("/root")).model_copy(update=gang), devices)
 
 

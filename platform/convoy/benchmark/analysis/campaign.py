@@ -227,7 +227,7 @@ def _filled_setting(config: CampaignConfig, saved: Case | None) -> CampaignSetti
     nodes = saved.hardware.nodes if saved is not None and name == machine else EXAMPLE_NODES
     filled = {
         "instance_type": name,
-        "region": config.region or (saved and saved.cluster_value("region")) or EXAMPLE_REGION,
+        "region": config.region or (saved and saved.cluster_setting("region")) or EXAMPLE_REGION,
         "nodes": config.nodes or nodes,
     }
     return CampaignSetting.model_validate(config.model_dump() | filled)

@@ -169,7 +169,7 @@ class Case(FrozenResult):
         """Unique among all files of a folder."""
         return key_of(self.suite, self.group, self.name)
 
-    def cluster_value(self, key: str) -> str | None:
+    def cluster_setting(self, key: str) -> str | None:
         """A value of `cluster:` in its configuration, such as the region; None: it has none."""
         cluster = self.config.get("cluster")
         value = cluster.get(key) if isinstance(cluster, Mapping) else None

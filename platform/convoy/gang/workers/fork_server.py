@@ -67,7 +67,7 @@ class WorkerBody(Protocol):
 
 def serve(agent_pid: int, channel: socket.socket, body: WorkerBody) -> NoReturn:
     """Fork a worker for each request. agent_pid: of the process that started this one, at the channel's other end."""
-    _end_with_agent(agent_pid)
+    _exit_on_agent_death(agent_pid)
     adopt_orphans()
     gc.disable()  # until everything is imported: objects freed before would leave holes for workers to write to
     body.import_modules()
@@ -75,7 +75,7 @@ def serve(agent_pid: int, channel: socket.socket, body: WorkerBody) -> NoReturn:
     _ForkServer(channel, body).serve()
 
 
-def _end_with_agent(agent_pid: int) -> None:
+def _exit_on_agent_death(agent_pid: int) -> None:
     """End when the agent does, and by nothing else: the agent decides what a signal to its workers means."""
 
     def end_if_orphaned(*_: object) -> None:

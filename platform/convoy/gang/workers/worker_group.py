@@ -136,7 +136,7 @@ class WorkerGroup:
             evidence.append(self._exit_evidence(exited, marks[exited.worker], now))
         return evidence
 
-    def new_stops(self, now: float) -> list[Evidence]:
+    def newly_suspended(self, now: float) -> list[Evidence]:
         """The workers that were stopped by a signal, each once. Call it at even intervals."""
         evidence = []
         for local, worker in enumerate(self.workers):
@@ -201,7 +201,7 @@ class WorkerGroup:
         self, local_rank: int, listener: socket.socket | None, spent_seconds: float, check_node: bool
     ) -> Assignment:
         context, task, node, formed = self._context, self._context.task, self._context.node, self.generation
-        place = node.place_of(local_rank, node.threads_per_rank(task.config))
+        place = node.position_of(local_rank, node.threads_per_rank(task.config))
         host, _, port = formed.rendezvous.rpartition(":")
         return Assignment(
             config=task.config,

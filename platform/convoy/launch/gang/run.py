@@ -50,7 +50,7 @@ def train(
     """
     from convoy.data.manifest import DataDamaged
 
-    with _as_node(config, job, current, call, nproc_per_node, DataDamaged) as node:
+    with _node_failure_scope(config, job, current, call, nproc_per_node, DataDamaged) as node:
         check_run(config)
         check_budget(config)
         check_ranks(config, World(node.nodes, node.nproc_per_node))
@@ -69,7 +69,7 @@ def run_script(
     threads per rank and the card's pace count."""
     from convoy.launch.pricing import machine_rent
 
-    with _as_node(config, job, current, call, nproc_per_node) as node:
+    with _node_failure_scope(config, job, current, call, nproc_per_node) as node:
         named = config.model.model_copy(update={"name": script.name})  # by which a job is shown
         task = Task(
             config=config.model_copy(update={"model": named}),
@@ -111,8 +111,8 @@ def _print_card_command(task: str) -> None:
 
 
 @contextlib.contextmanager
-def _as_node(
-    config: RunConfig, job: str, current: Any, call: int, nproc_per_node: int | None, *kinds: type[Exception]
+def _node_failure_scope(
+    config: RunConfig, job: str, current: Any, call: int, nproc_per_node: int | None, *plainly_ended: type[Exception]
 ) -> Iterator[Node]:
     """The node of this task, whose failures of these kinds end it plainly, and reach the other nodes."""
     from convoy.gang.messages import PreemptedError
@@ -120,7 +120,7 @@ def _as_node(
     from convoy.launch.gang.step import GangFailedError
 
     unformed = (GenerationLostError, CommitsLostError, FormationError, TimeoutError)
-    with plain_errors(GangFailedError, PreemptedError, *unformed, *kinds):
+    with plain_errors(GangFailedError, PreemptedError, *unformed, *plainly_ended):
         with _failures_reach_other_nodes(config, job, current, call):
             yield this_node(config, current, call, nproc_per_node, local_gpus())
 

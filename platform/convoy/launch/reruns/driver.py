@@ -179,7 +179,7 @@ class _FlowRun:
         self._find_client_and_store(process)
         identity = process.identity
         try:
-            if identity is None or not self._query_store(lambda store: _accepts_drain(store, identity.run)):
+            if identity is None or not self._query_store(lambda store: _agent_is_running(store, identity.run)):
                 return False
             wish = DrainRequest(run=identity.run, now=False, host=socket.gethostname(), requested=time.time())
             self._query_store(lambda store: request_drain(store, wish))
@@ -232,7 +232,7 @@ def _waits_for_nodes(store: Store, run: str, client: ClientRun) -> bool | None:
     return None if due is None else any(not gang_is_over(store, run, g.step, g.failed) for g in due)
 
 
-def _accepts_drain(store: Store, run: str) -> bool:
+def _agent_is_running(store: Store, run: str) -> bool:
     """Node 0's agent is running, and takes a wish."""
     mark = _live_mark(store, run)
     return mark is not None and not mark.preparing

@@ -144,23 +144,23 @@ class _DoneStep(NamedTuple):
 
 
 @dataclass
-class _Stretch:
+class _StepGap:
     """The time from one logged step to the next, before the first one, or after the last one."""
 
     begin: float
     end: float
-    left: float = field(init=False)
+    unaccounted: float = field(init=False)
     """Seconds of it that are not accounted for yet."""
     evaluations: list[Evaluated] = field(default_factory=list)
     saves: list[CheckpointSaved] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.left = max(self.end - self.begin, 0.0)
+        self.unaccounted = max(self.end - self.begin, 0.0)
 
-    def take(self, seconds: float) -> float:
+    def account_for(self, seconds: float) -> float:
         """Account for so many of the seconds, or for as many as are left."""
-        taken = min(max(seconds, 0.0), self.left)
-        self.left -= taken
+        taken = min(max(seconds, 0.0), self.unaccounted)
+        self.unaccounted -= taken
         return taken
 
 
@@ -168,73 +168,73 @@ def _gang_time(events: Sequence[Event], generation: Generation, end: float, last
     """last_step: the last one that the job kept."""
     events = [e for e in events if e.t <= end]
     done = _done_steps(events, generation.parent_step or 0) or [_DoneStep(end, math.inf)]
-    stretches = _stretches(events, generation.started, done, end)
+    gaps = _step_gaps(events, generation.started, done, end)
     measured = _measuring_time(events, done)
     shares = _GangTime()
-    for i, stretch in enumerate(stretches):
-        _take_saves_and_evals(shares, stretch, last_step)
+    for i, gap in enumerate(gaps):
+        _account_saves_and_evals(shares, gap, last_step)
         if i == measured.after:
-            shares.measuring += stretch.take(measured.until - stretch.begin)
+            shares.measuring += gap.account_for(measured.until - gap.begin)
         if 0 < i < len(done):
-            _take_steps(shares, stretch, done[i - 1], done[i], last_step)
+            _account_steps(shares, gap, done[i - 1], done[i], last_step)
             if i == measured.after:
-                shares.measuring += stretch.take(math.inf)
-            shares.other += stretch.take(math.inf)
-    shares.starting = stretches[0].take(math.inf)
-    _take_end(shares, stretches[-1], generation.outcome, events, last_step)
+                shares.measuring += gap.account_for(math.inf)
+            shares.other += gap.account_for(math.inf)
+    shares.starting = gaps[0].account_for(math.inf)
+    _account_end(shares, gaps[-1], generation.outcome, events, last_step)
     return shares
 
 
-def _stretches(events: Sequence[Event], start: float, done: Sequence[_DoneStep], end: float) -> list[_Stretch]:
-    """The stretches before each step and after the last one, with the evaluations and saves that followed a step."""
+def _step_gaps(events: Sequence[Event], start: float, done: Sequence[_DoneStep], end: float) -> list[_StepGap]:
+    """The gaps before each step and after the last one, with the evaluations and saves that followed a step."""
     times = [start, *(each.t for each in done), end]
-    stretches = [_Stretch(begin, end) for begin, end in pairwise(times)]
+    gaps = [_StepGap(begin, end) for begin, end in pairwise(times)]
     steps = [each.step for each in done]
     for e in events:
         if isinstance(e, Evaluated):
-            stretches[bisect_right(steps, e.step)].evaluations.append(e)
+            gaps[bisect_right(steps, e.step)].evaluations.append(e)
         elif isinstance(e, CheckpointSaved):
-            stretches[bisect_right(steps, e.step)].saves.append(e)
-    return stretches
+            gaps[bisect_right(steps, e.step)].saves.append(e)
+    return gaps
 
 
-def _take_saves_and_evals(shares: _GangTime, stretch: _Stretch, last_step: float) -> None:
-    for save in stretch.saves:
-        seconds = stretch.take(save.seconds)
+def _account_saves_and_evals(shares: _GangTime, gap: _StepGap, last_step: float) -> None:
+    for save in gap.saves:
+        seconds = gap.account_for(save.seconds)
         shares.checkpoint += seconds
         shares.undone += seconds if save.step > last_step else 0.0
-    for evaluation in stretch.evaluations:
-        seconds = stretch.take(evaluation.seconds)
+    for evaluation in gap.evaluations:
+        seconds = gap.account_for(evaluation.seconds)
         if evaluation.step <= last_step:
             shares.evaluated += seconds
         else:
             shares.evaluated_lost += seconds
 
 
-def _take_steps(shares: _GangTime, stretch: _Stretch, before: _DoneStep, after: _DoneStep, last_step: float) -> None:
+def _account_steps(shares: _GangTime, gap: _StepGap, before: _DoneStep, after: _DoneStep, last_step: float) -> None:
     """Account for the steps between two logged ones; the last one that counts is placed by even pace."""
     steps = after.step - before.step
-    seconds = stretch.take(after.seconds if steps == 1 else math.inf)
+    seconds = gap.account_for(after.seconds if steps == 1 else math.inf)
     part = min(max((last_step - before.step) / steps, 0.0), 1.0) if steps > 0 else float(after.step <= last_step)
     shares.productive += seconds * part
     shares.lost += seconds * (1 - part)
 
 
-def _take_end(shares: _GangTime, stretch: _Stretch, outcome: str, events: Sequence[Event], last_step: float) -> None:
+def _account_end(shares: _GangTime, gap: _StepGap, outcome: str, events: Sequence[Event], last_step: float) -> None:
     """Account for what follows the last logged step."""
     if outcome == "running":
-        shares.productive += stretch.take(math.inf)  # the next step
+        shares.productive += gap.account_for(math.inf)  # the next step
     elif outcome in ("failed", "ended without a word"):
         settled = first_failure(events)
-        silent = 0.0 if settled is None else stretch.end - (settled.t - settled.silent_seconds)
-        shares.lost += stretch.take(stretch.left - silent)
-        shares.stopping = shares.ended = stretch.take(math.inf)
+        silent = 0.0 if settled is None else gap.end - (settled.t - settled.silent_seconds)
+        shares.lost += gap.account_for(gap.unaccounted - silent)
+        shares.stopping = shares.ended = gap.account_for(math.inf)
     elif outcome == "preempted":
-        shares.stopping = stretch.take(math.inf)
-        saved = sum(save.seconds for save in stretch.saves if save.step <= last_step)
-        shares.ended = shares.stopping + min(saved, stretch.end - stretch.begin)
+        shares.stopping = gap.account_for(math.inf)
+        saved = sum(save.seconds for save in gap.saves if save.step <= last_step)
+        shares.ended = shares.stopping + min(saved, gap.end - gap.begin)
     else:
-        shares.waiting = stretch.take(math.inf)
+        shares.waiting = gap.account_for(math.inf)
 
 
 def _done_steps(events: Sequence[Event], parent_step: int) -> list[_DoneStep]:

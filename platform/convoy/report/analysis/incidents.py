@@ -18,7 +18,7 @@ from convoy.job.events.registry import (
 )
 from convoy.report.analysis.lineage import by_generation
 from convoy.report.analysis.outcome import ending_notice, first_failure, outcome_of
-from convoy.report.train_report import Generation, Incident, SlowNodeNow, StorageTrouble
+from convoy.report.train_report import CurrentStraggler, Generation, Incident, StorageTrouble
 
 
 def incidents(events: Sequence[Event], formed: Sequence[Generation]) -> tuple[Incident, ...]:
@@ -146,10 +146,10 @@ def storage_troubles(events: Sequence[Event], formed: Sequence[Generation]) -> t
     )
 
 
-def slow_nodes(newest: Sequence[Event]) -> tuple[SlowNodeNow, ...]:
+def slow_nodes(newest: Sequence[Event]) -> tuple[CurrentStraggler, ...]:
     """Nodes that the others wait for. newest: the events of the newest generation."""
     last = {e.slow_node: e for e in newest if isinstance(e, SlowNode)}
-    return tuple(SlowNodeNow(node=node, share=e.share, since=e.t) for node, e in sorted(last.items()) if e.share)
+    return tuple(CurrentStraggler(node=node, share=e.share, since=e.t) for node, e in sorted(last.items()) if e.share)
 
 
 def newest_attempt_generations(formed: Sequence[Generation]) -> set[int]:

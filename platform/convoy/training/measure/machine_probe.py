@@ -46,7 +46,7 @@ def probe_machine(config: RunConfig, ranks: Ranks, seconds: float) -> MeasuredMa
     """
     if not isinstance(config.model, TransformerConfig) or _is_gpu_in_catalog(config):
         return None
-    sizes, each = _RankSizes(config, config.model, ranks), seconds / 4
+    sizes, each = _RankWorkload(config, config.model, ranks), seconds / 4
     gather, reduce, all_reduce = collective_timings(
         sizes.block, sizes.dtype, sizes.reduced, ranks, max(2 * each, LINES_SECONDS)
     )
@@ -102,7 +102,7 @@ def linear_training_flops(tokens: int, width: int, inner: int) -> int:
     return 3 * 2 * tokens * width * inner
 
 
-class _RankSizes:
+class _RankWorkload:
     """Of the job's tensors on one rank."""
 
     def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
@@ -116,14 +116,14 @@ class _RankSizes:
         self.block = block.parameters // tensor
 
 
-def _matmul_flops_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float:
+def _matmul_flops_per_second(sizes: _RankWorkload, ranks: Ranks, seconds: float) -> float:
     """Operations/s of the MLP's products, forward and backward."""
     shapes = ((sizes.tokens, sizes.width), (sizes.tokens, sizes.inner), (sizes.inner, sizes.width))
     products = make_linear_products(*(random_tensor(ranks.device, sizes.dtype, *shape) for shape in shapes))
     return linear_training_flops(sizes.tokens, sizes.width, sizes.inner) / median_seconds_here(products, ranks, seconds)
 
 
-def _attention_flops_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float | None:
+def _attention_flops_per_second(sizes: _RankWorkload, ranks: Ranks, seconds: float) -> float | None:
     """Of fused attention, forward and backward: 2 and 5 t S d operations under a causal mask."""
     if not sizes.fused:
         return None
@@ -138,7 +138,7 @@ def _attention_flops_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float)
     return done / median_seconds_here(attend, ranks, seconds)
 
 
-def _memory_bytes_per_second(sizes: _RankSizes, ranks: Ranks, seconds: float) -> float:
+def _memory_bytes_per_second(sizes: _RankWorkload, ranks: Ranks, seconds: float) -> float:
     """Bytes/s of a GELU, which reads and writes each activation once."""
     x = random_tensor(ranks.device, sizes.dtype, sizes.tokens, sizes.inner)
     return 2 * x.nbytes / median_seconds_here(lambda: F.gelu(x), ranks, seconds)
