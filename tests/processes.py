@@ -14,7 +14,7 @@ STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Po
 _MODULES = {"multiprocessing", "subprocess"}
 _OF_OS = {"fork", "forkpty", "posix_spawn", "system"}
 _OF_CONVOY = {
-    "Checkpoints", "Engine", "FlowProcess", "Gang", "LocalNode", "Prefork", "WriterProcess", "query_gpu_problem",
+    "Checkpoints", "FlowProcess", "Gang", "LocalNode", "Prefork", "SaveEngine", "WriterProcess", "query_gpu_problem",
     "run_groups", "settle_param_dtype", "start_node",
 }  # fmt: skip
 

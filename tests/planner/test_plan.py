@@ -10,7 +10,7 @@ from convoy.config.loader import configs_folder, read_overrides, read_run, resol
 from convoy.config.run import RunConfig
 from convoy.display.formatting import gib
 from convoy.planner.config_keys import overrides_text
-from convoy.planner.cost.failures import Restart, SaveTiming
+from convoy.planner.cost.failures import RestartCost, SaveCost
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.plan_schema import Plan
@@ -149,8 +149,8 @@ def test_the_best_interval_costs_least() -> None:
 
 def test_what_was_measured_takes_the_place_of_what_is_assumed() -> None:
     given: dict[str, Any] = {
-        "saving": SaveTiming(5.0, 60.0),
-        "restart": Restart(120.0, 300.0),
+        "saving": SaveCost(5.0, 60.0),
+        "restart": RestartCost(120.0, 300.0),
         "node_bytes_per_second": 2e9,
     }
     found, assumed = planned("gpt-7b-p4d", **given), planned("gpt-7b-p4d")

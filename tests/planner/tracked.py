@@ -34,7 +34,7 @@ from convoy.parallel.pipeline import Pipeline
 from convoy.planner.workload import Workload
 from convoy.training.build import ShardedModel
 from convoy.training.optimizer import build_optimizer
-from convoy.training.step import Agreement, Batch, Stepper
+from convoy.training.step import Batch, StepAgreement, Stepper
 
 
 class Call(NamedTuple):
@@ -170,8 +170,8 @@ class _Alone:
     def begin(self, *_: Any) -> None:
         """Nobody listens."""
 
-    def finish(self) -> Agreement:
-        return Agreement(1, None, StatusCounts())
+    def finish(self) -> StepAgreement:
+        return StepAgreement(1, None, StatusCounts())
 
 
 class _Clock:

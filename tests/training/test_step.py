@@ -17,7 +17,7 @@ from convoy.job.events.registry import StepDone
 from convoy.training import step
 from convoy.training.build import ShardedModel
 from convoy.training.measure.clock import HostClock
-from convoy.training.step import Agreement, StepExchange, Stepper, StopReason, Vote
+from convoy.training.step import StepAgreement, StepExchange, Stepper, StopReason, Vote
 from tests.ranks import in_a_group
 from tests.training.job import GPT, Job, tiny
 from tests.training.sharded import alone, sharded_model
@@ -26,12 +26,12 @@ Offer = tuple[int, Vote | None] | tuple[int, Vote | None, StatusCounts]
 NOTHING = StatusCounts()
 
 
-def exchanged(offers: list[list[Offer]]) -> list[list[Agreement]]:
+def exchanged(offers: list[list[Offer]]) -> list[list[StepAgreement]]:
     """What each rank is told; offers[step][rank]."""
     return in_a_group(len(offers[0]), _exchange, offers)
 
 
-def _exchange(rank: int, offers: list[list[Offer]]) -> list[Agreement]:
+def _exchange(rank: int, offers: list[list[Offer]]) -> list[StepAgreement]:
     exchange, told = StepExchange(cast(dist.ProcessGroup, dist.group.WORLD)), []
     for offer in offers:
         exchange.begin(*(*offer[rank], NOTHING)[:3])
@@ -39,24 +39,24 @@ def _exchange(rank: int, offers: list[list[Offer]]) -> list[Agreement]:
     return told
 
 
-NONE = Agreement(3, None, NOTHING)
-EXCHANGES: list[tuple[list[Offer], Agreement]] = [
+NONE = StepAgreement(3, None, NOTHING)
+EXCHANGES: list[tuple[list[Offer], StepAgreement]] = [
     # Tokens are summed, in each step anew.
-    ([(3, None), (4, None), (0, None)], Agreement(7, None, NOTHING)),
+    ([(3, None), (4, None), (0, None)], StepAgreement(7, None, NOTHING)),
     ([(1, None), (1, None), (1, None)], NONE),
     # One rank is enough to stop all.
-    ([(1, None), (1, "requested"), (1, None)], Agreement(3, "requested", NOTHING)),
+    ([(1, None), (1, "requested"), (1, None)], StepAgreement(3, "requested", NOTHING)),
     # One rank is enough for all to save, and nobody stops for it.
-    ([(1, "save"), (1, None), (1, None)], Agreement(3, None, NOTHING, save=True)),
+    ([(1, "save"), (1, None), (1, None)], StepAgreement(3, None, NOTHING, save=True)),
     ([(1, None), (1, None), (1, None)], NONE),
     # What each rank knows of the save under way is summed.
     (
         [(1, None, StatusCounts(committed=1)), (1, None), (1, None)],
-        Agreement(3, None, StatusCounts(committed=1)),
+        StepAgreement(3, None, StatusCounts(committed=1)),
     ),
     (
         [(1, "requested", StatusCounts(failed=1)), (1, None, StatusCounts(failed=1, superseded=1)), (1, None)],
-        Agreement(3, "requested", StatusCounts(failed=2, superseded=1)),
+        StepAgreement(3, "requested", StatusCounts(failed=2, superseded=1)),
     ),
 ]
 OF_TWO_TIERS = [
@@ -69,7 +69,7 @@ OF_TWO_TIERS = [
 def test_all_ranks_are_told_the_same() -> None:
     assert exchanged([offers for offers, _ in EXCHANGES]) == [[agreed for _, agreed in EXCHANGES]] * 3
     total = StatusCounts(committed=1, reading_back=(2, 0), copying=(0, 1))
-    assert exchanged([[(1, None, status) for status in OF_TWO_TIERS]]) == [[Agreement(2, None, total)]] * 2
+    assert exchanged([[(1, None, status) for status in OF_TWO_TIERS]]) == [[StepAgreement(2, None, total)]] * 2
 
 
 def test_all_name_the_same_of_several_reasons_and_where_there_is_no_time_to_save_that() -> None:

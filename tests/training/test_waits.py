@@ -19,7 +19,7 @@ from convoy.gang.workers.board import is_waiting
 from convoy.parallel.gloo import AllGather
 from convoy.training.process_groups import choose_device, is_lost_peer
 from convoy.training.rank import WAITS_IN
-from convoy.training.step import Agreement, StepExchange, Stepper, UrgentStop
+from convoy.training.step import StepAgreement, StepExchange, Stepper, UrgentStop
 from tests.ranks import KILLED, in_a_group
 from tests.training.job import place
 
@@ -57,7 +57,7 @@ def finish_urgent_stop(work: Any) -> None:
 
 def sum_losses(work: Any) -> None:
     """The part of a step in which the ranks sum their losses."""
-    agreement = Agreement(1, None, StatusCounts())
+    agreement = StepAgreement(1, None, StatusCounts())
     stepper: Any = SimpleNamespace(
         _exchange=SimpleNamespace(begin=lambda *_: None),
         _trained=SimpleNamespace(pipeline=None, optimizer=SimpleNamespace(zero_grad=lambda **_: None)),

@@ -22,8 +22,8 @@ from convoy.model.counts import checkpoint_bytes
 from convoy.planner.cost.failures import (
     RESTART_SECONDS,
     RESTORED_BYTES_PER_SECOND,
-    Restart,
-    SaveTiming,
+    RestartCost,
+    SaveCost,
     assumed_restart,
 )
 from convoy.planner.measurements import Measurements
@@ -125,7 +125,7 @@ def _save_cost(figures: CheckpointFigures, planned: PlannedState, where: str) ->
     rate = pace(paced and paced * 1e6, round(planned.part_bytes))
     durable = max(planned.transfer_seconds(figures, figures.save_rate), planned.part_bytes / rate if rate else 0.0)
     source = f"a save, scaled from what was measured: {where}, {formatting.size(own)} of each rank"
-    return SaveTiming(stall, stall + durable), source
+    return SaveCost(stall, stall + durable), source
 
 
 def _restart_cost(
@@ -146,7 +146,7 @@ def _restart_cost(
     else:
         reading = assumed_restart(planned.state_bytes, planned.ranks).seconds - RESTART_SECONDS.value
         second = f"reading the state assumed: {RESTORED_BYTES_PER_SECOND.source}"
-    return Restart(before + reading), f"a restart: {first}; {second}"
+    return RestartCost(before + reading), f"a restart: {first}; {second}"
 
 
 def _node_write_rate(figures: CheckpointFigures, planned: PlannedState, where: str) -> Sourced | None:

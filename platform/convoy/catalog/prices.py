@@ -114,8 +114,7 @@ class PriceBook:
         return replace(self, own=own)
 
     def price(self, instance: str, market: Market, region: str) -> Price | None:
-        """The configuration's own price of exactly this, else the newest that was refreshed or shipped; None: there is
-        none."""
+        """The configuration's own price of exactly this, else the newest that was refreshed or shipped, if any."""
         key = instance, market, region
         own = next((price for price in self.own if _key(price) == key), None)
         newest = max((row for row in self._rows if _key(row) == key), key=lambda row: row.date, default=None)

@@ -13,12 +13,12 @@ import torch
 import torch.distributed as dist
 
 from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors
-from convoy.checkpoint.group import Ranks
+from convoy.checkpoint.group import StoreRanks
 from convoy.checkpoint.messages import Pruned, WriterSetup
 from convoy.checkpoint.restore.load import Candidates, Damage, Restored, restore, retry_on_outage
 from convoy.checkpoint.save.begin import Pending, StoreSaves
 from convoy.checkpoint.save.driver import SaveDriver
-from convoy.checkpoint.save.engine import CLOSE_SECONDS, Engine
+from convoy.checkpoint.save.engine import CLOSE_SECONDS, SaveEngine
 from convoy.checkpoint.save.generation import OwnGeneration
 from convoy.checkpoint.save.next_save import NextSaveAgreement, SaveLogger
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
@@ -91,10 +91,10 @@ class Checkpoints:
         )
         # A rank may wait for its saves before it comes to where the others wait for it.
         waits_seconds = 2 * (1 + len(tiers)) * (deadline_seconds + 2 * GRACE_SECONDS) + GRACE_SECONDS
-        self._ranks = Ranks(group, waits_seconds)
+        self._ranks = StoreRanks(group, waits_seconds)
         session, *_ = self._ranks.all_gather(uuid.uuid4().hex[:12])
         self._generation = OwnGeneration(self._stores, self._ranks, session)
-        self._engine = Engine(
+        self._engine = SaveEngine(
             setup, rank=self._ranks.rank, world_size=self._ranks.size, group=self._ranks.group, optimizer=optimizer
         )
         self._agreement = NextSaveAgreement(self._stores, deadline_seconds, commits=self._ranks.rank == 0)

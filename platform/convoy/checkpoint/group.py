@@ -57,7 +57,7 @@ class GroupMember:
         return box[0]
 
 
-class Ranks(GroupMember):
+class StoreRanks(GroupMember):
     """The ranks that open a store together. Without a process group there is one."""
 
     def __init__(self, group: dist.ProcessGroup | None, timeout_seconds: float) -> None:

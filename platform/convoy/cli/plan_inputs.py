@@ -18,7 +18,7 @@ from convoy.launch.checks.compatibility import machine_refusals, world
 from convoy.launch.checks.memory import host_memory_mib
 from convoy.launch.plans import this_host_facts
 from convoy.launch.pricing import read_prices, settle_price
-from convoy.planner.cost.failures import Restart, SaveTiming
+from convoy.planner.cost.failures import RestartCost, SaveCost
 from convoy.planner.measurements import Measurements
 from convoy.planner.search.market import MeasurementsFor
 from convoy.planner.step.calibration import Calibration, efficiency_key, read_calibration, shipped_calibration
@@ -129,7 +129,7 @@ def read_measurements(config: RunConfig, options: dict[str, Any], prices: PriceB
     host_facts = this_host_facts(config)
     own = Measurements(
         saving=_save_timing(options["stall_seconds"], options["durable_seconds"]),
-        restart=None if options["restart_seconds"] is None else Restart(options["restart_seconds"]),
+        restart=None if options["restart_seconds"] is None else RestartCost(options["restart_seconds"]),
         replacement_seconds=options["replacement_seconds"],
         node_bytes_per_second=options["write_gb_per_second"] and options["write_gb_per_second"] * 1e9,
         prices=prices,
@@ -178,9 +178,9 @@ def _calibration_arguments(config: RunConfig, path: str | None, host_facts: dict
     return {"calibration": calibration, "measured": measured}
 
 
-def _save_timing(stall: float | None, durable: float | None) -> SaveTiming | None:
+def _save_timing(stall: float | None, durable: float | None) -> SaveCost | None:
     if stall is None and durable is not None:
         raise ConfigError("--durable-seconds: must come with --stall-seconds")
     if stall is not None and durable is not None and durable < stall:
         raise ConfigError(f"--durable-seconds {durable:g}: must be at least --stall-seconds, {stall:g}")
-    return None if stall is None else SaveTiming(stall, durable or stall)
+    return None if stall is None else SaveCost(stall, durable or stall)

@@ -96,8 +96,7 @@ class DrillGang:
     def wait_for(
         self, text: str, happened: Callable[[], T | None], seconds: float = SOON_SECONDS, pause: float = LOOK_SECONDS
     ) -> T:
-        """The first true value of `happened()`. Raises DrillError if there is none in time. pause: seconds between two
-        calls."""
+        """The first true value of `happened()`, called every `pause` seconds. Raises DrillError if it is too late."""
         deadline = time.monotonic() + seconds
         while not (value := happened()):
             if time.monotonic() > deadline:

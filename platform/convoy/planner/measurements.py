@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.catalog.prices import SHIPPED, PriceBook
-from convoy.planner.cost.failures import Restart, SaveTiming
+from convoy.planner.cost.failures import RestartCost, SaveCost
 from convoy.planner.step.calibration import Calibration
 
 
@@ -15,9 +15,9 @@ from convoy.planner.step.calibration import Calibration
 class Measurements:
     """What somebody measured or named, in place of assumptions and of what is shipped."""
 
-    saving: SaveTiming | None = None
+    saving: SaveCost | None = None
     """Cost of a periodic save, as the checkpoint suite measures it."""
-    restart: Restart | None = None
+    restart: RestartCost | None = None
     """As the recovery suite measures it."""
     replacement_seconds: float | None = None
     """Until another machine replaces one that is gone, which no suite can measure. None: that of `restart`, or

@@ -241,8 +241,7 @@ def check_held_out_loss(t: Training) -> None:
 
 
 def evaluate_and_log(t: Training) -> None:
-    """Unless a machine is about to go; then the state is saved after one more step. After the last step nothing is left
-    to save."""
+    """Unless a machine is about to go: then the state is saved after one more step, if there is one."""
     t.marker.enter("evaluate")
     last = t.progress.step == t.config.train.steps
     measured = t.evaluate(t.progress.step, lambda: not last and t.vote(t.elapsed()) in URGENT_REASONS)

@@ -35,7 +35,7 @@ _REASONS: tuple[StopReason, ...] = get_args(StopReason)
 
 
 @dataclass(frozen=True)
-class Agreement:
+class StepAgreement:
     """The result of an exchange; the same on every rank."""
 
     tokens: int
@@ -64,7 +64,7 @@ class StepExchange:
         self._values = torch.tensor([tokens, int(vote == "save"), *votes, *save_status.to_list()], dtype=torch.int64)
         self._work = dist.all_reduce(self._values, group=self._control, async_op=True)
 
-    def finish(self) -> Agreement:
+    def finish(self) -> StepAgreement:
         """The sums over all ranks, and what they agree on; waits for the slowest rank to begin."""
         assert self._work is not None
         self._work.wait()
@@ -72,7 +72,7 @@ class StepExchange:
         tokens, save, *rest = self._values.tolist()
         votes, save_status = rest[: len(_REASONS)], StatusCounts.from_list(rest[len(_REASONS) :])
         stop = next((reason for reason, count in zip(_REASONS, votes, strict=True) if count), None)
-        return Agreement(tokens // self._ranks_per_sample, stop, save_status, save > 0)
+        return StepAgreement(tokens // self._ranks_per_sample, stop, save_status, save > 0)
 
 
 class UrgentStop:
@@ -177,7 +177,7 @@ class Stepper:
         self._clock.end_phase("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.save_status, agreed.save)
 
-    def _run_passes(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
+    def _run_passes(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, StepAgreement]:
         """Forward and backward of each: the sum of their losses, and what the ranks exchanged meanwhile."""
         loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
         for i, batch in enumerate(batches):
@@ -195,7 +195,7 @@ class Stepper:
         assert agreed is not None
         return loss_sum, agreed
 
-    def _run_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, Agreement]:
+    def _run_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, StepAgreement]:
         """As `_run_passes`, with all stages at work; forward and backward take turns, and count as backward."""
         pipeline, agreed = self._trained.pipeline, self._exchange.finish()
         assert pipeline is not None

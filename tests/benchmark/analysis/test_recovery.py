@@ -16,8 +16,8 @@ from convoy.planner.cost.campaign import expected_campaign
 from convoy.planner.cost.failures import (
     GPU_FAULT_SECONDS,
     Drain,
-    Restart,
-    SaveTiming,
+    RestartCost,
+    SaveCost,
     best_save_interval,
     spot_failures,
 )
@@ -130,8 +130,8 @@ def test_it_is_what_the_plan_of_the_same_machines_expects() -> None:
     _, course = campaign_of(with_campaign(survival(), **setting))
     band, saving, restart = (
         spot_failures("p4d.24xlarge", 64, Drain(0.4, 0.6)),
-        SaveTiming(0.02, 1.5),
-        Restart(5.0, 300.0),
+        SaveCost(0.02, 1.5),
+        RestartCost(5.0, 300.0),
     )
     planned = expected_campaign(1e6, band.highest_rate, best_save_interval(band, saving), band, saving, restart)
     assert course.overhead == pytest.approx(planned.overhead)

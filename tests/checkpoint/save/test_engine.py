@@ -18,7 +18,7 @@ from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import SaveFailed, SetLayout, WriterSetup
 from convoy.checkpoint.restore.load import restore
 from convoy.checkpoint.save import staging
-from convoy.checkpoint.save.engine import Engine
+from convoy.checkpoint.save.engine import SaveEngine
 from convoy.checkpoint.save.queue import StatusCounts, WriteAttempt
 from convoy.config.checkpoint import StoreConfig
 from convoy.job.lineage import read_history, restore_candidates
@@ -72,8 +72,8 @@ def setup(*uris: str) -> WriterSetup:
 
 
 @pytest.fixture
-def engine(uri: str, optimizer: torch.optim.Optimizer) -> Iterator[Engine]:
-    made = Engine(setup(uri), optimizer=optimizer)
+def engine(uri: str, optimizer: torch.optim.Optimizer) -> Iterator[SaveEngine]:
+    made = SaveEngine(setup(uri), optimizer=optimizer)
     made.writer.start()
     yield made
     made.close()
@@ -87,12 +87,12 @@ def attempt(step: int, slot: int = 0, tier: int = 0) -> WriteAttempt:
     return WriteAttempt(step, slot, tier, f"a-{step}-{tier}")
 
 
-def settled(engine: Engine, of: WriteAttempt) -> StatusCounts:
+def settled(engine: SaveEngine, of: WriteAttempt) -> StatusCounts:
     wait_for(lambda: engine.status(of) != StatusCounts())
     return engine.status(of)
 
 
-def save(engine: Engine, state: dict[str, Any], step: int, slot: int = 0) -> StatusCounts:
+def save(engine: SaveEngine, state: dict[str, Any], step: int, slot: int = 0) -> StatusCounts:
     engine.stage(slot, state)
     engine.submit(attempt(step, slot), draft(step), DEADLINE_SECONDS)
     return settled(engine, attempt(step, slot))
@@ -123,7 +123,7 @@ def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def test_training_on_at_once_does_not_change_what_is_saved(
-    engine: Engine, uri: str, model: Model, optimizer: torch.optim.Optimizer
+    engine: SaveEngine, uri: str, model: Model, optimizer: torch.optim.Optimizer
 ) -> None:
     """Statistics change in the forward, weights in the step, whose hook waits for their copy."""
     state = {"model": model, "optimizer": optimizer, "step": 0}
@@ -141,7 +141,7 @@ def test_training_on_at_once_does_not_change_what_is_saved(
         assert_same(whole(found["model"], found["optimizer"]), wanted)
 
 
-def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engine: Engine, model: Model) -> None:
+def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engine: SaveEngine, model: Model) -> None:
     engine.plan({"model": model})
     assert save(engine, {"model": model, "more": torch.zeros(2)}, 1) == FAILED
     assert save(engine, {"model": model, "odd": object()}, 2) == FAILED
@@ -150,7 +150,7 @@ def test_a_state_that_is_not_the_planned_one_fails_its_attempt_and_no_call(engin
 
 
 def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
-    engine: Engine, uri: str, model: Model, optimizer: torch.optim.Optimizer
+    engine: SaveEngine, uri: str, model: Model, optimizer: torch.optim.Optimizer
 ) -> None:
     state = {"model": model, "optimizer": optimizer, "step": 1}
     engine.plan(state)
@@ -170,7 +170,7 @@ def test_buffers_that_vanish_fail_the_save_under_way_and_no_later_one(
     assert_same(whole(found["model"], found["optimizer"]), whole(model, optimizer))
 
 
-def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine: Engine, model: Model) -> None:
+def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine: SaveEngine, model: Model) -> None:
     state = {"model": model}
     engine.plan(state)
     for step in (1, 2, 3):
@@ -184,7 +184,7 @@ def test_a_writer_that_died_fails_its_save_and_the_next_save_has_another(engine:
 
 
 def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_by_the_next_which_another_writes(
-    engine: Engine, model: Model, monkeypatch: pytest.MonkeyPatch
+    engine: SaveEngine, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("convoy.checkpoint.save.writer_client.GRACE_SECONDS", 0.2)
     state = {"model": model}
@@ -206,7 +206,9 @@ def test_a_writer_that_hangs_over_an_attempt_that_the_gang_gave_up_is_found_out_
     assert save(engine, state, 4) == COMMITTED
 
 
-def test_an_attempt_that_was_given_up_before_it_was_sent_is_never_sent(engine: Engine, uri: str, model: Model) -> None:
+def test_an_attempt_that_was_given_up_before_it_was_sent_is_never_sent(
+    engine: SaveEngine, uri: str, model: Model
+) -> None:
     engine.plan({"model": model})
     engine.stage(0, {"model": model})
     client = engine.writer
@@ -218,7 +220,7 @@ def test_an_attempt_that_was_given_up_before_it_was_sent_is_never_sent(engine: E
 
 
 def test_what_is_submitted_before_there_is_a_writer_fails_and_does_not_wait_for_ever(uri: str, model: Model) -> None:
-    early = Engine(setup(uri))
+    early = SaveEngine(setup(uri))
     early.plan({"model": model})
     early.stage(0, {"model": model})
     early.submit(attempt(1), draft(1), DEADLINE_SECONDS)
@@ -228,7 +230,7 @@ def test_what_is_submitted_before_there_is_a_writer_fails_and_does_not_wait_for_
     early.close()
 
 
-def test_a_writer_that_died_with_nothing_to_do_costs_no_save(engine: Engine, model: Model) -> None:
+def test_a_writer_that_died_with_nothing_to_do_costs_no_save(engine: SaveEngine, model: Model) -> None:
     engine.plan({"model": model})
     assert save(engine, {"model": model}, 1) == COMMITTED
     os.kill(writer_of(engine), signal.SIGKILL)
@@ -237,7 +239,7 @@ def test_a_writer_that_died_with_nothing_to_do_costs_no_save(engine: Engine, mod
 
 
 def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
-    engine: Engine, uri: str, model: Model, monkeypatch: pytest.MonkeyPatch
+    engine: SaveEngine, uri: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("convoy.checkpoint.save.writer_client.GRACE_SECONDS", 0.1)
     monkeypatch.setattr("convoy.checkpoint.save.writer_client.WriterProcess.abandon", lambda _: None)  # as in D state
@@ -262,32 +264,32 @@ def test_a_writer_that_hangs_is_given_up_and_its_buffer_never_written_again(
     os.kill(hung, signal.SIGKILL)
 
 
-def test_a_plan_that_fails_is_an_error_that_names_the_tensor(engine: Engine) -> None:
+def test_a_plan_that_fails_is_an_error_that_names_the_tensor(engine: SaveEngine) -> None:
     with pytest.raises(CheckpointError, match=r"odd: a torch\.sparse_coo tensor"):
         engine.plan({"odd": torch.zeros(3).to_sparse()})
 
 
-def stopped(engine: Engine) -> None:
+def stopped(engine: SaveEngine) -> None:
     """Its writer is ready, and then does nothing more."""
     os.kill(writer_of(engine), signal.SIGSTOP)
 
 
-def sent(engine: Engine, attempt: WriteAttempt) -> None:
+def sent(engine: SaveEngine, attempt: WriteAttempt) -> None:
     wait_for(lambda: engine.writer._attempts[attempt.name].sent_to is not None)
 
 
-def writer_of(engine: Engine) -> int:
+def writer_of(engine: SaveEngine) -> int:
     assert engine.writer._writer is not None
     assert engine.writer._writer._process is not None
     return engine.writer._writer._process.pid
 
 
-def buffer_of(engine: Engine, slot: int) -> str:
+def buffer_of(engine: SaveEngine, slot: int) -> str:
     return engine._slots[slot].copy.path  # type: ignore[union-attr]
 
 
 def test_a_copy_that_fails_beside_training_fails_its_save_alone(
-    engine: Engine, model: Model, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+    engine: SaveEngine, model: Model, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as for a lack of memory. Neither the optimizer's step nor a further save may wait for it for ever."""
     state = {"model": model, "optimizer": optimizer, "step": 1}
@@ -308,7 +310,7 @@ def test_a_copy_that_fails_beside_training_fails_its_save_alone(
 
 
 def test_an_error_nobody_foresaw_after_the_copy_fails_its_save_and_no_later_one(
-    engine: Engine, model: Model, monkeypatch: pytest.MonkeyPatch
+    engine: SaveEngine, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It occurs in the thread that stages, without which no later save is sent, and closing waits for ever."""
     engine.plan({"model": model})

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from convoy.catalog.gpus import chip_peak
-from convoy.planner.cost.failures import Restart
+from convoy.planner.cost.failures import RestartCost
 from convoy.planner.measurements import Measurements
 from convoy.planner.plan import plan
 from convoy.planner.step.calibration import shipped_calibration
@@ -41,7 +41,10 @@ def test_storage_of_unknown_speed_is_assumed_not_to_be_a_bottleneck() -> None:
 
 def test_a_measured_restart_leaves_the_wait_for_another_machine() -> None:
     """They are two things: the recovery suite measures one of them alone."""
-    measured, both = Measurements(restart=Restart(30.0)), Measurements(restart=Restart(30.0), replacement_seconds=60.0)
+    measured, both = (
+        Measurements(restart=RestartCost(30.0)),
+        Measurements(restart=RestartCost(30.0), replacement_seconds=60.0),
+    )
     slow, quick = (plan(preset("gpt-7b-p4d"), given) for given in (measured, both))
     assert "another machine is there" in str(slow.assumed)
     assert "another machine is there" not in str(quick.assumed)

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from convoy.planner.cost.campaign import Campaign, expected_campaign
-from convoy.planner.cost.failures import Drain, FailureModel, Restart, SaveTiming, best_save_interval
+from convoy.planner.cost.failures import Drain, FailureModel, RestartCost, SaveCost, best_save_interval
 from tests.campaign import examples, in_full, times
 from tests.planner.simulation import Setting, Totals, simulate
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.campaign
 
 HOUR = 3600.0
 GANGS, INTERRUPTIONS, NODES = 1500, 8, 4
-AT_ONCE, SOON = SaveTiming(1.0, 1.0), Restart(45.0, 60.0)
+AT_ONCE, SOON = SaveCost(1.0, 1.0), RestartCost(45.0, 60.0)
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Case:
     """Gangs that are interrupted; seconds."""
 
     mtbf: float = HOUR
-    saving: SaveTiming = AT_ONCE
-    restart: Restart = SOON
+    saving: SaveCost = AT_ONCE
+    restart: RestartCost = SOON
     announced: float = 0.0
     """Share of interruptions."""
     notice: float = 0.0
@@ -42,15 +42,15 @@ class Case:
         )  # fmt: skip
 
 
-HALF_A_MINUTE, BAD_DAY = SaveTiming(1.0, 31.0), Case(3 * HOUR, SaveTiming(0.5, 20.0), Restart(60.0, 600.0))
+HALF_A_MINUTE, BAD_DAY = SaveCost(1.0, 31.0), Case(3 * HOUR, SaveCost(0.5, 20.0), RestartCost(60.0, 600.0))
 TOLD = Case(saving=HALF_A_MINUTE, announced=0.9, notice=22.0, write=15.0)
 
 CASES = {
     "no notice": Case(),
     "durable after half a minute": Case(saving=HALF_A_MINUTE),
-    "durable after an interval": Case(saving=SaveTiming(1.0, 80.0)),
+    "durable after an interval": Case(saving=SaveCost(1.0, 80.0)),
     "twice the best interval": Case(saving=HALF_A_MINUTE, factor=2.0),
-    "long stalls": Case(saving=SaveTiming(18.0, 18.0)),
+    "long stalls": Case(saving=SaveCost(18.0, 18.0)),
     "all announced": replace(TOLD, announced=1.0, notice=60.0),
     "half announced": replace(TOLD, announced=0.5, notice=60.0),
     "no time beside a save": replace(TOLD, notice=15.0),
@@ -58,7 +58,7 @@ CASES = {
     "too little time": replace(TOLD, notice=14.0),
     "a bad day": BAD_DAY,
     "a bad day with notice": replace(BAD_DAY, announced=0.9, notice=118.0, write=15.0),
-    "two interruptions an hour": Case(HOUR / 2, SaveTiming(20.0, 60.0), Restart(45.0, 300.0), 0.5, 100.0, 30.0),
+    "two interruptions an hour": Case(HOUR / 2, SaveCost(20.0, 60.0), RestartCost(45.0, 300.0), 0.5, 100.0, 30.0),
 }
 
 
@@ -92,7 +92,7 @@ def test_it_costs_what_was_simulated(case: str, capsys: pytest.CaptureFixture[st
 
 
 def test_gangs_in_other_intervals_lose_more() -> None:
-    case = Case(saving=SaveTiming(1.0, 20.0), announced=0.5, notice=60.0, write=15.0)
+    case = Case(saving=SaveCost(1.0, 20.0), announced=0.5, notice=60.0, write=15.0)
     fast, best, slow = (both(replace(case, factor=factor), 500)[1].overhead for factor in (0.4, 1.0, 2.5))
     assert best < 0.95 * fast
     assert best < 0.95 * slow
@@ -102,11 +102,11 @@ def test_gangs_in_other_intervals_lose_more() -> None:
 @pytest.mark.parametrize(("stall", "mtbf"), [(0.5, HOUR), (5.0, 3 * HOUR), (1.0, 1e6), (60.0, 1e5)])
 def test_no_other_interval_is_expected_to_lose_less(announced: float, stall: float, mtbf: float) -> None:
     told = FailureModel(NODES, reclaim_seconds=mtbf, announced=announced, drain=Drain(1.0, stall))
-    saving = SaveTiming(stall, stall)
+    saving = SaveCost(stall, stall)
     best = best_save_interval(told, saving)
 
     def overhead(interval: float) -> float:
-        return expected_campaign(1e6, told.highest_rate, interval, told, saving, Restart(30.0, 60.0)).overhead
+        return expected_campaign(1e6, told.highest_rate, interval, told, saving, RestartCost(30.0, 60.0)).overhead
 
     assert all(overhead(best) <= 1.005 * overhead(factor * best) for factor in (0.5, 0.7, 0.9, 1.1, 1.4, 2.0))
 
@@ -116,16 +116,16 @@ FAILURES = st.builds(
     faults_seconds=st.floats(1e5, 1e8), notice_seconds=st.floats(0.0, 300.0), announced=st.floats(0.0, 1.0),
     drain=st.none() | st.builds(Drain, st.floats(0.0, 20.0), st.floats(0.1, 200.0)),
 )  # fmt: skip
-SAVINGS = st.builds(SaveTiming, st.floats(0.01, 30.0), st.floats(0.0, 300.0))
-RESTARTS = st.builds(Restart, st.floats(0.0, 300.0), st.floats(0.0, 1800.0))
+SAVINGS = st.builds(SaveCost, st.floats(0.01, 30.0), st.floats(0.0, 300.0))
+RESTARTS = st.builds(RestartCost, st.floats(0.0, 300.0), st.floats(0.0, 1800.0))
 
 
-def seconds(failures: FailureModel, saving: SaveTiming, restart: Restart, interval: float | None = None) -> float:
+def seconds(failures: FailureModel, saving: SaveCost, restart: RestartCost, interval: float | None = None) -> float:
     chosen = best_save_interval(failures, saving) if interval is None else interval
     return expected_campaign(1e7, failures.highest_rate, chosen, failures, saving, restart).seconds
 
 
-def dearer_than_a_save(saving: SaveTiming, restart: Restart) -> bool:
+def dearer_than_a_save(saving: SaveCost, restart: RestartCost) -> bool:
     """A last save stands in for a paced one, and is durable sooner: to be interrupted for less than that is a gain."""
     return restart.seconds + restart.wait_seconds >= saving.stall_seconds + saving.durable_seconds
 
@@ -133,7 +133,7 @@ def dearer_than_a_save(saving: SaveTiming, restart: Restart) -> bool:
 @given(FAILURES, SAVINGS, RESTARTS, st.floats(1.0, 1e4), st.floats(1.0, 1.9))
 @examples(100)
 def test_who_is_interrupted_more_often_is_never_done_sooner(
-    failures: FailureModel, saving: SaveTiming, restart: Restart, interval: float, factor: float
+    failures: FailureModel, saving: SaveCost, restart: RestartCost, interval: float, factor: float
 ) -> None:
     assume(dearer_than_a_save(saving, restart))
     more = replace(failures, high=min(0.9, factor * failures.high), faults_seconds=failures.faults_seconds / factor)
@@ -144,7 +144,7 @@ def test_who_is_interrupted_more_often_is_never_done_sooner(
 @given(FAILURES, SAVINGS, RESTARTS, st.floats(0.0, 300.0))
 @examples(100)
 def test_a_longer_notice_is_never_done_later(
-    failures: FailureModel, saving: SaveTiming, restart: Restart, longer: float
+    failures: FailureModel, saving: SaveCost, restart: RestartCost, longer: float
 ) -> None:
     # A last save takes no longer than a paced one. Where saves follow one after the other it takes longer than the
     # work that it keeps: a drain is then not worth it (docs/explanation/interruptions.md).
@@ -158,7 +158,7 @@ def test_a_longer_notice_is_never_done_later(
 @given(FAILURES, SAVINGS, RESTARTS)
 @examples(100)
 def test_more_frequent_interruptions_take_longer_and_the_parts_add_up(
-    failures: FailureModel, saving: SaveTiming, restart: Restart
+    failures: FailureModel, saving: SaveCost, restart: RestartCost
 ) -> None:
     assume(dearer_than_a_save(saving, restart))
     interval = best_save_interval(failures, saving)
@@ -178,10 +178,10 @@ def test_more_frequent_interruptions_take_longer_and_the_parts_add_up(
 def test_work_that_would_never_end_is_refused() -> None:
     told = FailureModel(4, reclaim_seconds=60.0)
     with pytest.raises(ValueError, match="hardly ever end"):
-        expected_campaign(1e6, told.highest_rate, 60.0, told, SaveTiming(1.0, 1.0), Restart(600.0))
+        expected_campaign(1e6, told.highest_rate, 60.0, told, SaveCost(1.0, 1.0), RestartCost(600.0))
 
 
 def test_where_nothing_interrupts_it_is_saved_at_the_end_alone() -> None:
-    told, saving = FailureModel(4), SaveTiming(1.0, 1.0)
-    found = expected_campaign(1e6, told.highest_rate, best_save_interval(told, saving), told, saving, Restart(60.0))
+    told, saving = FailureModel(4), SaveCost(1.0, 1.0)
+    found = expected_campaign(1e6, told.highest_rate, best_save_interval(told, saving), told, saving, RestartCost(60.0))
     assert (found.seconds, found.saves, found.interruptions) == (1e6, 0.0, 0.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from convoy.catalog.prices import Market, Price, price_over_zones
 from convoy.planner.cost.campaign import Campaign
 from convoy.planner.cost.cost import StoredCheckpoints, campaign_cost, puts_and_gets_of_a_save, storage_usage
-from convoy.planner.cost.failures import Restart, SaveTiming
+from convoy.planner.cost.failures import RestartCost, SaveCost
 from convoy.planner.pages.plan import first_warning, plan_in_one_line, plan_summary
 from convoy.planner.plan_schema import Plan
 from convoy.storage import open_store
@@ -91,7 +91,7 @@ def test_what_has_no_price_is_told() -> None:
 
 def test_spot_costs_what_was_simulated() -> None:
     """What interruptions and saves add to the cost of the work, by the machine-seconds that were there."""
-    case = Case(saving=SaveTiming(1.0, 31.0), restart=Restart(45.0, 300.0), announced=0.5, notice=60.0, write=15.0)
+    case = Case(saving=SaveCost(1.0, 31.0), restart=RestartCost(45.0, 300.0), announced=0.5, notice=60.0, write=15.0)
     expected, simulated = both(case, GANGS)
     found = campaign_cost(expected, NODES, priced(3600.0))  # a dollar for each machine and second
     work = simulated.productive * NODES

@@ -17,7 +17,7 @@ from convoy.planner.cost.failures import (
     Drain,
     FailureModel,
     InterruptionRate,
-    SaveTiming,
+    SaveCost,
     assumed_restart,
     assumed_save,
     best_save_interval,
@@ -38,13 +38,13 @@ def every_hour(**changed: float) -> FailureModel:
 def test_three_of_four_notices_used_double_the_interval() -> None:
     """C = 60 s, M = 1 h: Daly's 617.88 s without notice; with M / (1 - 0.75) = 4 h
     1314.53 (1 + 0.0456 / 3 + 0.0002) - 60."""
-    saving = SaveTiming(60.0, 60.0)
+    saving = SaveCost(60.0, 60.0)
     assert best_save_interval(every_hour(announced=0.0), saving) == pytest.approx(617.88, abs=0.05)
     assert best_save_interval(every_hour(announced=0.75), saving) == pytest.approx(1274.84, abs=0.05)
 
 
 def test_a_notice_that_is_too_short_changes_nothing() -> None:
-    saving = SaveTiming(1.0, 30.0)
+    saving = SaveCost(1.0, 30.0)
     assert every_hour(announced=0.9, notice_seconds=25.0).highest_rate == InterruptionRate(3600.0, 0.9)
     short = every_hour(announced=0.9, notice_seconds=24.9)
     assert short.highest_rate == InterruptionRate(3600.0, 0.0)
@@ -52,11 +52,11 @@ def test_a_notice_that_is_too_short_changes_nothing() -> None:
 
 
 def test_nobody_relies_on_notices_alone() -> None:
-    assert best_save_interval(every_hour(announced=1.0), SaveTiming(1.0, 30.0)) == 3600.0
+    assert best_save_interval(every_hour(announced=1.0), SaveCost(1.0, 30.0)) == 3600.0
 
 
 def test_no_save_begins_before_the_one_before_it_is_durable() -> None:
-    assert best_save_interval(every_hour(announced=0.0), SaveTiming(1.0, 300.0)) == 299.0
+    assert best_save_interval(every_hour(announced=0.0), SaveCost(1.0, 300.0)) == 299.0
 
 
 def test_what_breaks_has_no_notice() -> None:
@@ -78,7 +78,7 @@ def test_the_interval_is_chosen_for_the_upper_end_of_the_band() -> None:
 
 def test_machines_without_gpus_and_without_a_band_are_not_interrupted() -> None:
     assert hardware_failures("c7i.4xlarge", 2).highest_rate == InterruptionRate(math.inf, 0.0)
-    assert best_save_interval(FailureModel(2), SaveTiming(1.0, 1.0)) == math.inf
+    assert best_save_interval(FailureModel(2), SaveCost(1.0, 1.0)) == math.inf
 
 
 def test_an_interval_in_steps_is_at_least_one() -> None:
@@ -122,4 +122,4 @@ def test_what_means_nothing_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         FailureModel(4, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must be more than 0"):
-        SaveTiming(0.0, 1.0)
+        SaveCost(0.0, 1.0)

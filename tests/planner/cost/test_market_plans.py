@@ -10,8 +10,8 @@ from convoy.planner.cost.campaign import expected_campaign
 from convoy.planner.cost.cost_model import CostModel
 from convoy.planner.cost.failures import (
     FailureModel,
-    Restart,
-    SaveTiming,
+    RestartCost,
+    SaveCost,
     assumed_restart,
     assumed_save,
     best_save_interval,
@@ -32,7 +32,7 @@ P4D, DAY = "p4d.24xlarge", 86400.0
 def a_cost_model(words: str = "", **measured: Any) -> CostModel:
     """30 days of work on 4 p4d in us-east-1, saved every 3,000 s."""
     config = preset("gpt-7b-p4d", f"train.steps=864 checkpoint.every_steps=1 root=/fsx {words}")
-    given = {"saving": SaveTiming(0.7, 25.0), "restart": Restart(25.0, 600.0), **measured}
+    given = {"saving": SaveCost(0.7, 25.0), "restart": RestartCost(25.0, 600.0), **measured}
     return CostModel(config, workload_of(config), 3000.0, Measurements(**given))
 
 
@@ -121,7 +121,7 @@ def test_a_capacity_block_is_bought_where_there_is_one() -> None:
 @given(st.floats(1e9, 1e12), st.integers(1, 32), st.floats(1e7, 1e11), st.floats(1.0, 20.0), st.floats(0.1, 60.0))
 @examples(100)
 def test_more_bandwidth_is_never_slower(state: float, nodes: int, rate: float, more: float, step: float) -> None:
-    def planned(bandwidth: float) -> tuple[FailureModel, SaveTiming, Restart]:
+    def planned(bandwidth: float) -> tuple[FailureModel, SaveCost, RestartCost]:
         saving = assumed_save(state, 8 * nodes, 100e6, nodes * bandwidth)
         restart = assumed_restart(state, 8 * nodes, nodes * bandwidth)
         told = spot_failures(P4D, nodes, expected_drain(state, nodes, bandwidth, step))

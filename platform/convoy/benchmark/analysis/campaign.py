@@ -19,8 +19,8 @@ from convoy.planner.cost.failures import (
     Drain,
     FailureModel,
     InterruptionRate,
-    Restart,
-    SaveTiming,
+    RestartCost,
+    SaveCost,
     best_save_interval,
     hardware_failures,
 )
@@ -133,7 +133,8 @@ def campaign_figures(
     drain = Drain(noticed.median, saving.save.median) if noticed else None
     failures = _failure_model(setting, share, drain)
     own_prices = _spot_on_demand_prices(setting, saved, prices)
-    costs = SaveTiming(saving.stall.median, durable.median), Restart(lost.recovered.median, setting.replacement_seconds)
+    restarting = RestartCost(lost.recovered.median, setting.replacement_seconds)
+    costs = SaveCost(saving.stall.median, durable.median), restarting
 
     def course_at(rate: InterruptionRate) -> CampaignCourse:
         return _expected_course(rate, setting.days * DAY, failures, *costs, own_prices)
@@ -188,8 +189,8 @@ def _expected_course(
     rate: InterruptionRate,
     seconds: float,
     failures: FailureModel,
-    saving: SaveTiming,
-    restart: Restart,
+    saving: SaveCost,
+    restart: RestartCost,
     prices: tuple[Price, Price] | None,
 ) -> CampaignCourse:
     """rate: how often the gang is interrupted. seconds: of the campaign. prices: on spot and on demand."""

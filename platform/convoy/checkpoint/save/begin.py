@@ -12,7 +12,7 @@ from typing import Any
 from convoy.checkpoint.commits import CommitGoneError, read_commit
 from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors, one_line
 from convoy.checkpoint.format import Commit
-from convoy.checkpoint.group import Ranks
+from convoy.checkpoint.group import StoreRanks
 from convoy.checkpoint.save.commit_lookup import in_thread
 from convoy.checkpoint.save.driver import Save, SaveDriver
 from convoy.checkpoint.save.emergency import emergency_save
@@ -65,7 +65,7 @@ class StoreSaves:
     driver: SaveDriver
     agreement: NextSaveAgreement
     generation: OwnGeneration
-    ranks: Ranks
+    ranks: StoreRanks
     stores: Sequence[Store]
     _emergencies: Counter[tuple[int, ...]] = field(default_factory=Counter)
     skipped: int = 0

@@ -1,8 +1,8 @@
 """The saves of one rank, each from the staged state to its commit or its failure: under the trainer and `Checkpoints`.
 
 The driver stages, submits, tries again, and has done what follows a commit. By what evidence a save under way is
-settled, and when the ranks do so alike, is up to its `Agreement`: the per-step exchange, or each rank by itself until
-the next save.
+settled, and when the ranks do so alike, is up to its `SaveAgreement`: the per-step exchange, or each rank by itself
+until the next save.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Committed, PostCommitTaskDone, Report, SaveFailed
-from convoy.checkpoint.save.engine import CheckedState, Engine
+from convoy.checkpoint.save.engine import CheckedState, SaveEngine
 from convoy.checkpoint.save.post_commit import IDLE, BusyTiers, PendingWork, post_commit_request
 from convoy.checkpoint.save.queue import SaveQueue, SettleResult, StatusCounts, WriteAttempt
 from convoy.checkpoint.save.staging import StagedCopy
@@ -91,7 +91,7 @@ class SaveObserver(Protocol):
         """A report of the writer process on its work between saves."""
 
 
-class Agreement(Protocol):
+class SaveAgreement(Protocol):
     """How the ranks come to settle their saves alike: it calls `SaveDriver.settle`."""
 
     def on_submit(self) -> None:
@@ -108,8 +108,8 @@ class Agreement(Protocol):
 class SaveDriver:
     """Thread-safe, but for the engine's plan and its hook, which are the caller's."""
 
-    engine: Engine
-    agreement: Agreement
+    engine: SaveEngine
+    agreement: SaveAgreement
     observer: SaveObserver
     _: KW_ONLY
     tiers: Sequence[str]

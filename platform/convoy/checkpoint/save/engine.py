@@ -63,7 +63,7 @@ class StagedPart:
     def to_request(
         self, draft: Commit, attempt: str, tier: str, *, writer: int, writers: int, deadline_seconds: float
     ) -> WritePart:
-        """The request to write it as the part of one writer; writer 0 commits. draft: as in `Engine.submit`."""
+        """The request to write it as the part of one writer; writer 0 commits. draft: as in `SaveEngine.submit`."""
         whole = draft.model_copy(update={"attempt": attempt, "tensors": self.tensors})
         return WritePart(
             tier=tier,
@@ -79,7 +79,7 @@ class StagedPart:
         )
 
 
-class Engine:
+class SaveEngine:
     """Stages and writes this rank's part of each save. Not for several threads at once."""
 
     def __init__(

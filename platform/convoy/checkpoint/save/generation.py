@@ -8,7 +8,7 @@ import torch
 import convoy
 from convoy.checkpoint.errors import as_checkpoint_errors
 from convoy.checkpoint.format import DRAFT, Commit, Progress
-from convoy.checkpoint.group import Ranks
+from convoy.checkpoint.group import StoreRanks
 from convoy.checkpoint.restore.load import Restored
 from convoy.checkpoint.save.commit_lookup import in_thread
 from convoy.job.generations import RestoreOrigin, form_generation
@@ -23,7 +23,7 @@ RELEASE_SECONDS = 2.0
 class OwnGeneration:
     """Formed by the first save: it continues what was restored, or else what is newest."""
 
-    def __init__(self, stores: Sequence[Store], ranks: Ranks, session: str) -> None:
+    def __init__(self, stores: Sequence[Store], ranks: StoreRanks, session: str) -> None:
         """stores: the job's tiers, the root first. session: a name of this opening, the same on all ranks."""
         self._stores = stores
         self._ranks = ranks

@@ -49,8 +49,7 @@ class Disk:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Whoever writes meanwhile waits, in a state in which no signal ends it. What was written before is on the
-        disk."""
+        """Whoever writes meanwhile waits, in a state in which no signal ends it. Earlier writes are on disk."""
         run_command("fsfreeze", "--freeze", str(self.path))
         try:
             yield

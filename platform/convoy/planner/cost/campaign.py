@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from convoy.planner.cost.failures import FailureModel, InterruptionRate, Restart, SaveTiming
+from convoy.planner.cost.failures import FailureModel, InterruptionRate, RestartCost, SaveCost
 from convoy.stats.interruptions import InterruptionKind, long_run_shares
 
 MIN_PRODUCTIVE = 1e-4
@@ -57,8 +57,8 @@ def expected_campaign(
     rate: InterruptionRate,
     interval: float,
     failures: FailureModel,
-    saving: SaveTiming,
-    restart: Restart,
+    saving: SaveCost,
+    restart: RestartCost,
 ) -> Campaign:
     """A training of so many seconds of work.
 
@@ -92,7 +92,7 @@ def expected_campaign(
 
 
 def _drained_interruptions(
-    share: float, failures: FailureModel, interval: float, saving: SaveTiming, down_seconds: tuple[float, ...]
+    share: float, failures: FailureModel, interval: float, saving: SaveCost, down_seconds: tuple[float, ...]
 ) -> InterruptionKind:
     """Interruptions with enough notice. The last save waits for one that is being written, and hurries it: what is left
     of that takes anything from nothing to a whole write. Where there is no time for both there is no last save."""

@@ -12,8 +12,8 @@ from convoy.planner.cost.cost import Cost, StoredCheckpoints, campaign_cost
 from convoy.planner.cost.failures import (
     FailureModel,
     InterruptionRate,
-    Restart,
-    SaveTiming,
+    RestartCost,
+    SaveCost,
     assumed_restart,
     assumed_save,
     best_save_interval,
@@ -55,13 +55,13 @@ class CostModel:
         return self.config.cluster.instance_type
 
     @property
-    def save_timing(self) -> SaveTiming:
+    def save_timing(self) -> SaveCost:
         paced = self.config.checkpoint.write_mb_per_second
         assumed = assumed_save(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage_rate)
         return self.measurements.saving or assumed
 
     @property
-    def restart(self) -> Restart:
+    def restart(self) -> RestartCost:
         assumed = assumed_restart(self.state_bytes, self.job.ranks, self._storage_rate)
         restart, wait = self.measurements.restart or assumed, self.measurements.replacement_seconds
         return restart if wait is None else replace(restart, wait_seconds=wait)

@@ -132,7 +132,7 @@ class FailureModel:
 
 
 @dataclass(frozen=True)
-class SaveTiming:
+class SaveCost:
     """Cost of a periodic save."""
 
     stall_seconds: float
@@ -151,7 +151,7 @@ class SaveTiming:
 
 
 @dataclass(frozen=True)
-class Restart:
+class RestartCost:
     """What follows an interruption."""
 
     seconds: float
@@ -183,7 +183,7 @@ def expected_drain(state_bytes: float, nodes: int, bytes_per_second: float, step
     return Drain(NOTICED_SECONDS.value + step_seconds, state_bytes / (nodes * bytes_per_second))
 
 
-def best_save_interval(failures: FailureModel, saving: SaveTiming) -> float:
+def best_save_interval(failures: FailureModel, saving: SaveCost) -> float:
     """Seconds of work between two saves that lose least, at the upper end of how often machines are reclaimed.
 
     Only interruptions that lose work make saves worth their stall: Young's sqrt(2 C M / (1 - p)), by Daly's
@@ -204,18 +204,18 @@ def interval_in_steps(interval: float, step_seconds: float) -> int:
     return max(1, round(interval / step_seconds))
 
 
-def assumed_save(state_bytes: float, ranks: int, rate_cap: float | None, root_rate: float | None = None) -> SaveTiming:
+def assumed_save(state_bytes: float, ranks: int, rate_cap: float | None, root_rate: float | None = None) -> SaveCost:
     """rate_cap: bytes per second that a rank may write while it trains, as `checkpoint.write_mb_per_second` has it.
     root_rate: bytes per second that the root takes of all machines together. None: no limit."""
     part = state_bytes / ranks
     rate = pace(rate_cap, math.ceil(part))
     durable = max(part / rate if rate else 0.0, state_bytes / root_rate if root_rate else 0.0)
     stall = part / SAVED_BYTES_PER_STALL_SECOND.value
-    return SaveTiming(stall, stall + durable)
+    return SaveCost(stall, stall + durable)
 
 
-def assumed_restart(state_bytes: float, ranks: int, root_rate: float | None = None) -> Restart:
+def assumed_restart(state_bytes: float, ranks: int, root_rate: float | None = None) -> RestartCost:
     """root_rate: bytes per second that the root gives all machines together; None: no limit."""
     by_rank = state_bytes / ranks / RESTORED_BYTES_PER_SECOND.value
     by_storage = state_bytes / root_rate if root_rate else 0.0
-    return Restart(RESTART_SECONDS.value + max(by_rank, by_storage))
+    return RestartCost(RESTART_SECONDS.value + max(by_rank, by_storage))

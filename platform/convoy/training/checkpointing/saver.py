@@ -92,7 +92,7 @@ class Saver:
         from convoy.checkpoint.messages import WriterSetup
         from convoy.checkpoint.save.agreement import StepSettlement
         from convoy.checkpoint.save.driver import SaveDriver
-        from convoy.checkpoint.save.engine import Engine
+        from convoy.checkpoint.save.engine import SaveEngine
         from convoy.checkpoint.save.post_commit import distinct_host_names
         from convoy.checkpoint.state.tensors import CachedTensors
         from convoy.training.checkpointing.save_events import SaveEvents
@@ -109,7 +109,7 @@ class Saver:
         names = all_gather_objects((uuid.uuid4().hex[:12], socket.gethostname()), group)
         # Before and after the engine's own hook, in which the update waits for the copy of the state.
         before = self._trained.optimizer.register_step_pre_hook(lambda *_: self._marker.enter("save"))
-        engine = Engine(
+        engine = SaveEngine(
             setup,
             rank=place.rank,
             world_size=place.world_size,
