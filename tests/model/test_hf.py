@@ -20,7 +20,7 @@ from convoy.config.model import TransformerConfig
 from convoy.model.generate import generate
 from convoy.model.hf import read_hf_weights, write_hf
 from convoy.model.hf_config import hf_config, read_hf_config
-from convoy.model.hf_files import HEAD, correspondences
+from convoy.model.hf_tensors import HEAD, correspondences
 from convoy.model.init import load_full_weights, parameter_names
 from convoy.model.transformer import Transformer
 from tests.campaign import examples

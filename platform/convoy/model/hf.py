@@ -15,7 +15,7 @@ from torch import Tensor
 from convoy.config.json_text import parse_json
 from convoy.config.model import TransformerConfig
 from convoy.model.hf_config import check_same_shape, hf_config, init_error
-from convoy.model.hf_files import HEAD, INDEX, SINGLE, Correspondence, StoredTensor, check_tensors, correspondences
+from convoy.model.hf_tensors import HEAD, INDEX, SINGLE, Correspondence, StoredTensor, check_tensors, correspondences
 
 
 def read_hf_weights(folder: Path, config: TransformerConfig) -> Iterator[tuple[str, Tensor]]:

@@ -25,7 +25,7 @@ from convoy.launch.checks.host import (
     set_user_name,
 )
 from convoy.model.hf_config import hf_config
-from convoy.model.hf_files import hf_tensor_shapes
+from convoy.model.hf_tensors import hf_tensor_shapes
 from tests.nobody import as_nobody
 
 NAMES = ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER")
@@ -168,5 +168,5 @@ def test_the_tensors_of_a_model_folder_are_looked_at_without_torch(tmp_path: Pat
     index.write_text("[]")
     with pytest.raises(ConfigError, match=rf"^model\.init_from = {tmp_path}: {index.name} holds \[\]: must be a JSON"):
         check_inputs_and_room(wanted)
-    code = "import sys, convoy.model.hf_files; sys.exit('torch' in sys.modules)"
+    code = "import sys, convoy.model.hf_tensors; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

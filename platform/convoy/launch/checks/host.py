@@ -98,7 +98,7 @@ def check_inputs_and_room(config: RunConfig) -> None:
         _check_importable(config.model)
     elif config.model.init_from is not None:
         from convoy.model.hf_config import check_same_shape
-        from convoy.model.hf_files import check_tensors
+        from convoy.model.hf_tensors import check_tensors
 
         folder = Path(config.model.init_from)
         check_same_shape(folder, config.model)
