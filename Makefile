@@ -64,9 +64,10 @@ test-drills: $(VENV)/.dev
 test-system-drills: $(VENV)/.dev
 	$(PYTEST) -m "system and alone" --durations 15 $(ARGS)
 
-# The first two take one core each; what time decides comes after them.
+# Two targets run in parallel; tests that depend on timing follow, one at a time.
 campaign: $(VENV)/.dev
 	$(MAKE) --jobs=2 --output-sync=recurse campaign-examples campaign-samples
+	CONVOY_CAMPAIGN=full $(PYTEST) -m "sampled and alone" --ignore=tests/drills --timeout=3600 $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m "slow or system" tests/drills/test_drills.py $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m slow --timeout=3600 tests/gang/test_script_exits.py $(ARGS)
 
@@ -74,7 +75,7 @@ campaign-examples: $(VENV)/.dev
 	CONVOY_CAMPAIGN=full $(PYTEST) -m "campaign and not (slow or system)" --timeout=3600 $(ARGS)
 
 campaign-samples: $(VENV)/.dev
-	CONVOY_CAMPAIGN=full $(PYTEST) -m sampled --ignore=tests/drills --timeout=3600 $(ARGS)
+	CONVOY_CAMPAIGN=full $(PYTEST) -m "sampled and not alone and (not campaign or slow or system)" --ignore=tests/drills --timeout=3600 $(ARGS)
 
 # mypy's workers must start within 3 s; on a machine too busy for that, one process checks everything.
 lint: $(VENV)/.dev

@@ -2,12 +2,12 @@
 
 import multiprocessing
 import os
-import queue
 import signal
 import socket
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -47,10 +47,9 @@ def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]
         job, formation="benchmark", nodes=1, world_size=world_size, config_hash=config_hash(config), rendezvous=""
     )
     context = multiprocessing.get_context("spawn")
-    results: Any = context.Queue()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    workers = []
+    workers, readers = [], []
     for rank in range(world_size):
         assignment = Assignment(
             config=config,
@@ -76,22 +75,18 @@ def on_gang(config: RunConfig, body: Body, world_size: int = RANKS) -> list[Any]
             master_port=port,
             reason_path="/dev/null",
         )
-        workers.append(context.Process(target=_rank, args=(assignment, body, results)))
-    for worker in workers:
-        worker.start()
-    of_ranks = dict[int, Any]()
-    while len(of_ranks) < world_size:
-        try:
-            rank, outcome = results.get(timeout=1)
-            of_ranks[rank] = outcome
-        except queue.Empty:
-            if any(worker.exitcode is not None for worker in workers):
-                for worker in workers:
-                    worker.kill()  # or the others would wait in a collective, and this process for them
-                raise RuntimeError("a rank failed: its error is above") from None
+        reader, writer = context.Pipe(duplex=False)
+        workers.append(context.Process(target=_rank, args=(assignment, body, writer)))
+        readers.append(reader)
+        workers[-1].start()
+        writer.close()  # the rank has its own: the reader sees the end of the rank
+    try:
+        results = [reader.recv() for reader in readers]
+    except EOFError:
+        raise RuntimeError("a rank ended without a result") from None
     for worker in workers:
         worker.join()
-    return [of_ranks[rank] for rank in range(world_size)]
+    return results
 
 
 def training(
@@ -136,17 +131,17 @@ def one_step_of(t: Training) -> None:
     log_step(t, result, lr)
 
 
-def _rank(assignment: Assignment, body: Body, results: Any) -> None:
+def _rank(assignment: Assignment, body: Body, result: Connection) -> None:
     signal_at_end_of_parent(signal.SIGKILL)  # or it would wait in a collective for ever, and keep a core busy
     parent = multiprocessing.parent_process()
     if parent is None or os.getppid() != parent.pid:
         os._exit(1)  # it ended while this process started
-    ranks = connect_ranks(assignment)
-    data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     try:
-        results.put((assignment.place.rank, body(assignment, ranks, data)))
-    except Exception:
+        ranks = connect_ranks(assignment)
+        data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+        result.send(body(assignment, ranks, data))
+        dist.barrier()
+        dist.destroy_process_group()
+    except BaseException:
         traceback.print_exc()
-        os._exit(1)  # without waiting for its threads, or for the other ranks
-    dist.barrier()
-    dist.destroy_process_group()
+        os._exit(1)  # its threads would hold it up; the other ranks see their connections to it break

@@ -121,6 +121,6 @@ def test_a_node_is_compared_with_those_that_have_its_stage(stages: int, slow: li
         now = time.monotonic() + i / 10
         marks = {rank: Mark("step", i, 1, at=now, looks=i, waits=i * (rank == 0)) for rank in (0, 1)}
         log = SimpleNamespace(append=told.append)
-        first.workers = SimpleNamespace(newly_suspended=lambda now: [], marks=lambda marks=marks: marks, events=log)
+        first.workers = SimpleNamespace(newly_stopped=lambda now: [], marks=lambda marks=marks: marks, events=log)
         first._check_workers(first.workers, now)
     assert [event.slow_node for event in told] == slow

@@ -128,7 +128,7 @@ def read_measurements(config: RunConfig, options: dict[str, Any], prices: PriceB
     """
     host_facts = this_host_facts(config)
     own = Measurements(
-        saving=_save_timing(options["stall_seconds"], options["durable_seconds"]),
+        saving=_save_cost(options["stall_seconds"], options["durable_seconds"]),
         restart=None if options["restart_seconds"] is None else RestartCost(options["restart_seconds"]),
         replacement_seconds=options["replacement_seconds"],
         node_bytes_per_second=options["write_gb_per_second"] and options["write_gb_per_second"] * 1e9,
@@ -178,7 +178,7 @@ def _calibration_arguments(config: RunConfig, path: str | None, host_facts: dict
     return {"calibration": calibration, "measured": measured}
 
 
-def _save_timing(stall: float | None, durable: float | None) -> SaveCost | None:
+def _save_cost(stall: float | None, durable: float | None) -> SaveCost | None:
     if stall is None and durable is not None:
         raise ConfigError("--durable-seconds: must come with --stall-seconds")
     if stall is not None and durable is not None and durable < stall:

@@ -57,7 +57,7 @@ class TrainConfig(FrozenConfig):
 
 
 def split_batch(count: int, ranks: int, micro_batch: int) -> tuple[int, int]:
-    """Passes of a step, and sequences of each, on a rank that has most of `count`: `micro_batch` is a maximum."""
+    """Passes of a step, and sequences of each, on the rank with most of `count`; `micro_batch` is a maximum."""
     most = math.ceil(count / ranks)
     passes = math.ceil(most / micro_batch)
     return passes, math.ceil(most / passes)

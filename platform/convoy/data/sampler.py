@@ -93,9 +93,9 @@ def plan_step(
 
 
 def rows_of_rank(rank: int, world_size: int, count: int, micro_batch: int) -> npt.NDArray[np.int64]:
-    """[passes, rows] Which of `count` (at least 1) items `rank` takes in each pass of `split_batch`; -1: none.
+    """[passes, rows] Which of `count` (at least 1) items `rank` takes in each pass; -1 where it has none.
 
-    Items are dealt out in turn, so that the ranks' shares differ by at most one.
+    Passes and rows are those of `split_batch`, alike on all ranks. The ranks' shares differ by at most one.
     """
     passes, rows = split_batch(count, world_size, micro_batch)
     items = rank + world_size * np.arange(passes * rows, dtype=np.int64)

@@ -96,7 +96,7 @@ class DrillGang:
     def wait_for(
         self, text: str, happened: Callable[[], T | None], seconds: float = SOON_SECONDS, pause: float = LOOK_SECONDS
     ) -> T:
-        """The first true value of `happened()`, called every `pause` seconds. Raises DrillError if it is too late."""
+        """The first true value of `happened()`, called every `pause` seconds. Raises DrillError if none comes."""
         deadline = time.monotonic() + seconds
         while not (value := happened()):
             if time.monotonic() > deadline:
@@ -105,7 +105,7 @@ class DrillGang:
         return value
 
     def wait_for_event(self, text: str, matches: Callable[[Event], bool], seconds: float = SOON_SECONDS) -> Event:
-        """The first event of the log that is so, old ones included. Raises DrillError if there is none in time."""
+        """The first event of the log that is so, old ones included. Raises DrillError if none comes."""
         events: list[Event] = self.wait_for(text, lambda: [*filter(matches, self.progress().events)], seconds)
         return events[0]
 

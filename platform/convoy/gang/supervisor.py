@@ -123,7 +123,7 @@ class Supervisor:
             self._monitor.add_own(self._node_monitor.collect_evidence(now, self.workers, self._event_log))
 
     def _check_workers(self, workers: WorkerGroup, now: float) -> None:
-        self._monitor.add_own(workers.newly_suspended(now))
+        self._monitor.add_own(workers.newly_stopped(now))
         self._monitor.update_marks(workers.marks(), now)
         if self._node.leads:
             self._monitor.look_for_hangs(now)

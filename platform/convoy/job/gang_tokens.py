@@ -1,4 +1,4 @@
-"""The secret of a formation, which nodes prove to know: a private object below `tokens/` in the job's store."""
+"""The secret of a formation, which nodes prove that they know: a private object below `tokens/` in the job's store."""
 
 import contextlib
 import re

@@ -61,7 +61,7 @@ class Generation(BaseModel):
     control: str = ""
     """`host:port` where node 0's agent listens for the others'."""
     token_name: OptionalComponent = ""
-    """The object below `tokens/` that holds the gang's token while the gang forms (`job/generations.py`). Older
+    """The object below `tokens/` that holds the gang's token while the gang forms (`job/gang_tokens.py`). Older
     versions kept the token itself here; its gang has ended long ago, so it is not read."""
 
     @property

@@ -79,7 +79,7 @@ class JobPlan:
 
     def for_report(self, report: "TrainReport") -> "Plan":
         """With what the log says of the machines by now. The steps themselves never come into it."""
-        plan = self._plan or self._load_or_make_plan()
+        plan = self._plan or self._initial_or_new_plan()
         machine = report.hardware.machine if report.hardware else None
         if machine is not None and self._says_more(plan, machine):
             self._tried = machine
@@ -95,7 +95,7 @@ class JobPlan:
         same = machine.ranks == plan.machines.ranks
         return same and not is_catalogued and machine not in (plan.measured, self._tried)
 
-    def _load_or_make_plan(self) -> "Plan":
+    def _initial_or_new_plan(self) -> "Plan":
         from convoy.planner.plan_schema import Plan
 
         if self._initial is not None:

@@ -40,7 +40,7 @@ def read_hf_weights(folder: Path, config: TransformerConfig) -> Iterator[tuple[s
             yield pair.ours, parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def hf_tensors(config: TransformerConfig, state_dict: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def to_hf_tensors(config: TransformerConfig, state_dict: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Hugging Face's names and tensors of the same weights. state_dict: our full tensors by name. Raises ConfigError
     for a form neither family has."""
     for pair in correspondences(config):

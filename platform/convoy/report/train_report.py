@@ -359,10 +359,10 @@ class TrainReport(ReportPart):
     save_time: SaveTime | None
     """None: no save was periodic."""
     alert: SaveAlert | None
+    """None once a save is committed again."""
     storage_troubles: tuple[StorageTrouble, ...]
     """Tiers that agents of the newest attempt report as full or out of reach."""
     slow_nodes: tuple[CurrentStraggler, ...]
-    """None once a save is committed again."""
     restores: tuple[Restore, ...]
     generations: tuple[Generation, ...]
     incidents: tuple[Incident, ...]

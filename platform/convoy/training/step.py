@@ -13,7 +13,6 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
 from convoy.checkpoint.save.queue import StatusCounts
-from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.job.events.registry import Evaluated
@@ -230,7 +229,7 @@ class Stepper:
         grads: dict[int, list[torch.Tensor]] = {}
         for parameter in self._parameters:
             if parameter.grad is not None:
-                grads.setdefault(_ranks_per_element(parameter), []).append(local_tensor(parameter.grad))
+                grads.setdefault(_ranks_per_element(parameter), []).append(_own_shard(parameter.grad))
         total = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
         for count, some in grads.items():
             total += get_total_norm(some, foreach=True).double() ** 2 / count
@@ -243,12 +242,16 @@ class Stepper:
         clip_norm = self._train.clip_norm
         if clip_norm is not None and norm > clip_norm:
             # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
-            own = [local_tensor(p.grad) for p in self._parameters if p.grad is not None]
+            own = [_own_shard(p.grad) for p in self._parameters if p.grad is not None]
             scale = clip_norm / (torch.tensor(norm, device=self._parameters[0].device) + 1e-6)
             if own:
                 torch._foreach_mul_(own, scale.clamp(max=1.0))
         set_learning_rate(self._trained.optimizer, lr)
         self._trained.optimizer.step()
+
+
+def _own_shard(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor  # that of `layout` imports too much
 
 
 def _ranks_per_element(parameter: torch.Tensor) -> int:

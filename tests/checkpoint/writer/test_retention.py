@@ -42,7 +42,7 @@ def tier(
     )
 
 
-def spent(
+def deletable(
     parents: dict[int, tuple[int, int] | None], held: Inventory, keep_last: int = 1, every: int | None = None
 ) -> list[tuple[int, int]]:
     policy = RetentionConfig(keep_last=keep_last, keep_every_steps=every)
@@ -55,54 +55,54 @@ FIVE = [(1, 10), (1, 20), (1, 30), (1, 40), (1, 50)]
 
 def test_the_newest_verified_ones_and_all_that_is_newer_stay() -> None:
     held = tier(*FIVE, verified=[(1, 10), (1, 20), (1, 30)])
-    assert spent({1: None}, held, keep_last=1) == [(1, 10), (1, 20)]
-    assert spent({1: None}, held, keep_last=2) == [(1, 10)]
+    assert deletable({1: None}, held, keep_last=1) == [(1, 10), (1, 20)]
+    assert deletable({1: None}, held, keep_last=2) == [(1, 10)]
 
 
 def test_with_fewer_verified_ones_than_are_to_stay_nothing_goes() -> None:
-    assert spent({1: None}, tier(*FIVE), keep_last=1) == []
-    assert spent({1: None}, tier(*FIVE, verified=[(1, 40), (1, 50)]), keep_last=3) == []
+    assert deletable({1: None}, tier(*FIVE), keep_last=1) == []
+    assert deletable({1: None}, tier(*FIVE, verified=[(1, 40), (1, 50)]), keep_last=3) == []
 
 
 def test_verified_commits_that_were_found_damaged_since_do_not_count_and_go_like_others() -> None:
     held = tier(*FIVE, verified=[(1, 30), (1, 50)], damaged=[(1, 10), (1, 40)])
-    assert spent({1: None}, held, keep_last=2) == [(1, 10), (1, 20)]
+    assert deletable({1: None}, held, keep_last=2) == [(1, 10), (1, 20)]
 
 
 def test_what_a_reader_holds_stays() -> None:
     held = tier(*FIVE, verified=[(1, 40)], leased=[(1, 20)])
-    assert spent({1: None}, held) == [(1, 10), (1, 30)]
+    assert deletable({1: None}, held) == [(1, 10), (1, 30)]
 
 
 def test_one_for_each_multiple_stays_for_ever() -> None:
     commits = [(1, step) for step in (10, 20, 25, 30, 40, 50, 60, 70)]
     held = tier(*commits, verified=[(1, 50), (1, 70)])
     # The first from each multiple of 25 on: 25, 50, and not 10 and 20, which no multiple precedes.
-    assert spent({1: None}, held, every=25) == [(1, 10), (1, 20), (1, 30), (1, 40), (1, 60)]
+    assert deletable({1: None}, held, every=25) == [(1, 10), (1, 20), (1, 30), (1, 40), (1, 60)]
 
 
 def test_of_those_for_one_multiple_a_verified_one_stays() -> None:
     held = tier((1, 25), (1, 30), (1, 40), (1, 50), verified=[(1, 30), (1, 40), (1, 50)])
-    assert spent({1: None}, held, every=25) == [(1, 25), (1, 40)]
+    assert deletable({1: None}, held, every=25) == [(1, 25), (1, 40)]
 
 
 def test_commits_off_the_lineage_go_when_they_are_old_whatever_is_known_of_them() -> None:
     parents: dict[int, tuple[int, int] | None] = {1: None, 2: (1, 20)}
     commits = [(1, 10), (1, 20), (1, 30), (1, 40), (2, 30)]
     held = tier(*commits, verified=[(1, 40)], leased=[(1, 30)])
-    assert spent(parents, held) == [(1, 40)]
-    assert spent(parents, tier(*commits, verified=[(1, 40)], made=YOUNG)) == []
+    assert deletable(parents, held) == [(1, 40)]
+    assert deletable(parents, tier(*commits, verified=[(1, 40)], made=YOUNG)) == []
 
 
 def test_a_rewound_branch_does_not_make_the_target_of_the_rewind_go() -> None:
     parents: dict[int, tuple[int, int] | None] = {1: None, 2: (1, 10)}
     held = tier(*FIVE, verified=FIVE, made=YOUNG)
-    assert spent(parents, held) == []
+    assert deletable(parents, held) == []
 
 
 def test_commits_of_a_generation_that_nobody_knows_stay() -> None:
     held = tier((1, 10), (1, 20), (7, 30), verified=[(1, 20)])
-    assert spent({1: None}, held) == [(1, 10)]
+    assert deletable({1: None}, held) == [(1, 10)]
 
 
 def attempt(generation: int, step: int, name: str = "a", changed: float = YOUNG) -> AttemptSummary:

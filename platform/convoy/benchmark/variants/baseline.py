@@ -18,7 +18,7 @@ from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
-from convoy.model.hf import hf_tensors
+from convoy.model.hf import to_hf_tensors
 from convoy.model.hf_config import hf_config, hf_format
 from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
@@ -100,7 +100,7 @@ def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
     with torch.device("cpu"):
         ours = Transformer(shape)
     initialise_weights(ours, config.train.seed, device)  # the weights of `build_sharded_model`, which draws them there
-    tensors = dict(hf_tensors(shape, ours.state_dict()))
+    tensors = dict(to_hf_tensors(shape, ours.state_dict()))
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:
         raise AssertionError(f"{hf_format(shape).model_type}: missing {missing}, unexpected {unexpected}")

@@ -66,7 +66,7 @@ class Buffers:
         self._made = 0
 
     def get_or_make(self, slot: int, length: int) -> Buffer:
-        """The slot's buffer, of at least `length` bytes: the one before if it still suffices. Raises OSError."""
+        """The slot's buffer, of at least `length` bytes: the one before if it is there and suffices. Raises OSError."""
         buffer = self._slots.get(slot)
         if buffer is not None and len(buffer) >= length and buffer.exists:
             return buffer

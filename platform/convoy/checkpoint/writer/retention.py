@@ -49,14 +49,14 @@ def deletable_commits(
     floor = _oldest_step_to_keep(chain, tier.verified, policy.keep_last)
     protected = _milestones(chain, tier.verified, policy.keep_every_steps) | tier.leased
 
-    def spent(ref: CommitRef) -> bool:
+    def deletable(ref: CommitRef) -> bool:
         if ref in protected or ref.generation not in history.generations:
             return False
         if on_branch(history, ref):
             return floor is not None and ref.step < floor
         return tier.now - tier.commits[ref] > grace_seconds
 
-    return sorted(filter(spent, tier.commits), key=lambda ref: (ref.generation, ref.step))
+    return sorted(filter(deletable, tier.commits), key=lambda ref: (ref.generation, ref.step))
 
 
 def deletable_attempts(
@@ -71,14 +71,14 @@ def deletable_attempts(
     newest = history.newest
     settled = max((ref.step for ref in tier.commits if ref.generation == newest), default=-1)
 
-    def spent(attempt: AttemptSummary) -> bool:
+    def deletable(attempt: AttemptSummary) -> bool:
         ref = attempt.ref
         if ref in tier.leased or ref.generation not in history.generations or _may_be_named(attempt, tier, committed):
             return False
         over = ref.generation == newest and ref.step <= settled
         return over or tier.now - attempt.changed > grace_seconds
 
-    return [attempt for attempt in tier.attempts if spent(attempt)]
+    return [attempt for attempt in tier.attempts if deletable(attempt)]
 
 
 def abandoned_attempts(

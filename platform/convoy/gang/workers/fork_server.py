@@ -48,7 +48,7 @@ class WorkerReport(BaseModel, frozen=True):
     error: str = ""
     """It is not: there is no memory, or there are too many processes."""
     exit_code: int | None = None
-    """It is reaped, and its pid may be another process's from now on. Of a signal: minus its number."""
+    """It is reaped, and its pid may be another process's from now on. Negative: a signal's number."""
 
 
 class WorkerBody(Protocol):

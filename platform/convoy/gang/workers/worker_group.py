@@ -136,7 +136,7 @@ class WorkerGroup:
             evidence.append(self._exit_evidence(exited, marks[exited.worker], now))
         return evidence
 
-    def newly_suspended(self, now: float) -> list[Evidence]:
+    def newly_stopped(self, now: float) -> list[Evidence]:
         """The workers that were stopped by a signal, each once. Call it at even intervals."""
         evidence = []
         for local, worker in enumerate(self.workers):

@@ -226,7 +226,7 @@ class _FlowRun:
 
 def _waits_for_nodes(store: Store, run: str, client: ClientRun) -> bool | None:
     """A gang of the run has no nodes yet, or none any more. None: nothing is known."""
-    if _live_mark(store, run) is not None:
+    if _mark_of_run(store, run) is not None:
         return False
     due = client.due_gangs()
     return None if due is None else any(not gang_is_over(store, run, g.step, g.failed) for g in due)
@@ -234,11 +234,11 @@ def _waits_for_nodes(store: Store, run: str, client: ClientRun) -> bool | None:
 
 def _agent_is_running(store: Store, run: str) -> bool:
     """Node 0's agent is running, and takes a wish."""
-    mark = _live_mark(store, run)
+    mark = _mark_of_run(store, run)
     return mark is not None and not mark.preparing
 
 
-def _live_mark(store: Store, run: str) -> LiveMark | None:
+def _mark_of_run(store: Store, run: str) -> LiveMark | None:
     """Of the run, if node 0 of it is at work: it prepares for its gang, or its agent is running."""
     mark = live_mark(store)
     return mark if mark is not None and mark.run == run else None

@@ -115,8 +115,7 @@ def same_failures(history: Sequence[EndedRun]) -> int:
 
 
 def failures_without_progress(history: Sequence[EndedRun]) -> int:
-    """How many of the newest runs in a row failed and brought the job no further; preemptions neither count nor end
-    the row."""
+    """How many of the newest runs in a row failed without progress; preemptions neither count nor end the row."""
     tried = [progressed for ended, progressed in _with_progress(history) if ended.how != "preempted" or progressed]
     return _count_leading_true(not progressed for progressed in reversed(tried))
 

@@ -55,7 +55,7 @@ class CostModel:
         return self.config.cluster.instance_type
 
     @property
-    def save_timing(self) -> SaveCost:
+    def save_cost(self) -> SaveCost:
         paced = self.config.checkpoint.write_mb_per_second
         assumed = assumed_save(self.state_bytes, self.job.ranks, paced and paced * 1e6, self._storage_rate)
         return self.measurements.saving or assumed
@@ -126,7 +126,7 @@ class CostModel:
         configuration. rate: one of theirs, by default the upper end. Raises as `expected_campaign`."""
         failures = failures or self.market_failures
         rate = rate or failures.highest_rate
-        return expected_campaign(self.work_seconds, rate, interval, failures, self.save_timing, self.restart)
+        return expected_campaign(self.work_seconds, rate, interval, failures, self.save_cost, self.restart)
 
     def cost(self, campaign: Campaign, price: Price | None, usd_per_hour: float | None = None) -> Cost | None:
         """None: the price is not known. usd_per_hour: of one of the price's zones, in its place."""
@@ -184,7 +184,7 @@ class BudgetStop:
 
 def plan_saves(costs: CostModel) -> SavePlan:
     """Raises ValueError where the training would hardly ever end, and as `CostModel.market_failures`."""
-    best = best_save_interval(costs.market_failures, costs.save_timing)
+    best = best_save_interval(costs.market_failures, costs.save_cost)
     mtbf = costs.market_failures.highest_rate.mtbf_seconds
     steps = interval_in_steps(best, costs.step_seconds) if math.isfinite(best) else None
     whole = best if steps is None else min(costs.work_seconds, steps * costs.step_seconds)
@@ -192,8 +192,8 @@ def plan_saves(costs: CostModel) -> SavePlan:
     now_cost, then_cost = (costs.cost(each, costs.price()) for each in (now, then))
     return SavePlan(
         state_bytes=costs.state_bytes,
-        stall_seconds=costs.save_timing.stall_seconds,
-        durable_seconds=costs.save_timing.durable_seconds,
+        stall_seconds=costs.save_cost.stall_seconds,
+        durable_seconds=costs.save_cost.durable_seconds,
         restart_seconds=costs.restart.seconds,
         mtbf_seconds=_finite_or_none(mtbf),
         best_interval_seconds=_finite_or_none(best),

@@ -211,7 +211,7 @@ def _with_candidate(config: RunConfig, plan: FittingPlan) -> RunConfig:
 
 
 def _with_best_interval(costs: CostModel) -> CostModel:
-    best = best_save_interval(costs.market_failures, costs.save_timing)
+    best = best_save_interval(costs.market_failures, costs.save_cost)
     every = interval_in_steps(min(best, costs.work_seconds), costs.step_seconds)
     checkpoint = costs.config.checkpoint.model_copy(update={"every_steps": every})
     return replace(costs, config=costs.config.model_copy(update={"checkpoint": checkpoint}))

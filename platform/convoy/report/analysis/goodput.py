@@ -144,7 +144,7 @@ class _DoneStep(NamedTuple):
 
 
 @dataclass
-class _StepGap:
+class _StepSpan:
     """The time from one logged step to the next, before the first one, or after the last one."""
 
     begin: float
@@ -168,73 +168,73 @@ def _gang_time(events: Sequence[Event], generation: Generation, end: float, last
     """last_step: the last one that the job kept."""
     events = [e for e in events if e.t <= end]
     done = _done_steps(events, generation.parent_step or 0) or [_DoneStep(end, math.inf)]
-    gaps = _step_gaps(events, generation.started, done, end)
+    spans = _step_spans(events, generation.started, done, end)
     measured = _measuring_time(events, done)
     shares = _GangTime()
-    for i, gap in enumerate(gaps):
-        _account_saves_and_evals(shares, gap, last_step)
+    for i, span in enumerate(spans):
+        _account_saves_and_evals(shares, span, last_step)
         if i == measured.after:
-            shares.measuring += gap.account_for(measured.until - gap.begin)
+            shares.measuring += span.account_for(measured.until - span.begin)
         if 0 < i < len(done):
-            _account_steps(shares, gap, done[i - 1], done[i], last_step)
+            _account_steps(shares, span, done[i - 1], done[i], last_step)
             if i == measured.after:
-                shares.measuring += gap.account_for(math.inf)
-            shares.other += gap.account_for(math.inf)
-    shares.starting = gaps[0].account_for(math.inf)
-    _account_end(shares, gaps[-1], generation.outcome, events, last_step)
+                shares.measuring += span.account_for(math.inf)
+            shares.other += span.account_for(math.inf)
+    shares.starting = spans[0].account_for(math.inf)
+    _account_end(shares, spans[-1], generation.outcome, events, last_step)
     return shares
 
 
-def _step_gaps(events: Sequence[Event], start: float, done: Sequence[_DoneStep], end: float) -> list[_StepGap]:
-    """The gaps before each step and after the last one, with the evaluations and saves that followed a step."""
+def _step_spans(events: Sequence[Event], start: float, done: Sequence[_DoneStep], end: float) -> list[_StepSpan]:
+    """The spans before each step and after the last one, with the evaluations and saves that followed a step."""
     times = [start, *(each.t for each in done), end]
-    gaps = [_StepGap(begin, end) for begin, end in pairwise(times)]
+    spans = [_StepSpan(begin, end) for begin, end in pairwise(times)]
     steps = [each.step for each in done]
     for e in events:
         if isinstance(e, Evaluated):
-            gaps[bisect_right(steps, e.step)].evaluations.append(e)
+            spans[bisect_right(steps, e.step)].evaluations.append(e)
         elif isinstance(e, CheckpointSaved):
-            gaps[bisect_right(steps, e.step)].saves.append(e)
-    return gaps
+            spans[bisect_right(steps, e.step)].saves.append(e)
+    return spans
 
 
-def _account_saves_and_evals(shares: _GangTime, gap: _StepGap, last_step: float) -> None:
-    for save in gap.saves:
-        seconds = gap.account_for(save.seconds)
+def _account_saves_and_evals(shares: _GangTime, span: _StepSpan, last_step: float) -> None:
+    for save in span.saves:
+        seconds = span.account_for(save.seconds)
         shares.checkpoint += seconds
         shares.undone += seconds if save.step > last_step else 0.0
-    for evaluation in gap.evaluations:
-        seconds = gap.account_for(evaluation.seconds)
+    for evaluation in span.evaluations:
+        seconds = span.account_for(evaluation.seconds)
         if evaluation.step <= last_step:
             shares.evaluated += seconds
         else:
             shares.evaluated_lost += seconds
 
 
-def _account_steps(shares: _GangTime, gap: _StepGap, before: _DoneStep, after: _DoneStep, last_step: float) -> None:
+def _account_steps(shares: _GangTime, span: _StepSpan, before: _DoneStep, after: _DoneStep, last_step: float) -> None:
     """Account for the steps between two logged ones; the last one that counts is placed by even pace."""
     steps = after.step - before.step
-    seconds = gap.account_for(after.seconds if steps == 1 else math.inf)
+    seconds = span.account_for(after.seconds if steps == 1 else math.inf)
     part = min(max((last_step - before.step) / steps, 0.0), 1.0) if steps > 0 else float(after.step <= last_step)
     shares.productive += seconds * part
     shares.lost += seconds * (1 - part)
 
 
-def _account_end(shares: _GangTime, gap: _StepGap, outcome: str, events: Sequence[Event], last_step: float) -> None:
+def _account_end(shares: _GangTime, span: _StepSpan, outcome: str, events: Sequence[Event], last_step: float) -> None:
     """Account for what follows the last logged step."""
     if outcome == "running":
-        shares.productive += gap.account_for(math.inf)  # the next step
+        shares.productive += span.account_for(math.inf)  # the next step
     elif outcome in ("failed", "ended without a word"):
         settled = first_failure(events)
-        silent = 0.0 if settled is None else gap.end - (settled.t - settled.silent_seconds)
-        shares.lost += gap.account_for(gap.unaccounted - silent)
-        shares.stopping = shares.ended = gap.account_for(math.inf)
+        silent = 0.0 if settled is None else span.end - (settled.t - settled.silent_seconds)
+        shares.lost += span.account_for(span.unaccounted - silent)
+        shares.stopping = shares.ended = span.account_for(math.inf)
     elif outcome == "preempted":
-        shares.stopping = gap.account_for(math.inf)
-        saved = sum(save.seconds for save in gap.saves if save.step <= last_step)
-        shares.ended = shares.stopping + min(saved, gap.end - gap.begin)
+        shares.stopping = span.account_for(math.inf)
+        saved = sum(save.seconds for save in span.saves if save.step <= last_step)
+        shares.ended = shares.stopping + min(saved, span.end - span.begin)
     else:
-        shares.waiting = gap.account_for(math.inf)
+        shares.waiting = span.account_for(math.inf)
 
 
 def _done_steps(events: Sequence[Event], parent_step: int) -> list[_DoneStep]:

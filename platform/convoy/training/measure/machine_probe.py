@@ -103,7 +103,7 @@ def linear_training_flops(tokens: int, width: int, inner: int) -> int:
 
 
 class _RankWorkload:
-    """Of the job's tensors on one rank."""
+    """Shapes and types of the job's tensors on one rank."""
 
     def __init__(self, config: RunConfig, model: TransformerConfig, ranks: Ranks) -> None:
         self.length = config.data.sequence_length
