@@ -17,12 +17,12 @@ from convoy.job.lineage import (
     all_commits_lost,
     counted_commits,
     damaged_name,
+    intact_tiers,
     newest_commit,
     on_branch,
     parse_commits,
     read_history,
     restore_candidates,
-    tiers_holding,
 )
 from convoy.storage import Store, StoreUnavailable, open_store
 from tests.campaign import examples
@@ -105,7 +105,7 @@ def test_a_commit_counts_as_long_as_one_tier_has_it_whole():
         {1: None}, [(1, 10), (1, 20)], damaged=[(1, 20)], others=(TierCommits(copied.commits, refs((1, 20))),)
     )
     assert steps(again) == [(1, 10)]
-    assert tiers_holding(again, CommitRef(generation=1, step=20)) == []
+    assert intact_tiers(again, CommitRef(generation=1, step=20)) == []
 
 
 def test_a_parent_that_turns_up_whole_after_its_child_went_on_from_an_older_commit_stays_out():
@@ -224,7 +224,7 @@ def test_it_does_not_matter_which_tier_a_commit_lies_on(h: History, data: st.Dat
     tier = TierCommits(frozenset(ref for ref, tiers in where.items() if tiers & 2))
     spread = History(h.generations, root, others=(tier,))
     assert counted_commits(spread) == counted_commits(h)
-    assert all(bool(tiers_holding(spread, ref)) for ref in counted_commits(h))
+    assert all(bool(intact_tiers(spread, ref)) for ref in counted_commits(h))
 
 
 def test_commits_whose_generation_is_gone_are_an_outage_and_never_a_fresh_start(tmp_path: Path) -> None:

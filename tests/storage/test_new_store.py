@@ -11,12 +11,12 @@ from convoy.job.events.registry import StepDone
 from convoy.job.record import ensure_record, job_store, read_record, tier_stores
 from convoy.launch.checks.compatibility import shared_storage_demands
 from convoy.storage import Store, is_shared, open_store, uri
-from convoy.storage.uri import StoreKind
+from convoy.storage.uri import StoreBackend
 from tests.storage.memory import OBJECTS, MemoryStore
 from tests.storage.test_contract import *  # noqa: F403 - every promise, asked of the store of this file
 from tests.training.job import tiny
 
-MEMORY = StoreKind("mem://", "a mem:// name", shared=True, open=MemoryStore)
+MEMORY = StoreBackend("mem://", "a mem:// name", shared=True, open=MemoryStore)
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from convoy.job.events.registry import (
     Restored,
     StepDone,
 )
-from convoy.job.lineage import CommitRef, counted_commits, parse_commits, read_history, tiers_holding
+from convoy.job.lineage import CommitRef, counted_commits, intact_tiers, parse_commits, read_history
 from convoy.report.analysis.checkpoints import current_save_alert
 from convoy.storage import open_store
 from tests.training.faults import (
@@ -166,7 +166,10 @@ def test_a_save_that_the_root_does_not_take_goes_to_the_next_tier_and_the_job_go
     assert [(e.step, e.tier, e.retried_on) for e in job.events(CheckpointFailed)] == [(4, root, tier)]
     assert [(e.step, e.tier) for e in job.events(CheckpointSaved)] == [(2, root), (4, tier)]
     history = read_history(job.store, [open_store(tier)])
-    assert [(ref.step, tiers_holding(history, ref)) for ref in counted_commits(history)] == [(2, [0, 1]), (4, [1])]
+    assert [(ref.step, intact_tiers(history, ref)) for ref in counted_commits(history)] == [
+        (2, [0, 1]),
+        (4, [1]),
+    ]
     copied = job.events(CheckpointCopied)
     assert {(e.step, e.tier): e.error is None for e in copied} == {(2, tier): True, (4, root): False}
 

@@ -20,7 +20,7 @@ from convoy.config.run import RunConfig
 from convoy.planner.step.step_time import step_time
 from convoy.planner.step.work import Kernels
 from convoy.planner.validation.published import MeasuredRun
-from convoy.planner.workload import Machine, Workload, as_measured, as_rented, machine_of
+from convoy.planner.workload import Machine, Workload, as_rented, machine_of, with_measured_fallback
 from convoy.stats.interval import FEWEST
 
 
@@ -66,7 +66,7 @@ def workload_of(
     which nothing is known."""
     if not isinstance(config.model, TransformerConfig):
         raise ValueError(f"model.build = {config.model.build}: nothing is known of it")
-    whole = as_measured(machine_of(config, host_gpus=int(on_gpus)), measured)
+    whole = with_measured_fallback(machine_of(config, host_gpus=int(on_gpus)), measured)
     machine = dataclasses.replace(whole, ranks=ranks_per_node)
     return Workload(config.model, config.data.sequence_length, config.train, config.parallel, machine, nodes)
 

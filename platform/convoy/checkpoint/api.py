@@ -32,9 +32,9 @@ from convoy.job.lineage import (
     History,
     all_commits_lost,
     counted_commits,
+    intact_tiers,
     read_history,
     restore_candidates,
-    tiers_holding,
 )
 from convoy.storage import open_store
 
@@ -239,7 +239,7 @@ class Checkpoints:
         refs = [ref for ref in counted_commits(history) if ref.step == step]
         if not refs:
             raise CheckpointError(f"step {step}: no commit of it counts")
-        return refs[-1], tiers_holding(history, refs[-1])[0]
+        return refs[-1], intact_tiers(history, refs[-1])[0]
 
     def _newest_and_candidates(self) -> tuple[int, Candidates]:
         """The newest generation's number, and what to try."""

@@ -20,7 +20,7 @@ from convoy.drills.fault import SAVE_EVERY, STEPS, DrillOptions, Fault, GangSize
 from convoy.drills.gang import LOOK_SECONDS, DrillError, DrillGang
 from convoy.drills.observe import Observation, trial_problems
 from convoy.drills.result import TrialResult
-from convoy.job.lineage import newest_commit, read_history, tiers_holding
+from convoy.job.lineage import intact_tiers, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, tier_stores
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.storage.checksum import crc32c
@@ -264,7 +264,7 @@ def read_final_state(tiers: Sequence[Store]) -> tuple[Commit | None, State]:
     newest = newest_commit(history)
     if newest is None:
         return None, {}
-    store = tiers[tiers_holding(history, newest)[0]]
+    store = tiers[intact_tiers(history, newest)[0]]
     commit, parts = read_commit_and_parts(store, newest)
     state: State = {}
     for part in parts:

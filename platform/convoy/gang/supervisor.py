@@ -239,7 +239,7 @@ class Supervisor:
                 self._peers.send(None, Message(generation=number, sent=now, formed=formed.generation).body())
             workers = WorkerGroup(self._context, formed.generation, events)
             if self._ended_workers is not None:
-                self._closing.append(self._ended_workers.close_log())
+                self._closing.append(self._ended_workers.close_event_log())
             self.workers, self._ended_workers = workers, None
             spent_seconds = self._context.task.spent_seconds + now - self._began
             try:
@@ -276,7 +276,7 @@ class Supervisor:
     def _stop_and_close_logs(self) -> None:
         self._stop_workers("failed")
         if self._ended_workers is not None:
-            self._closing.append(self._ended_workers.close_log())
+            self._closing.append(self._ended_workers.close_event_log())
         for closing in self._closing:
             with contextlib.suppress(StoreUnavailable):
                 closing.result()

@@ -15,10 +15,10 @@ from convoy.job.lineage import (
     all_commits_lost,
     config_name,
     counted_commits,
+    intact_tiers,
     newest_commit,
     read_generation,
     read_history,
-    tiers_holding,
 )
 from convoy.job.record import check_store_fit
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
@@ -105,7 +105,7 @@ def _restored_parent(store: Store, history: History, origin: RestoreOrigin) -> C
     if history.newest > origin.newest:
         formed = f"another run of the job formed generation {history.newest} since this one restored"
         raise GenerationLostError(f"{store.uri}: {formed}; restore again to continue from what that one saves")
-    if origin.parent is not None and not tiers_holding(history, origin.parent):
+    if origin.parent is not None and not intact_tiers(history, origin.parent):
         gone = f"the commit of step {origin.parent.step}, which was restored, is damaged or gone by now"
         raise CommitsLostError(f"{store.uri}: {gone}; restore again")
     return origin.parent
@@ -133,7 +133,7 @@ def _why_tier_needed(tiers: Sequence[Store], uri: str) -> str | None:
     except StoreUnavailable as error:
         return f"it may have the newest commit, and is out of reach ({error})"
     newest = newest_commit(whole)
-    if newest is None or min(tiers_holding(whole, newest)) < len(tiers):
+    if newest is None or min(intact_tiers(whole, newest)) < len(tiers):
         return None
     return f"it alone has the newest commit, step {newest.step}, until: convoy checkpoints copy {uri} {tiers[0].uri}"
 
@@ -148,7 +148,7 @@ def _lease_commit(tiers: Sequence[Store], history: History, ref: CommitRef | Non
         if ref is None:
             yield True
             return
-        holding = [tiers[place] for place in tiers_holding(history, ref)]
+        holding = [tiers[place] for place in intact_tiers(history, ref)]
         for tier in holding:
             leases.enter_context(lease(tier, ref))
         yield any(ref.name in tier.sizes(ref.name) for tier in holding)

@@ -154,14 +154,14 @@ def all_commits_lost(history: History) -> bool:
     )
 
 
-def tiers_holding(history: History, ref: CommitRef) -> list[int]:
+def intact_tiers(history: History, ref: CommitRef) -> list[int]:
     """Indices of the tiers that hold the commit, and not marked as damaged; 0 is the root."""
     return [index for index, tier in enumerate(history.tiers) if ref in tier.whole]
 
 
 def restore_candidates(history: History) -> list[tuple[CommitRef, list[int]]]:
     """What a restore tries, in order: the commits that count, newest first, each with its places."""
-    return [(ref, tiers_holding(history, ref)) for ref in reversed(counted_commits(history))]
+    return [(ref, intact_tiers(history, ref)) for ref in reversed(counted_commits(history))]
 
 
 def read_history(store: Store, others: Sequence[Store] = ()) -> History:

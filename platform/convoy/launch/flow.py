@@ -57,7 +57,7 @@ class convoy_flow(FlowMutator):  # noqa: N801 - it is used as a decorator
         try:
             config = flow_config(dict(mutable_flow.configs))
             if command.info_name == "resume":
-                _check_resume(command, config)
+                _check_resumed_job_is_free(command, config)
             elif command.info_name in LAUNCHES:
                 _check_launch(command, config)
         except ConfigError as error:
@@ -154,7 +154,7 @@ def _print_plan(config: RunConfig) -> None:
         print(f"WARNING: by its plan this run {why}. It starts all the same; see `convoy plan`", file=sys.stderr)
 
 
-def _check_resume(command: Any, config: RunConfig) -> None:
+def _check_resumed_job_is_free(command: Any, config: RunConfig) -> None:
     """Configuration and job are those of the run to resume, if it got as far as naming its job."""
     flow = command.obj.flow.name
     run = command.params.get("origin_run_id") or get_latest_run_id(command.obj.echo, flow)

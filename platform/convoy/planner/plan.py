@@ -23,9 +23,9 @@ from convoy.planner.workload import (
     UNNAMED,
     Machine,
     Workload,
-    as_measured,
     cluster_of,
     machine_of,
+    with_measured_fallback,
     without_unused_instance_type,
 )
 
@@ -43,7 +43,7 @@ def plan(config: RunConfig, measurements: Measurements | None = None, machine: M
     measurements, label = measurements or Measurements(), unused_key_assumptions(config)
     config = without_unused_instance_type(config)
     machine = machine or machine_of(config, measurements.host_bytes, measurements.host_gpus)
-    machine = as_measured(machine, measurements.measured)
+    machine = with_measured_fallback(machine, measurements.measured)
     if config.train.param_dtype == "auto":
         result = _plan_auto_dtype(config, measurements, machine)
     else:

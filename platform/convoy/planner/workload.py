@@ -194,7 +194,7 @@ def rented_machine(facts: Instance, ranks: int) -> Machine:
     )
 
 
-def as_measured(machine: Machine, measured: MeasuredMachine | None) -> Machine:
+def with_measured_fallback(machine: Machine, measured: MeasuredMachine | None) -> Machine:
     """The machine with what was measured, if the catalog lacks its GPU and the measurement is of the same kind."""
     if measured is None or chip_peak(machine.gpu) is not None:
         return machine

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StoreKind:
+class StoreBackend:
     """Stores whose URIs begin alike."""
 
     scheme: str
@@ -37,12 +37,12 @@ def _open_folder(uri: str, _: "StoreConfig | None") -> Store:
     return PosixStore(uri.removeprefix("file://"))
 
 
-FOLDER = StoreKind("file://", "a folder", shared=False, open=_open_folder)
+FOLDER = StoreBackend("file://", "a folder", shared=False, open=_open_folder)
 
-STORES: tuple[StoreKind, ...] = (StoreKind("s3://", "an s3:// prefix", shared=True, open=_open_s3), FOLDER)
+STORES: tuple[StoreBackend, ...] = (StoreBackend("s3://", "an s3:// prefix", shared=True, open=_open_s3), FOLDER)
 
 
-def store_kind(uri: str) -> StoreKind:
+def store_kind(uri: str) -> StoreBackend:
     """Raises ConfigError, with the choices, for a scheme that no store has."""
     for kind in STORES:
         if uri.startswith(kind.scheme):

@@ -19,7 +19,7 @@ from convoy.gang.task import Assignment
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import ExportFailed, SampleText
 from convoy.job.leases import lease
-from convoy.job.lineage import CommitRef, counted_commits, read_history, tiers_holding
+from convoy.job.lineage import CommitRef, counted_commits, intact_tiers, read_history
 from convoy.job.record import MODEL_MARKER, is_exported, model_prefix, tier_stores
 from convoy.model.build import build_model
 from convoy.model.generate import generate
@@ -180,7 +180,7 @@ def export_to_folder(root: str, job: str, config_json: dict[str, Any], folder: P
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"folder = {folder}: must be empty or absent")
     ref = counted[-1]
-    data_id = read_commit(tiers[tiers_holding(history, ref)[0]], ref).data_id
+    data_id = read_commit(tiers[intact_tiers(history, ref)[0]], ref).data_id
     data = open_store(root, config.checkpoint.store)
     manifest = read_manifest(data, data_id)
     tokenizer = None if manifest is None else ensure_local_data(manifest, data, config.data) / "tokenizer.json"

@@ -93,7 +93,7 @@ def train(t: Training) -> Progress:
         result, lr = run_step(t)
         t.saver.settle(result.save_status, t.progress.step)
         log_step(t, result, lr)
-        fail_if_nonfinite(t, result)
+        fail_after_nonfinite_steps(t, result)
         if not (t.updated or result.skipped):
             t.updated = True
             t.after_first_step()
@@ -181,7 +181,7 @@ def rank_log_is_due(step: int, logged_at: int, begun_at: int) -> bool:
     return step % RANK_LOG_STEPS == 0 and (step - logged_at) * RANK_LOG_SHARE >= step - begun_at
 
 
-def fail_if_nonfinite(t: Training, result: StepResult) -> None:
+def fail_after_nonfinite_steps(t: Training, result: StepResult) -> None:
     """Raise TrainingFailedError after `train.max_nonfinite_steps` skipped steps in a row."""
     most = t.config.train.max_nonfinite_steps
     if t.nonfinite < most:

@@ -17,8 +17,8 @@ from convoy.config.loader import resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.host import (
-    check_inputs_and_room,
     check_interpreter,
+    check_local_prerequisites,
     interpreter_path,
     local_gpus,
     put_python_on_path,
@@ -98,7 +98,7 @@ def files(path: Path) -> dict[str, Any]:
 
 def test_a_corpus_that_is_there_is_fine(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
-    check_inputs_and_room(config(tmp_path / "root", data=files(tmp_path)))
+    check_local_prerequisites(config(tmp_path / "root", data=files(tmp_path)))
     assert not (tmp_path / "root").exists()
 
 
@@ -110,7 +110,7 @@ def test_any_file_of_the_corpus_that_may_not_be_read_is_named(tmp_path: Path) ->
 
     def refusal() -> str:
         with pytest.raises(ConfigError) as refused:
-            check_inputs_and_room(wanted)
+            check_local_prerequisites(wanted)
         return str(refused.value)
 
     assert as_nobody(tmp_path, refusal) == f"data.corpus: cannot read {tmp_path}/b.txt: Permission denied"
@@ -121,12 +121,12 @@ def test_a_root_without_room_for_the_shards_is_refused_with_both_sizes(tmp_path:
     with pytest.raises(
         ConfigError, match=r"no space for the token shards: they take about [\d.]+ GB, [\d.]+ GB are free"
     ):
-        check_inputs_and_room(config(tmp_path / "root", data={"corpus": {"tokens": free}}))
+        check_local_prerequisites(config(tmp_path / "root", data={"corpus": {"tokens": free}}))
 
 
 def test_where_data_were_prepared_before_the_room_is_not_judged_again(tmp_path: Path) -> None:
     (tmp_path / "_data").mkdir()
-    check_inputs_and_room(config(tmp_path, data={"corpus": {"tokens": shutil.disk_usage(tmp_path).free}}))
+    check_local_prerequisites(config(tmp_path, data={"corpus": {"tokens": shutil.disk_usage(tmp_path).free}}))
 
 
 def custom(build: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def custom(build: str) -> dict[str, Any]:
 
 
 def test_a_module_of_an_installed_package_is_found_without_importing_it(tmp_path: Path) -> None:
-    check_inputs_and_room(config(tmp_path, model=custom("antigravity:geohash")))  # importing it opens a browser
+    check_local_prerequisites(config(tmp_path, model=custom("antigravity:geohash")))  # importing it opens a browser
 
 
 def test_a_function_that_its_module_does_not_have_is_told_without_importing_it(
@@ -144,11 +144,11 @@ def test_a_function_that_its_module_does_not_have_is_told_without_importing_it(
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "models.py").write_text("raise SystemExit('imported')\ndef build():\n    pass\n")
 
-    check_inputs_and_room(config(tmp_path, model=custom("own.models:build")))
+    check_local_prerequisites(config(tmp_path, model=custom("own.models:build")))
     with pytest.raises(ConfigError, match=r"no function buidl in .*own/models\.py"):
-        check_inputs_and_room(config(tmp_path, model=custom("own.models:buidl")))
+        check_local_prerequisites(config(tmp_path, model=custom("own.models:buidl")))
     with pytest.raises(ConfigError, match="no module named modles on the Python path"):
-        check_inputs_and_room(config(tmp_path, model=custom("own.modles:build")))
+        check_local_prerequisites(config(tmp_path, model=custom("own.modles:build")))
 
 
 def test_the_tensors_of_a_model_folder_are_looked_at_without_torch(tmp_path: Path) -> None:
@@ -158,15 +158,15 @@ def test_the_tensors_of_a_model_folder_are_looked_at_without_torch(tmp_path: Pat
     save_file(tensors, tmp_path / "model.safetensors")
     shape = model.model_dump(exclude={"name", "init_from"})
     wanted = config(tmp_path / "root", model={**shape, "init_from": str(tmp_path)})
-    check_inputs_and_room(wanted)
+    check_local_prerequisites(wanted)
 
     save_file({**tensors, "transformer.h.1.ln_1.bias": np.zeros(8)}, tmp_path / "model.safetensors")
     with pytest.raises(ConfigError, match=r"tensor transformer\.h\.1\.ln_1\.bias in model\.safetensors is not part"):
-        check_inputs_and_room(wanted)
+        check_local_prerequisites(wanted)
     index = tmp_path / "model.safetensors.index.json"
     (tmp_path / "model.safetensors").unlink()
     index.write_text("[]")
     with pytest.raises(ConfigError, match=rf"^model\.init_from = {tmp_path}: {index.name} holds \[\]: must be a JSON"):
-        check_inputs_and_room(wanted)
+        check_local_prerequisites(wanted)
     code = "import sys, convoy.model.hf_tensors; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

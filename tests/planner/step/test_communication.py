@@ -20,7 +20,7 @@ from convoy.planner.step.fsdp_units import stages
 from convoy.planner.step.hardware import peak_rates
 from convoy.planner.step.step_time import step_time
 from convoy.planner.step.work import Kernels, pass_work
-from convoy.planner.workload import UNNAMED, Machine, Workload, as_measured
+from convoy.planner.workload import UNNAMED, Machine, Workload, with_measured_fallback
 from tests.planner import workloads
 from tests.planner.tracked import Call, counted, counted_by_rank
 from tests.planner.workloads import P4D, on_link, with_more_ranks
@@ -136,7 +136,7 @@ def job(measured: MeasuredMachine | None = MEASURED, ranks: int = 2, **parallel:
 
 def unnamed_gpu(**measured: object) -> Machine:
     found = {"kind": "cuda", "device": "NVIDIA X1", "matmul_flops": 3e14, "memory_bytes_per_second": 2e12, **measured}
-    return as_measured(Machine(UNNAMED, 2, 0.0, 16e9, 0.0, 0.0), MEASURED.model_copy(update=found))
+    return with_measured_fallback(Machine(UNNAMED, 2, 0.0, 16e9, 0.0, 0.0), MEASURED.model_copy(update=found))
 
 
 def test_every_collective_of_a_step_takes_its_line() -> None:
@@ -282,5 +282,5 @@ def test_an_unnamed_gpu_hides_what_it_sends_and_reaches_what_it_measured() -> No
     assert shipped_calibration("cuda").constants.matmul_efficiency == {"cuda": 1.0}
     assert shipped_calibration("cuda").constants.kernel_seconds == shipped_calibration().constants.kernel_seconds
     known = Machine("A100", 2, 40 * 2**30, 16e9, 3e11, 5e10)
-    assert as_measured(known, gpu) == known  # the catalog is asked first
-    assert as_measured(job(None).machine, gpu) == job(None).machine  # a GPU tells nothing of a CPU
+    assert with_measured_fallback(known, gpu) == known  # the catalog is asked first
+    assert with_measured_fallback(job(None).machine, gpu) == job(None).machine  # a GPU tells nothing of a CPU

@@ -152,7 +152,7 @@ class SaveEngine:
         copy_now: all is copied on return. Otherwise what only the optimizer changes may be copied until `join`.
         """
         try:
-            self._release(slot)
+            self._make_slot_reusable(slot)
             checked = state if isinstance(state, CheckedState) else self.check(state)
             if self._plan is None or not self.fits(checked):
                 raise CheckpointError("the structure of the state has changed since it was planned")
@@ -228,7 +228,7 @@ class SaveEngine:
             self.plan(checked)
         if self._plan is None or not self.fits(checked):
             raise CheckpointError("an emergency save needs a state that was saved before, with the same structure")
-        self._release(slot)
+        self._make_slot_reusable(slot)
         try:
             # Not compared with other ranks' replicas: a state that is not the same everywhere is better than none.
             layout = self._plan.reduced_layout(self._rank, frozenset(reachable))
@@ -261,7 +261,7 @@ class SaveEngine:
             self._made_stager = Stager(self._device or torch.device("cpu"))
         return self._made_stager
 
-    def _release(self, slot: int) -> None:
+    def _make_slot_reusable(self, slot: int) -> None:
         self._slots.pop(slot, None)
         # Bytes that change while a writer reads them would get checksums that are right, of a state that never was.
         self.writer.collect_reports()

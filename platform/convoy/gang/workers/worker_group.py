@@ -175,11 +175,11 @@ class WorkerGroup:
         self._board.close()
         return left
 
-    def close_log(self) -> BackgroundCall[None]:
+    def close_event_log(self) -> BackgroundCall[None]:
         """Close the log, once the workers have ended; nothing is logged about them afterwards."""
-        return BackgroundCall("the log", self._try_close_log, CLOSE_SECONDS)
+        return BackgroundCall("the log", self._try_close_event_log, CLOSE_SECONDS)
 
-    def _try_close_log(self) -> None:
+    def _try_close_event_log(self) -> None:
         with contextlib.suppress(StoreUnavailable):  # a failed last step must not hide how the gang ended
             self.events.close(CLOSE_SECONDS)
 

@@ -85,7 +85,7 @@ FILES_LOOKED_AT = 10_000
 """At most so many files of a corpus are tried before the run; the others when they are read."""
 
 
-def check_inputs_and_room(config: RunConfig) -> None:
+def check_local_prerequisites(config: RunConfig) -> None:
     """Raise ConfigError for what the run would read and cannot, for a root without room for the token shards, or for a
     host without the memory for the state."""
     from convoy.data.prepare import check_data_config

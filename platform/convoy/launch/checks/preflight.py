@@ -13,11 +13,11 @@ from convoy.config.errors import ConfigError, PrerequisiteMissing, collect_missi
 from convoy.config.loader import default_root
 from convoy.config.run import RunConfig
 from convoy.job.heartbeat import check_not_live
-from convoy.job.lineage import CommitRef, all_commits_lost, config_digest, newest_commit, read_history, tiers_holding
+from convoy.job.lineage import CommitRef, all_commits_lost, config_digest, intact_tiers, newest_commit, read_history
 from convoy.job.record import check_name, check_same_job, job_store, job_uri, read_config, read_record
 from convoy.launch.checks import compatibility
 from convoy.launch.checks.compatibility import Demand, check_same_data, check_same_model, is_placeholder
-from convoy.launch.checks.host import check_inputs_and_room, check_interpreter, local_gpus
+from convoy.launch.checks.host import check_interpreter, check_local_prerequisites, local_gpus
 from convoy.launch.pricing import gang_usd_per_hour, settle_price_from_root
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 
@@ -202,7 +202,7 @@ def _host_demands(config: RunConfig) -> Iterator[Callable[[], None]]:
     if config.cluster.backend == "local":
         yield lambda: compatibility.check_offload(config, local_gpus())
         yield check_interpreter
-        yield lambda: check_inputs_and_room(config)
+        yield lambda: check_local_prerequisites(config)
 
 
 def _check_tier(config: RunConfig, tier: str) -> None:
@@ -296,7 +296,7 @@ def _check_existing_job(config: RunConfig, job: str) -> FinishedJob | None:
                 check_same_model(job, earlier, config)
     check_not_live(store, job)
     if newest is not None:
-        _check_commit_format([store, *others][tiers_holding(history, newest)[0]], newest)
+        _check_commit_format([store, *others][intact_tiers(history, newest)[0]], newest)
     step = newest.step if newest else 0
     if step >= config.train.steps:
         return FinishedJob(job, step, config.train.steps)

@@ -47,7 +47,7 @@ def _check_nproc(step: str, nproc_per_node: Any) -> None:
 
 def _check_gpus(step: str, nproc_per_node: int | None, decorators: Sequence[Any]) -> None:
     """The step's own request is all that it will see of a machine's GPUs."""
-    requested_gpus = {d.name: _gpu_count(d.attributes.get("gpu")) for d in decorators if d.name in COMPUTE}
+    requested_gpus = {d.name: _requested_gpus(d.attributes.get("gpu")) for d in decorators if d.name in COMPUTE}
     gpus = max(requested_gpus.values(), default=0)
     if nproc_per_node is not None and 0 < gpus < nproc_per_node:
         (name, *_) = [name for name, count in requested_gpus.items() if count == gpus]
@@ -57,7 +57,7 @@ def _check_gpus(step: str, nproc_per_node: int | None, decorators: Sequence[Any]
         )
 
 
-def _gpu_count(value: Any) -> int:
+def _requested_gpus(value: Any) -> int:
     try:
         return int(value or 0)
     except (TypeError, ValueError):
