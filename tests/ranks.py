@@ -18,7 +18,11 @@ import torch
 import torch._dynamo  # what torch imports late is imported once here, not by every fork
 import torch.distributed as dist
 
-TIMEOUT_SECONDS = 60.0
+from tests.campaign import times
+
+TIMEOUT_SECONDS = times(60)
+"""For all examples that the ranks try."""
+
 AFTER_FAILURE_SECONDS = 5.0
 """When one rank failed, the others get this long to end by themselves."""
 
