@@ -21,7 +21,7 @@ import torch.distributed as dist
 from tests.campaign import times
 
 TIMEOUT_SECONDS = times(60)
-"""For all examples that the ranks try."""
+"""For all examples that the ranks try; as many times longer in a campaign as there are more of them."""
 
 AFTER_FAILURE_SECONDS = 5.0
 """When one rank failed, the others get this long to end by themselves."""

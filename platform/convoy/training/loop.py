@@ -241,7 +241,7 @@ def check_held_out_loss(t: Training) -> None:
 
 
 def evaluate_and_log(t: Training) -> None:
-    """Not if a machine is about to go (the state is saved after one more step), unless this was the last step."""
+    """Skipped if a machine is about to go (the state is saved after one more step), except after the last step."""
     t.marker.enter("evaluate")
     last = t.progress.step == t.config.train.steps
     measured = t.evaluate(t.progress.step, lambda: not last and t.vote(t.elapsed()) in URGENT_REASONS)
