@@ -36,8 +36,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import torch.distributed as dist
 from checkpoint_savers import SAVERS, Bench, Saver, State, differing, empty_like, local_bytes
 from measured import at_least_fewest, cpu_seconds_below, option_parser, percentiles, ratio, write_record

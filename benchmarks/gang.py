@@ -10,7 +10,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+from convoy.gang.workers.worker import shared_environment
+
+os.environ |= shared_environment(1)  # for the ranks, which are spawned
 
 import torch.distributed as dist
 
