@@ -45,6 +45,7 @@ from convoy.checkpoint.state.tensors import tensors_of
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
+from convoy.stats.interval import interval
 from convoy.training.batches import RankData
 from convoy.training.build import build_sharded_model
 from convoy.training.process_groups import Ranks
@@ -298,27 +299,30 @@ def _of_saver(turns: Sequence[Turn], state_bytes: int) -> dict[str, Any]:
     }
     return {
         "seconds": seconds,
+        "medians": {what: interval(values[what]).model_dump() for what in ("call", "extra_step")},
         "gb_per_second": {what: gigabytes / seconds[what]["p50"] for what in ("committed", "restore", "restore_warm")},
         "cpu_seconds_per_gb": cpu,
     }
 
 
 def acceptance(result: dict[str, Any]) -> dict[str, Any]:
-    """What Convoy promises of its checkpoints, and what was measured; empty where its counterparts were not."""
+    """What Convoy promises of its checkpoints, and what was measured, each with its 95 % interval over rounds; empty
+    where its counterparts were not measured."""
     pairs = result["convoy_to"]
     if not {"raw", "dcp_sync"} <= pairs.keys():
         return {}
     convoy = result["savers"]["convoy"]
     measured = {
-        "call": convoy["seconds"]["call"]["p50"],
-        "extra_step": convoy["seconds"]["extra_step"]["p50"],
-        "committed_to_raw": pairs["raw"]["committed"]["ratio"],
-        "restore_to_dcp": pairs["dcp_sync"]["restore"]["ratio"],
+        "call": convoy["medians"]["call"],
+        "extra_step": convoy["medians"]["extra_step"],
+        "committed_to_raw": pairs["raw"]["committed"],
+        "restore_to_dcp": pairs["dcp_sync"]["restore"],
     }
-    return {
-        what: {"found": measured[what], "limit": limit, "met": measured[what] <= limit}
-        for what, limit in LIMITS.items()
-    }
+    judged = {}
+    for what, limit in LIMITS.items():
+        found, low, high, _ = measured[what].values()
+        judged[what] = {"found": found, "low": low, "high": high, "limit": limit, "met": found <= limit}
+    return judged
 
 
 COLUMNS = ("call", "extra_step", "extra_window", "staged", "committed", "committed_training", "restore", "restore_warm")
@@ -349,7 +353,10 @@ def table(result: dict[str, Any]) -> list[str]:
         ratios = "; ".join(f"{n} {p['ratio']:.3f} ({p['low']:.3f} to {p['high']:.3f})" for n, p in pairs.items())
         lines.append(f"convoy / {other}: {ratios}")
     for what, limit in result["acceptance"].items():
-        lines.append(f"{what}: {limit['found']:.4f}, at most {limit['limit']}: {'met' if limit['met'] else 'NOT MET'}")
+        lines.append(
+            f"{what}: {limit['found']:.4f} ({limit['low']:.4f} to {limit['high']:.4f}), at most {limit['limit']}: "
+            f"{'met' if limit['met'] else 'NOT MET'}"
+        )
     return lines
 
 

@@ -51,6 +51,7 @@ def test_a_summary_tells_rates_cpu_per_gigabyte_and_whether_the_promises_were_me
     assert convoy["cpu_seconds_per_gb"]["save_writer"] == pytest.approx(0.1)
     assert told["convoy_to"]["raw"]["committed"]["ratio"] == pytest.approx(1.2)
     assert {what: found["met"] for what, found in told["acceptance"].items()} == dict.fromkeys(LIMITS, True)
+    assert told["acceptance"]["extra_step"]["low"] == told["acceptance"]["extra_step"]["high"] == TURN.extra_step
     assert any("10/10/10" in line for line in table(told))
     assert "steps alone, with nothing saved: extra_step 7/7/7, extra_window -3/-3/-3" in table(told)
 
