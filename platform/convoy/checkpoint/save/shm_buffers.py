@@ -1,4 +1,4 @@
-"""Two buffers in shared memory for staged state: kept from save to save, and touched before they are needed.
+"""Two buffers in shared memory, which `staging.py` fills: kept from save to save, and touched before they are needed.
 
 They are files under /dev/shm in a folder of this process, so that the writer process can map them. Where that has no
 room (containers give it 64 MiB) they are anonymous files of the kernel's own, which are only limited by the memory.

@@ -1,4 +1,4 @@
-"""Every kind of event, from whichever file it is in, and its line in the log."""
+"""Every kind of event, and its line in the log. To add one, write its class beside this and name it in `EVENTS`."""
 
 import functools
 import operator
