@@ -1,14 +1,12 @@
 """What workers print comes to a root that takes no files that grow, while they run and at the end."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from convoy.checkpoint.save.staging import LONG_BYTES
 from convoy.gang.workers import worker
-from convoy.gang.workers.worker import LogUpload, log_tail, shared_environment
+from convoy.gang.workers.worker import LogUpload, log_tail
 from convoy.job.rank_logs import log_name
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from tests.gang.tasks import wait_for
@@ -106,12 +104,3 @@ def test_an_outage_loses_nothing_and_hides_nothing(log: Path, tmp_path: Path) ->
     with LogUpload(store, tmp_path, upload_seconds=600):
         pass
     assert store.written == []
-
-
-def test_glibc_copies_past_the_caches_from_the_length_that_staging_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    listing = ["/lib64/ld-linux-x86-64.so.2", "--list-tunables"]
-    done = subprocess.run(listing, env=shared_environment(1), capture_output=True, text=True, check=True)
-    assert f"x86_non_temporal_threshold: {LONG_BYTES:#x} " in done.stdout
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=0")
-    assert shared_environment(1)["GLIBC_TUNABLES"] == "glibc.malloc.check=0"

@@ -5,7 +5,6 @@ such as a BatchNorm's statistics, changes in the forward already and is copied b
 """
 
 import contextlib
-import ctypes
 import functools
 import os
 import queue
@@ -23,15 +22,9 @@ from convoy.checkpoint.save.shm_buffers import Buffer, Buffers
 from convoy.checkpoint.state.layout import Box, Layout, local_tensor
 from convoy.checkpoint.state.replicas import condense, condensed_digest
 
-BATCH = 64
-"""Short tensors that are copied in one go, without Python's lock: each end of one asks training for it."""
-
-LONG_BYTES = 2**20
-"""Longer ones are copied by memcpy, in workers past the caches (`gang.workers.worker.shared_environment`): torch's copy
-first reads what it overwrites, and costs the training beside it twice the time."""
-
-PIECE = 2**24
-"""Elements of a long tensor that are copied in one go: whoever waits for the copy takes some."""
+BATCH_BYTES = 64 * 2**20
+"""Copied in one go, without Python's lock; whoever waits for the copy takes batches too. Each end of one asks training
+for the lock, and holds it up."""
 
 NICENESS = 19
 """Niceness of the thread that copies."""
@@ -120,22 +113,32 @@ class StagedCopy:
             self.error = self.error or error
 
 
+class _CopyBatch:
+    """A batch that is copied in one go."""
+
+    def __init__(self) -> None:
+        self.sources: list[torch.Tensor] = []
+        self.targets: list[torch.Tensor] = []
+        self.bytes = 0
+
+
 def _copy_batches(moves: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[Callable[[], object]]:
     """moves: (from, to), both contiguous in host memory, and alike."""
-    targets, sources, long = list[torch.Tensor](), list[torch.Tensor](), list[Callable[[], object]]()
+    batches = [_CopyBatch()]
     for source, target in moves:
-        if source.nbytes > LONG_BYTES and source.data_ptr():  # 0: of a subclass that has no memory of its own
-            pieces = zip(target.view(-1).split(PIECE), source.view(-1).split(PIECE), strict=True)
-            long += [partial(_copy_long, *piece) for piece in pieces]
-        else:
-            targets.append(target)
-            sources.append(source)
-    begins = range(0, len(targets), BATCH)
-    return [partial(torch._foreach_copy_, targets[i : i + BATCH], sources[i : i + BATCH]) for i in begins] + long
+        for some, place in zip(_split_tensor(source), _split_tensor(target), strict=True):
+            if batches[-1].bytes >= BATCH_BYTES:
+                batches.append(_CopyBatch())
+            batches[-1].sources.append(some)
+            batches[-1].targets.append(place)
+            batches[-1].bytes += some.nbytes
+    return [partial(torch._foreach_copy_, b.targets, b.sources) for b in batches if b.bytes]
 
 
-def _copy_long(target: torch.Tensor, source: torch.Tensor) -> None:
-    ctypes.memmove(target.data_ptr(), source.data_ptr(), source.nbytes)
+def _split_tensor(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    if tensor.nbytes <= BATCH_BYTES:
+        return [tensor]
+    return tensor.view(-1).split(BATCH_BYTES // tensor.element_size())
 
 
 class Stager:
@@ -193,7 +196,9 @@ class Stager:
             else:
                 now.append(i)
         work, held = _copy_batches(moves), {name: tensors[name] for name in compared if tensors[name].is_cuda}
-        for name in (name for name in compared if name not in held):
+        for name in compared:
+            if name in held:
+                continue
             if _is_worth_deferring(tensors[name]) and later.contains(tensors[name], tensors[name]):
                 work.append(partial(staged._add_digest, name, tensors[name]))
             else:

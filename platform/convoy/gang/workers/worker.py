@@ -14,8 +14,6 @@ from convoy.job.events.registry import WorkerExited
 from convoy.job.rank_logs import LOGS
 from convoy.storage import Store, StoreUnavailable
 
-_COPY_PAST_CACHES = "glibc.cpu.x86_non_temporal_threshold=1048576"
-"""From `checkpoint.save.staging.LONG_BYTES` on, where glibc's own threshold has been seen to be 240 MB."""
 _TAIL_LINES = 20
 _LINES_BEFORE_CRASH = 4
 _TAIL_BYTES = 16_384
@@ -104,11 +102,8 @@ def log_tail(log: Path, *, crashed: bool = False) -> str:
 
 
 def shared_environment(threads: int) -> dict[str, str]:
-    """What must be set before a process starts, the same for all workers. threads: of each."""
-    return {
-        "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1",
-        "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", _COPY_PAST_CACHES),
-    }  # fmt: skip
+    """What must be set before torch is imported, the same for all workers. threads: of each."""
+    return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
 
 
 def write_reason(file: Path, text: str) -> None:
