@@ -31,7 +31,7 @@ def _names(path: Path | str, **more: object) -> list[str]:
 def test_the_standard_library_is_found_without_installed_packages() -> None:
     files = list_files(StdlibCorpus())
     names = {file.name for file in files}
-    assert len(files) > 1000
+    assert len(files) > 500  # Debian's has no tests
     assert {"json/decoder.py", "os.py"} <= names
     assert all(name.endswith(".py") for name in names)
     assert not any("site-packages" in name or "dist-packages" in name for name in names)
