@@ -311,17 +311,19 @@ def acceptance(result: dict[str, Any]) -> dict[str, Any]:
     pairs = result["convoy_to"]
     if not {"raw", "dcp_sync"} <= pairs.keys():
         return {}
-    convoy = result["savers"]["convoy"]
+    medians = result["savers"]["convoy"]["medians"]
+    to_raw, to_dcp = pairs["raw"]["committed"], pairs["dcp_sync"]["restore"]
     measured = {
-        "call": convoy["medians"]["call"],
-        "extra_step": convoy["medians"]["extra_step"],
-        "committed_to_raw": pairs["raw"]["committed"],
-        "restore_to_dcp": pairs["dcp_sync"]["restore"],
+        "call": (medians["call"]["estimate"], medians["call"]),
+        "extra_step": (medians["extra_step"]["estimate"], medians["extra_step"]),
+        "committed_to_raw": (to_raw["ratio"], to_raw),
+        "restore_to_dcp": (to_dcp["ratio"], to_dcp),
     }
     judged = {}
     for what, limit in LIMITS.items():
-        found, low, high, _ = measured[what].values()
-        judged[what] = {"found": found, "low": low, "high": high, "limit": limit, "met": found <= limit}
+        found, spread = measured[what]
+        judged[what] = {"found": found, "low": spread["low"], "high": spread["high"]}
+        judged[what] |= {"limit": limit, "met": found <= limit}
     return judged
 
 

@@ -1,7 +1,7 @@
 """Which commits and files of a tier are no longer needed: pure functions over what the tier holds.
 
-Kept are the newest `keep_last` commits of the lineage that were read back whole, all newer than the oldest of those,
-and one for each multiple of `keep_every_steps`. With fewer verified ones, all stay: the last good one is never removed.
+Kept are the newest `keep_last` commits of the lineage that were read back whole, everything newer than the oldest
+of those, and one for each multiple of `keep_every_steps`. With fewer verified ones, all stay: the last good one too.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What drills do to a gang, a class each. To add one, write its class in a file beside this and add it to `DRILLS`."""
+"""What drills do to a gang: one class per drill. To add one, write it in this folder and list it in `DRILLS`."""
 
 from convoy.config.errors import ConfigError, name_hint
 from convoy.drills.fault import Fault

@@ -1,4 +1,4 @@
-"""Every kind of event, and its line in the log. To add one, write its class beside this and name it in `EVENTS`."""
+"""Every kind of event, and its line in the log. To add one, write its class in this folder and list it in `EVENTS`."""
 
 import functools
 import operator
