@@ -13,11 +13,6 @@ class CheckpointError(RuntimeError):
     """A checkpoint was not saved, or none could be restored; the text is one line."""
 
 
-def one_line(error: BaseException) -> str:
-    """The text of an error for people, or its kind if it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 @contextlib.contextmanager
 def as_checkpoint_errors() -> Iterator[None]:
     """Raise what goes wrong in a store as CheckpointError: a script needs one class."""

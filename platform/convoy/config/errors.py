@@ -80,6 +80,11 @@ class ConfigError(ValueError):
         super().__init__(printable(str(text)))
 
 
+def one_line(error: BaseException) -> str:
+    """The text of an error for people, or its kind if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def printable(text: str, keep: str = "") -> str:
     """The text as a terminal can show it: what would move the cursor, change a title or reverse the order of letters
     is written as an escape sequence of Python. keep: characters that stay."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
-from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors, one_line
+from convoy.checkpoint.errors import CheckpointError, as_checkpoint_errors
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.group import StoreRanks
 from convoy.checkpoint.save.commit_lookup import in_thread
@@ -21,6 +21,7 @@ from convoy.checkpoint.save.generation import OwnGeneration
 from convoy.checkpoint.save.next_save import NextSaveAgreement, OutstandingSaves, RankSaves
 from convoy.checkpoint.save.staging import StagedCopy
 from convoy.checkpoint.state.replicas import describe_difference
+from convoy.config.errors import one_line
 from convoy.config.json_text import canonical_json
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store

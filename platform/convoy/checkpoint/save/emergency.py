@@ -3,12 +3,13 @@
 import time
 from collections.abc import Sequence
 
-from convoy.checkpoint.errors import CheckpointError, one_line
+from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Committed, PartWritten, SaveFailed, WriterSetup
 from convoy.checkpoint.save.commit_lookup import CommitLookup, LookupResult
 from convoy.checkpoint.save.engine import StagedPart
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS, WriterProcess
+from convoy.config.errors import one_line
 from convoy.storage import Store
 
 HANGS = "the writer process hangs"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from convoy.checkpoint.errors import CheckpointError, one_line
+from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import Commit, PlainValue, TensorInfo
 from convoy.checkpoint.messages import SetLayout, WritePart, WriterSetup
 from convoy.checkpoint.save.queue import StatusCounts, WriteAttempt
@@ -24,6 +24,7 @@ from convoy.checkpoint.save.writer_client import AttemptState, WriterClient
 from convoy.checkpoint.state.layout import Layout, Plan, Signature, make_plan, signature
 from convoy.checkpoint.state.tree import Tree, flatten
 from convoy.checkpoint.state.values import encode
+from convoy.config.errors import one_line
 from convoy.config.json_text import canonical_json
 from convoy.storage.checksum import crc32c
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import Commit
 from convoy.checkpoint.messages import Copied, PartVerified, Pruned, Report
 from convoy.checkpoint.save.commit_lookup import CommitLookup, LookupResult
@@ -22,6 +21,7 @@ from convoy.checkpoint.save.driver import Save, SaveDriver, SaveOutcome
 from convoy.checkpoint.save.post_commit import BusyTiers
 from convoy.checkpoint.save.queue import MOST, StatusCounts, WriteAttempt
 from convoy.checkpoint.save.writer_client import GRACE_SECONDS
+from convoy.config.errors import one_line
 from convoy.job.lineage import CommitRef
 from convoy.storage import Store
 

@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from convoy.checkpoint.errors import CheckpointError, one_line
+from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.save.shm_buffers import Buffer, Buffers
 from convoy.checkpoint.state.layout import Box, Layout, local_tensor
 from convoy.checkpoint.state.replicas import condense, condensed_digest
+from convoy.config.errors import one_line
 
 BATCH_BYTES = 64 * 2**20
 """Copied in one go, without Python's lock; whoever waits for the copy takes batches too. Each end of one asks training

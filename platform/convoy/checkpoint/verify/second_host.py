@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convoy.checkpoint.commits import CommitGoneError
-from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import DamagedCommitError
 from convoy.checkpoint.verify.commit import Stop, StoppedError, SuspectedError, verify_part
 from convoy.checkpoint.verify.marks import Suspicion, dismiss_suspicions, host_key, read_suspicion, suspicions
+from convoy.config.errors import one_line
 from convoy.job.lineage import CommitRef, damaged_commits
 from convoy.storage import Store
 

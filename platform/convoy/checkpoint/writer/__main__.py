@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from convoy.checkpoint.commits import check_mounted, create_commit
-from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.messages import (
     REQUESTS,
     URGENT,
@@ -37,6 +36,7 @@ from convoy.checkpoint.writer.coordinator import SupersededError, WriterFailedEr
 from convoy.checkpoint.writer.inbox import Inbox
 from convoy.checkpoint.writer.parts import AbandonCheck, AbandonedError, Pace, part_pace, write_failure_note, write_part
 from convoy.checkpoint.writer.tiers import Tiers
+from convoy.config.errors import one_line
 from convoy.storage import Store
 from convoy.storage.usage import request_counter
 

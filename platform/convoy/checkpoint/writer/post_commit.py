@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from convoy.checkpoint.commits import CommitGoneError, read_commit
-from convoy.checkpoint.errors import one_line
 from convoy.checkpoint.format import Commit, DamagedCommitError
 from convoy.checkpoint.messages import (
     Copied,
@@ -37,6 +36,7 @@ from convoy.checkpoint.writer.inbox import DueWork, Inbox
 from convoy.checkpoint.writer.prune import prune
 from convoy.checkpoint.writer.tiers import Tiers
 from convoy.config.checkpoint import RetentionConfig
+from convoy.config.errors import one_line
 from convoy.job.lineage import CommitRef, parse_commits
 from convoy.storage import Store, StoreUnavailable, StoreUnfit
 
