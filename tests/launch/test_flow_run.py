@@ -19,6 +19,16 @@ attributes = Path(sys.argv[sys.argv.index("--runner-attribute-file") + 1])
 MADE = """
 attributes.write_text(json.dumps({"run_id": 12, "flow_name": "SomeFlow", "metadata": "local@/somewhere"}))
 """
+WITH_TASK = """
+import signal
+NOTES = "import atexit, sys, time; atexit.register(open, sys.argv[1], 'x'); print(); time.sleep(600)"
+task = subprocess.Popen([sys.executable, "-c", NOTES, str(here / "ended")], stdout=subprocess.PIPE)
+task.stdout.readline()
+attributes.write_text(json.dumps({"run_id": 12, "flow_name": "SomeFlow", "metadata": "local@/somewhere"}))
+signal.signal(signal.SIGINT, lambda *_: sys.exit(task.wait(20) and 7))
+time.sleep(600)
+"""
+"""As Metaflow: the flow waits for its task, without passing the signal on. The task ends its job when it exits."""
 STUBBORN = """
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 (here / "child").write_text(str(child.pid))
@@ -71,6 +81,16 @@ def test_it_tells_which_run_it_made(flow: Callable[[str], Path]) -> None:
         assert process.wait(0.01) is None
         process.interrupt()
         assert process.wait(30) == -signal.SIGINT
+
+
+def test_an_interrupt_reaches_the_tasks_so_that_each_can_end_its_job(
+    flow: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with FlowProcess(flow(WITH_TASK), [], []) as process:
+        until(lambda: process.identity)
+        process.interrupt()
+        assert process.wait(30) == 7
+    assert (tmp_path / "ended").exists()
 
 
 @pytest.mark.parametrize("asked", [True, False])
