@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import boto3
 import pytest
@@ -62,6 +62,29 @@ def test_network_is_as_aws_describes_it(name: str, aws: dict[str, Description]) 
     facts, theirs = instance(name), aws[name]["NetworkInfo"]
     assert facts.efa_interfaces == theirs.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)
     assert facts.network_gbps == sustained_gbps(theirs)
+    assert facts.network_cards == theirs["MaximumNetworkCards"]
+    assert {card["MaximumNetworkInterfaces"] for card in theirs["NetworkCards"]} == {facts.interfaces_per_card}
+    assert facts.ipv4_per_interface == theirs["Ipv4AddressesPerInterface"]
+
+
+@pytest.mark.parametrize("backend", ["batch", "kubernetes"])
+@pytest.mark.parametrize("name", instance_names())
+def test_machines_of_a_gang_get_every_adapter_where_aws_lets_it_be(
+    name: str, backend: Literal["batch", "kubernetes"], aws: dict[str, Description]
+) -> None:
+    cards = {card["NetworkCardIndex"]: card for card in aws[name]["NetworkInfo"]["NetworkCards"]}
+    found = instance(name).interfaces(backend)
+    assert (found[0].network_card_index, found[0].device_index) == (0, 0)
+    assert found[0].interface_type != "efa-only"  # it has the address of the machine
+    assert len({(one.network_card_index, one.device_index) for one in found}) == len(found)
+    adapters = [one for one in found if one.interface_type != "interface"]
+    assert len(adapters) == aws[name]["NetworkInfo"].get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)
+    assert len({one.network_card_index for one in adapters}) == len(adapters)  # AWS takes one for each card
+    for card, facts in cards.items():
+        on_card = [one for one in found if one.network_card_index == card]
+        # Batch attaches another one to card 0 for each task of a multi-node job.
+        assert len(on_card) + (backend == "batch" and card == 0) <= facts["MaximumNetworkInterfaces"]
+        assert {one.interface_type for one in on_card} <= set(facts["InterfaceTypes"])
 
 
 def sustained_gbps(network: Description) -> float:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from convoy.catalog.instances import instance
-from convoy.launch.checks.memory import task_memory_mib
 from tests.flows.places import REPOSITORY, Place
 from tests.flows.recorder import Recorder
 
@@ -77,7 +76,7 @@ def test_batch_gets_a_multi_node_job_whose_nodes_are_one_control_task_and_three_
         assert f"--split-index {index}" in command
         assert "gang_flow.py" in command
         wanted = {entry["type"]: entry["value"] for entry in container["resourceRequirements"]}
-        assert wanted == {"GPU": "8", "VCPU": str(P4D.vcpus), "MEMORY": str(task_memory_mib(P4D))}
+        assert wanted == {"GPU": "8", "VCPU": str(P4D.vcpus), "MEMORY": str(P4D.task_memory_mib)}
         assert variables(container)["METAFLOW_RUNTIME_ENVIRONMENT"] == "aws-batch"
         assert variables(container)["MF_PARALLEL_CONTROL_TASK_ID"] == "2"
     assert "--ubf-context ubf_control" in first["containerOverrides"]["command"][-1]
@@ -98,6 +97,7 @@ def test_kubernetes_gets_a_jobset_of_one_control_pod_and_three_workers(
     for name, job in jobs.items():
         assert job["template"]["spec"]["backoffLimit"] == 0
         pod = job["template"]["spec"]["template"]["spec"]
+        assert job["template"]["spec"]["template"]["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
         assert pod["restartPolicy"] == "Never"
         assert pod["nodeSelector"]["karpenter.sh/capacity-type"] == "spot"
         (container,) = pod["containers"]

@@ -59,7 +59,11 @@ def test_a_gang_has_retries_a_time_limit_and_leaves_the_network_to_its_plugin() 
     found = gang("kubernetes", retries=2, time_limit_hours=1.5)
     assert found["retry"] == {"times": 2, "minutes_between_retries": 2}
     assert "retry" not in gang("kubernetes", retries=0)
-    assert found["environment"]["vars"] == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    alone = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert gang("batch")["environment"]["vars"] == alone
+    assert gang("kubernetes", instance_type="g5.xlarge")["environment"]["vars"] == alone
+    # Its pods request no huge pages, so libfabric must not use those of the node.
+    assert found["environment"]["vars"] == alone | {"FI_EFA_USE_HUGE_PAGE": "0"}
     assert initialised(Decorator("timeout", found["timeout"])).secs == 5400
 
 
@@ -100,9 +104,8 @@ def test_batch_asks_for_the_whole_machine(name: str, efa: int) -> None:
 def test_kubernetes_leaves_room_for_the_system(name: str) -> None:
     asked, facts = gang("kubernetes", instance_type=name)["kubernetes"], instance(name)
     nominal_mb = facts.memory_gib * 1024**3 / 1e6
-    assert 0.8 < asked["memory"] / nominal_mb < 0.9
-    # Karpenter takes 7.5 % off for the hypervisor and some more for the kubelet; huge pages are 5 GiB.
-    assert asked["memory"] + 5369 * bool(facts.efa_interfaces) < nominal_mb * 0.925
+    assert 0.74 < asked["memory"] / nominal_mb <= 0.85
+    assert asked["memory"] * 1e6 / 2**20 <= facts.karpenter_memory_mib - 512
     assert facts.vcpus * 0.75 <= asked["cpu"] < facts.vcpus
 
 
@@ -125,11 +128,16 @@ def test_pods_go_to_nodes_of_the_instance_type_and_market(cluster: dict[str, Any
 def test_adapters_are_asked_for_where_there_are_any_and_peers_to_reach() -> None:
     assert gang("kubernetes", instance_type="p5.48xlarge")["kubernetes"]["extended_resources"] == {
         "vpc.amazonaws.com/efa": "32",
-        "hugepages-2Mi": "5120Mi",
     }
     assert "extended_resources" not in gang("kubernetes", instance_type="g5.xlarge")["kubernetes"]
     assert "efa" not in gang("batch", instance_type="g5.xlarge")["batch"]
     assert "efa" not in gang("batch", nodes=1)["batch"]
+
+
+def test_karpenter_is_told_to_drain_none_of_its_pods() -> None:
+    kept = {"karpenter.sh/do-not-disrupt": "true"}
+    assert gang("kubernetes")["kubernetes"]["annotations"] == ordinary("kubernetes")["annotations"] == kept
+    assert "annotations" not in gang("batch")["batch"]
 
 
 def test_the_taint_of_gpu_nodes_is_tolerated_besides_the_users() -> None:

@@ -78,7 +78,7 @@ def test_a_dry_run_tells_all_that_is_missing_at_once(bare: None, capsys: pytest.
     ]  # fmt: skip
     assert "price:       39.60 USD/h in all" in told
     assert "  @kubernetes(cpu=90, gpu=8," in told
-    assert "  @kubernetes(cpu=4, memory=16777)" in told
+    assert "  @kubernetes(cpu=4, memory=16777," in told
     assert re.search(r"\nPlan:\nmemory: +89%, 34", told)
     assert "prices are the catalog's alone: the root cannot be read yet" in told
 

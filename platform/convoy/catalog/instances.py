@@ -2,6 +2,7 @@
 
 import math
 from datetime import date
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -10,6 +11,22 @@ from convoy.config.base import FrozenConfig
 from convoy.config.errors import ConfigError, name_hint
 
 MONTH_SECONDS = 365.25 / 12 * 86400
+
+MEMORY_SHARE = 0.85
+"""Share of a machine's nominal memory that a task may have: the rest is the kernel's, the container agent's and, with
+EFA, 10 GiB of huge pages'."""
+
+DAEMONS_MIB = 512
+"""Memory that the DaemonSets of a Kubernetes node may request."""
+
+
+class Interface(NamedTuple):
+    """A network interface that a machine is started with."""
+
+    network_card_index: int
+    device_index: int
+    interface_type: Literal["interface", "efa", "efa-only"]
+    """As EC2 calls them: for IP, for IP and EFA, for EFA without an address."""
 
 
 class Gpu(FrozenConfig):
@@ -38,6 +55,12 @@ class Instance(FrozenConfig):
     """Of one GPU to the others of its machine, in GB/s (1e9 bytes) per direction; 0: they have no NVLink."""
     efa_interfaces: int = Field(ge=0)
     """Elastic Fabric Adapters at most; 0 where the type has none."""
+    network_cards: int = Field(ge=1)
+    """An adapter of each can do EFA, where the type has EFA."""
+    interfaces_per_card: int = Field(ge=1)
+    """Network interfaces that each card takes."""
+    ipv4_per_interface: int = Field(ge=1)
+    """IPv4 addresses that each interface takes."""
     network_gbps: float = Field(gt=0)
     """Sustained network bandwidth per direction, in Gbit/s, over all cards."""
     nvme_count: int = Field(ge=0)
@@ -51,6 +74,34 @@ class Instance(FrozenConfig):
     def gpus(self) -> int:
         """How many, 0 without."""
         return self.gpu.count if self.gpu else 0
+
+    @property
+    def karpenter_memory_mib(self) -> int:
+        """Memory that Karpenter expects an empty node to have for pods, in MiB: without 7.5 % for the hypervisor, 11
+        MiB for each possible pod, 255 MiB for the kubelet and 100 MiB that trigger eviction. A pod that requests more
+        starts no machine. Source: aws/karpenter-provider-aws 1.14.1, `pkg/providers/instancetype/types.go`.
+        """
+        pods = self.interfaces_per_card * (self.ipv4_per_interface - 1) + 2
+        return math.floor(0.925 * self.memory_gib * 1024) - 11 * pods - 255 - 100
+
+    @property
+    def task_memory_mib(self) -> int:
+        """Memory that a task may request, /dev/shm included, in MiB."""
+        return min(int(MEMORY_SHARE * self.memory_gib * 1024), self.karpenter_memory_mib - DAEMONS_MIB)
+
+    def interfaces(self, backend: Literal["batch", "kubernetes"]) -> tuple[Interface, ...]:
+        """Network interfaces that a node of a gang is started with: one for IP, and every EFA adapter.
+
+        The first one cannot be `efa-only`. AWS Batch attaches another to card 0 for each task of a multi-node job;
+        where that card has two places, its EFA adapter must be the first interface itself. Source: Amazon EC2 User
+        Guide, "Maximize network bandwidth on Amazon EC2 instances with multiple network cards".
+        """
+        if self.efa_interfaces == 0:
+            return (Interface(0, 0, "interface"),)
+        others = tuple(Interface(card, 0, "efa-only") for card in range(1, self.efa_interfaces))
+        if backend == "batch" and self.interfaces_per_card == 2:
+            return (Interface(0, 0, "efa"), *others)
+        return (Interface(0, 0, "interface"), Interface(0, 1, "efa-only"), *others)
 
 
 def instance_names() -> list[str]:

@@ -6,12 +6,13 @@ from convoy.catalog.instances import Instance, instance
 from convoy.config.cluster import ClusterConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.compatibility import world
-from convoy.launch.checks.memory import shared_memory_mib, task_memory_mib
+from convoy.launch.checks.memory import shared_memory_mib
 from convoy.planner.workload import rented_type
 
 MIB_IN_MB = 1024**2 / 1000**2
-EFA_HUGE_PAGES = "5120Mi"
-"""libfabric maps its bounce buffers into 2 MiB pages, which EKS hands out only on request."""
+DO_NOT_DISRUPT = {"karpenter.sh/do-not-disrupt": "true"}
+"""Metaflow gives its pods no grace period. A drain would end such a pod at once, on a spot notice two minutes before
+its machine is taken; Karpenter drains no pod with this annotation."""
 ORDINARY_CPU = 4
 ORDINARY_MEMORY_MIB = 16_000
 
@@ -44,7 +45,8 @@ def step_decorators(config: RunConfig) -> StepDecorators:
     machine = instance(rented)
     shared = shared_memory_mib(config, world(config), machine)
     compute, ordinary = (_batch if cluster.backend == "batch" else _kubernetes)(cluster, machine, shared)
-    return StepDecorators(gang=(compute, _environment(), _timeout(cluster), *retry), ordinary=(ordinary,))
+    environment = _environment(cluster, machine)
+    return StepDecorators(gang=(compute, environment, _timeout(cluster), *retry), ordinary=(ordinary,))
 
 
 def _batch(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[Decorator, Decorator]:
@@ -52,7 +54,7 @@ def _batch(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[
     gang = {
         "cpu": machine.vcpus,
         "gpu": machine.gpus,
-        "memory": task_memory_mib(machine),
+        "memory": machine.task_memory_mib,
         "shared_memory": shared_mib,
         "queue": cluster.queue,
         # A single node has no peers to reach, and Metaflow would mount one adapter only.
@@ -70,7 +72,7 @@ def _kubernetes(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> t
         # The kubelet and the daemons of a node need a little of it.
         "cpu": machine.vcpus - max(1, machine.vcpus // 16),
         "gpu": machine.gpus,
-        "memory": int(task_memory_mib(machine) * MIB_IN_MB),
+        "memory": int(machine.task_memory_mib * MIB_IN_MB),
         "shared_memory": shared_mib,
         "node_selector": _node_selector(cluster, machine),
         "extended_resources": _efa_resources(machine),
@@ -84,6 +86,7 @@ def _kubernetes(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> t
         "namespace": cluster.namespace,
         "tolerations": tolerations,
         "persistent_volume_claims": dict(cluster.persistent_volume_claims),
+        "annotations": DO_NOT_DISRUPT,
     }
     gpu_taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     on_gpus = common | {"tolerations": [gpu_taint, *tolerations]}
@@ -105,13 +108,19 @@ def _node_selector(cluster: ClusterConfig, machine: Instance) -> dict[str, str]:
 def _efa_resources(machine: Instance) -> dict[str, str]:
     if machine.efa_interfaces == 0:
         return {}
-    return {"vpc.amazonaws.com/efa": str(machine.efa_interfaces), "hugepages-2Mi": EFA_HUGE_PAGES}
+    # No huge pages: Karpenter knows of none, and starts no machine for a pod that requests them.
+    return {"vpc.amazonaws.com/efa": str(machine.efa_interfaces)}
 
 
-def _environment() -> Decorator:
-    # NCCL_* and FI_* stay unset: with libfabric >= 1.18 and aws-ofi-nccl >= 1.7 the plugin sets what the
+def _environment(cluster: ClusterConfig, machine: Instance) -> Decorator:
+    # NCCL_* and FI_* that tune stay unset: with libfabric >= 1.18 and aws-ofi-nccl >= 1.7 the plugin sets what the
     # platform needs, and values set by hand override its tuning.
-    return Decorator("environment", {"vars": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}})
+    variables = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    if cluster.backend == "kubernetes" and machine.efa_interfaces:
+        # The node has huge pages, and libfabric would map its buffers into them; the pod, which requested none, would
+        # be killed by SIGBUS at the first access.
+        variables["FI_EFA_USE_HUGE_PAGE"] = "0"
+    return Decorator("environment", {"vars": variables})
 
 
 def _timeout(cluster: ClusterConfig) -> Decorator:

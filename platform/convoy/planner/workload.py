@@ -34,6 +34,8 @@ class Machine:
     """Network of the whole machine."""
     measured: MeasuredMachine | None = None
     """Figures that the catalog does not have."""
+    task_bytes: float | None = None
+    """Part of `host_bytes` that a task may have, by the catalog. None: MEMORY_SHARE of it."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,7 @@ def rented_machine(facts: Instance, ranks: int) -> Machine:
         ranks=ranks,
         memory_bytes=facts.gpu.memory_mib * 2.0**20 if facts.gpu else host / ranks,
         host_bytes=host,
+        task_bytes=facts.task_memory_mib * 2.0**20,
         nvlink_bytes_per_second=facts.nvlink_gb_per_second * 1e9,
         network_bytes_per_second=facts.network_gbps * 1e9 / 8,
     )

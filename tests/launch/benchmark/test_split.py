@@ -11,7 +11,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.launch.benchmark import split
 from convoy.launch.benchmark.split import Share, describe_bench, planned_block_seconds, shares_of
-from convoy.launch.checks.memory import MIB, task_memory_mib
+from convoy.launch.checks.memory import MIB
 from tests.benchmark.benches import a_group
 
 
@@ -54,8 +54,8 @@ def test_of_machines_of_a_cluster_the_catalog_tells(planned_for: list[Ranks]) ->
     gpus, cpus = planned_for
     machine = instance("p4d.24xlarge")
     assert machine.gpu is not None
-    assert (gpus.memory_bytes, gpus.host_bytes) == (machine.gpu.memory_mib * MIB, task_memory_mib(machine) * MIB // 8)
-    assert (cpus.memory_bytes, cpus.host_bytes) == (task_memory_mib(instance("c7i.8xlarge")) * MIB // 4, None)
+    assert (gpus.memory_bytes, gpus.host_bytes) == (machine.gpu.memory_mib * MIB, machine.task_memory_mib * MIB // 8)
+    assert (cpus.memory_bytes, cpus.host_bytes) == (instance("c7i.8xlarge").task_memory_mib * MIB // 4, None)
 
 
 @pytest.mark.parametrize(("backend", "nodes", "machines"), [("batch", 4, 2), ("kubernetes", 4, 2), ("batch", 1, 1)])

@@ -15,7 +15,6 @@ from convoy.launch.checks.memory import (
     host_memory_mib,
     shared_memory_mib,
     staging_mib,
-    task_memory_mib,
 )
 from convoy.model.counts import parameter_count
 from tests.launch.checks.test_compatibility import refuse
@@ -44,7 +43,7 @@ def test_dev_shm_is_an_eighth_of_the_memory_or_as_much_as_a_large_model_stages()
     asked, staged = shared_memory_mib(config, World(16, 8), P4D), staging_mib(config, World(16, 8))
     assert staged is not None
     assert asked == staged + 1024 > P4D.memory_gib * 1024 // 8
-    assert asked < task_memory_mib(P4D)
+    assert asked < P4D.task_memory_mib
 
 
 def test_a_model_of_unknown_size_is_not_judged() -> None:

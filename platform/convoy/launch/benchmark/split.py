@@ -18,7 +18,7 @@ from convoy.config.train import BudgetConfig
 from convoy.display.formatting import duration, plural
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.host import gpu_memory_bytes, local_gpus
-from convoy.launch.checks.memory import MIB, host_memory_mib, task_memory_mib
+from convoy.launch.checks.memory import MIB, host_memory_mib
 from convoy.launch.checks.preflight import with_host_defaults
 from convoy.launch.dry_run import align_lines, machine_in_words, price_in_words
 from convoy.launch.pricing import instance_price
@@ -86,7 +86,7 @@ def _ranks_with_memory(run: RunConfig, ranks: World) -> Ranks:
     rented = rented_type(run)
     if rented is not None:
         machine = instance(rented)
-        host = task_memory_mib(machine) * MIB // ranks.nproc_per_node
+        host = machine.task_memory_mib * MIB // ranks.nproc_per_node
         gpu = machine.gpu.memory_mib * MIB if machine.gpu else None
         on_gpus = gpu is not None
     else:  # all ranks are on this host

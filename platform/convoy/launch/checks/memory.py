@@ -18,7 +18,6 @@ from convoy.planner.memory.host import (
     process_bytes,
     staged_bytes,
     training_state_bytes,
-    usable_bytes,
 )
 
 MIB = 2**20
@@ -39,14 +38,9 @@ def shared_memory_mib(config: RunConfig, ranks: World, machine: Instance) -> int
     return max(eighth, (staging_mib(config, ranks) or 0) + SHARED_BYTES // MIB)
 
 
-def task_memory_mib(machine: Instance) -> int:
-    """What a task may ask of the machine, /dev/shm included."""
-    return usable_bytes(machine.memory_gib * 2.0**30) // MIB
-
-
 def check_machine_memory(config: RunConfig, ranks: World, machine: Instance) -> None:
     """Raise ConfigError if a node's workers and what they stage do not fit the machine."""
-    configured, most = config.cluster.shared_memory_mib, task_memory_mib(machine)
+    configured, most = config.cluster.shared_memory_mib, machine.task_memory_mib
     if configured is not None and configured > most:
         raise ConfigError(
             f"cluster.shared_memory_mib = {configured}: must be at most the memory of the task, {most} on a "

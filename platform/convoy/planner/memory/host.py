@@ -7,9 +7,10 @@ Controller"; Kubernetes, "emptyDir" in memory.
 import math
 from dataclasses import dataclass
 
+from convoy.catalog.instances import MEMORY_SHARE
 from convoy.config.model import TransformerConfig
 from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
-from convoy.planner.workload import Workload
+from convoy.planner.workload import Machine, Workload
 
 SLOTS = 2
 """A copy is written while the next one is made."""
@@ -22,10 +23,6 @@ SHARED_BYTES = 2**30
 
 WORKER_BYTES = 4 * 2**30
 """Memory of a worker whose model is on a GPU: torch, CUDA's context, NCCL, and its writer process."""
-
-MEMORY_SHARE = 0.85
-"""Share of an instance's nominal memory that a task may have: the rest is the kernel's, the kubelet's (which Karpenter
-assumes to be 7.5 % before its own reserve) and the 10 GiB of huge pages of EFA."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ def host_memory(workload: Workload, tensor_bytes: int) -> HostMemory:
     elif workload.parallel.cpu_offload:
         states = training_state_bytes(model, machine.ranks, workload.ranks_per_state_copy)
     staged, processes = staged_bytes(model, workload.nodes), process_bytes(machine.ranks, on_gpus=machine.gpu != "cpu")
-    capacity = usable_bytes(machine.host_bytes)
+    capacity = usable_bytes(machine)
     return HostMemory(states, staged, processes, capacity, states + staged + processes <= capacity)
 
 
@@ -67,12 +64,12 @@ def cpu_reserved_bytes(workload: Workload) -> int:
     copies of the state, and what processes share."""
     machine = workload.machine
     used = staged_bytes(workload.model, workload.nodes) + process_bytes(machine.ranks, on_gpus=False)
-    return math.ceil((machine.host_bytes - usable_bytes(machine.host_bytes) + used) / machine.ranks)
+    return math.ceil((machine.host_bytes - usable_bytes(machine) + used) / machine.ranks)
 
 
-def usable_bytes(host_bytes: float) -> int:
+def usable_bytes(machine: Machine) -> int:
     """Memory of a machine that a task may have, /dev/shm included."""
-    return int(MEMORY_SHARE * host_bytes)
+    return int(MEMORY_SHARE * machine.host_bytes if machine.task_bytes is None else machine.task_bytes)
 
 
 def staged_bytes(model: TransformerConfig, nodes: int) -> int:
