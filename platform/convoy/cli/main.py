@@ -76,6 +76,7 @@ COMMANDS = {
     "drain": LazyCommand("run:drain", "Have the run of JOB save and end."),
     "drill": LazyCommand("drill:drill", "Train a small job on this machine with a real gang."),
     "export": LazyCommand("job:export", "Write JOB's weights to FOLDER."),
+    "infra": LazyCommand("infra:infra", "Connect a stack with a configuration, check the account, list what is left."),
     "init": LazyCommand("run:init", "Write both flows and their default configurations below DIR."),
     "list": LazyCommand("job:list_jobs", "List the jobs under the root, the one that started last first."),
     "logs": LazyCommand("job:logs", "Print what a rank of JOB printed in one generation of the gang."),

@@ -1,0 +1,1 @@
+"""Between a Terraform stack of `infra/` and a configuration: connects them, checks the account, lists what is left."""
