@@ -9,8 +9,10 @@ RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 PYTEST := $(RUN):/usr/sbin:/sbin python -m pytest
 MKDOCS := NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 PARALLEL := -n auto --durations 15
+# Terraform's provider, where its registry is out of reach: tools/check_terraform.sh.
+export TF_PLUGIN_DIR ?= $(wildcard /opt/tf-plugins)
 
-.PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills campaign campaign-examples campaign-samples lint docs clean
+.PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills test-infra campaign campaign-examples campaign-samples lint docs clean
 
 help:
 	@echo "make train               train the default model on this machine and leave a card"
@@ -22,6 +24,7 @@ help:
 	@echo "make test-drills         inject faults into real gangs, one test at a time because time decides them"
 	@echo "make test-system         run the tests that need Debian packages or root (chromium)"
 	@echo "make test-system-drills  inject network and disk faults into real gangs; needs root"
+	@echo "make test-infra          test infra/: needs Terraform, which tools/check_terraform.sh says how to get"
 	@echo "make test-long           run test-slow and test-system together"
 	@echo "make campaign            as root: run the slow campaigns in full, every drill, and random faults for 20 minutes"
 	@echo "make lint                run ruff, mypy and import-linter, and build the documentation"
@@ -40,7 +43,7 @@ bench: $(VENV)/.bench
 	@echo "To look at its card first run: . $(VENV)/bin/activate"
 
 check: lint
-	$(PYTEST) -m "not slow and not system and not processes" -n auto $(ARGS)
+	$(PYTEST) -m "not slow and not system and not infra and not processes" -n auto $(ARGS)
 
 test: $(VENV)/.dev
 	$(PYTEST) $(PARALLEL) $(ARGS)
@@ -53,6 +56,10 @@ test-slow: $(VENV)/.dev
 
 test-system: $(VENV)/.dev
 	$(PYTEST) -m "system and not alone" $(PARALLEL) $(ARGS)
+
+test-infra: $(VENV)/.dev $(VENV)-checkov/.done
+	tools/check_terraform.sh
+	$(PYTEST) -m infra -n 4 --durations 15 tests/infra $(ARGS)
 
 # One run of both: neither waits for the longest test of the other.
 test-long: $(VENV)/.dev
@@ -70,12 +77,13 @@ campaign: $(VENV)/.dev
 	CONVOY_CAMPAIGN=full $(PYTEST) -m "sampled and alone" --ignore=tests/drills --timeout=3600 $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m "slow or system" tests/drills/test_drills.py $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m slow --timeout=3600 tests/gang/test_script_exits.py $(ARGS)
+	CONVOY_CAMPAIGN=full $(MAKE) test-infra
 
 campaign-examples: $(VENV)/.dev
-	CONVOY_CAMPAIGN=full $(PYTEST) -m "campaign and not (slow or system)" --timeout=3600 $(ARGS)
+	CONVOY_CAMPAIGN=full $(PYTEST) -m "campaign and not (slow or system or infra)" --timeout=3600 $(ARGS)
 
 campaign-samples: $(VENV)/.dev
-	CONVOY_CAMPAIGN=full $(PYTEST) -m "sampled and not alone and (not campaign or slow or system)" --ignore=tests/drills --timeout=3600 $(ARGS)
+	CONVOY_CAMPAIGN=full $(PYTEST) -m "sampled and not alone and not infra and (not campaign or slow or system)" --ignore=tests/drills --timeout=3600 $(ARGS)
 
 # mypy's workers must start within 3 s; on a machine too busy for that, one process checks everything.
 lint: $(VENV)/.dev
@@ -88,6 +96,12 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(RUN) $(MKDOCS)
 	@echo "open build/docs/index.html"
+
+# checkov wants older versions of what others here need newer.
+$(VENV)-checkov/.done: Makefile
+	python3 -m venv $(VENV)-checkov
+	$(VENV)-checkov/bin/pip install --quiet checkov==3.3.30
+	@touch $@
 
 $(VENV)/.runtime: pyproject.toml constraints.txt tools/setup_venv.sh
 	$(SETUP)

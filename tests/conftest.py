@@ -52,9 +52,11 @@ class _ByFile(LoadScopeScheduling):
 
 LONG = (
     "tests/browser/test_benchmark_card.py", "tests/flows/", "tests/benchmark/", "tests/checkpoint/test_crash.py",
-    "tests/training/", "tests/gang/",
+    "tests/training/", "tests/gang/", "tests/infra/test_aws_batch_destroyed.py", "tests/infra/test_aws_batch.py",
+    "tests/infra/test_least_privilege.py", "tests/infra/test_stacks.py", "tests/infra/test_linters.py",
 )  # fmt: skip
-"""Where files take minutes: they come first, so that no process is left with one when the others have done all else."""
+"""Where files take minutes: they come first, so that no process is left with one when the others have done all else.
+The last takes a second: the process with a file of one test is given another at once."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -104,21 +104,24 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120, pause: float = 
     raise AssertionError(f"not within {seconds} s")
 
 
-def worker_pid(job: Path, generation: int, node: int) -> int | None:
-    """The process of a node's one worker, known by the log it writes."""
-    log = f"{job}/logs/{generation:06d}/{node:05d}/rank{node:05d}.log"
+def worker_pid(job: Path | None, generation: int, node: int, root: int = 1) -> int | None:
+    """The process of a node's one worker, known by the log it writes. job: None for one on S3, whose logs lie in a
+    temporary folder first; `root` is then a process that started it."""
+    log = f"{job or ''}/logs/{generation:06d}/{node:05d}/rank{node:05d}.log"
     writers = set()
-    for process in Path("/proc").iterdir():
+    everyone = [int(process.name) for process in Path("/proc").iterdir() if process.name.isdigit()]
+    for pid in with_all_below(root) if job is None else everyone:
         with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours to look at
-            if process.name.isdigit() and str((process / "fd" / "1").readlink()) == log:
-                writers.add(int(process.name))
+            output = str(Path(f"/proc/{pid}/fd/1").readlink())
+            if output == log or (job is None and output.endswith(log)):
+                writers.add(pid)
     # What a worker starts has its output too, and may have a lower number: those begin anew.
     return next((pid for pid in writers if _parent_of(pid) not in writers), None)
 
 
-def agent_pid(job: Path, generation: int, node: int) -> int | None:
-    """The process of a node's agent, which started the one that its workers are forked from."""
-    worker = worker_pid(job, generation, node)
+def agent_pid(job: Path | None, generation: int, node: int, root: int = 1) -> int | None:
+    """The process of a node's agent, which started the one that its workers are forked from. Named as `worker_pid`."""
+    worker = worker_pid(job, generation, node, root)
     return None if worker is None else _parent_of(_parent_of(worker)) or None
 
 
