@@ -50,7 +50,7 @@ def client(service: str, region: str = REGION) -> Any:
 
 
 @dataclass
-class Answers:
+class AwsReplies:
     """What EC2 and Service Quotas answer where moto has no answer."""
 
     quotas: dict[str, float] = field(default_factory=dict)
@@ -112,13 +112,13 @@ class AwsAccount:
     """What both backends need: network, bucket, image, budget, quotas and a placement group. Made while moto runs."""
 
     def __init__(self, service_url: str) -> None:
-        self.answers = Answers()
-        self.answers.quotas |= {"Running On-Demand P instances": 2000.0, "All P5 Spot Instance Requests": 2000.0}
-        self.answers.quotas |= {
+        self.replies = AwsReplies()
+        self.replies.quotas |= {"Running On-Demand P instances": 2000.0, "All P5 Spot Instance Requests": 2000.0}
+        self.replies.quotas |= {
             "Running On-Demand G and VT instances": 0.0,
             "All P4, P3 and P2 Spot Instance Requests": 0.0,
         }
-        self.answers.groups["convoy-gang"] = {"GroupName": "convoy-gang", "Strategy": "cluster", "State": "available"}
+        self.replies.groups["convoy-gang"] = {"GroupName": "convoy-gang", "Strategy": "cluster", "State": "available"}
         self.profile = {
             "METAFLOW_DEFAULT_DATASTORE": "s3",
             "METAFLOW_DATASTORE_SYSROOT_S3": f"s3://{BUCKET}/metaflow",
@@ -206,12 +206,12 @@ class AwsAccount:
     def check_preset(self, preset: str, stack: Stack) -> dict[str, Finding]:
         """The findings of the preset's check after it was connected with the stack, by their names."""
         config = parse_config_text("my.yaml", connect(read_config_text(preset), stack)).config
-        with self.answers.given():
+        with self.replies.given():
             account = open_account(config, settings_with(self.profile, {}), client, REGION)
             return {finding.name: finding for finding in check_account(account)}
 
 
-class BatchStack(AwsAccount):
+class BatchAwsAccount(AwsAccount):
     """With what AWS Batch needs."""
 
     def __init__(self, service_url: str) -> None:

@@ -1,4 +1,4 @@
-"""infra/aws-batch applied to a stand-in for AWS, and its user."""
+"""infra/aws-batch, applied to a stand-in for AWS, and a user of it."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.campaign import in_full
-from tests.infra.terraform import Stack, copy_repository, initialised, leave_out_waits
+from tests.infra.terraform import TerraformFolder, copy_repository, initialised, leave_out_waits
 
 VARIABLES = {
     "region": "us-east-1",
@@ -25,7 +25,8 @@ module "metaflow_service" {
   source = "./no-service"
 }
 """
-"""Terraform waits 80 s for a database, and as long for its end, whoever answers: only `make campaign` applies it."""
+"""In place of the metaflow-service module. Terraform waits 80 s for a database to start, and 80 s for it to end, even
+on a stand-in, so only `make campaign` applies the module itself."""
 NO_SERVICE_MODULE = """
 variable "name" {}
 variable "vpc_id" {}
@@ -40,7 +41,7 @@ output "ui_url" { value = "http://metaflow.internal:3000" }
 """
 
 
-def applied(folder: Path, url: str) -> Stack:
+def applied(folder: Path, url: str) -> TerraformFolder:
     """In a copy of the repository below `folder`. url: endpoint of the stand-in."""
     repository = copy_repository(folder)
     if not in_full():
@@ -54,7 +55,7 @@ def applied(folder: Path, url: str) -> Stack:
     return stack
 
 
-class Account:
+class User:
     """What a user has after `terraform apply`."""
 
     def __init__(self, folder: Path, url: str) -> None:

@@ -1,5 +1,5 @@
-"""As AWS does, let moto's Batch take a compute environment without security groups if its launch template has network
-interfaces, and refuse one that has both."""
+"""Make moto's Batch behave as AWS does: take a compute environment without security groups if its launch template has
+network interfaces, and refuse one that has both."""
 
 from typing import Any
 from unittest.mock import patch
@@ -7,7 +7,9 @@ from unittest.mock import patch
 from moto.batch.exceptions import ClientException
 from moto.batch.models import BatchBackend
 
-REFUSED = "Either compute environment Security Groups or Network Interfaces in Launch template are exclusively allowed"
+GROUPS_AND_INTERFACES_ERROR = (
+    "Either compute environment Security Groups or Network Interfaces in Launch template are exclusively allowed"
+)
 
 _validate = BatchBackend._validate_compute_resources
 
@@ -21,7 +23,7 @@ def _validate_groups_too(backend: BatchBackend, resources: dict[str, Any]) -> No
     if any(each.latest_version().data.get("NetworkInterface") or each.latest_version().data.get("NetworkInterfaces")
            for each in templates):  # fmt: skip
         if resources.get("securityGroupIds"):
-            raise ClientException(f"Error executing request, Exception : {REFUSED}")
+            raise ClientException(f"Error executing request, Exception : {GROUPS_AND_INTERFACES_ERROR}")
         groups = [name for of_vpc in backend.ec2_backend.groups.values() for name in of_vpc]
         resources = {**resources, "securityGroupIds": groups[:1]}
     _validate(backend, resources)

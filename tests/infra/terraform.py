@@ -15,8 +15,8 @@ COPIED = ("infra", "platform/convoy/catalog", "platform/convoy/__init__.py", "co
 
 
 @dataclass(frozen=True)
-class Stack:
-    """A folder of Terraform files in a copy of the repository."""
+class TerraformFolder:
+    """A folder of Terraform files in a copy of the repository, such as infra/aws-batch."""
 
     folder: Path
     environment: dict[str, str]
@@ -25,13 +25,13 @@ class Stack:
         """`terraform WORDS`. Raises AssertionError with what it printed, if it fails and `check`."""
         command = ["terraform", f"-chdir={self.folder}", *words]
         if "AWS_ENDPOINT_URL" not in self.environment:
-            command = ["nice", *command]  # others wait for a stand-in meanwhile, and are to go on at once
+            command = ["nice", *command]  # the tests that use a stand-in take longest, so they come first
         done = subprocess.run(command, capture_output=True, text=True, env=self.environment, timeout=280)
         assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout[-3000:]}{done.stderr[-6000:]}"
         return done
 
-    def output(self) -> dict[str, Any]:
-        """What `convoy infra` reads of an applied stack."""
+    def convoy_output(self) -> dict[str, Any]:
+        """The output `convoy` of an applied stack, which `convoy infra` reads."""
         found: dict[str, Any] = json.loads(self.run("output", "-json", "convoy").stdout)
         return found
 
@@ -50,7 +50,7 @@ def copy_repository(target: Path) -> Path:
 
 
 def leave_out_waits(repository: Path) -> None:
-    """Change in a copy what Terraform waits for, whoever answers: a minute for rules of expiry, 10 s for host names."""
+    """Leave out of a copy what makes Terraform wait even on a stand-in: 60 s for rules of expiry, 10 s for names."""
     modules = repository / "infra" / "modules"
     expiry = 'resource "aws_s3_bucket_lifecycle_configuration" "this" {\n  count = 0\n}\n'
     (modules / "datastore" / "waits_override.tf").write_text(expiry)
@@ -58,9 +58,9 @@ def leave_out_waits(repository: Path) -> None:
     (modules / "network" / "waits_override.tf").write_text(names)
 
 
-def initialised(repository: Path, name: str, endpoint: str | None = None) -> Stack:
+def initialised(repository: Path, name: str, endpoint: str | None = None) -> TerraformFolder:
     """The folder infra/`name` of a copy, ready to plan. endpoint: URL of what stands in for AWS."""
-    stack = Stack(repository / "infra" / name, environment(endpoint))
+    stack = TerraformFolder(repository / "infra" / name, environment(endpoint))
     plugins = os.environ.get("TF_PLUGIN_DIR")
     stack.run("init", "-input=false", "-no-color", *([f"-plugin-dir={plugins}"] if plugins else []))
     return stack

@@ -17,8 +17,8 @@ import yaml
 
 from convoy.catalog.instances import instance
 from tests.campaign import in_full
-from tests.infra.batch_stack import WORDS, Account
-from tests.infra.terraform import REPOSITORY, Stack
+from tests.infra.batch_stack import WORDS, User
+from tests.infra.terraform import REPOSITORY, TerraformFolder
 
 pytestmark = [pytest.mark.infra, pytest.mark.campaign]
 
@@ -40,15 +40,15 @@ if in_full():
 
 
 @pytest.fixture(scope="module")
-def account(batch_stack: Stack, aws_url: str, tmp_path_factory: pytest.TempPathFactory) -> Account:
+def user(batch_stack: TerraformFolder, aws_url: str, tmp_path_factory: pytest.TempPathFactory) -> User:
     """Connected."""
-    account = Account(tmp_path_factory.mktemp("user"), aws_url)
-    image = batch_stack.output()["image"].rpartition("/")[2]
+    user = User(tmp_path_factory.mktemp("user"), aws_url)
+    image = batch_stack.convoy_output()["image"].rpartition("/")[2]
     name, _, tag = image.partition(":")
     client(aws_url)("ecr").put_image(repositoryName=name, imageManifest=json.dumps(MANIFEST), imageTag=tag)
-    done = account.convoy("connect", str(batch_stack.folder), PRESET, "--output", "my.yaml")
+    done = user.convoy("connect", str(batch_stack.folder), PRESET, "--output", "my.yaml")
     assert "my.yaml" in done.stdout, done.stderr
-    return account
+    return user
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def client(url: str) -> Callable[[str], Any]:
     return lambda service: session.client(service, endpoint_url=url)
 
 
-def test_a_second_plan_changes_nothing_but_what_moto_forgets(batch_stack: Stack) -> None:
+def test_a_second_plan_changes_nothing_but_what_moto_forgets(batch_stack: TerraformFolder) -> None:
     batch_stack.run("plan", "-input=false", "-no-color", "-out=second", *WORDS)
     changes = json.loads(batch_stack.run("show", "-json", "second").stdout)["resource_changes"]
     found = {}
@@ -79,8 +79,8 @@ def test_a_second_plan_changes_nothing_but_what_moto_forgets(batch_stack: Stack)
     assert len(changes) > 60, "it planned little"
 
 
-def test_batch_starts_machines_as_a_gang_needs_them(batch_stack: Stack, aws: Callable[[str], Any]) -> None:
-    pools = {pool["instance_type"]: pool for pool in batch_stack.output()["pools"]}
+def test_batch_starts_machines_as_a_gang_needs_them(batch_stack: TerraformFolder, aws: Callable[[str], Any]) -> None:
+    pools = {pool["instance_type"]: pool for pool in batch_stack.convoy_output()["pools"]}
     for name, pool in pools.items():
         (queue,) = aws("batch").describe_job_queues(jobQueues=[pool["queue"]])["jobQueues"]
         assert (queue["state"], queue["status"]) == ("ENABLED", "VALID")
@@ -102,41 +102,41 @@ def test_batch_starts_machines_as_a_gang_needs_them(batch_stack: Stack, aws: Cal
         assert layout == [tuple(each) for each in instance(name).interfaces("batch")]
 
 
-def test_the_account_has_all_that_the_configuration_needs(account: Account) -> None:
-    done = account.convoy("check", "my.yaml")
+def test_the_account_has_all_that_the_configuration_needs(user: User) -> None:
+    done = user.convoy("check", "my.yaml")
     assert done.returncode == 0, done.stdout
     assert [line for line in done.stdout.splitlines()[:-1] if not line.startswith("ok")] == []
 
 
 def test_what_is_taken_away_is_found_and_nothing_else(
-    account: Account, batch_stack: Stack, aws: Callable[[str], Any]
+    user: User, batch_stack: TerraformFolder, aws: Callable[[str], Any]
 ) -> None:
-    output = batch_stack.output()
+    output = batch_stack.convoy_output()
     batch, ec2, s3 = aws("batch"), aws("ec2"), aws("s3")
 
     batch.update_job_queue(jobQueue="convoy-p5-48xlarge", state="DISABLED")
-    assert account.missing() == ["queue"]
+    assert user.missing() == ["queue"]
     batch.update_job_queue(jobQueue="convoy-p5-48xlarge", state="ENABLED")
 
     group = output["security_group"]
     (rules,) = ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"]
     itself = [rule for rule in rules["IpPermissionsEgress"] if rule["UserIdGroupPairs"]]
     ec2.revoke_security_group_egress(GroupId=group, IpPermissions=itself)
-    assert account.missing() == ["security group"]
+    assert user.missing() == ["security group"]
     ec2.authorize_security_group_egress(GroupId=group, IpPermissions=itself)
 
     policy = s3.get_bucket_policy(Bucket=output["bucket"])["Policy"]
     s3.delete_bucket_policy(Bucket=output["bucket"])
-    assert account.missing() == ["bucket TLS"]
+    assert user.missing() == ["bucket TLS"]
     s3.put_bucket_policy(Bucket=output["bucket"], Policy=policy)
-    assert account.missing() == []
+    assert user.missing() == []
 
 
-def test_the_written_configuration_passes_a_dry_run(account: Account) -> None:
-    written = yaml.safe_load((account.folder / "my.yaml").read_text())
+def test_the_written_configuration_passes_a_dry_run(user: User) -> None:
+    written = yaml.safe_load((user.folder / "my.yaml").read_text())
     assert written["cluster"]["queue"] == "convoy-p5-48xlarge"
     flow = REPOSITORY / "flows" / "train_flow.py"
     command = [sys.executable, str(flow), "--config", "run", "my.yaml", "run", "--dry-run"]
-    done = subprocess.run(command, capture_output=True, text=True, env=account.environment, cwd=account.folder)
+    done = subprocess.run(command, capture_output=True, text=True, env=user.environment, cwd=user.folder)
     assert done.returncode == 0, done.stderr
     assert "convoy-p5-48xlarge" in done.stdout

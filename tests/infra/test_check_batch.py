@@ -11,81 +11,81 @@ from convoy.catalog.instances import Interface, instance
 from convoy.infra.account import quota_name, requires_tls
 from convoy.infra.batch import BATCH_CHECKS, raises_locked_memory
 from convoy.infra.machines import layout_text
-from tests.infra.batch_account import ACCOUNT, BUCKET, NODES, TYPE, BatchStack, client, metadata_service
+from tests.infra.batch_account import ACCOUNT, BUCKET, NODES, TYPE, BatchAwsAccount, client, metadata_service
 from tests.infra.moto_batch import as_aws_validates
 
 pytestmark = pytest.mark.infra
 
 
 @pytest.fixture
-def stack() -> Iterator[BatchStack]:
+def account() -> Iterator[BatchAwsAccount]:
     with mock_aws(), as_aws_validates(), metadata_service() as url:
-        yield BatchStack(url)
+        yield BatchAwsAccount(url)
 
 
-def reserve(stack: BatchStack, **own: object) -> None:
+def reserve(account: BatchAwsAccount, **own: object) -> None:
     """The launch template names a reservation."""
     found = {"State": "active", "TotalInstanceCount": NODES, "AvailabilityZone": "us-east-1a", "InstanceType": TYPE}
-    stack.answers.reservations["cr-1"] = found | own
-    stack.change_template(
+    account.replies.reservations["cr-1"] = found | own
+    account.change_template(
         CapacityReservationSpecification={"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}}
     )
 
 
-def name_no_reservation(stack: BatchStack) -> None:
-    reserve(stack)
-    stack.answers.reservations.clear()
+def name_no_reservation(account: BatchAwsAccount) -> None:
+    reserve(account)
+    account.replies.reservations.clear()
 
 
-def set_market(stack: BatchStack, market: str) -> None:
-    stack.change_template(InstanceMarketOptions={"MarketType": market})
+def set_market(account: BatchAwsAccount, market: str) -> None:
+    account.change_template(InstanceMarketOptions={"MarketType": market})
 
 
-def without_interface(stack: BatchStack, last: int) -> None:
-    stack.change_template(NetworkInterfaces=stack.template["NetworkInterfaces"][:last])
+def without_interface(account: BatchAwsAccount, last: int) -> None:
+    account.change_template(NetworkInterfaces=account.template["NetworkInterfaces"][:last])
 
 
-def first_interface(stack: BatchStack, **own: object) -> None:
-    first, *others = stack.template["NetworkInterfaces"]
-    stack.change_template(NetworkInterfaces=[first | own, *others])
+def first_interface(account: BatchAwsAccount, **own: object) -> None:
+    first, *others = account.template["NetworkInterfaces"]
+    account.change_template(NetworkInterfaces=[first | own, *others])
 
 
-def other_group(stack: BatchStack) -> None:
-    other = stack.ec2.create_security_group(GroupName="other", Description="other", VpcId=stack.vpc)["GroupId"]
-    first_interface(stack, Groups=[other])
+def other_group(account: BatchAwsAccount) -> None:
+    other = account.ec2.create_security_group(GroupName="other", Description="other", VpcId=account.vpc)["GroupId"]
+    first_interface(account, Groups=[other])
 
 
-def set_environment(stack: BatchStack, **own: object) -> None:
-    stack.resources.update(own)
+def set_environment(account: BatchAwsAccount, **own: object) -> None:
+    account.resources.update(own)
 
 
-def set_metadata(stack: BatchStack, **own: object) -> None:
-    stack.change_template(MetadataOptions=stack.template["MetadataOptions"] | own)
+def set_metadata(account: BatchAwsAccount, **own: object) -> None:
+    account.change_template(MetadataOptions=account.template["MetadataOptions"] | own)
 
 
-def replace_role(stack: BatchStack) -> None:
-    stack.iam.delete_role(RoleName="convoy-task")
-    stack.make_role("ec2.amazonaws.com")
+def replace_role(account: BatchAwsAccount) -> None:
+    account.iam.delete_role(RoleName="convoy-task")
+    account.make_role("ec2.amazonaws.com")
 
 
-def internet_route(stack: BatchStack) -> None:
-    gateway = stack.ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
-    stack.ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=stack.vpc)
-    stack.ec2.replace_route(RouteTableId=stack.table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+def internet_route(account: BatchAwsAccount) -> None:
+    gateway = account.ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    account.ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=account.vpc)
+    account.ec2.replace_route(RouteTableId=account.table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
 
 
-def add_zone(stack: BatchStack) -> None:
-    second = stack.make_subnet("10.0.1.0/24", "us-east-1b")
-    stack.ec2.associate_route_table(RouteTableId=stack.table, SubnetId=second)
-    set_environment(stack, subnets=[stack.subnet, second])
+def add_zone(account: BatchAwsAccount) -> None:
+    second = account.make_subnet("10.0.1.0/24", "us-east-1b")
+    account.ec2.associate_route_table(RouteTableId=account.table, SubnetId=second)
+    set_environment(account, subnets=[account.subnet, second])
 
 
-def delete_queue(stack: BatchStack) -> None:
-    stack.batch.update_job_queue(jobQueue="convoy-gpu", state="DISABLED")
-    stack.batch.delete_job_queue(jobQueue="convoy-gpu")
+def delete_queue(account: BatchAwsAccount) -> None:
+    account.batch.update_job_queue(jobQueue="convoy-gpu", state="DISABLED")
+    account.batch.delete_job_queue(jobQueue="convoy-gpu")
 
 
-BREAKAGES: dict[str, tuple[str, Callable[[BatchStack], object]]] = {
+BREAKAGES: dict[str, tuple[str, Callable[[BatchAwsAccount], object]]] = {
     "queue disabled": ("queue", lambda s: s.batch.update_job_queue(jobQueue="convoy-gpu", state="DISABLED")),
     "queue deleted": ("queue", delete_queue),
     "default queue is the gang's": (
@@ -107,7 +107,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[BatchStack], object]]] = {
         "launch template", lambda s: s.ec2.delete_launch_template(LaunchTemplateName="convoy")),
     "spot in the launch template": ("launch template", lambda s: set_market(s, "spot")),
     "two zones": ("zone", add_zone),
-    "type not offered": ("zone", lambda s: setattr(s.answers, "offered", False)),
+    "type not offered": ("zone", lambda s: setattr(s.replies, "offered", False)),
     "internet gateway": ("route", internet_route),
     "no default route": (
         "route", lambda s: s.ec2.delete_route(RouteTableId=s.table, DestinationCidrBlock="0.0.0.0/0")),
@@ -116,9 +116,9 @@ BREAKAGES: dict[str, tuple[str, Callable[[BatchStack], object]]] = {
     "primary without EFA": ("interfaces", lambda s: first_interface(s, InterfaceType="interface")),
     "second device": ("interfaces", lambda s: first_interface(s, DeviceIndex=1)),
     "no placement group": ("placement group", lambda s: set_environment(s, placementGroup=None)),
-    "placement group deleted": ("placement group", lambda s: s.answers.groups.clear()),
+    "placement group deleted": ("placement group", lambda s: s.replies.groups.clear()),
     "placement group spread": (
-        "placement group", lambda s: s.answers.groups["convoy-gang"].update(Strategy="spread")),
+        "placement group", lambda s: s.replies.groups["convoy-gang"].update(Strategy="spread")),
     "no self egress": ("security group", lambda s: s.ec2.revoke_security_group_egress(
         GroupId=s.group, IpPermissions=s.self_rule)),
     "no self ingress": ("security group", lambda s: s.ec2.revoke_security_group_ingress(
@@ -156,8 +156,8 @@ BREAKAGES: dict[str, tuple[str, Callable[[BatchStack], object]]] = {
     "no TLS rule": ("bucket TLS", lambda s: client("s3").delete_bucket_policy(Bucket=BUCKET)),
     "no KMS": ("bucket encryption", lambda s: s.encrypt("AES256")),
     "public access": ("bucket public access", lambda s: client("s3").delete_public_access_block(Bucket=BUCKET)),
-    "quota too low": ("quota", lambda s: s.answers.quotas.update({"Running On-Demand P instances": 767.0})),
-    "quota not listed": ("quota", lambda s: s.answers.quotas.pop("Running On-Demand P instances")),
+    "quota too low": ("quota", lambda s: s.replies.quotas.update({"Running On-Demand P instances": 767.0})),
+    "quota not listed": ("quota", lambda s: s.replies.quotas.pop("Running On-Demand P instances")),
     "no budget": ("budget", lambda s: client("budgets").delete_budget(AccountId=ACCOUNT, BudgetName="convoy")),
     "reservation expired": ("reservation", lambda s: reserve(s, State="expired")),
     "reservation too small": ("reservation", lambda s: reserve(s, TotalInstanceCount=NODES - 1)),
@@ -168,66 +168,68 @@ BREAKAGES: dict[str, tuple[str, Callable[[BatchStack], object]]] = {
 """The check that reports it, and how it is made."""
 
 
-def test_an_account_that_has_everything_is_ok(stack: BatchStack) -> None:
-    findings = stack.findings()
+def test_an_account_that_has_everything_is_ok(account: BatchAwsAccount) -> None:
+    findings = account.findings()
     assert [each.line() for each in findings.values() if each.status != "ok"] == []
     assert list(findings) == [check.name for check in BATCH_CHECKS]
 
 
 @pytest.mark.parametrize("name", BREAKAGES)
-def test_a_single_breakage_changes_its_finding_alone(stack: BatchStack, name: str) -> None:
+def test_a_single_breakage_changes_its_finding_alone(account: BatchAwsAccount, name: str) -> None:
     check, break_it = BREAKAGES[name]
-    break_it(stack)
-    wrong = [finding for finding in stack.findings().values() if finding.status != "ok"]
+    break_it(account)
+    wrong = [finding for finding in account.findings().values() if finding.status != "ok"]
     assert [(each.name, each.status) for each in wrong] == [(check, "missing")]
     assert all(each.seen and each.wanted and each.fix for each in wrong)
     assert "\n" not in wrong[0].line()
 
 
-def test_what_only_costs_is_a_warning(stack: BatchStack) -> None:
-    stack.ec2.delete_vpc_endpoints(VpcEndpointIds=[stack.endpoint])
-    assert [(each.name, each.status) for each in stack.findings().values() if each.status != "ok"] == [
-        ("S3 endpoint", "warning")
+def test_what_only_costs_is_a_warning(account: BatchAwsAccount) -> None:
+    account.ec2.delete_vpc_endpoints(VpcEndpointIds=[account.endpoint])
+    assert [(each.name, each.status) for each in account.findings().values() if each.status != "ok"] == [
+        ("S3 gateway endpoint", "warning")
     ]
 
 
-def test_an_image_of_another_account_is_not_looked_up(stack: BatchStack) -> None:
+def test_an_image_of_another_account_is_not_looked_up(account: BatchAwsAccount) -> None:
     aws = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.9"
-    finding = stack.findings(image=aws)["image"]
+    finding = account.findings(image=aws)["image"]
     assert (finding.status, finding.seen) == (
         "warning",
         f"{aws}: not this account's, so not looked up",
     )
 
 
-def test_adapters_may_be_at_another_place_of_their_cards(stack: BatchStack) -> None:
-    first, *others = stack.template["NetworkInterfaces"]
-    stack.change_template(NetworkInterfaces=[first, *(each | {"DeviceIndex": 1} for each in others)])
-    assert stack.findings()["interfaces"].status == "ok"
+def test_adapters_may_be_at_another_place_of_their_cards(account: BatchAwsAccount) -> None:
+    first, *others = account.template["NetworkInterfaces"]
+    account.change_template(NetworkInterfaces=[first, *(each | {"DeviceIndex": 1} for each in others)])
+    assert account.findings()["interfaces"].status == "ok"
 
 
-def test_a_capacity_block_needs_a_reservation_and_no_quota(stack: BatchStack) -> None:
-    stack.answers.quotas.clear()
-    set_market(stack, "capacity-block")
-    assert stack.findings("llama-13b-p5", "capacity_block")["reservation"].status == "missing"
-    reserve(stack, EndDate=datetime(2026, 12, 24, 11, 30, tzinfo=UTC))
-    findings = stack.findings("llama-13b-p5", "capacity_block")
+def test_a_capacity_block_needs_a_reservation_and_no_quota(account: BatchAwsAccount) -> None:
+    account.replies.quotas.clear()
+    set_market(account, "capacity-block")
+    assert account.findings("llama-13b-p5", "capacity_block")["reservation"].status == "missing"
+    reserve(account, EndDate=datetime(2026, 12, 24, 11, 30, tzinfo=UTC))
+    findings = account.findings("llama-13b-p5", "capacity_block")
     assert [each.line() for each in findings.values() if each.status != "ok"] == []
     assert findings["reservation"].seen.endswith("until 2026-12-24 11:30 UTC")
 
 
-def test_a_right_that_is_lacking_is_a_finding_that_names_it(stack: BatchStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_that_is_lacking_is_a_finding_that_names_it(
+    account: BatchAwsAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from botocore.exceptions import ClientError
 
-    answer = stack.answers.to
+    answer = account.replies.to
 
     def deny(operation: str, given: dict[str, object]) -> object:
         if operation == "DescribeComputeEnvironments":
             raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, operation)
         return answer(operation, given)
 
-    monkeypatch.setattr(stack.answers, "to", deny)
-    (finding,) = [each for each in stack.findings().values() if each.status != "ok"]
+    monkeypatch.setattr(account.replies, "to", deny)
+    (finding,) = [each for each in account.findings().values() if each.status != "ok"]
     assert finding.name == "compute environment"
     assert finding.fix == "ask for permission to call DescribeComputeEnvironments"
 

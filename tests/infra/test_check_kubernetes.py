@@ -33,7 +33,11 @@ EKS = f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/convoy"
 
 
 def node_pool(node_class: str, taints: list[dict[str, str]], **requirements: list[str]) -> dict[str, Any]:
-    keys = {"type": "node.kubernetes.io/instance-type", "zone": karpenter.ZONE, "capacity": karpenter.CAPACITY_TYPE}
+    keys = {
+        "type": "node.kubernetes.io/instance-type",
+        "zone": karpenter.ZONE_LABEL,
+        "capacity": karpenter.CAPACITY_TYPE_LABEL,
+    }
     return {
         "spec": {
             "template": {
@@ -143,7 +147,7 @@ class Cluster(AwsAccount):
     def findings(self, preset: str = "gpt-7b-p5", **pool: Any) -> dict[str, Finding]:
         own = {
             "instance_type": TYPE, "market": "spot", "max_nodes": 4,
-            "node_selector": {karpenter.CAPACITY_TYPE: "spot", karpenter.ZONE: ZONE},
+            "node_selector": {karpenter.CAPACITY_TYPE_LABEL: "spot", karpenter.ZONE_LABEL: ZONE},
             "tolerations": [{"key": "convoy/spot", "operator": "Exists", "effect": "NoSchedule"}],
         }  # fmt: skip
         stack = self.stack(
@@ -185,7 +189,7 @@ def request(cluster: Cluster, name: str, **own: str) -> None:
 
 def reserve(cluster: Cluster, **own: object) -> None:
     found = {"State": "active", "TotalInstanceCount": 2, "AvailabilityZone": ZONE, "InstanceType": TYPE}
-    cluster.answers.reservations["cr-1"] = found | own
+    cluster.replies.reservations["cr-1"] = found | own
     cluster.node_class["capacityReservationSelectorTerms"] = [{"id": "cr-1"}]
 
 
@@ -198,8 +202,8 @@ BREAKAGES: dict[str, tuple[str, Callable[[Cluster], object]]] = {
     "no pool": ("node pool", lambda c: c.delete(POOLS, "p5-spot")),
     "pool of another type": (
         "node pool", lambda c: require(c, "node.kubernetes.io/instance-type", "p4d.24xlarge")),
-    "pool on demand": ("node pool", lambda c: require(c, karpenter.CAPACITY_TYPE, "on-demand")),
-    "pool in another zone": ("node pool", lambda c: require(c, karpenter.ZONE, "us-east-1b")),
+    "pool on demand": ("node pool", lambda c: require(c, karpenter.CAPACITY_TYPE_LABEL, "on-demand")),
+    "pool in another zone": ("node pool", lambda c: require(c, karpenter.ZONE_LABEL, "us-east-1b")),
     "pool not ready": ("node pool", lambda c: not_ready(c, POOLS, "p5-spot")),
     "pool that Karpenter has not looked at": ("node pool", lambda c: c.api.collections[POOLS]["p5-spot"].pop("status")),
     "pool of small machines": ("node pool", lambda c: c.machines["requirements"].append(
@@ -224,7 +228,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[Cluster], object]]] = {
         schedule="@daily", duration="1h")),
     "grace period of machines": ("disruption", lambda c: c.machines.update(terminationGracePeriod="8m")),
     "subnet not found": ("zone", lambda c: c.node_class.update(subnetSelectorTerms=[{"id": "subnet-1"}])),
-    "type not offered": ("zone", lambda c: setattr(c.answers, "offered", False)),
+    "type not offered": ("zone", lambda c: setattr(c.replies, "offered", False)),
     "31 adapters": ("interfaces", lambda c: c.node_class["networkInterfaces"].pop()),
     "primary efa-only": ("interfaces", lambda c: c.node_class["networkInterfaces"][0].update(interfaceType="efa-only")),
     "no placement group": ("placement group", lambda c: c.node_class.pop("placementGroupSelector")),
@@ -255,7 +259,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[Cluster], object]]] = {
     "policy bound elsewhere": ("grace policy", lambda c: c.api.collections[BINDINGS]["convoy-grace"]["spec"].update(
         matchResources={"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}})),
     "policy not bound": ("grace policy", lambda c: c.delete(BINDINGS, "convoy-grace")),
-    "spot quota 0": ("quota", lambda c: c.answers.quotas.update({"All P5 Spot Instance Requests": 0.0})),
+    "spot quota 0": ("quota", lambda c: c.replies.quotas.update({"All P5 Spot Instance Requests": 0.0})),
 }  # fmt: skip
 """The check that reports it, and how it is made."""
 
@@ -293,12 +297,12 @@ def test_karpenter_passes_over_a_pool_that_it_cannot_use(cluster: Cluster) -> No
 
 
 def test_a_pool_that_may_buy_spot_is_none_for_machines_on_demand(cluster: Cluster) -> None:
-    labels = {"node.kubernetes.io/instance-type": TYPE, karpenter.ZONE: ZONE}
+    labels = {"node.kubernetes.io/instance-type": TYPE, karpenter.ZONE_LABEL: ZONE}
     pool = {"metadata": {"name": "any"}} | node_pool("p5", [], type=[TYPE])
     assert karpenter.starts_for(pool, labels)
     assert karpenter.capacity_types(pool) == {"reserved", "spot", "on-demand"}
     requirements = pool["spec"]["template"]["spec"]["requirements"]
-    requirements.append({"key": karpenter.CAPACITY_TYPE, "operator": "NotIn", "values": ["spot"]})
+    requirements.append({"key": karpenter.CAPACITY_TYPE_LABEL, "operator": "NotIn", "values": ["spot"]})
     assert karpenter.capacity_types(pool) == {"reserved", "on-demand"}
 
 
@@ -319,7 +323,8 @@ def test_a_reserved_pool_may_end_its_machines(cluster: Cluster, tmp_path: Path) 
     for each in ("nvidia", "efa"):
         daemon(cluster, each)["tolerations"] = [{"operator": "Exists"}]
     cluster.node_class.pop("placementGroupSelector")
-    on_demand = {"market": "reservation", "node_selector": {karpenter.CAPACITY_TYPE: "reserved"}, "tolerations": []}
+    selector = {karpenter.CAPACITY_TYPE_LABEL: "reserved"}
+    on_demand = {"market": "reservation", "node_selector": selector, "tolerations": []}
     findings = cluster.findings(str(preset), **on_demand)
     assert [each.line() for each in findings.values() if each.status != "ok"] == []
     assert findings["reservation"].seen == f"cr-1: active, 4 {TYPE} in {ZONE}"

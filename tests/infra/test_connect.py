@@ -21,7 +21,7 @@ from convoy.infra.profile import check_profile, profile_path, read_settings
 from convoy.infra.stack import Stack, read_stack
 from convoy.infra.yaml_edit import set_values
 from tests.cli import assert_refused, convoy
-from tests.infra.batch_account import ACCOUNT, BUCKET, REGION, ROLE, TYPE, BatchStack, client, metadata_service
+from tests.infra.batch_account import ACCOUNT, BUCKET, REGION, ROLE, TYPE, BatchAwsAccount, client, metadata_service
 from tests.infra.moto_batch import as_aws_validates
 
 PROFILE = {"METAFLOW_DEFAULT_DATASTORE": "s3", "METAFLOW_BATCH_JOB_QUEUE": "convoy-cpu"}
@@ -303,10 +303,10 @@ def test_no_folder_and_no_terraform_are_one_line(tmp_path: Path, monkeypatch: py
 
 
 @pytest.fixture
-def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchStack]:
+def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchAwsAccount]:
     """A stack that Terraform describes, in an account that has it, and a home of one's own."""
     with mock_aws(), as_aws_validates(), metadata_service() as url:
-        made = BatchStack(url)
+        made = BatchAwsAccount(url)
         pool = {"instance_type": TYPE, "market": "on_demand", "max_nodes": 4, "queue": "convoy-gpu"}
         described = made.stack(backend="batch", pools=[pool], iam_role=ROLE).model_dump(mode="json")
         monkeypatch.setattr(stacks, "_terraform_output", lambda _: {"convoy": {"value": described}})
@@ -314,11 +314,11 @@ def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchSt
         monkeypatch.setenv("METAFLOW_HOME", str(tmp_path / "home"))
         monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
         monkeypatch.delenv("METAFLOW_PROFILE", raising=False)
-        with made.answers.given():
+        with made.replies.given():
             yield made
 
 
-def test_connect_writes_both_files_checks_and_says_what_is_next(applied: BatchStack, tmp_path: Path) -> None:
+def test_connect_writes_both_files_checks_and_says_what_is_next(applied: BatchAwsAccount, tmp_path: Path) -> None:
     output, profile = tmp_path / "my.yaml", tmp_path / "home" / "config_convoy.json"
     words = ("infra", "connect", tmp_path, "custom-30b-p5", "--output", output)
     done = convoy(*words)
@@ -333,7 +333,7 @@ def test_connect_writes_both_files_checks_and_says_what_is_next(applied: BatchSt
     assert convoy(*words).exit_code == 0  # again, with the same content
 
 
-def test_connect_reports_what_is_missing(applied: BatchStack, tmp_path: Path) -> None:
+def test_connect_reports_what_is_missing(applied: BatchAwsAccount, tmp_path: Path) -> None:
     client("s3").delete_bucket_policy(Bucket=BUCKET)
     done = convoy("infra", "connect", tmp_path, "custom-30b-p5", "--output", tmp_path / "my.yaml")
     assert done.exit_code == 1
@@ -345,7 +345,7 @@ def test_connect_reports_what_is_missing(applied: BatchStack, tmp_path: Path) ->
 
 
 def test_check_of_the_written_file_may_be_json(
-    applied: BatchStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    applied: BatchAwsAccount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "my.yaml"
     assert convoy("infra", "connect", tmp_path, "custom-30b-p5", "--output", output).exit_code == 0
@@ -360,7 +360,7 @@ def test_check_of_the_written_file_may_be_json(
     assert (missing["name"], missing["seen"]) == ("queue", "convoy-gpu: DISABLED, VALID")
 
 
-def test_what_depends_on_something_missing_is_counted(applied: BatchStack, tmp_path: Path) -> None:
+def test_what_depends_on_something_missing_is_counted(applied: BatchAwsAccount, tmp_path: Path) -> None:
     applied.resources["launchTemplate"] = None
     done = convoy("infra", "connect", tmp_path, "custom-30b-p5", "--output", tmp_path / "my.yaml")
     assert "1 missing, 0 warning, 10 not checked, because they depend on something missing" in done.output
@@ -368,7 +368,7 @@ def test_what_depends_on_something_missing_is_counted(applied: BatchStack, tmp_p
 
 @pytest.mark.parametrize("other", ["output", "profile", "account", "region", "credentials"])
 def test_nothing_is_written_where_something_is_refused(
-    other: str, applied: BatchStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    other: str, applied: BatchAwsAccount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, profile = tmp_path / "my.yaml", tmp_path / "home" / "config_convoy.json"
     profile.parent.mkdir()

@@ -59,7 +59,7 @@ UNUSED = {
 
 
 @dataclass(frozen=True)
-class Stack:
+class Policies:
     """What Terraform made."""
 
     task: Policy
@@ -103,7 +103,7 @@ def _run_until_terminated(job: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def stack(server: str, tmp_path_factory: pytest.TempPathFactory) -> Stack:
+def policies(server: str, tmp_path_factory: pytest.TempPathFactory) -> Policies:
     """The bucket, the policies and the role of tasks, applied to moto."""
     repository = copy_repository(tmp_path_factory.mktemp("stack"))
     leave_out_waits(repository)
@@ -133,11 +133,11 @@ def stack(server: str, tmp_path_factory: pytest.TempPathFactory) -> Stack:
     trust = iam.get_role(RoleName=role)["Role"]["AssumeRolePolicyDocument"]
     bucket = json.loads(s3.get_bucket_policy(Bucket=BUCKET)["Policy"])
     s3.delete_bucket_policy(Bucket=BUCKET)  # moto takes its unmet condition for a denial
-    return Stack(made["task"], made["submit"], made["kubernetes"], attached, trust, bucket)
+    return Policies(made["task"], made["submit"], made["kubernetes"], attached, trust, bucket)
 
 
 @pytest.fixture(scope="module")
-def queues(stack: Stack) -> None:
+def queues(policies: Policies) -> None:
     """Job queues of the stack, for GPUs and for CPUs, on one compute environment."""
     iam, ec2, batch = boto3.client("iam"), boto3.client("ec2"), boto3.client("batch")
     role = iam.create_role(RoleName=f"{NAME}-machine", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
@@ -185,7 +185,7 @@ def _line(request: Request) -> str:
     return " ".join([request.action, resource, *values])
 
 
-SETTINGS = {
+ENVIRONMENT = {
     "CONVOY_ROOT": f"s3://{BUCKET}/convoy",
     "METAFLOW_DEFAULT_DATASTORE": "s3",
     "METAFLOW_DATASTORE_SYSROOT_S3": f"s3://{BUCKET}/metaflow",
@@ -375,7 +375,9 @@ LOCAL = ("train", "large")
 """The runs whose processes all do what tasks do."""
 
 
-def test_training_asks_for_what_is_recorded(stack: Stack, requests: dict[str, list[Request]], tmp_path: Path) -> None:
+def test_training_asks_for_what_is_recorded(
+    policies: Policies, requests: dict[str, list[Request]], tmp_path: Path
+) -> None:
     compare_with_recorded("train", requests, tmp_path)
 
 
@@ -391,7 +393,7 @@ def compare_with_recorded(name: str, requests: dict[str, list[Request]], tmp_pat
     """Record the calls of a run anew."""
     recording = Recording.at(tmp_path / "recording")
     before = _keys()
-    place = Place(tmp_path, recording.environment | SETTINGS)
+    place = Place(tmp_path, recording.environment | ENVIRONMENT)
     for run in RUNS[name]:
         run(place)
     calls = recording.calls()
@@ -447,33 +449,33 @@ def _succeed(done: "subprocess.CompletedProcess[str]") -> "subprocess.CompletedP
 
 
 def test_each_request_is_allowed_by_the_policies_of_who_makes_it(
-    stack: Stack, requests: dict[str, list[Request]]
+    policies: Policies, requests: dict[str, list[Request]]
 ) -> None:
     assert requests.keys() == RUNS.keys()
     refused = {
         f"{name}: {_line(request)}"
         for name, asked in requests.items()
         for request in asked
-        if stack.decide(request, as_task=name in LOCAL) != "allow"
+        if policies.decide(request, as_task=name in LOCAL) != "allow"
     }
     assert sorted(refused) == []
 
 
 def test_a_gang_that_is_submitted_needs_the_tasks_policy_and_that_of_starting_runs(
-    stack: Stack, requests: dict[str, list[Request]]
+    policies: Policies, requests: dict[str, list[Request]]
 ) -> None:
     for name in RUNS.keys() - set(LOCAL):
-        refused = {request.action for request in requests[name] if stack.decide(request, as_task=True) != "allow"}
+        refused = {request.action for request in requests[name] if policies.decide(request, as_task=True) != "allow"}
         assert {"batch:SubmitJob", "iam:PassRole"} <= refused
         assert not [action for action in refused if action.startswith("s3:")]
 
 
 def test_each_right_is_used_by_a_recorded_request_or_listed_with_its_reason(
-    stack: Stack, requests: dict[str, list[Request]]
+    policies: Policies, requests: dict[str, list[Request]]
 ) -> None:
     everything = list(chain.from_iterable(requests.values()))
     unused = set()
-    for document in (stack.task, stack.submit, stack.submit_kubernetes):
+    for document in (policies.task, policies.submit, policies.submit_kubernetes):
         for statement in document["Statement"]:
             for action in statement["Action"]:
                 for resource in statement["Resource"]:
@@ -483,17 +485,17 @@ def test_each_right_is_used_by_a_recorded_request_or_listed_with_its_reason(
     assert unused == UNUSED.keys()
 
 
-def test_no_right_has_a_wildcard_in_its_action_and_only_what_has_no_resource_is_for_all(stack: Stack) -> None:
-    statements = [s for each in (stack.task, stack.submit, stack.submit_kubernetes) for s in each["Statement"]]
+def test_no_right_has_a_wildcard_in_its_action_and_only_what_has_no_resource_is_for_all(policies: Policies) -> None:
+    statements = [s for each in (policies.task, policies.submit, policies.submit_kubernetes) for s in each["Statement"]]
     assert not [action for statement in statements for action in statement["Action"] if "*" in action]
     for_all = {action for statement in statements if "*" in statement["Resource"] for action in statement["Action"]}
     assert all(action.startswith(("batch:Describe", "batch:List")) for action in for_all)
 
 
 def test_the_role_of_tasks_has_the_task_policy_alone_and_only_ecs_gives_it_to_tasks_of_this_account(
-    stack: Stack,
+    policies: Policies,
 ) -> None:
-    assert stack.attached == [stack.task]
+    assert policies.attached == [policies.task]
     own, other = {"aws:SourceAccount": ACCOUNT}, {"aws:SourceAccount": "210987654321"}
     for principal, values, decision in (
         ("ecs-tasks.amazonaws.com", own, "allow"),
@@ -502,14 +504,14 @@ def test_the_role_of_tasks_has_the_task_policy_alone_and_only_ecs_gives_it_to_ta
         (f"arn:aws:iam::{ACCOUNT}:role/other", own, "implicit deny"),
     ):
         request = Request("sts:AssumeRole", TASK_ROLE, values, principal)
-        assert decide(request, [], [stack.trust]) == decision, (principal, values)
+        assert decide(request, [], [policies.trust]) == decision, (principal, values)
 
 
-def test_without_tls_the_bucket_refuses_what_it_else_allows(stack: Stack) -> None:
+def test_without_tls_the_bucket_refuses_what_it_else_allows(policies: Policies) -> None:
     for allowed in _s3("GetObject", f"{BUCKET}/convoy/a"), _s3("ListBucket", BUCKET, prefix="convoy/"):
-        assert stack.decide(allowed, as_task=True) == "allow"
+        assert policies.decide(allowed, as_task=True) == "allow"
         plain = replace(allowed, context={**allowed.context, "aws:SecureTransport": "false"})
-        assert stack.decide(plain, as_task=True) == "explicit deny"
+        assert policies.decide(plain, as_task=True) == "explicit deny"
 
 
 def _s3(action: str, path: str, **values: str) -> Request:
@@ -561,12 +563,14 @@ def _pass(role: str, service: str = "ecs-tasks.amazonaws.com") -> Request:
     ],
     ids=lambda request: f"{request.action} {request.resource.partition(':::')[2] or request.resource}",
 )  # fmt: skip
-def test_who_starts_runs_is_denied_other_buckets_prefixes_queues_and_roles(stack: Stack, request_: Request) -> None:
-    assert stack.decide(request_, as_task=False) == "implicit deny"
+def test_who_starts_runs_is_denied_other_buckets_prefixes_queues_and_roles(
+    policies: Policies, request_: Request
+) -> None:
+    assert policies.decide(request_, as_task=False) == "implicit deny"
 
 
-def test_on_kubernetes_only_the_cluster_is_described_and_no_other(stack: Stack) -> None:
+def test_on_kubernetes_only_the_cluster_is_described_and_no_other(policies: Policies) -> None:
     for cluster, decision in (f"{NAME}-k8s", "allow"), (NAME, "implicit deny"):
         request = Request("eks:DescribeCluster", f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{cluster}")
-        assert decide(request, [stack.submit_kubernetes]) == decision
-    assert decide(_batch("SubmitJob", f"job-queue/{NAME}-p4d"), [stack.submit_kubernetes]) == "implicit deny"
+        assert decide(request, [policies.submit_kubernetes]) == decision
+    assert decide(_batch("SubmitJob", f"job-queue/{NAME}-p4d"), [policies.submit_kubernetes]) == "implicit deny"

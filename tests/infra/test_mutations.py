@@ -38,7 +38,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository
 
 
-@pytest.mark.sampled(27)
+@pytest.mark.sampled(41)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
 def test_a_mistake_is_caught(mutation: Mutation, pristine: Path, tmp_path: Path) -> None:
     repository = tmp_path / "edited"

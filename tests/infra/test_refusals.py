@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.infra.terraform import Stack, copy_repository, environment
+from tests.infra.terraform import TerraformFolder, copy_repository, environment
 
 pytestmark = pytest.mark.infra
 
@@ -123,7 +123,7 @@ def refusals(repository: Path, folder: str, given: dict[str, Any]) -> list[str]:
     for file in (repository / "infra" / folder).glob("*.tf"):
         if file.name != "variables.tf":
             file.unlink()
-    stack = Stack(repository / "infra" / folder, environment(None))
+    stack = TerraformFolder(repository / "infra" / folder, environment(None))
     values = {
         name: value if isinstance(value, str) else json.dumps(value) for name, value in (TAKEN[folder] | given).items()
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from convoy.catalog.instances import instance, instance_names
-from tests.infra.terraform import REPOSITORY, Stack, copy_repository, environment, initialised
+from tests.infra.terraform import REPOSITORY, TerraformFolder, copy_repository, environment, initialised
 
 pytestmark = pytest.mark.infra
 
@@ -59,7 +59,7 @@ def test_every_type_gets_the_network_interfaces_of_the_catalog(backend: str, rep
         assert rendered[name] == [each._asdict() for each in instance(name).interfaces(backend)]  # type: ignore[arg-type]
 
 
-def console(stack: Stack, expression: str, **variables: str) -> dict[str, list[dict[str, object]]]:
+def console(stack: TerraformFolder, expression: str, **variables: str) -> dict[str, list[dict[str, object]]]:
     """The value of an expression in a module that reads nothing from AWS."""
     words = [f"-var={name}={value}" for name, value in variables.items()]
     command = ["terraform", f"-chdir={stack.folder}", "console", *words]

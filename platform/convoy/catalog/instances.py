@@ -95,6 +95,7 @@ class Instance(FrozenConfig):
         The first one cannot be `efa-only`. AWS Batch attaches another to card 0 for each task of a multi-node job;
         where that card has two places, its EFA adapter must be the first interface itself. Source: Amazon EC2 User
         Guide, "Maximize network bandwidth on Amazon EC2 instances with multiple network cards".
+        `infra/modules/gpu-nodes/main.tf` computes the same in Terraform, from the same catalog.
         """
         if self.efa_interfaces == 0:
             return (Interface(0, 0, "interface"),)
@@ -159,8 +160,9 @@ def interruption_band(instance: str) -> InterruptionBand | None:
 
 
 def mtbf_seconds(monthly_share: float, nodes: int) -> float:
-    """Mean time between interruptions of a gang of so many machines, of each of which `share` is the chance to be taken
-    within a month: they are taken independently, at a constant rate. Raises ValueError unless 0 < share < 1."""
+    """Mean time between interruptions of a gang of this many machines, if each machine is taken independently and at a
+    constant rate. monthly_share: the chance that one machine is taken within a month. Raises ValueError unless 0 <
+    monthly_share < 1."""
     if not 0 < monthly_share < 1:
         raise ValueError(f"monthly_share = {monthly_share}: must be between 0 and 1")
     return MONTH_SECONDS / (-math.log1p(-monthly_share) * nodes)

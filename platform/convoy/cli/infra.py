@@ -16,9 +16,9 @@ from convoy.config.run import RunConfig
 from convoy.infra.account import check_credentials
 from convoy.infra.batch import BatchAccount
 from convoy.infra.check import NO_TUNNEL, check_account, open_account, skipped
-from convoy.infra.cluster import ClusterAccount
 from convoy.infra.connect import check_output, connect, next_command, parse_config_text, read_config_text
 from convoy.infra.findings import Finding
+from convoy.infra.kubernetes_account import KubernetesAccount
 from convoy.infra.left import find_leftovers, total
 from convoy.infra.profile import check_profile, profile_path, read_settings, settings_with, write_profile
 from convoy.infra.stack import read_stack
@@ -114,14 +114,14 @@ def _default_region() -> str | None:
     return region
 
 
-def _check(account: BatchAccount | ClusterAccount) -> list[Finding]:
+def _check(account: BatchAccount | KubernetesAccount) -> list[Finding]:
     try:
         return check_account(account)
     except BotoCoreError as error:
         raise ConfigError(f"AWS: {one_line(error)}") from None
 
 
-def _print_findings(account: BatchAccount | ClusterAccount, findings: Sequence[Finding]) -> None:
+def _print_findings(account: BatchAccount | KubernetesAccount, findings: Sequence[Finding]) -> None:
     for finding in findings:
         click.echo(finding.line())
     numbers = [f"{sum(each.status == status for each in findings)} {status}" for status in ("ok", "missing", "warning")]

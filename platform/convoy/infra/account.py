@@ -22,7 +22,7 @@ from convoy.infra.findings import Answer, Check, answer_or_none, judge
 Json = dict[str, Any]
 
 GLOBAL_REGION = "us-east-1"
-"""Where services answer that have no regions, such as Budgets."""
+"""The region of services that have no regions of their own, such as Budgets."""
 
 ROLE = re.compile(r"arn:[\w-]+:iam::(\d{12}):role/(?:.*/)?([^/]+)")
 """The account and the name of a role."""

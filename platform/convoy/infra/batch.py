@@ -41,7 +41,7 @@ MISSING_TEMPLATE = ("InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateNa
 
 @dataclass(frozen=True)
 class BatchAccount(MachineAccount):
-    """What Batch answers; each is asked once."""
+    """What Batch says; each question is asked only once."""
 
     @property
     def queue_name(self) -> str | None:
@@ -65,13 +65,13 @@ class BatchAccount(MachineAccount):
         found: list[Json] = self.aws("batch").describe_compute_environments(computeEnvironments=names)[
             "computeEnvironments"
         ]
-        with_type = (each for each in found if self.machine.name in _resources(each).get("instanceTypes", ()))
+        with_type = (each for each in found if self.machine.name in _compute_resources(each).get("instanceTypes", ()))
         return next(with_type, next(iter(found), None))
 
     @property
     def resources(self) -> Json:
         """What the environment says of its machines."""
-        return _resources(self.environment) if self.environment else {}
+        return _compute_resources(self.environment) if self.environment else {}
 
     @cached_property
     def template(self) -> Json | None:
@@ -108,7 +108,7 @@ class BatchAccount(MachineAccount):
         )
 
 
-def _resources(environment: Json) -> Json:
+def _compute_resources(environment: Json) -> Json:
     return environment.get("computeResources") or {}
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from convoy.catalog.instances import Instance
 from convoy.infra.account import Json
 
-CAPACITY_TYPE = "karpenter.sh/capacity-type"
-NODE_POOL = "karpenter.sh/nodepool"
-ZONE = "topology.kubernetes.io/zone"
+CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
+NODE_POOL_LABEL = "karpenter.sh/nodepool"
+ZONE_LABEL = "topology.kubernetes.io/zone"
 
 WELL_KNOWN = ("kubernetes.io", "karpenter.sh", "karpenter.k8s.aws", "topology.k8s.aws")
 """Ends of the domains of labels that machines have whether or not their pool names them."""
@@ -57,7 +57,7 @@ def pool_labels(pool: Json) -> dict[str, str]:
         if each["operator"] == "In" and len(each["values"]) == 1
     }
     named: dict[str, str] = pool["spec"]["template"].get("metadata", {}).get("labels", {})
-    return single | named | {NODE_POOL: pool["metadata"]["name"]}
+    return single | named | {NODE_POOL_LABEL: pool["metadata"]["name"]}
 
 
 def pool_requirements(pool: Json) -> list[Json]:
@@ -67,8 +67,8 @@ def pool_requirements(pool: Json) -> list[Json]:
 
 def capacity_types(pool: Json) -> set[str]:
     """Of the machines that it may start. Karpenter takes reserved ones first, then spot, then on demand."""
-    wanted = [each for each in pool_requirements(pool) if each["key"] == CAPACITY_TYPE]
-    return {each for each in ("reserved", "spot", "on-demand") if meets(wanted, {CAPACITY_TYPE: each})}
+    wanted = [each for each in pool_requirements(pool) if each["key"] == CAPACITY_TYPE_LABEL]
+    return {each for each in ("reserved", "spot", "on-demand") if meets(wanted, {CAPACITY_TYPE_LABEL: each})}
 
 
 def not_ready(found: Json) -> str | None:
@@ -82,7 +82,8 @@ def not_ready(found: Json) -> str | None:
 
 def allowed_zones(pool: Json) -> list[str] | None:
     """None: all."""
-    zones = [each["values"] for each in pool_requirements(pool) if (each["key"], each["operator"]) == (ZONE, "In")]
+    named = (each for each in pool_requirements(pool) if (each["key"], each["operator"]) == (ZONE_LABEL, "In"))
+    zones = [each["values"] for each in named]
     return zones[0] if zones else None
 
 
@@ -100,7 +101,7 @@ def meets(expressions: Iterable[Json], labels: Mapping[str, str]) -> bool:
 
 
 def _meets_on_machine(expressions: Iterable[Json], labels: Mapping[str, str]) -> bool:
-    """The same of a machine that has no other labels but well-known ones."""
+    """Like `meets`, for a machine that has these labels, well-known ones, and no others."""
     absent = (each for each in expressions if each["key"] not in labels and not _is_well_known(each["key"]))
     return meets(expressions, labels) and all(each["operator"] in ("NotIn", "DoesNotExist") for each in absent)
 

@@ -5,8 +5,8 @@ import re
 
 from convoy.infra import karpenter
 from convoy.infra.account import ACCOUNT_CHECKS, Json
-from convoy.infra.cluster import ClusterAccount
 from convoy.infra.findings import Answer, Check, judge
+from convoy.infra.kubernetes_account import KubernetesAccount
 from convoy.infra.machines import MACHINE_CHECKS
 from convoy.launch.decorators import step_decorators
 
@@ -29,7 +29,7 @@ EFA_PLUGIN = "aws-efa-k8s-device-plugin"
 """Last parts of their images' names."""
 
 
-def service_account(account: ClusterAccount) -> Answer:
+def service_account(account: KubernetesAccount) -> Answer:
     name, wanted = (
         account.cluster.service_account or account.settings.get("KUBERNETES_SERVICE_ACCOUNT"),
         "a service account",
@@ -41,7 +41,7 @@ def service_account(account: ClusterAccount) -> Answer:
     return judge(found, seen, wanted, "apply the stack's manifests, or set cluster.service_account")
 
 
-def access(account: ClusterAccount) -> Answer:
+def access(account: KubernetesAccount) -> Answer:
     refused = [right for right in RIGHTS if not account.api.allows(account.namespace, *right)]
     names = [f"{verb} {'/'.join(resource)}" for verb, _, *resource in refused]
     seen = f"not allowed: {', '.join(names)}" if names else f"{len(RIGHTS)} rights in {account.namespace}"
@@ -50,13 +50,13 @@ def access(account: ClusterAccount) -> Answer:
     )
 
 
-def job_set(account: ClusterAccount) -> Answer:
+def job_set(account: KubernetesAccount) -> Answer:
     served, name = account.api.serves(*JOBSET), f"{JOBSET[2]}.{JOBSET[0]} {JOBSET[1]}"
     return judge(served, f"{name}: {'' if served else 'not '}served", "the JobSet controller", "install it")
 
 
-def node_pool(account: ClusterAccount) -> Answer:
-    capacity = account.labels[karpenter.CAPACITY_TYPE]
+def node_pool(account: KubernetesAccount) -> Answer:
+    capacity = account.labels[karpenter.CAPACITY_TYPE_LABEL]
     wanted = (
         f"a ready NodePool that starts {account.machine.name}, {capacity}, with the labels of cluster.node_selector"
     )
@@ -71,7 +71,7 @@ def node_pool(account: ClusterAccount) -> Answer:
     return judge(problem is None, f"{name}: {problem or 'ready'}", wanted, "correct what its condition Ready says")
 
 
-def ordinary_steps(account: ClusterAccount) -> Answer | None:
+def ordinary_steps(account: KubernetesAccount) -> Answer | None:
     """Steps without a gang run on machines of another pool."""
     if account.pools is None:
         return None
@@ -88,7 +88,7 @@ def ordinary_steps(account: ClusterAccount) -> Answer | None:
     return judge(bool(names), names[0] if names else "none", wanted, "apply the stack's manifests")
 
 
-def node_class(account: ClusterAccount) -> Answer | None:
+def node_class(account: KubernetesAccount) -> Answer | None:
     if account.pool is None:
         return None
     name, wanted, found = account.template["nodeClassRef"]["name"], "a ready EC2NodeClass", account.node_class
@@ -98,7 +98,7 @@ def node_class(account: ClusterAccount) -> Answer | None:
     return judge(problem is None, f"{name}: {problem or 'ready'}", wanted, "correct what its condition Ready says")
 
 
-def limits(account: ClusterAccount) -> Answer | None:
+def limits(account: KubernetesAccount) -> Answer | None:
     if account.pool is None:
         return None
     machine, nodes = account.machine, account.cluster.nodes
@@ -114,7 +114,7 @@ def limits(account: ClusterAccount) -> Answer | None:
     return judge(not too_low, seen, wanted, "raise the stack's max_nodes")
 
 
-def taints(account: ClusterAccount) -> Answer | None:
+def taints(account: KubernetesAccount) -> Answer | None:
     if account.pool is None:
         return None
     found = karpenter.intolerable(account.template.get("taints", ()), account.pod["tolerations"])
@@ -123,7 +123,7 @@ def taints(account: ClusterAccount) -> Answer | None:
     return judge(not names, seen, "each taint of the pool tolerated", "add them to cluster.tolerations")
 
 
-def expiry(account: ClusterAccount) -> Answer | None:
+def expiry(account: KubernetesAccount) -> Answer | None:
     if account.pool is None:
         return None
     after = account.template.get("expireAfter", "720h")
@@ -131,12 +131,13 @@ def expiry(account: ClusterAccount) -> Answer | None:
     return judge(after == "Never", f"expireAfter {after}", wanted, "set expireAfter in the pool")
 
 
-def disruption(account: ClusterAccount) -> Answer | None:
+def disruption(account: KubernetesAccount) -> Answer | None:
     """With a termination grace period, drift also takes machines whose pods are annotated not to be disrupted; reserved
     ones end anyway when the reservation does."""
     if account.pool is None:
         return None
-    rules, reserved = account.pool["spec"].get("disruption", {}), account.labels[karpenter.CAPACITY_TYPE] == "reserved"
+    rules = account.pool["spec"].get("disruption", {})
+    reserved = account.labels[karpenter.CAPACITY_TYPE_LABEL] == "reserved"
     wrong = {
         f"consolidationPolicy is not WhenEmpty: {rules.get('consolidationPolicy')}": rules.get("consolidationPolicy")
         != "WhenEmpty",
@@ -148,15 +149,15 @@ def disruption(account: ClusterAccount) -> Answer | None:
     return judge(not problems, "; ".join(problems) or "empty machines only", wanted, "set them in the pool")
 
 
-def nvidia_plugin(account: ClusterAccount) -> Answer | None:
+def nvidia_plugin(account: KubernetesAccount) -> Answer | None:
     return _plugin(account, "NVIDIA's device plugin", NVIDIA_PLUGIN, account.machine.gpus)
 
 
-def efa_plugin(account: ClusterAccount) -> Answer | None:
+def efa_plugin(account: KubernetesAccount) -> Answer | None:
     return _plugin(account, "the EFA device plugin", EFA_PLUGIN, account.machine.efa_interfaces)
 
 
-def _plugin(account: ClusterAccount, title: str, image: str, devices: int) -> Answer | None:
+def _plugin(account: KubernetesAccount, title: str, image: str, devices: int) -> Answer | None:
     if account.pool is None:
         return None
     if not devices:
@@ -171,7 +172,7 @@ def _plugin(account: ClusterAccount, title: str, image: str, devices: int) -> An
     return judge(bool(names), names[0] if names else "there is none", wanted, "apply the stack's manifests")
 
 
-def pod_fits(account: ClusterAccount) -> Answer | None:
+def pod_fits(account: KubernetesAccount) -> Answer | None:
     """By Karpenter's arithmetic: it starts no machine for a pod that it expects not to fit."""
     if account.pool is None:
         return None
@@ -186,13 +187,13 @@ def pod_fits(account: ClusterAccount) -> Answer | None:
     )  # fmt: skip
 
 
-def claims(account: ClusterAccount) -> Answer:
+def claims(account: KubernetesAccount) -> Answer:
     phases = {name: _phase(account, name) for name in account.cluster.persistent_volume_claims}
     seen = ", ".join(f"{name}: {phase}" for name, phase in phases.items()) or "none needed"
     return judge(set(phases.values()) <= {"Bound"}, seen, "each claim Bound", f"create them in {account.namespace}")
 
 
-def _phase(account: ClusterAccount, claim: str) -> str:
+def _phase(account: KubernetesAccount, claim: str) -> str:
     found = account.api.claim(claim, account.namespace)
     return "does not exist" if found is None else str(found.get("status", {}).get("phase", "unknown"))
 
@@ -203,7 +204,7 @@ def _covers(resources: Json | None, namespace: str) -> bool:
     return bool(labels.get("kubernetes.io/metadata.name", namespace) == namespace)
 
 
-def grace_policy(account: ClusterAccount) -> Answer:
+def grace_policy(account: KubernetesAccount) -> Answer:
     """Metaflow gives its pods no grace period."""
     group = ("admissionregistration.k8s.io", "v1")
     policies = account.api.objects(*group, "mutatingadmissionpolicies")
@@ -227,7 +228,7 @@ def grace_policy(account: ClusterAccount) -> Answer:
     return judge(bool(bound), f"{names[0]}: {'bound' if bound else 'not bound'}", wanted, fix)
 
 
-KUBERNETES_CHECKS: tuple[Check[ClusterAccount], ...] = (
+KUBERNETES_CHECKS: tuple[Check[KubernetesAccount], ...] = (
     Check("service account", service_account),
     Check("access", access),
     Check("JobSet", job_set),

@@ -1,4 +1,4 @@
-"""What of a stack still runs or costs, by its tag."""
+"""Finds the resources of a stack, by its tag, that still run or cost money."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ FREE = {
         "vpc-endpoint",  # the stacks have a gateway endpoint only
     )
 } | {
-    ("batch", ""), ("budgets", ""), ("ecs", "cluster"), ("ecs", "task-definition"), ("eks", ""),
+    ("batch", ""), ("budgets", ""), ("ecs", "cluster"), ("ecs", "task-definition"),
     ("elasticloadbalancing", "listener"), ("elasticloadbalancing", "listener-rule"), ("events", ""), ("iam", ""),
     ("elasticloadbalancing", "targetgroup"),
     ("rds", "pg"), ("rds", "subgrp"), ("scheduler", ""), ("servicediscovery", ""), ("sns", ""), ("sqs", ""),
@@ -36,15 +36,17 @@ _DESCRIBED = {
     ("ec2", "natgateway"),
     ("ec2", "elastic-ip"),
     ("ecr", "repository"),
+    ("eks", "cluster"),
 }
-"""Their state counts, or not every implementation of the tagging service has them; their own service is asked."""
+"""Types of resources that their own service describes: their cost depends on their state, or some implementations of
+the tagging service do not list them."""
 
 _NAMES = {
     ("ecs", "service"): "Fargate service", ("elasticloadbalancing", "loadbalancer"): "load balancer",
     ("fsx", "file-system"): "FSx file system", ("logs", "log-group"): "log group", ("rds", "db"): "RDS database",
     ("rds", "snapshot"): "RDS snapshot", ("s3", ""): "S3 bucket", ("secretsmanager", "secret"): "secret",
 }  # fmt: skip
-"""Of what the tagging service has, in place of its own words."""
+"""Readable names for types that the tagging service lists."""
 
 
 class Leftover(NamedTuple):
@@ -54,7 +56,7 @@ class Leftover(NamedTuple):
     name: str
     state: str
     usd_per_hour: float | None
-    """None: the catalog does not know."""
+    """None: the catalog has no price for it."""
 
     def line(self) -> str:
         cost = "price not known here" if self.usd_per_hour is None else f"{self.usd_per_hour:,.2f} USD/h"
@@ -121,7 +123,8 @@ def _repositories(stack: str, region: str, client: Client) -> Iterator[Leftover]
 
 
 def _others(stack: str, region: str, client: Client) -> Iterator[Leftover]:
-    """What the tagging service has besides. It also has what is free, and for a while what was deleted."""
+    """Types that the functions above do not cover, from the tagging service. It also lists what is free, and for some
+    time what was deleted."""
     tagging = client("resourcegroupstaggingapi", region).get_paginator("get_resources")
     gone = {("kms", "key"): _is_scheduled_for_deletion, ("ecs", "service"): _service_ended}
     for page in tagging.paginate(TagFilters=[{"Key": TAG, "Values": [stack]}]):

@@ -1,5 +1,5 @@
-"""How the machines of a gang are started, on either backend, and what is wanted of that: one zone, one placement group,
-the interfaces of the type, traffic among themselves, notices that reach a container."""
+"""How either backend starts the machines of a gang, and what they must have: one zone, one placement group, the network
+interfaces of the type, traffic among themselves, notices that reach a container."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def route(account: MachineAccount, machines: Machines) -> Answer | None:
     return judge(good, ", ".join(sorted(targets)), wanted, "use private subnets with a NAT gateway")
 
 
-def s3_endpoint(account: MachineAccount, machines: Machines) -> Answer | None:
+def s3_gateway_endpoint(account: MachineAccount, machines: Machines) -> Answer | None:
     if not machines.subnets:
         return None
     tables = {_route_table(account, subnet).get("RouteTableId") for subnet in machines.subnets}
@@ -270,7 +270,7 @@ def _filters(values: Mapping[str, Sequence[str]]) -> list[Json]:
 MACHINE_CHECKS: tuple[Check[MachineAccount], ...] = (
     Check("zone", if_known(zone)),
     Check("route", if_known(route)),
-    Check("S3 endpoint", if_known(s3_endpoint)),
+    Check("S3 gateway endpoint", if_known(s3_gateway_endpoint)),
     Check("interfaces", if_known(interfaces)),
     Check("placement group", if_known(placement_group)),
     Check("security group", if_known(security_group)),

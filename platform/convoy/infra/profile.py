@@ -1,5 +1,5 @@
-"""Metaflow's settings: profiles, which are JSON files in its folder, and environment variables, which count before
-them. Metaflow itself is not asked: it reads its settings once, and its command overwrites profiles."""
+"""Metaflow's settings: profiles, which are JSON files in its folder, and environment variables, which take
+precedence. Metaflow itself is not asked: it reads its settings once, and its command overwrites profiles."""
 
 import json
 from collections.abc import Mapping

@@ -90,7 +90,7 @@ def _written(value: Any, in_flow: bool) -> str:
 
 
 def _replace(text: str, key: yaml.Node, old: yaml.Node, written: str) -> str:
-    """A comment after the value stays in its column; comments within a value of several lines come after it."""
+    """Replace a value. A comment after it stays in its column; comments between the lines of a value move below it."""
     colon = text.index(":", key.end_mark.index) + 1
     end = max(_end(text, old), colon)
     before, tail, new = text[colon:end], text[end:], f" {written}"

@@ -73,8 +73,8 @@ class FlowProcess:
     def interrupt(self) -> None:
         """Have Metaflow end the run, and its tasks wherever they are.
 
-        As Ctrl-C in a terminal does, it reaches every process: Metaflow passes nothing on, and kills after 5 s. A
-        process of its that was killed leaves its AWS Batch or Kubernetes job running.
+        Every process gets the signal, as after Ctrl-C in a terminal. Metaflow does not pass a signal on to the
+        processes that watch its AWS Batch or Kubernetes jobs: it kills them after 5 s, and the jobs continue to run.
         """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGINT)

@@ -63,7 +63,7 @@ class RunRequest:
 
 
 def run_until_done(request: RunRequest) -> int:
-    """Run the flow until its job is done, or nothing is to be hoped for; the command's exit code."""
+    """Run the flow until its job is done, or another run would not help; the command's exit code."""
     history: list[EndedRun] = []
     with EndingSignals() as signals:
         while True:
@@ -165,7 +165,7 @@ class _FlowRun:
         return judge_ended_run(code, identity.run, facts, task, late=self._late, outage=outage)
 
     def _heed_signals(self, process: FlowProcess) -> None:
-        """The first one drains a gang that runs; a second one, or where there is none, ends the run."""
+        """The first signal drains the gang; a second one, or one while no gang runs, ends the run."""
         if self._signals.count == self._heeded:
             return
         self._heeded = self._signals.count

@@ -23,8 +23,8 @@ CAPACITY = {"on_demand": "on-demand", "spot": "spot", "capacity_block": "reserve
 
 
 @dataclass(frozen=True)
-class ClusterAccount(MachineAccount):
-    """What the API server answers; each is asked once."""
+class KubernetesAccount(MachineAccount):
+    """What the API server says; each question is asked only once."""
 
     api: ClusterApi
 
@@ -40,7 +40,7 @@ class ClusterAccount(MachineAccount):
     @cached_property
     def labels(self) -> dict[str, str]:
         """Of the machines that such a pod needs."""
-        wanted = {karpenter.CAPACITY_TYPE: CAPACITY[self.cluster.market], **self.pod["node_selector"]}
+        wanted = {karpenter.CAPACITY_TYPE_LABEL: CAPACITY[self.cluster.market], **self.pod["node_selector"]}
         return karpenter.machine_labels(self.machine) | wanted
 
     @cached_property
@@ -57,8 +57,8 @@ class ClusterAccount(MachineAccount):
 
     def _buys(self, pool: Json) -> bool:
         """Whether its machines are of the market: the pod may leave that to the pool."""
-        wanted, types = self.labels[karpenter.CAPACITY_TYPE], karpenter.capacity_types(pool)
-        return wanted in types if karpenter.CAPACITY_TYPE in self.pod["node_selector"] else types == {wanted}
+        wanted, types = self.labels[karpenter.CAPACITY_TYPE_LABEL], karpenter.capacity_types(pool)
+        return wanted in types if karpenter.CAPACITY_TYPE_LABEL in self.pod["node_selector"] else types == {wanted}
 
     def _is_used(self, pool: Json) -> bool:
         taints = pool["spec"]["template"]["spec"].get("taints", ())
@@ -112,7 +112,7 @@ class ClusterAccount(MachineAccount):
         return super().zones.intersection(*(limit for limit in limits if limit is not None))
 
     def _pod_zones(self) -> list[str] | None:
-        zone = self.labels.get(karpenter.ZONE)
+        zone = self.labels.get(karpenter.ZONE_LABEL)
         return None if zone is None else [zone]
 
     def _select(self, find: Callable[..., list[Json]], id_filter: str, terms: list[Json]) -> list[Json]:
