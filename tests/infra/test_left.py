@@ -107,7 +107,9 @@ def test_each_thing_that_costs_is_listed_and_nothing_else(aws: None) -> None:
     balancer = found.pop("load balancer")
     assert "/convoy/" in balancer.name
     assert {kind: each.name for kind, each in found.items()} == names
-    assert {each.usd_per_hour for each in found.values()} == {None}
+    priced = {kind: each.usd_per_hour for kind, each in found.items() if each.usd_per_hour is not None}
+    assert priced == {"NAT gateway": 0.045, "Elastic IP": 0.005, "EKS cluster": 0.1}
+    assert "0.045 USD/h" in found["NAT gateway"].line()
     assert "price not known here" in balancer.line()
 
 
@@ -146,7 +148,7 @@ def test_the_command_prints_a_total_and_its_exit_code_says_whether_anything_is_l
     assert done.exit_code == 1
     assert [row.split()[0] for row in rows] == ["EC2", "EBS", "ECR"][:: 1 if len(rows) == 3 else 2]
     unknown = len(rows) - 1
-    assert last == f"{len(rows)} left, {price.usd_per_hour:,.2f} USD/h, {unknown} of unknown price"
+    assert last == f"{len(rows)} left, {price.usd_per_hour:,.3f} USD/h, {unknown} of unknown price"
 
 
 def test_a_right_that_is_lacking_is_one_line(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +185,6 @@ def test_names_are_read_from_arns() -> None:
 def test_a_total_of_known_prices_alone_has_no_remark() -> None:
     assert (
         total([Leftover("EC2 a", "i-1", "running", 1.5), Leftover("EC2 a", "i-2", "running", 2.0)])
-        == "2 left, 3.50 USD/h"
+        == "2 left, 3.500 USD/h"
     )
     assert total([Leftover("S3 bucket", "b", "", None)]) == "1 left, 1 of unknown price"

@@ -1,4 +1,4 @@
-"""Prices of storage and requests, each with its date and source; and sums in whole cents."""
+"""Prices of storage, requests and what runs all the time, each with its date and source; and sums in whole cents."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from convoy.catalog import load_table
 from convoy.config.base import FrozenConfig
 
-Service = Literal["s3_storage", "s3_puts", "s3_gets"]
-"""s3_puts: PUT, COPY, POST and LIST; s3_gets: all others but DELETE, which is free."""
+Service = Literal["s3_storage", "s3_puts", "s3_gets", "nat_gateway", "public_ipv4", "eks_cluster"]
+"""s3_puts: PUT, COPY, POST and LIST; s3_gets: all others but DELETE, which is free. nat_gateway: without its traffic.
+eks_cluster: its control plane, for versions in standard support."""
 
 
 class ServicePrice(FrozenConfig):
@@ -21,7 +22,7 @@ class ServicePrice(FrozenConfig):
     name: Service
     region: str
     unit: str
-    """What one is, e.g. `GB-month`; GB are of 2**30 bytes."""
+    """What one is, e.g. `GB-month` or `hour`; GB are of 2**30 bytes."""
     usd: float = Field(gt=0)
     date: date
     """Day of the observation."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from convoy.catalog.aws_prices import Client
 from convoy.catalog.prices import SHIPPED, Market
+from convoy.catalog.services import Service, service_price
 from convoy.infra.account import Json
 from convoy.infra.findings import answer_or_none
 
@@ -59,7 +60,7 @@ class Leftover(NamedTuple):
     """None: the catalog has no price for it."""
 
     def line(self) -> str:
-        cost = "price not known here" if self.usd_per_hour is None else f"{self.usd_per_hour:,.2f} USD/h"
+        cost = "price not known here" if self.usd_per_hour is None else f"{self.usd_per_hour:,.3f} USD/h"
         return f"{self.kind:<20} {self.name}: {', '.join(filter(None, (self.state, cost)))}"
 
 
@@ -97,13 +98,15 @@ def _nat_gateways(stack: str, region: str, client: Client) -> Iterator[Leftover]
     pages = client("ec2", region).get_paginator("describe_nat_gateways").paginate(Filter=[_tag_filter(stack)])
     for gateway in (gateway for page in pages for gateway in page["NatGateways"]):
         if _tags(gateway).get(TAG) == stack and gateway["State"] not in ("deleted", "failed"):
-            yield Leftover("NAT gateway", gateway["NatGatewayId"], gateway["State"], None)
+            yield Leftover(
+                "NAT gateway", gateway["NatGatewayId"], gateway["State"], _hourly_price("nat_gateway", region)
+            )
 
 
 def _addresses(stack: str, region: str, client: Client) -> Iterator[Leftover]:
     for address in client("ec2", region).describe_addresses(Filters=[_tag_filter(stack)])["Addresses"]:
         state = "in use" if address.get("AssociationId") else "not in use"
-        yield Leftover("Elastic IP", address["PublicIp"], state, None)
+        yield Leftover("Elastic IP", address["PublicIp"], state, _hourly_price("public_ipv4", region))
 
 
 def _clusters(stack: str, region: str, client: Client) -> Iterator[Leftover]:
@@ -111,7 +114,12 @@ def _clusters(stack: str, region: str, client: Client) -> Iterator[Leftover]:
     for name in (name for page in eks.get_paginator("list_clusters").paginate() for name in page["clusters"]):
         cluster = eks.describe_cluster(name=name)["cluster"]
         if cluster.get("tags", {}).get(TAG) == stack:
-            yield Leftover("EKS cluster", name, cluster["status"], None)
+            yield Leftover("EKS cluster", name, cluster["status"], _hourly_price("eks_cluster", region))
+
+
+def _hourly_price(service: Service, region: str) -> float | None:
+    price = service_price(service, region)
+    return price.usd if price else None
 
 
 def _repositories(stack: str, region: str, client: Client) -> Iterator[Leftover]:
@@ -173,6 +181,6 @@ def total(leftovers: list[Leftover]) -> str:
     known = [each.usd_per_hour for each in leftovers if each.usd_per_hour is not None]
     unknown = len(leftovers) - len(known)
     parts = [f"{len(leftovers)} left"]
-    parts += [f"{sum(known):,.2f} USD/h"] if known else []
+    parts += [f"{sum(known):,.3f} USD/h"] if known else []
     parts += [f"{unknown} of unknown price"] if unknown else []
     return ", ".join(parts)
