@@ -10,6 +10,7 @@ from moto import mock_aws
 
 from convoy.catalog.prices import SHIPPED
 from convoy.cli import infra
+from convoy.infra import left
 from convoy.infra.left import Leftover, find_leftovers, split_arn, total
 from tests.cli import assert_refused, convoy
 from tests.infra.batch_account import ACCOUNT, REGION, client
@@ -171,6 +172,28 @@ def test_a_region_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     assert_refused("--region: required, because AWS's clients have no default region", "infra", "left", "convoy")
+
+
+def test_what_belongs_to_a_cluster_is_free_and_the_cluster_is_not_listed_twice() -> None:
+    """moto's tagging service has nothing of EKS."""
+    parts = (
+        "addon/convoy/vpc-cni/1",
+        "nodegroup/convoy/system/1",
+        "podidentityassociation/convoy/a-1",
+        "cluster/convoy",
+    )
+    arns = [f"arn:aws:eks:us-east-1:1:{part}" for part in parts]
+
+    class Tagging:
+        def get_paginator(self, name: str) -> "Tagging":
+            return self
+
+        def paginate(self, **_: object) -> list[dict[str, list[dict[str, str]]]]:
+            return [{"ResourceTagMappingList": [{"ResourceARN": arn} for arn in arns]}]
+
+    assert list(left._others("convoy", REGION, lambda *_: Tagging())) == []
+    arns.append("arn:aws:fsx:us-east-1:1:file-system/fs-1")
+    assert [each.kind for each in left._others("convoy", REGION, lambda *_: Tagging())] == ["FSx file system"]
 
 
 def test_names_are_read_from_arns() -> None:

@@ -25,6 +25,7 @@ FREE = {
     )
 } | {
     ("batch", ""), ("budgets", ""), ("ecs", "cluster"), ("ecs", "task-definition"),
+    ("eks", "access-entry"), ("eks", "addon"), ("eks", "nodegroup"), ("eks", "podidentityassociation"),
     ("elasticloadbalancing", "listener"), ("elasticloadbalancing", "listener-rule"), ("events", ""), ("iam", ""),
     ("elasticloadbalancing", "targetgroup"),
     ("rds", "pg"), ("rds", "subgrp"), ("scheduler", ""), ("servicediscovery", ""), ("sns", ""), ("sqs", ""),
