@@ -68,7 +68,20 @@ class Recording:
         return {"PYTHONPATH": os.pathsep.join(filter(None, [str(self.folder), os.environ.get("PYTHONPATH")]))}
 
     def calls(self) -> list[Call]:
-        return [Call(**json.loads(line)) for line in self.file.read_text().splitlines()] if self.file.exists() else []
+        """Those that were answered."""
+        return _read_calls(self.file)
+
+    def begun_calls(self) -> list[Call]:
+        """All, also those in which a process was killed, which AWS may have carried out."""
+        return _read_calls(Path(f"{self.file}{BEGUN}"))
+
+
+BEGUN = ".begun"
+"""End of the name of the file of calls that were begun."""
+
+
+def _read_calls(file: Path) -> list[Call]:
+    return [Call(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def record_to(file: str) -> None:
@@ -102,6 +115,7 @@ def patch(client: Any, file: str) -> None:
     make_call = client._make_api_call
 
     def recorded(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        _append(f"{file}{BEGUN}", self, operation, parameters, None)
         try:
             answer = make_call(self, operation, parameters)
         except Exception as error:

@@ -405,7 +405,7 @@ def compare_with_recorded(name: str, requests: dict[str, list[Request]], tmp_pat
     if in_full():
         assert sorted(recorded - lines) == [], f"no longer asked for, but in {RECORDED.name}"
     puts = ("PutObject", "CompleteMultipartUpload", "CopyObject")
-    written = {call.parameters["Key"] for call in calls if call.operation in puts}
+    written = {call.parameters["Key"] for call in recording.begun_calls() if call.operation in puts}
     assert written, "nothing was recorded"
     assert sorted(_keys() - before - written) == [], "written by a process that was not recorded"
 
