@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from io import BytesIO
@@ -37,12 +38,13 @@ class WithWhatMotoLacks:
 
     def __init__(self, moto: Callable[[Environment, Start], Iterable[bytes]]) -> None:
         self._moto = moto
+        self._turn = threading.Lock()
         self._groups: dict[str, tuple[str, dict[str, str]]] = {}
         """Strategy and tags of each placement group."""
 
     def __call__(self, environ: Environment, start: Start) -> Iterable[bytes]:
         if environ.get("HTTP_TRANSFER_ENCODING"):
-            return self._moto(environ, start)
+            return self._ask_moto(environ, start)
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = BytesIO(body)
         form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
@@ -50,11 +52,17 @@ class WithWhatMotoLacks:
         if environ["PATH_INFO"] == "/ping":
             answer = "200 OK", "text/plain", "pong"
         if answer is None:
-            return self._moto(environ, start)
+            return self._ask_moto(environ, start)
         status, kind, text = answer
         data = text.encode()
         start(status, [("Content-Type", kind), ("Content-Length", str(len(data)))])
         return [data]
+
+    def _ask_moto(self, environ: Environment, start: Start) -> Iterable[bytes]:
+        """One request at a time: moto is not safe for threads. If one fails halfway, its client repeats it, and then
+        what it has made already exists."""
+        with self._turn:
+            return self._moto(environ, start)
 
     def _json(self, target: str) -> tuple[str, str, str] | None:
         answers: dict[str, Any] = {
