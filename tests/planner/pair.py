@@ -31,11 +31,12 @@ from convoy.training.batches import RankData
 from convoy.training.measure.machine_probe import probe_machine
 from convoy.training.process_groups import Ranks
 
+ALONE = "alone"
+"""How the names of turns begin in which each rank trains by itself."""
+
 PROBE_SECONDS = 3.0
 """Before the steps and once more after them, each ten times what a job takes: the test is of the prediction, and not of
 how well a third of a second tells, nor of whether the machine is a minute later as it was."""
-
-ALONE = "alone"
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET of sched.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -58,9 +59,20 @@ class Seen:
 
     machine: MeasuredMachine
     measured: dict[str, VariantResult]
-    """ALONE, and by the name of each setting what the ranks took together."""
+    """By the name of each setting, what the ranks took together; and the turns alone, one before each and one at the
+    end."""
     optimizer_seconds: float
     """Of a step alone."""
+
+    def seconds(self, turn: str) -> float:
+        """Of a step in these turns, at its quickest: what else the machine does only adds to a step, and it may add to
+        most of them."""
+        return min(block.seconds for block in self.measured[turn].blocks)
+
+    @property
+    def alone_seconds(self) -> float:
+        """Of a step alone, at its quickest."""
+        return min(self.seconds(turn) for turn in self.measured if turn.startswith(ALONE))
 
 
 class _In(Variant):
@@ -91,7 +103,8 @@ def run(
     settings: Mapping[str, Callable[[], object]],
     rounds: int,
 ) -> Seen:
-    """As one of two ranks. settings: by name, what brings the machine into one; each rank calls it."""
+    """As one of two ranks. settings: by name, what brings the machine into one; each rank calls it. The machine is
+    probed in the first."""
     ranks = meet(rank, meeting)
     each = RunConfig.model_validate(
         config.model_dump(mode="json")
@@ -106,7 +119,10 @@ def run(
             )
 
         alone, together = made(ALONE, each, own), made("together", config, ranks)
-        turns: list[Variant] = [_In(ALONE, alone), *(_In(name, together) for name in settings)]
+        turns: list[Variant] = []
+        for name in settings:
+            turns += [_In(f"{ALONE} before {name}", alone), _In(name, together)]
+        turns.append(_In(f"{ALONE} at the end", alone))
         for _ in range(5):
             alone.step()
             together.step()
@@ -119,8 +135,7 @@ def run(
 
         amount = MeasureConfig.model_construct(rounds=rounds, block_steps=2, block_seconds=0.3, warm_up_most=2)
         found = measure(turns, amount, ranks, before_turn=before)
-        if settings:
-            next(iter(settings.values()))()
+        next(iter(settings.values()))()
         last = probe_machine(config, ranks, PROBE_SECONDS)
     assert first is not None
     assert last is not None

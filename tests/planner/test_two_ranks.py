@@ -1,14 +1,13 @@
 """From one rank, and what two of this host's ranks take for collectives, how long a step of both takes."""
 
 import socket
-import statistics
 from pathlib import Path
 
 import pytest
 
 from convoy.planner.step.communication import communication_seconds
 from tests.planner import pair
-from tests.planner.pair import ALONE, Meeting, Seen
+from tests.planner.pair import Meeting, Seen
 from tests.planner.workloads import with_more_ranks
 from tests.ranks import on_ranks
 
@@ -29,9 +28,7 @@ def test_two_ranks_take_what_one_tells(tmp_path: Path) -> None:
         2, pair.run, Meeting("127.0.0.1", port, "lo"), config, pair.prepared(config), {"together": _nothing}, ROUNDS
     )[0]
     job = pair.workload(config, nodes=1)
-    alone, took = (
-        statistics.median(block.seconds for block in seen.measured[name].blocks) for name in (ALONE, "together")
-    )
+    alone, took = seen.alone_seconds, seen.seconds("together")
     planned = with_more_ranks(job, seen.machine, alone, seen.optimizer_seconds)
     sending = communication_seconds(job, seen.machine).total
     print(f"alone {alone:.4f} s (update {seen.optimizer_seconds:.4f} s), sent {sending:.4f} s")

@@ -1,7 +1,6 @@
 """Two machines on a link of a known bandwidth: a step takes as long as the planner says, from fast to slow."""
 
 import socket
-import statistics
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from convoy.drills.testbed.mounts import run_command as command
 from convoy.drills.testbed.namespaces import Network
 from convoy.planner.step.communication import communication_seconds
 from tests.planner import pair
-from tests.planner.pair import ALONE, Meeting, Seen
+from tests.planner.pair import Meeting, Seen
 from tests.planner.workloads import on_link, with_more_ranks
 from tests.ranks import on_ranks
 
@@ -64,11 +63,11 @@ def test_a_step_on_a_limited_link_takes_what_is_planned(network: Network, tmp_pa
     settings = {name(megabits): partial(limit, megabits) for megabits in MEGABITS}
     seen: Seen = on_ranks(2, pair.run, meeting, config, pair.prepared(config), settings, ROUNDS)[0]
     wrong = {}
-    print(f"alone {alone_seconds(seen):.3f} s, of which {seen.optimizer_seconds:.3f} s are the update; {seen.machine}")
+    print(f"alone {seen.alone_seconds:.3f} s, of which {seen.optimizer_seconds:.3f} s are the update; {seen.machine}")
     print(f"{'link':>14} {'sent':>10} {'predicted':>10} {'measured':>10} {'error':>7}")
     for megabits in MEGABITS:
         planned, sending = predicted(config, seen, megabits)
-        took = statistics.median(block.seconds for block in seen.measured[name(megabits)].blocks)
+        took = seen.seconds(name(megabits))
         wrong[megabits] = planned / took - 1
         print(f"{name(megabits):>14} {sending:>8.3f} s {planned:>8.3f} s {took:>8.3f} s {wrong[megabits]:>+7.1%}")
     assert all(abs(error) <= WITHIN for error in wrong.values()), wrong
@@ -85,8 +84,4 @@ def predicted(config: RunConfig, seen: Seen, megabits: int | None) -> tuple[floa
         machine = machine.model_copy(update=lines)
     job = pair.workload(config, nodes=2)
     sent = communication_seconds(job, machine).total
-    return with_more_ranks(job, machine, alone_seconds(seen), seen.optimizer_seconds), sent
-
-
-def alone_seconds(seen: Seen) -> float:
-    return statistics.median(block.seconds for block in seen.measured[ALONE].blocks)
+    return with_more_ranks(job, machine, seen.alone_seconds, seen.optimizer_seconds), sent

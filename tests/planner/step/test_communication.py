@@ -229,9 +229,11 @@ def test_on_measured_gpus_nothing_is_charged_on_top_of_what_products_and_attenti
     assert time.attention == pytest.approx(scores / 2e14, rel=0.01)
 
 
-def test_a_link_takes_its_time_beside_that_of_the_ranks() -> None:
-    size = 1e6
-    assert on_link(LINE, 1e8, 2).seconds(size) == pytest.approx(LINE.seconds(size) + size / 2 / 1e8)
+def test_a_link_hides_half_of_the_shorter_of_its_own_time_and_that_of_the_ranks() -> None:
+    size, latency = 1e6, LINE.latency_seconds
+    own, sent = size / LINE.bytes_per_second, size / 2 / 1e8
+    assert on_link(LINE, 1e8, 2).seconds(size) == pytest.approx(latency + own / 2 + sent)
+    assert on_link(LINE, 1e10, 2).seconds(size) == pytest.approx(latency + own + size / 2 / 1e10 / 2)
     assert on_link(LINE, 1e20, 4).seconds(size) == pytest.approx(LINE.seconds(size))
 
 
