@@ -65,8 +65,8 @@ class Seen:
     """Of a step alone."""
 
     def seconds(self, turn: str) -> float:
-        """Of a step in these turns, at its quickest: what else the machine does only adds to a step, and it may add to
-        most of them."""
+        """Of a step in these turns, at its quickest: other work on the machine only makes steps longer, sometimes most
+        of them."""
         return min(block.seconds for block in self.measured[turn].blocks)
 
     @property
@@ -103,8 +103,8 @@ def run(
     settings: Mapping[str, Callable[[], object]],
     rounds: int,
 ) -> Seen:
-    """As one of two ranks. settings: by name, what brings the machine into one; each rank calls it. The machine is
-    probed in the first."""
+    """As one of two ranks. settings: by name, what brings the machine into each, at least one; each rank calls it. The
+    machine is probed in the first, which is how it is found."""
     ranks = meet(rank, meeting)
     each = RunConfig.model_validate(
         config.model_dump(mode="json")
