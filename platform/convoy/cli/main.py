@@ -80,6 +80,7 @@ COMMANDS = {
     "init": LazyCommand("run:init", "Write both flows and their default configurations below DIR."),
     "list": LazyCommand("job:list_jobs", "List the jobs under the root, the one that started last first."),
     "logs": LazyCommand("job:logs", "Print what a rank of JOB printed in one generation of the gang."),
+    "net": LazyCommand("net:net", "Measure the network of a gang, and find out what carried its traffic."),
     "plan": LazyCommand("plan:plan", "What a run will need and take, before it starts."),
     "prices": LazyCommand("prices:prices", "Prices of machines: known ones, and reading them anew."),
     "replay": LazyCommand("job:replay", "Export JOB's event log to other tools."),

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from convoy.config.base import FrozenConfig
 from convoy.config.errors import ConfigError, first_problem_line
 from convoy.config.loader import Tree, expand_preset, merge_config, read_tree
+from convoy.config.network import NetworkConfig
 
 PeerName = Literal["torch", "accelerate", "deepspeed"]
 
@@ -155,6 +156,7 @@ class BenchConfig(FrozenConfig):
     presets."""
     measure: MeasureConfig = MeasureConfig()
     sync: SyncConfig = SyncConfig()
+    network: NetworkConfig = NetworkConfig()
     run: dict[str, Any] = {}
     """The job that all cases share, as keys of `configs/train/`, with their defaults: each suite changes its part."""
     peers: tuple[PeerName, ...] = ()

@@ -1,0 +1,13 @@
+"""`convoy net`: measure the network of a gang, and find out what carried its traffic."""
+
+import click
+
+from convoy.cli.main import LazyCommand, PlainErrorGroup
+
+COMMANDS: dict[str, LazyCommand] = {}
+"""By name: the command's function, in a module `net_NAME` of this folder, and how its help begins."""
+
+
+@click.group(cls=PlainErrorGroup, lazy=COMMANDS)
+def net() -> None:
+    """Measure the network of a gang, and find out what carried its traffic."""

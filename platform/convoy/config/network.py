@@ -1,0 +1,84 @@
+"""What the network suite measures."""
+
+import re
+from typing import Literal, NamedTuple, get_args
+
+from pydantic import Field, model_validator
+
+from convoy.config.base import FrozenConfig
+
+Operation = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter"
+]
+
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+NetworkDtype = Literal["fp32", "bf16", "fp16", "fp64", "int32"]
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+_SIZES = re.compile(r"(\d+)([KMG]?):(\d+)([KMG]?)(?::(\d+))?")
+
+
+class SizeRange(NamedTuple):
+    """Sizes from `first` to `last` bytes, each `factor` times the one before, as nccl-tests' -b, -e and -f."""
+
+    first: int
+    last: int
+    factor: int
+
+    def sizes(self) -> list[int]:
+        """In bytes, from small to large."""
+        sizes = [self.first]
+        while sizes[-1] * self.factor <= self.last:
+            sizes.append(sizes[-1] * self.factor)
+        return sizes
+
+
+def parse_sizes(text: str) -> SizeRange:
+    """`8:64M:4` as a range; units are powers of 1,024, and the factor is 2 if none is given. Raises ValueError."""
+    match = _SIZES.fullmatch(text)
+    if match is None:
+        raise ValueError("must be START:END or START:END:FACTOR, such as 8:64M or 1K:1G:4")
+    first, last = int(match[1]) * _UNITS[match[2]], int(match[3]) * _UNITS[match[4]]
+    factor = int(match[5] or 2)
+    if not 1 <= first <= last:
+        raise ValueError("START must be at least 1 byte and at most END")
+    if factor < 2:
+        raise ValueError("FACTOR must be at least 2")
+    return SizeRange(first, last, factor)
+
+
+class NetworkConfig(FrozenConfig):
+    """The collectives and links that the network suite measures."""
+
+    operations: tuple[Operation, ...] = Field(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"))
+    """Collectives to measure, by the backend and by each algorithm of Convoy's own. Empty: pairs alone."""
+    pairs: bool = True
+    """Whether every pair of ranks is measured: latency, bandwidth one way and both ways, message rate, and the
+    bandwidth of half of the ranks to the other half."""
+    sizes: str = "8:64M:4"
+    """Sizes of the whole buffer, START:END or START:END:FACTOR: from START to END bytes, each FACTOR (2 if it is not
+    given) times the one before. Units K, M and G are powers of 1,024."""
+    dtype: NetworkDtype = "fp32"
+    """Element type of the buffers."""
+    link_gbps: float | None = Field(None, gt=0)
+    """Rate of each host's network in each direction, in 10^9 bits per second, against which bandwidths are shown; null:
+    the catalog's for `cluster.instance_type`, or if it has none, no share is shown."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "NetworkConfig":
+        try:
+            parse_sizes(self.sizes)
+        except ValueError as error:
+            raise ValueError(f"sizes = {self.sizes}: {error}") from None
+        if not self.operations and not self.pairs:
+            raise ValueError("operations = []: only with pairs, or nothing is measured")
+        if len(set(self.operations)) < len(self.operations):
+            raise ValueError(f"operations = {', '.join(self.operations)}: must differ from each other")
+        return self
+
+    @property
+    def all_sizes(self) -> list[int]:
+        """Sizes of the whole buffer in bytes, from small to large."""
+        return parse_sizes(self.sizes).sizes()

@@ -1,0 +1,1 @@
+"""The network between ranks: what it carries, how fast, and what carried it."""
