@@ -1,0 +1,150 @@
+"""Operations that all ranks carry out together, timed in turns: the one way in which Convoy times what ranks exchange.
+
+Each operation is timed in blocks, and in a round every operation has one block. The order is reversed with each round,
+so that a network that becomes slower or faster does so for all alike; blocks of one round are a pair.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+BLOCK_SECONDS = 0.02
+"""Least length of a block, which the clock and the scheduler need."""
+
+MAX_OPERATIONS = 100
+"""Operations of one block at most."""
+
+WARM_UP = 2
+"""Operations that are not timed, after the first, which makes connections and buffers."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """How ranks that measure together meet, apart from what they measure."""
+
+    rank: int
+    ranks: int
+    control: dist.ProcessGroup
+    """gloo, over all ranks."""
+    device: torch.device
+    """Where the buffers are: the host, or this rank's GPU."""
+    hosts: tuple[str, ...]
+    """Name of each rank's host, by rank; equal names share a host."""
+
+    @property
+    def host_ranks(self) -> tuple[int, ...]:
+        """The first rank of each host, in the order of ranks."""
+        return tuple(self.hosts.index(host) for host in dict.fromkeys(self.hosts))
+
+    def barrier(self) -> None:
+        """Wait until the device has done all that is enqueued, and every rank has come here."""
+        self.synchronize()
+        dist.barrier(group=self.control)
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that is enqueued."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def slowest(self, seconds: Sequence[float]) -> list[float]:
+        """The largest of each figure over all ranks, on all ranks."""
+        most = torch.tensor(seconds, dtype=torch.float64)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self.control)
+        return [float(each) for each in most.tolist()]
+
+    def sum(self, figures: Sequence[float]) -> list[float]:
+        """The sum of each figure over all ranks, on all ranks."""
+        total = torch.tensor(figures, dtype=torch.float64)
+        dist.all_reduce(total, group=self.control)
+        return [float(each) for each in total.tolist()]
+
+    def gather(self, value: object) -> list[object]:
+        """Every rank's value, by rank, on all ranks."""
+        values: list[object] = [None] * self.ranks
+        dist.all_gather_object(values, value, group=self.control)
+        return values
+
+
+class OperationTimes(NamedTuple):
+    """Seconds of one operation, the same on all ranks."""
+
+    blocks: tuple[float, ...]
+    """Mean of the operations of each block, of the slowest rank; by round."""
+    operations: tuple[float, ...]
+    """Each operation by itself, of the rank that it took longest; in their order."""
+    worst_rank: int
+    """The rank whose operations took longest, by the median of each rank's own."""
+
+
+def time_in_turns(
+    calls: Mapping[str, Callable[[], object]],
+    meeting: Meeting,
+    rounds: int,
+    *,
+    block_seconds: float = BLOCK_SECONDS,
+    progress: Callable[[], None] = lambda: None,
+) -> dict[str, OperationTimes]:
+    """Times of each call by its name. All ranks call it alike.
+
+    A call returns once this rank's part is done on the host, or enqueued on the GPU. progress: called after each block,
+    on each rank.
+    """
+    amounts = {name: _operations_of_block(call, meeting, block_seconds) for name, call in calls.items()}
+    own: dict[str, list[float]] = {name: [] for name in calls}
+    blocks: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for number in range(rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            times, whole = _time_block(calls[name], amounts[name], meeting)
+            own[name] += times
+            blocks[name].append(whole / amounts[name])
+            progress()
+    return {name: _times_of_all(blocks[name], own[name], meeting) for name in names}
+
+
+def _operations_of_block(call: Callable[[], object], meeting: Meeting, block_seconds: float) -> int:
+    """As many as fill the block, the same number on all ranks."""
+    call()
+    _time_block(call, WARM_UP, meeting)
+    _, once = _time_block(call, 1, meeting)
+    (slowest,) = meeting.slowest([once])
+    return max(1, min(MAX_OPERATIONS, math.ceil(block_seconds / slowest)))
+
+
+def _time_block(call: Callable[[], object], operations: int, meeting: Meeting) -> tuple[list[float], float]:
+    """Seconds of each operation and of the block, on this rank. The ranks begin together."""
+    meeting.barrier()
+    if meeting.device.type == "cuda":
+        return _time_block_on_gpu(call, operations, meeting)
+    times = [time.perf_counter()]
+    for _ in range(operations):
+        call()
+        times.append(time.perf_counter())
+    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)], times[-1] - times[0]
+
+
+def _time_block_on_gpu(call: Callable[[], object], operations: int, meeting: Meeting) -> tuple[list[float], float]:
+    """Operations are enqueued without waiting for each other, as in training; events of the stream time them."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(operations + 1)]
+    events[0].record()
+    for event in events[1:]:
+        call()
+        event.record()
+    meeting.synchronize()
+    times = [1e-3 * before.elapsed_time(after) for before, after in zip(events, events[1:], strict=False)]
+    return times, sum(times)
+
+
+def _times_of_all(blocks: Sequence[float], own: Sequence[float], meeting: Meeting) -> OperationTimes:
+    medians = [float(str(each)) for each in meeting.gather(statistics.median(own))]
+    return OperationTimes(
+        blocks=tuple(meeting.slowest(blocks)),
+        operations=tuple(meeting.slowest(own)),
+        worst_rank=max(range(meeting.ranks), key=lambda rank: medians[rank]),
+    )
