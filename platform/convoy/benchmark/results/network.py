@@ -14,8 +14,8 @@ SECONDS = "seconds."
 
 Figure = Literal["p50", "p95", "p99", "cv", "wrong", "operations", "worst_rank", "mean"]
 """Figures by size in `values`, as `FIGURE.BYTES`: percentiles and mean of single operations in seconds, their
-coefficient of variation (a fraction), the number of wrong elements on all ranks, the number of operations timed, and the
-rank that was slowest most often."""
+coefficient of variation (a fraction), the number of wrong elements on all ranks, the number of operations timed, and
+the rank that took longest."""
 
 
 def seconds_name(size: int) -> str:

@@ -1,0 +1,45 @@
+"""Timing in turns: all ranks get the slowest rank's times, and the same number of blocks."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from convoy.network.turns import Meeting, OperationTimes, time_in_turns
+from tests.ranks import in_a_group
+
+
+def timed(rank: int, ranks: int) -> tuple[dict[str, OperationTimes], list[str]]:
+    group = dist.group.WORLD
+    assert group is not None
+    meeting = Meeting(rank, ranks, group, torch.device("cpu"), ("a",) * ranks)
+    order: list[str] = []
+
+    def quick() -> None:
+        order.append("quick")
+        time.sleep(0.001)
+
+    def slow_on_rank_1() -> None:
+        order.append("slow")
+        time.sleep(0.008 if rank == 1 else 0.001)
+
+    times = time_in_turns({"quick": quick, "slow": slow_on_rank_1}, meeting, 4, block_seconds=0.004)
+    dist.destroy_process_group()
+    return times, order
+
+
+def test_every_rank_gets_the_slowest_ranks_times_and_its_name() -> None:
+    (first, order), (second, _) = in_a_group(2, timed, 2)
+    assert first == second
+    assert len(first["slow"].blocks) == 4
+    assert all(each >= 0.008 for each in first["slow"].blocks)
+    assert min(first["quick"].blocks) < 0.008
+    assert first["slow"].worst_rank == 1
+    assert len(first["quick"].operations) % 4 == 0
+    turns = [name for i, name in enumerate(order) if i == 0 or order[i - 1] != name]
+    assert turns == ["quick", "slow", "quick", "slow", "quick", "slow", "quick"]  # calibrated, then AB BA AB BA
+
+
+def test_hosts_are_represented_by_their_first_ranks() -> None:
+    meeting = Meeting(0, 4, None, torch.device("cpu"), ("a", "a", "b", "b"))  # type: ignore[arg-type]
+    assert meeting.host_ranks == (0, 2)
