@@ -2,31 +2,55 @@
 
 One executor runs every schedule (`network/schedule_runner.py`), `convoy net schedule` prints it, tests check it
 symbolically, and the planner can time it without running it.
+
+Where chunks are before and after:
+
+| operation | chunks of a rank's buffer | at the beginning | at the end |
+|---|---|---|---|
+| all_reduce, reduce | any | its contribution | the sum (of reduce: at the root) |
+| broadcast | any | at the root: what is sent | the same |
+| all_gather, gather | `ranks` parts | its own part | every part (of gather: at the root) |
+| reduce_scatter | `ranks` parts | its contribution | the sum of its own part |
+| scatter | `ranks` parts | at the root: every part | its own part |
+| all_to_all | `ranks` parts to send, then as many received | part i is for rank i | part `ranks` + i is from rank i |
 """
 
 from typing import Literal, NamedTuple
+
+ROOT = 0
+"""The rank from which a broadcast or scatter starts, and at which a reduction or gather ends."""
 
 TransferOp = Literal["copy", "add"]
 
 
 class Transfer(NamedTuple):
-    """One message of a round."""
+    """One message of a round. Where source and target are the same rank, chunks move within its buffer."""
 
     source: int
     """Rank that sends."""
     target: int
     """Rank that receives."""
     chunks: tuple[int, ...]
-    """Indices of the chunks that the message consists of, in the order in which they are sent."""
+    """Indices of the sender's chunks that the message consists of, in the order in which they are sent."""
     op: TransferOp
     """What the receiver does with them: overwrite its own chunks, or add to them."""
+    target_chunks: tuple[int, ...] | None = None
+    """Indices of the receiver's chunks; None: the same as the sender's."""
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Indices of the receiver's chunks."""
+        return self.chunks if self.target_chunks is None else self.target_chunks
+
+
+Round = tuple[Transfer, ...]
 
 
 class Schedule(NamedTuple):
-    """A collective of `ranks` ranks on a buffer of `chunks` chunks of equal size."""
+    """A collective of `ranks` ranks, each with a buffer of `chunks` chunks of equal size."""
 
     ranks: int
     chunks: int
-    rounds: tuple[tuple[Transfer, ...], ...]
+    rounds: tuple[Round, ...]
     """Transfers of one round read what the rounds before it left, even where they overwrite it. A rank sends at most
     one message to each other rank in a round."""

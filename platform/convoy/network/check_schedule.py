@@ -1,0 +1,150 @@
+"""Does a schedule do what its operation demands? Carried out with symbols instead of numbers. Pure."""
+
+from typing import NamedTuple
+
+from convoy.config.network import Operation
+from convoy.network.schedule import ROOT, Schedule
+
+_BITS = 8
+"""Of a rank's count in a sum, so that a contribution that was added twice is not taken for another rank's."""
+
+
+class Content(NamedTuple):
+    """What a chunk consists of."""
+
+    origin: int
+    """Chunk of the contributions in it."""
+    counts: int
+    """How often each rank's is in it, `_BITS` bits for each rank."""
+
+    def __str__(self) -> str:
+        ranks = {r: self.counts >> _BITS * r & (1 << _BITS) - 1 for r in range(self.counts.bit_length() // _BITS + 1)}
+        ranked = [f"rank {r}{f' × {times}' if times > 1 else ''}" for r, times in ranks.items() if times]
+        return f"chunk {self.origin} of {', '.join(ranked)}"
+
+
+State = list[list[Content | None]]
+"""By rank and chunk; None: nothing of use."""
+
+
+def contribution(rank: int, chunk: int) -> Content:
+    """A rank's own chunk."""
+    return Content(chunk, 1 << _BITS * rank)
+
+
+def problems(operation: Operation, schedule: Schedule) -> list[str]:
+    """What is wrong at the end, a line for each chunk of each rank; empty: the schedule is right."""
+    found = _wrong_transfers(schedule)
+    if found:
+        return found
+    state = carry_out(schedule, initial_state(operation, schedule))
+    demanded = final_state(operation, schedule)
+    return [
+        f"rank {rank}, chunk {chunk}: has {state[rank][chunk] or 'nothing'}, must have {wanted}"
+        for rank, chunks in enumerate(demanded)
+        for chunk, wanted in enumerate(chunks)
+        if wanted is not None and state[rank][chunk] != wanted
+    ]
+
+
+def carry_out(schedule: Schedule, state: State) -> State:
+    """The contents after all rounds."""
+    for each in schedule.rounds:
+        before = [list(chunks) for chunks in state]
+        for transfer in each:
+            for sent, stored in zip(transfer.chunks, transfer.stored, strict=True):
+                came, there = before[transfer.source][sent], state[transfer.target][stored]
+                state[transfer.target][stored] = came if transfer.op == "copy" else _sum(there, came)
+    return state
+
+
+def _sum(first: Content | None, second: Content | None) -> Content | None:
+    """None: one of them is nothing, or they are of different chunks."""
+    if first is None or second is None or first.origin != second.origin:
+        return None
+    return Content(first.origin, first.counts + second.counts)
+
+
+def _wrong_transfers(schedule: Schedule) -> list[str]:
+    """Transfers that no executor could carry out."""
+    found = []
+    for number, each in enumerate(schedule.rounds):
+        pairs = [(t.source, t.target) for t in each]
+        found += [
+            f"round {number}: {pair[0]} sends to {pair[1]} twice" for pair in {p for p in pairs if pairs.count(p) > 1}
+        ]
+        for t in each:
+            chunks = (*t.chunks, *t.stored)
+            if not (0 <= t.source < schedule.ranks and 0 <= t.target < schedule.ranks):
+                found.append(f"round {number}: from {t.source} to {t.target}, of {schedule.ranks} ranks")
+            if not chunks or min(chunks) < 0 or max(chunks) >= schedule.chunks or len(t.chunks) != len(t.stored):
+                found.append(f"round {number}: chunks {t.chunks} to {t.stored}, of {schedule.chunks}")
+    return found
+
+
+def initial_state(operation: Operation, schedule: Schedule) -> State:
+    """What each rank has before the first round (the table in `schedule.py`)."""
+
+    def content(rank: int, chunk: int) -> Content | None:
+        part = _part_of(chunk, schedule)
+        has = {
+            "broadcast": rank == ROOT,
+            "scatter": rank == ROOT,
+            "all_gather": part == rank,
+            "gather": part == rank,
+            "all_to_all": chunk < schedule.chunks // 2,
+        }
+        return contribution(rank, chunk) if has.get(operation, True) else None
+
+    return [[content(rank, chunk) for chunk in range(schedule.chunks)] for rank in range(schedule.ranks)]
+
+
+def final_state(operation: Operation, schedule: Schedule) -> State:
+    """What each rank must have after the last round; None: anything."""
+    ranks, half = schedule.ranks, schedule.chunks // 2
+    everyone = sum(1 << _BITS * rank for rank in range(ranks))
+
+    def content(rank: int, chunk: int) -> Content | None:
+        part = _part_of(chunk, schedule)
+        match operation:
+            case "all_reduce":
+                return Content(chunk, everyone)
+            case "reduce":
+                return Content(chunk, everyone) if rank == ROOT else None
+            case "reduce_scatter":
+                return Content(chunk, everyone) if part == rank else None
+            case "broadcast":
+                return contribution(ROOT, chunk)
+            case "scatter":
+                return contribution(ROOT, chunk) if part == rank else None
+            case "all_gather":
+                return contribution(part, chunk)
+            case "gather":
+                return contribution(part, chunk) if rank == ROOT else None
+            case "all_to_all":
+                return contribution(chunk - half, rank) if chunk >= half else None
+
+    return [[content(rank, chunk) for chunk in range(schedule.chunks)] for rank in range(ranks)]
+
+
+def _part_of(chunk: int, schedule: Schedule) -> int:
+    """The rank whose part a chunk belongs to, where each has one."""
+    return chunk * schedule.ranks // schedule.chunks
+
+
+class Cost(NamedTuple):
+    """What a schedule takes, whatever the links."""
+
+    rounds: int
+    sent: float
+    """Most that any rank sends, as a share of the buffer that it begins with."""
+
+
+def cost(operation: Operation, schedule: Schedule) -> Cost:
+    """Rounds, and the most that a rank sends to others."""
+    sent = [0] * schedule.ranks
+    for each in schedule.rounds:
+        for t in each:
+            sent[t.source] += len(t.chunks) if t.source != t.target else 0
+    whole = schedule.chunks // 2 if operation == "all_to_all" else schedule.chunks
+    return Cost(len(schedule.rounds), max(sent) / whole)
