@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.config.network import OPERATIONS, Operation
-from convoy.network.collectives import DTYPES, IN_AND_OUT_OF_PLACE, backend_exchange, element_count
+from convoy.config.network import IN_AND_OUT_OF_PLACE, OPERATIONS, Operation
+from convoy.network.algorithms import algorithms_for
+from convoy.network.collectives import DTYPES, backend_exchange, element_count, scheduled_exchange
 from convoy.network.exact import LARGEST_EXACT, ExactProblem, count_wrong
 from tests.ranks import in_a_group
 
@@ -70,3 +71,36 @@ def test_neighbouring_chunks_differ() -> None:
 )
 def test_parts_are_equal_and_never_empty(operation: Operation, size: int, elements: int) -> None:
     assert element_count(operation, size, 4, torch.float32) == elements
+
+
+def wrong_of_every_algorithm(rank: int, ranks: int, per_host: int) -> dict[str, int]:
+    wrong = {}
+    for operation in OPERATIONS:
+        for algorithm in algorithms_for(operation, ranks, per_host):
+            for size in (4, 1000, 2**20):
+                total = element_count(operation, size, ranks, torch.float32)
+                problem = ExactProblem(operation, rank, ranks, total, torch.float32, CPU)
+                exchange = scheduled_exchange(problem, algorithm.schedule(operation, ranks, per_host), None)
+                wrong[f"{algorithm.name} {operation} {size}"] = exchange.check() + exchange.check()
+    dist.destroy_process_group()
+    return wrong
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), [(2, 1), (3, 1), (4, 2)])
+def test_every_algorithm_is_right_on_real_ranks(ranks: int, per_host: int) -> None:
+    for wrong in in_a_group(ranks, wrong_of_every_algorithm, ranks, per_host):
+        assert {name: count for name, count in wrong.items() if count} == {}
+        assert len(wrong) >= 3 * (len(OPERATIONS) + 6)
+
+
+def wrong_of_a_schedule_with_a_fault(rank: int, ranks: int) -> int:
+    schedule = next(iter(algorithms_for("all_reduce", ranks))).schedule("all_reduce", ranks)
+    faulty = schedule._replace(rounds=schedule.rounds[:-1])  # the last chunk is lost on its way to every rank
+    problem = ExactProblem("all_reduce", rank, ranks, 3000, torch.float32, CPU)
+    wrong = scheduled_exchange(problem, faulty, None).check()
+    dist.destroy_process_group()
+    return wrong
+
+
+def test_a_lost_chunk_is_counted_element_by_element() -> None:
+    assert all(900 < wrong <= 1000 for wrong in in_a_group(3, wrong_of_a_schedule_with_a_fault, 3))

@@ -13,6 +13,9 @@ Operation = Literal[
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
+IN_AND_OUT_OF_PLACE: frozenset[Operation] = frozenset({"all_gather", "reduce_scatter"})
+"""Collectives that the backend offers both ways; in place, a rank's part is where it belongs in the whole buffer."""
+
 NetworkDtype = Literal["fp32", "bf16", "fp16", "fp64", "int32"]
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}

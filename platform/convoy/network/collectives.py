@@ -1,4 +1,5 @@
-"""Collectives of the backend as exchanges: a call to be timed, on buffers whose result is known exactly."""
+"""Collectives as exchanges, of the backend or by a schedule: a call to be timed, on buffers whose result is known
+exactly."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +7,10 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from convoy.config.network import NetworkDtype, Operation
-from convoy.network.exact import ROOT, SPLIT, ExactProblem, count_wrong
+from convoy.config.network import IN_AND_OUT_OF_PLACE, NetworkDtype, Operation
+from convoy.network.exact import SPLIT, ExactProblem, count_wrong
+from convoy.network.schedule import ROOT, Schedule
+from convoy.network.schedule_runner import ScheduleRunner, layout_of
 
 DTYPES: dict[NetworkDtype, torch.dtype] = {
     "fp32": torch.float32,
@@ -17,14 +20,8 @@ DTYPES: dict[NetworkDtype, torch.dtype] = {
     "int32": torch.int32,
 }
 
-BACKEND = "backend"
-"""Name of the collective as the backend, gloo or NCCL, carries it out."""
-
 IN_PLACE: frozenset[Operation] = frozenset({"all_reduce", "reduce", "broadcast"})
 """Operations that torch offers in place only."""
-
-IN_AND_OUT_OF_PLACE: frozenset[Operation] = frozenset({"all_gather", "reduce_scatter"})
-"""Operations that may also be in place: a rank's part is where it belongs in the whole buffer."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,7 @@ def element_count(operation: Operation, size: int, ranks: int, dtype: torch.dtyp
 def backend_exchange(problem: ExactProblem, group: dist.ProcessGroup | None, *, in_place: bool = False) -> Exchange:
     """The backend's own collective. group: of all ranks; None: torch's default group. in_place: see
     IN_AND_OUT_OF_PLACE; other operations take no notice of it."""
+    in_place = in_place and problem.operation in IN_AND_OUT_OF_PLACE
     whole = torch.zeros(problem.total, dtype=problem.dtype, device=problem.device)
     own, ranks, first = problem.part, problem.ranks, problem.rank == ROOT
     if problem.operation in IN_PLACE:
@@ -76,6 +74,26 @@ def backend_exchange(problem: ExactProblem, group: dist.ProcessGroup | None, *, 
         return Exchange(problem, of_whole, lambda: dist.scatter(part, parts, group=group, group_src=ROOT), part)
     received = torch.zeros_like(whole)
     return Exchange(problem, of_whole, lambda: dist.all_to_all_single(received, whole, group=group), received)
+
+
+def scheduled_exchange(problem: ExactProblem, schedule: Schedule, group: dist.ProcessGroup | None) -> Exchange:
+    """A schedule of the collective, in one buffer. group: of its ranks; None: torch's default group."""
+    received = problem.total if problem.operation == "all_to_all" else 0
+    buffer = torch.zeros(problem.total + received, dtype=problem.dtype, device=problem.device)
+    whole, parts = buffer[: problem.total], schedule.chunks if problem.operation in SPLIT else 1
+    layout = layout_of(len(buffer), schedule.chunks, problem.dtype.itemsize, parts=parts)
+    runner = ScheduleRunner(schedule, problem.rank, buffer, layout, group)
+    own, operation = problem.part, problem.operation
+
+    def fill() -> None:
+        buffer.zero_()
+        if operation in ("all_gather", "gather"):
+            whole[own] = problem.contribution(problem.rank, own)
+        elif operation not in ("broadcast", "scatter") or problem.rank == ROOT:
+            whole.copy_(problem.contribution(problem.rank))
+
+    result = {"reduce_scatter": whole[own], "scatter": whole[own], "all_to_all": buffer[problem.total :]}
+    return Exchange(problem, fill, runner.run, result.get(operation, whole))
 
 
 def _filler(problem: ExactProblem, buffer: torch.Tensor, where: slice | None = None) -> Callable[[], object]:

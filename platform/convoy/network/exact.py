@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from convoy.config.network import Operation
+from convoy.network.schedule import ROOT
 
 PERIOD = 1021
 """Elements after which a rank's values repeat: a prime, so that no chunk of a schedule has the length of a period."""
@@ -27,9 +28,6 @@ MOST_VALUES = 64
 
 SPLIT = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
 """Operations whose buffer has a part for each rank, of equal size."""
-
-ROOT = 0
-"""The rank from which a broadcast or scatter starts, and at which a reduction or gather ends."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class ExactProblem:
         return self._repeat(sum((self._pattern(r) for r in range(self.ranks)), torch.zeros(PERIOD).long()), where)
 
     def expected(self) -> torch.Tensor | None:
-        """What this rank must hold afterwards: the whole buffer, or its part of it; None: nothing, away from the root."""
+        """What this rank must hold afterwards: the whole buffer, or its part; None: nothing, away from the root."""
         if self.operation in ("reduce", "gather") and self.rank != ROOT:
             return None
         if self.operation in ("all_reduce", "reduce"):

@@ -4,6 +4,7 @@ Each operation is timed in blocks, and in a round every operation has one block.
 so that a network that becomes slower or faster does so for all alike; blocks of one round are a pair.
 """
 
+import itertools
 import math
 import statistics
 import time
@@ -126,7 +127,7 @@ def _time_block(call: Callable[[], object], operations: int, meeting: Meeting) -
     for _ in range(operations):
         call()
         times.append(time.perf_counter())
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)], times[-1] - times[0]
+    return [later - earlier for earlier, later in itertools.pairwise(times)], times[-1] - times[0]
 
 
 def _time_block_on_gpu(call: Callable[[], object], operations: int, meeting: Meeting) -> tuple[list[float], float]:
@@ -137,7 +138,7 @@ def _time_block_on_gpu(call: Callable[[], object], operations: int, meeting: Mee
         call()
         event.record()
     meeting.synchronize()
-    times = [1e-3 * before.elapsed_time(after) for before, after in zip(events, events[1:], strict=False)]
+    times = [1e-3 * before.elapsed_time(after) for before, after in itertools.pairwise(events)]
     return times, sum(times)
 
 
