@@ -7,11 +7,9 @@ rank.
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
 from convoy.benchmark.results.collectives import OPERATIONS, CollectiveTiming, Operation, timing_values
@@ -19,9 +17,12 @@ from convoy.benchmark.results.values import LINK_BYTES_PER_SECOND
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
+from convoy.network.collectives import Exchange, backend_exchange
+from convoy.network.exact import ExactProblem
+from convoy.network.turns import Meeting, time_in_turns
 from convoy.parallel.fsdp import DTYPES
 from convoy.stats.interval import interval
-from convoy.training.measure.machine import max_over_ranks, slowest_seconds
+from convoy.training.measure.machine import max_over_ranks
 from convoy.training.process_groups import Ranks
 
 MIB = 2**20
@@ -33,20 +34,8 @@ BLOCKS = 7
 BLOCK_SECONDS = 0.01
 """Least length of a block, which the clock needs."""
 
-MAX_OPERATIONS = 50
-"""Operations of one block at most."""
-
 SIZE_SECONDS = 1.0
 """A size that would take longer, judging by the size before it, is left out, and so are all larger ones."""
-
-
-class TimedCollective(NamedTuple):
-    """An operation on tensors of its own, to be timed."""
-
-    call: Callable[[], object]
-    whole: torch.Tensor
-    part: torch.Tensor
-    """This rank's, of what it gathers or scatters."""
 
 
 def measure_collectives(group: Group, ranks: Ranks) -> dict[str, dict[str, float]]:
@@ -82,55 +71,37 @@ def sweep(
     """Each operation on each size, as far as memory and SIZE_SECONDS allow. Gathers are of `train.param_dtype`, and
     reductions of `train.reduce_dtype`, as in training. All ranks call it alike, and stop at the same size."""
     collectives: list[CollectiveTiming] = []
+    meeting = Meeting(ranks.place.rank, ranks.place.world_size, ranks.control, ranks.device, ())
     took, before = 0.0, 0
     for size in sizes:
         if before >= MIB and took * size / before > SIZE_SECONDS:  # below a MiB, the time is of messages, not of bytes
             break
-        if not _has_room(ranks, size):
+        if not has_room(ranks, size * len(operations)):
             break
         began = time.perf_counter()
-        for operation in operations:
-            dtype = DTYPES[run.train.param_dtype if operation == "all_gather" else run.train.reduce_dtype]
-            exchange = make_collective(operation, size, dtype, ranks)
-            n_bytes, seconds = exchange.whole.nbytes, interval(_seconds_by_block(exchange.call, ranks))
+        exchanges = {operation: make_exchange(operation, size, run, ranks) for operation in operations}
+        calls = {str(operation): exchange.call for operation, exchange in exchanges.items()}
+        measured = time_in_turns(calls, meeting, BLOCKS, block_seconds=BLOCK_SECONDS)
+        for operation, exchange in exchanges.items():
+            problem, times = exchange.problem, measured[operation]
+            n_bytes, seconds = problem.total * problem.dtype.itemsize, interval(times.blocks)
             collectives.append(
-                CollectiveTiming(operation=operation, bytes=n_bytes, ranks=ranks.place.world_size, seconds=seconds)
+                CollectiveTiming(operation=operation, bytes=n_bytes, ranks=problem.ranks, seconds=seconds)
             )
         took, before = max_over_ranks(time.perf_counter() - began, ranks), size
     return collectives
 
 
-def make_collective(operation: Operation, size: int, dtype: torch.dtype, ranks: Ranks) -> TimedCollective:
+def make_exchange(operation: Operation, size: int, run: RunConfig, ranks: Ranks) -> Exchange:
     """The whole tensor has `size` bytes, rounded up to equal parts for all ranks."""
-    n = ranks.place.world_size
-    each = math.ceil(size / (n * dtype.itemsize))
-    whole = torch.zeros(each * n, dtype=dtype, device=ranks.device)
-    part, group = torch.zeros(each, dtype=dtype, device=ranks.device), ranks.training_group
-    calls: dict[Operation, Callable[[], object]] = {
-        "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group=group),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
-        "all_reduce": lambda: dist.all_reduce(whole, group=group),
-    }
-    return TimedCollective(calls[operation], whole, part)
+    n, place = ranks.place.world_size, ranks.place
+    dtype = DTYPES[run.train.param_dtype if operation == "all_gather" else run.train.reduce_dtype]
+    total = n * math.ceil(size / (n * dtype.itemsize))
+    problem = ExactProblem(operation, place.rank, n, total, dtype, ranks.device)
+    return backend_exchange(problem, ranks.training_group)
 
 
-def _seconds_by_block(call: Callable[[], object], ranks: Ranks) -> list[float]:
-    """Seconds of one operation, in each block."""
-    _time_block(call, 1, ranks)  # makes connections and buffers
-    once = _time_block(call, 1, ranks)
-    operations = max(1, min(MAX_OPERATIONS, math.ceil(BLOCK_SECONDS / once)))
-    return [_time_block(call, operations, ranks) for _ in range(BLOCKS)]
-
-
-def _time_block(call: Callable[[], object], operations: int, ranks: Ranks) -> float:
-    def repeat() -> None:
-        for _ in range(operations):
-            call()
-
-    return slowest_seconds(repeat, ranks) / operations
-
-
-def _has_room(ranks: Ranks, size: int) -> bool:
+def has_room(ranks: Ranks, size: int) -> bool:
     """Whether every rank has memory for the tensor, its part, and as much again within the library."""
     if ranks.device.type == "cuda":
         free = float(torch.cuda.mem_get_info(ranks.device)[0])
