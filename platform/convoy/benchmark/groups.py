@@ -21,6 +21,7 @@ from convoy.config.benchmark import (
 )
 from convoy.config.errors import ConfigError, first_problem_line
 from convoy.config.loader import Tree, merge_config
+from convoy.config.network import NetworkConfig
 from convoy.config.run import RunConfig
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ class Group(FrozenConfig):
     """Set by the checkpoint suite."""
     recovery: RecoveryConfig | None = None
     """Set by the suite of that name, whose variants are drills."""
+    network: NetworkConfig | None = None
+    """Set by the network suite, whose variants are algorithms of one collective, or measurements of pairs."""
+    lab: str = ""
+    """The hosts and links of the lab in which its ranks are, and nothing else measured; empty: this is no lab."""
     command: str = ""
     """The command that started the benchmark."""
     environment: EnvironmentConfig | None = None

@@ -31,8 +31,8 @@ class MemoryShortage(NamedTuple):
 
 def gangs_that_fit(group: Group, ranks: Ranks) -> list[Group]:
     """The group as gangs that have room on their ranks. Raises ConfigError where none of its cases has."""
-    if ranks.memory_bytes is None or group.recovery is not None:  # drills train a small model of their own
-        return [group]
+    if ranks.memory_bytes is None or group.recovery is not None or group.network is not None:
+        return [group]  # drills train a small model of their own, and the network suite trains none
     sizes = {spec.name: estimate_memory(spec, group.run, ranks) for spec in group.variants}
     alone = {name: _memory_shortage([name], sizes, ranks) for name in sizes}
     large = {name: lack.reason for name, lack in alone.items() if lack}

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from convoy.benchmark.cases import measure_cases
 from convoy.benchmark.groups import Group
+from convoy.benchmark.measure.network import measure_network
 from convoy.benchmark.measure.observer import cores_of_rank
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.suites import environments
@@ -33,6 +34,11 @@ def main(group: Group, folder: Path) -> None:
     ranks = join_ranks(group.run, place)
     group = without_unmeasurable(group, ranks.device)
     check_same_cases(group, ranks)
+    if group.network is not None:
+        for case in measure_network(group, ranks, len(cores)):
+            write_case(folder, case)
+        dist.destroy_process_group()
+        return
     data = prepare_group_data(group, ranks)
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(build_variant(spec, group, ranks, data))) for spec in group.variants]

@@ -4,7 +4,9 @@ import click
 
 from convoy.cli.main import LazyCommand, PlainErrorGroup
 
-COMMANDS: dict[str, LazyCommand] = {}
+COMMANDS: dict[str, LazyCommand] = {
+    "bench": LazyCommand("net_bench:bench", "Measure collectives and pairs of ranks."),
+}
 """By name: the command's function, in a module `net_NAME` of this folder, and how its help begins."""
 
 

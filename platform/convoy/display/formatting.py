@@ -104,6 +104,12 @@ def size(n_bytes: float) -> str:
     return _in_largest_unit(n_bytes, {" TB": 1e12, " GB": 1e9, " MB": 1e6, " kB": 1e3}) or f"{n_bytes:.0f} B"
 
 
+def buffer_size(n_bytes: float) -> str:
+    """Bytes of a buffer in powers of 1,024, as benchmarks of collectives choose them: `8 B`, `64 KiB`, `16 MiB`."""
+    unit, power = next(((u, p) for u, p in ((" GiB", 30), (" MiB", 20), (" KiB", 10)) if n_bytes >= 2**p), (" B", 0))
+    return f"{n_bytes / 2**power:.4g}{unit}"
+
+
 def bandwidth(bytes_per_second: float) -> str:
     """Bytes per second, e.g. `43.2 MB/s`."""
     return f"{size(bytes_per_second)}/s"

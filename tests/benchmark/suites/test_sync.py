@@ -24,7 +24,7 @@ def test_one_rank_has_nothing_to_synchronise() -> None:
 
 
 def test_the_configuration_of_networks_is_a_pair_of_environments() -> None:
-    overhead, network = groups_of(ready("network"), Ranks(16, 8))
+    overhead, network = groups_of(ready("sync-environments"), Ranks(16, 8))
     assert (overhead.compared, network.baseline) == (None, "TCP")
     assert [spec.name for spec in network.case_specs] == ["TCP", "EFA"]
 

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from convoy.benchmark.analysis.campaign import CampaignFigures
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
+from convoy.benchmark.analysis.network import CollectiveFigures
 from convoy.benchmark.analysis.predictions import PredictedFigures
 from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.results.case import FrozenResult, Hardware, Provenance, Status
@@ -211,6 +212,7 @@ class BenchReport(FrozenResult):
     scaling: tuple[ScalingPoint, ...] = ()
     sync: tuple[SyncFigures, ...] = ()
     environments: tuple[EnvironmentFigures, ...] = ()
+    network: tuple[CollectiveFigures, ...] = ()
     costs: tuple[CostFigures, ...]
     checkpoints: tuple[CheckpointFigures, ...] = ()
     recovery: tuple[DrillFigures, ...] = ()

@@ -118,6 +118,54 @@ def over_ranks(title: str, curves: Mapping[str, Curve], y_title: str, ideal: Seq
     return Chart(title, spec, {name: tuple(each.estimate for _, each in curve) for name, curve in curves.items()})
 
 
+def over_sizes(
+    title: str,
+    curves: Mapping[str, Sequence[tuple[int, Interval]]],
+    y_title: str,
+    factor: float,
+    limit: tuple[str, float] | None = None,
+) -> Chart:
+    """Values by size in bytes, both on logarithmic axes, with their intervals. factor: from a value to the unit of
+    `y_title`. limit: a name and a value, drawn as a dashed line."""
+    values = [
+        {"size": size, "value": factor * v.estimate, "low": factor * v.low, "high": factor * v.high, "curve": name}
+        for name, curve in curves.items()
+        for size, v in curve
+    ]
+    sizes = sorted({size for curve in curves.values() for size, _ in curve})
+    label = (
+        "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + ' MiB' : "
+        "datum.value >= 1024 ? format(datum.value / 1024, '~g') + ' KiB' : format(datum.value, '~g') + ' B'"
+    )
+    x = {
+        "field": "size",
+        "type": "quantitative",
+        "title": "size of the buffer",
+        "axis": {"values": sizes, "labelExpr": label, "labelOverlap": True},
+        "scale": {"type": "log", "base": 2, "nice": False, "padding": 16},
+    }
+    y = {**_y_axis(y_title, from_zero=False), "scale": {"type": "log", "nice": True}}
+    colour = colour_encoding("curve", list(curves))
+    layers: list[dict[str, Any]] = [
+        {
+            "mark": {"type": "rule", "strokeWidth": 1.5},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+        },
+        {
+            "mark": {"type": "line", "strokeWidth": 1.5, "point": {"size": 40, "filled": True}},
+            "encoding": {"x": x, "y": y, "color": colour},
+        },
+    ]
+    if limit is not None:
+        name, value = limit
+        line = {"data": {"values": [{"value": factor * value, "size": sizes[0], "name": name}]}}
+        layers.append({**line, "mark": {"type": "rule", **_DASHED}, "encoding": {"y": y}})
+        words = {"type": "text", "align": "left", "dy": -6, "color": INK, "fontSize": 11}
+        layers.append({**line, "mark": words, "encoding": {"x": x, "y": y, "text": {"field": "name"}}})
+    spec = chart_spec(title, {"data": {"values": values}, "layer": layers})
+    return Chart(title, spec, {name: tuple(each.estimate for _, each in curve) for name, curve in curves.items()})
+
+
 def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool]) -> Chart:
     """Rates of runs, oldest first. changes: the first run after each change, and whether the change is for the
     better."""

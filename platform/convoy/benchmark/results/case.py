@@ -150,6 +150,9 @@ class Case(FrozenResult):
     varied: tuple[str, ...] = ()
     """Variables in which the gangs of the group's cases were to differ: each case then has gangs of its own, which took
     turns with the others', and each of its blocks is the medians of one gang. Empty: all cases were in one gang."""
+    lab: str = ""
+    """Hosts and links of the lab it was measured in: network namespaces of one host, with limited rates. Empty: real
+    machines."""
     values: dict[str, float] = {}
     """Further figures of the suite, by documented names."""
     samples: dict[str, tuple[float, ...]] = {}

@@ -22,6 +22,7 @@ def fingerprint(case: Case) -> str:
         **{key: getattr(case.hardware, key) for key in _HARDWARE},
         "versions": _versions(case),
         "environment": case.provenance.environment,
+        **({"lab": case.lab} if case.lab else {}),
     }
     return short_hash(compared)
 
@@ -33,6 +34,7 @@ def differences(first: Case, second: Case) -> list[str]:
         ("suite", first.suite, second.suite),
         ("case", first.name, second.name),
         ("model", first.model, second.model),
+        ("lab", first.lab or "none", second.lab or "none"),
         *((f"hardware.{key}", getattr(first.hardware, key), getattr(second.hardware, key)) for key in _HARDWARE),
         *_paired_values("versions", _versions(first), _versions(second)),
         *_paired_values("environment", first.provenance.environment, second.provenance.environment),

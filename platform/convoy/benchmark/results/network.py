@@ -9,6 +9,10 @@ cases of a group can be compared in pairs; further figures by size are in `value
 from collections.abc import Mapping
 from typing import Literal
 
+SUITE_NAME = "network"
+
+IN_PLACE_SUFFIX = ", in place"
+
 SECONDS = "seconds."
 """`seconds.BYTES` in `samples`: seconds of one operation on a buffer of so many bytes, the slowest rank's, by block."""
 

@@ -3,7 +3,17 @@
 from collections.abc import Iterable
 
 from convoy.benchmark.groups import Suite
-from convoy.benchmark.suites import checkpoint, memory, recovery, scaling, strategies, sync, throughput, utilisation
+from convoy.benchmark.suites import (
+    checkpoint,
+    memory,
+    network,
+    recovery,
+    scaling,
+    strategies,
+    sync,
+    throughput,
+    utilisation,
+)
 from convoy.config.errors import ConfigError, must_be_one_of
 
 SUITES: tuple[Suite, ...] = (
@@ -12,6 +22,7 @@ SUITES: tuple[Suite, ...] = (
     memory.SUITE,
     utilisation.SUITE,
     sync.SUITE,
+    network.SUITE,
     checkpoint.SUITE,
     recovery.SUITE,
     scaling.SUITE,

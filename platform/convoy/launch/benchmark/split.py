@@ -1,7 +1,8 @@
 """How a benchmark's gangs are divided: a share is what one task of the flow runs, its gangs one after the other.
 
 Cases that are compared are in one gang, and so in one share. On this host there is one share, so that no two gangs work
-at once; elsewhere each gang has machines of its own, and drills no more than they need.
+at once; elsewhere each gang has machines of its own, and drills no more than they need. The gangs of the network suite
+share theirs: each takes seconds, and what is measured of one network belongs together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +52,10 @@ def shares_of(config: BenchConfig) -> list[Share]:
             _check_sharding(spec, spec.config(group.run), ranks)
     if first.cluster.backend == "local":
         return [Share(nodes=ranks.nodes, groups=tuple(groups))]
-    return [Share(nodes=_machine_count(group, ranks), groups=(group,)) for group in groups]
+    network = tuple(group for group in groups if group.network is not None)
+    shares = [Share(nodes=ranks.nodes, groups=network)] if network else []
+    others = [group for group in groups if group.network is None]
+    return shares + [Share(nodes=_machine_count(group, ranks), groups=(group,)) for group in others]
 
 
 def _machine_count(group: Group, ranks: World) -> int:

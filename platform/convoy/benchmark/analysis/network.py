@@ -1,0 +1,225 @@
+"""What the network suite found of collectives: bandwidths by size, their bound, and which algorithm is best where.
+
+Pure. Durations are in seconds, sizes in bytes, bandwidths in bytes per second.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from convoy.benchmark.results.case import Case, FrozenResult
+from convoy.benchmark.results.network import (
+    IN_PLACE_SUFFIX,
+    SUITE_NAME,
+    Figure,
+    figure_name,
+    measured_sizes,
+    seconds_name,
+)
+from convoy.catalog.instances import instance
+from convoy.config.errors import ConfigError
+from convoy.config.network import NetworkConfig, Operation
+from convoy.network.bandwidth import bus_factor, busbw_bound
+from convoy.network.link_model import LinkModel, fit_link
+from convoy.stats.interval import FEWEST, Interval, interval, paired_ratio
+
+
+class SizeFigures(FrozenResult):
+    """A case at one size."""
+
+    size: int
+    seconds: Interval
+    """Of one operation, over blocks; the slowest rank's."""
+    p50: float
+    p95: float
+    p99: float
+    cv: float
+    """Coefficient of variation of single operations, a fraction."""
+    wrong: int
+    """Wrong elements, on all ranks together."""
+    worst_rank: int
+    algbw: Interval
+    busbw: Interval
+    bound_share: Interval | None
+    """busbw over its bound; None: the rate of the links is not known, or the figure is above the bound."""
+    above_bound: bool = False
+    """busbw is above its bound by more than its interval: the bound is wrong, or a burst went above the links' rate."""
+    time_ratio: Interval | None = None
+    """Time over that of the backend, over pairs of blocks; None: it is the backend, or that was not measured."""
+
+
+class AlgorithmFigures(FrozenResult):
+    """A case of a collective."""
+
+    name: str
+    sizes: tuple[SizeFigures, ...]
+    """From small to large."""
+    link: LinkModel | None
+    """Latency and bandwidth that explain its times; None: too few sizes."""
+    not_measured: dict[str, str]
+
+    def at(self, size: int) -> SizeFigures | None:
+        """Its figures at a size, if they were measured."""
+        return next((each for each in self.sizes if each.size == size), None)
+
+
+class FastestRange(FrozenResult):
+    """Consecutive sizes at which one algorithm is fastest."""
+
+    name: str
+    first: int
+    last: int
+
+
+class CollectiveFigures(FrozenResult):
+    """A collective, measured by several algorithms in one gang."""
+
+    group: str
+    operation: Operation
+    dtype: str
+    ranks: int
+    hosts: int
+    lab: str
+    """Empty: real machines."""
+    link_gbps: float | None
+    """Rate of a host's network per direction, in 10^9 bits per second; None: not known."""
+    bound: float | None
+    """Largest busbw that the links allow; None: their rate is not known, or there is one host."""
+    algorithms: tuple[AlgorithmFigures, ...]
+    """The backend first."""
+    fastest: tuple[FastestRange, ...]
+    """By size, of all cases that are out of place."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether any element was wrong, or any figure is above its bound."""
+        return any(each.wrong or each.above_bound for case in self.algorithms for each in case.sizes)
+
+
+class NetworkReport(FrozenResult):
+    """What `convoy net bench` found."""
+
+    collectives: tuple[CollectiveFigures, ...]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether any element was wrong, or any figure is above its bound."""
+        return any(each.is_wrong for each in self.collectives)
+
+
+def network_report(cases: Sequence[Case]) -> NetworkReport:
+    """Everything that the network suite found."""
+    return NetworkReport(collectives=network_figures(cases))
+
+
+def network_figures(cases: Sequence[Case]) -> tuple[CollectiveFigures, ...]:
+    """Of each collective among the cases, in the order of their groups."""
+    by_group: dict[str, list[Case]] = {}
+    for case in cases:
+        if case.suite == SUITE_NAME and case.status == "measured" and measured_sizes(case.samples):
+            by_group.setdefault(case.group, []).append(case)
+    found = [_collective(group, of_group) for group, of_group in by_group.items()]
+    return tuple(each for each in found if each is not None)
+
+
+def _collective(group: str, cases: Sequence[Case]) -> CollectiveFigures | None:
+    """None: its configuration is not that of a collective."""
+    config = network_config(cases[0])
+    if config is None or len(config.operations) != 1:
+        return None
+    (operation,) = config.operations
+    hardware = cases[0].hardware
+    gbps = link_gbps(cases[0], config)
+    bound = None
+    if gbps is not None and hardware.nodes > 1:
+        bound = busbw_bound(operation, hardware.nodes, hardware.ranks // hardware.nodes, gbps * 1e9 / 8)
+    base = next((case for case in cases if case.baseline is None), None)
+    algorithms = [_algorithm(case, base, operation, bound) for case in cases]
+    algorithms.sort(key=lambda each: (base is None or each.name != base.name, each.name))
+    return CollectiveFigures(
+        group=group,
+        operation=operation,
+        dtype=config.dtype,
+        ranks=hardware.ranks,
+        hosts=hardware.nodes,
+        lab=cases[0].lab,
+        link_gbps=gbps,
+        bound=bound,
+        algorithms=tuple(algorithms),
+        fastest=fastest_ranges([each for each in algorithms if not each.name.endswith(IN_PLACE_SUFFIX)]),
+    )
+
+
+def network_config(case: Case) -> NetworkConfig | None:
+    """What the case's gang measured; None: it does not say, as of another tool's file."""
+    try:
+        return NetworkConfig.model_validate(case.config.get("network"))
+    except ValidationError:
+        return None
+
+
+def link_gbps(case: Case, config: NetworkConfig) -> float | None:
+    """Rate of a host's network per direction, in 10^9 bits per second: as configured, or the catalog's."""
+    if config.link_gbps is not None or case.hardware.instance_type is None:
+        return config.link_gbps
+    try:
+        return instance(case.hardware.instance_type).network_gbps
+    except ConfigError:
+        return None
+
+
+def _algorithm(case: Case, base: Case | None, operation: Operation, bound: float | None) -> AlgorithmFigures:
+    sizes = [
+        _figures_at(size, case, base if base is not case else None, operation, bound)
+        for size in measured_sizes(case.samples)
+        if len(case.samples[seconds_name(size)]) >= FEWEST
+    ]
+    times = {each.size: case.samples[seconds_name(each.size)] for each in sizes}
+    return AlgorithmFigures(name=case.name, sizes=tuple(sizes), link=fit_link(times), not_measured=case.not_measured)
+
+
+def _figures_at(size: int, case: Case, base: Case | None, operation: Operation, bound: float | None) -> SizeFigures:
+    blocks = case.samples[seconds_name(size)]
+    seconds = interval(blocks)
+    algbw = seconds.inverse(size)
+    factor = bus_factor(operation, case.hardware.ranks)
+    busbw = _scaled(algbw, factor)
+    above = bound is not None and busbw.low > bound
+    paired = list(zip(blocks, base.samples.get(seconds_name(size), ()), strict=False)) if base else []
+
+    def value(figure: Figure) -> float:
+        return case.values.get(figure_name(figure, size), 0.0)
+
+    return SizeFigures(
+        size=size,
+        seconds=seconds,
+        p50=value("p50"),
+        p95=value("p95"),
+        p99=value("p99"),
+        cv=value("cv"),
+        wrong=round(value("wrong")),
+        worst_rank=round(value("worst_rank")),
+        algbw=algbw,
+        busbw=busbw,
+        bound_share=None if bound is None or above else _scaled(busbw, 1 / bound),
+        above_bound=above,
+        time_ratio=paired_ratio(paired) if len(paired) >= FEWEST else None,
+    )
+
+
+def _scaled(figure: Interval, factor: float) -> Interval:
+    fields = {key: factor * getattr(figure, key) for key in ("estimate", "low", "high")}
+    return figure.model_copy(update=fields)
+
+
+def fastest_ranges(algorithms: Sequence[AlgorithmFigures]) -> tuple[FastestRange, ...]:
+    """Which algorithm has the least median time at each size, with neighbouring sizes of one algorithm together."""
+    ranges: list[FastestRange] = []
+    for size in sorted({each.size for case in algorithms for each in case.sizes}):
+        times = {case.name: at.seconds.estimate for case in algorithms if (at := case.at(size)) is not None}
+        name = min(times, key=lambda each: times[each])
+        if ranges and ranges[-1].name == name:
+            ranges[-1] = ranges[-1].model_copy(update={"last": size})
+        else:
+            ranges.append(FastestRange(name=name, first=size, last=size))
+    return tuple(ranges)

@@ -1,0 +1,101 @@
+"""A rank of `convoy net bench` that a launcher or a lab started: `python -m convoy.benchmark.measure.network_ranks
+GROUPS.json FOLDER`. It measures every group in one process group; rank 0 writes the cases into the folder."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from pydantic import TypeAdapter
+
+from convoy.benchmark.groups import Group
+from convoy.benchmark.groups import Ranks as GangRanks
+from convoy.benchmark.measure.network import measure_network
+from convoy.benchmark.plan import run_of
+from convoy.benchmark.results.files import write_case
+from convoy.benchmark.suites import network
+from convoy.benchmark.variants.ranks import join_ranks
+from convoy.config.benchmark import BenchConfig
+from convoy.config.errors import ConfigError
+from convoy.gang.task import RankPosition
+from convoy.network.launchers import LaunchedPlace, launched_place
+from convoy.training.process_groups import Ranks
+
+GROUPS = TypeAdapter(tuple[Group, ...])
+
+
+def network_groups(config: BenchConfig, ranks: int, per_host: int, command: str, lab: str = "") -> list[Group]:
+    """The groups of the network suite for so many ranks. lab: its hosts and links. Raises ConfigError."""
+    runs = {model: run_of(config, model) for model in config.models}
+    groups = network.SUITE.groups(config, runs, GangRanks(ranks, per_host))
+    return [group.model_copy(update={"command": command, "lab": lab}) for group in groups]
+
+
+def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Path) -> None:
+    """Join the other ranks, measure every group with them, and on rank 0 write the cases into the folder.
+
+    Raises ConfigError on all ranks, before anything is measured, if they are not to measure the same.
+    """
+    os.environ |= {
+        "RANK": str(launched.rank),
+        "WORLD_SIZE": str(launched.ranks),
+        "MASTER_ADDR": launched.address,
+        "MASTER_PORT": str(launched.port),
+    }
+    cores = sorted(os.sched_getaffinity(0))
+    ranks = join_ranks(groups[0].run, position(launched, len(cores)))
+    try:
+        check_same_plan(groups, ranks)
+        for group in groups:
+            for case in measure_network(group, ranks, len(cores)):
+                write_case(folder, case)
+    finally:
+        dist.destroy_process_group()
+
+
+def position(launched: LaunchedPlace, cores: int) -> RankPosition:
+    """As the ranks of a gang have it. cores: that this process may use."""
+    return RankPosition(
+        rank=launched.rank,
+        local_rank=launched.local_rank,
+        node=launched.rank // launched.local_ranks,
+        nodes=-(-launched.ranks // launched.local_ranks),
+        nproc_per_node=launched.local_ranks,
+        host_rank=launched.local_rank,
+        host_ranks=launched.local_ranks,
+        threads=max(1, cores // launched.local_ranks),
+    )
+
+
+def check_same_plan(groups: Sequence[Group], ranks: Ranks) -> None:
+    """Raise ConfigError on every rank if ranks were started with different options or versions: they would wait for
+    each other."""
+    plan = [group.model_dump_json(exclude={"command", "run"}) for group in groups]
+    digest = hashlib.sha256("\n".join(plan).encode()).hexdigest()[:12]
+    own = f"{digest} of {ranks.place.nproc_per_node} ranks per host"
+    every: list[str] = [""] * ranks.place.world_size
+    dist.all_gather_object(every, own, group=ranks.control)
+    for rank, other in enumerate(every):
+        if other != every[0]:
+            raise ConfigError(f"rank {rank} is to measure something else than rank 0: start all with the same options")
+
+
+def main(groups: Sequence[Group], folder: Path) -> int:
+    """Exit code: 2 for bad input, with one line on stderr."""
+    try:
+        launched = launched_place(os.environ)
+        if launched is None:
+            raise ConfigError("RANK = not set: must be started by torchrun, srun or mpirun")
+        torch.set_num_threads(1)
+        measure_as_rank(groups, launched, folder)
+    except ConfigError as error:
+        print(f"convoy: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(GROUPS.validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])))

@@ -1,0 +1,51 @@
+"""The network suite: collectives by the backend and by algorithms of Convoy's own, and links between pairs of ranks.
+
+A gang measures one collective, in which the algorithms take turns; nothing is trained.
+"""
+
+from collections.abc import Iterator
+
+from convoy.benchmark.analysis.network import network_figures
+from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
+from convoy.benchmark.pages.network import comparison
+from convoy.benchmark.results.network import IN_PLACE_SUFFIX, SUITE_NAME
+from convoy.config.benchmark import BenchConfig
+from convoy.config.network import IN_AND_OUT_OF_PLACE, NetworkConfig, Operation
+from convoy.config.run import RunConfig
+from convoy.network.algorithms import algorithms_for
+
+BACKEND = "backend"
+"""Case of the collective as the backend, gloo or NCCL, carries it out."""
+
+
+def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
+    """A gang for each collective. The models of the benchmark play no part."""
+    run = next(iter(runs.values()))
+    for operation in config.network.operations:
+        own = config.network.model_copy(update={"operations": (operation,), "pairs": False})
+        yield make_network_group(run, config, own, operation, cases_of(operation, ranks))
+
+
+def cases_of(operation: Operation, ranks: Ranks) -> list[VariantSpec]:
+    """The backend, out of place and in place where it has both, and every algorithm that so many ranks can run."""
+    names = [BACKEND, *([BACKEND + IN_PLACE_SUFFIX] if operation in IN_AND_OUT_OF_PLACE else [])]
+    names += [algorithm.name for algorithm in algorithms_for(operation, ranks.all, ranks.per_node)]
+    return [VariantSpec(name=name) for name in names]
+
+
+def make_network_group(
+    run: RunConfig, config: BenchConfig, network: NetworkConfig, what: str, cases: list[VariantSpec]
+) -> Group:
+    """The gang that measures one collective, or the pairs. what: ends its name."""
+    return SUITE.make_group(what, run, config.measure, cases, network=network)
+
+
+SUITE = Suite(
+    name=SUITE_NAME,
+    title="Network",
+    meaning="collectives by algorithm and size, with their bounds, and the links between pairs of ranks",
+    groups=groups,
+    fewest_ranks=2,
+    figures=lambda cases, _: {"network": network_figures(cases)},
+    comparison=comparison,
+)

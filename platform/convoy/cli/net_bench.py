@@ -1,0 +1,108 @@
+"""`convoy net bench`: the network suite alone, on this host, or as a rank of a launcher."""
+
+import os
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import get_args
+
+import click
+from rich.console import Console
+
+from convoy.benchmark.analysis.network import network_report
+from convoy.benchmark.pages.network import network_page
+from convoy.benchmark.results.files import read_cases
+from convoy.cli.options import JSON
+from convoy.config.benchmark import BenchConfig, resolve_bench
+from convoy.config.loader import Tree
+from convoy.config.network import OPERATIONS, NetworkDtype
+from convoy.display.terminal import show
+from convoy.network.launchers import LaunchedPlace, launched_place
+
+PAIRS = "pairs"
+
+WIDTH = 110
+"""The table's least width, so that no cell is cut."""
+
+
+@click.command()
+@click.option("--ranks", type=click.IntRange(2), default=2, show_default=True, help="Ranks on this host.")
+@click.option(
+    "--op",
+    "operations",
+    multiple=True,
+    help=f"{', '.join(OPERATIONS)}, or {PAIRS}; may be given again. Default: all_reduce and {PAIRS}.",
+)
+@click.option(
+    "--sizes", default="8:64M:4", show_default=True, help="Bytes of the buffer: START:END or START:END:FACTOR."
+)
+@click.option("--dtype", default="fp32", show_default=True, help=f"Element type: {', '.join(get_args(NetworkDtype))}.")
+@click.option("--rounds", type=click.IntRange(6), default=12, show_default=True, help="Blocks of each case and size.")
+@click.option("--link-gbps", type=float, default=None, help="Rate of a host's network per direction, for the bound.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the cases.")
+@JSON
+def bench(
+    ranks: int,
+    operations: tuple[str, ...],
+    sizes: str,
+    dtype: str,
+    rounds: int,
+    link_gbps: float | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure collectives and pairs of ranks: on this host, or, started by torchrun, srun or mpirun, as one
+    rank on any hosts.
+
+    Exit code 1 if an element was wrong, a bandwidth is above its bound, or a gang failed.
+    """
+    launched = launched_place(os.environ)
+    chosen = operations or ("all_reduce", PAIRS)
+    network = {
+        "operations": [operation for operation in chosen if operation != PAIRS],
+        "pairs": PAIRS in chosen,
+        "sizes": sizes,
+        "dtype": dtype,
+        "link_gbps": link_gbps,
+    }
+    tree: Tree = {
+        "suites": ["network"],
+        "measure": {"rounds": rounds},
+        "network": network,
+        "run": {"cluster": {"backend": "local", "nodes": ranks}},
+    }
+    config = resolve_bench(tree, {})
+    with tempfile.TemporaryDirectory(prefix="convoy-net-") as temporary:
+        folder = output or Path(temporary) / "cases"
+        failures = _measure(config, launched, folder)
+        if launched is not None and launched.rank > 0:
+            return
+        report = network_report(read_cases(folder) if folder.is_dir() else [])
+    if as_json:
+        click.echo(report.model_dump_json(indent=1))
+    else:
+        console = Console()
+        console.width = max(console.width, WIDTH)
+        show(network_page(report), console)
+    for failure in failures:
+        click.echo(f"convoy: {failure}", err=True)
+    sys.exit(1 if failures or report.is_wrong else 0)
+
+
+def _measure(config: BenchConfig, launched: LaunchedPlace | None, folder: Path) -> list[str]:
+    """Write the cases into the folder; returns what failed."""
+    command = shlex.join(["convoy", *sys.argv[1:]])
+    if launched is not None:
+        from convoy.benchmark.measure.network_ranks import measure_as_rank, network_groups
+
+        measure_as_rank(network_groups(config, launched.ranks, launched.local_ranks, command), launched, folder)
+        return []
+    from convoy.launch.benchmark.groups import run_here
+
+    ran = run_here(config, folder, _say, command)
+    return [f"{each.group.name}: {each.failure}" for each in ran if each.failure]
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
