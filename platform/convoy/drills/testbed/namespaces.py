@@ -9,25 +9,42 @@ from convoy.drills.testbed.mounts import run_command
 
 
 class Network:
-    """Hosts that reach each other, while in use."""
+    """Hosts that reach each other, while in use. Each has an interface `eth0` on a port of the switch, and one more on
+    a port of each further rail."""
 
-    def __init__(self, hosts: int, mtu: int = 1500) -> None:
-        """mtu: bytes of a frame's payload, as on EC2 up to 9001."""
-        self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
-        self._mtu = mtu
+    def __init__(self, hosts: int, mtu: int = 1500, rails: int = 1, *, trunk: bool = False) -> None:
+        """mtu: bytes of a frame's payload, as on EC2 up to 9001. rails: networks that do not reach each other. trunk:
+        the second half of the hosts is on a switch of its own, and `trunk0` and `trunk1` are the ends of the link
+        between the two."""
+        self.hosts, self.rails, self.mtu = hosts, rails, mtu
+        self._trunk = trunk
         self._id = uuid.uuid4().hex[:8]
-        self._switch = f"convoy-{self._id}-switch"
+        self.switch = f"convoy-{self._id}-switch"
+        """Name of the namespace in which the switches are."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of each host, on the first rail."""
+        return self.addresses_on(0)
+
+    def addresses_on(self, rail: int) -> list[str]:
+        """Of each host, on a rail."""
+        return [f"10.77.{rail}.{host + 1}" for host in range(self.hosts)]
 
     def command_prefix(self, host: int) -> Sequence[str]:
         """Of the command line of what runs on the host."""
         return ["ip", "netns", "exec", self.namespace_name(host)]
 
     def unplug(self, host: int) -> None:
-        """Nothing reaches the host any more, or leaves it; no connection is closed."""
-        self._run_on_switch("link", "set", f"port{host}", "nomaster")
+        """Nothing reaches the host any more on the first rail, or leaves it; no connection is closed."""
+        self._run_on_switch("link", "set", self.port(host), "nomaster")
 
     def plug(self, host: int) -> None:
-        self._run_on_switch("link", "set", f"port{host}", "master", "bridge")
+        self._run_on_switch("link", "set", self.port(host), "master", self._bridge(host, 0))
+
+    def port(self, host: int, rail: int = 0) -> str:
+        """Name of a host's port, in the namespace of the switches."""
+        return f"port{host}" if rail == 0 else f"port{host}-{rail}"
 
     def __enter__(self) -> Self:
         try:
@@ -40,24 +57,41 @@ class Network:
     def __exit__(self, *_: object) -> None:
         self._remove()
 
+    def _bridge(self, host: int, rail: int) -> str:
+        second = self._trunk and host >= self.hosts // 2
+        return f"bridge{rail}" if not second else "bridge-b"
+
     def _make(self) -> None:
-        run_command("ip", "netns", "add", self._switch)
-        self._run_on_switch("link", "add", "bridge", "type", "bridge")
-        self._run_on_switch("link", "set", "bridge", "up")
-        for host, address in enumerate(self.addresses):
-            name, port = self.namespace_name(host), f"port{host}"
-            run_command("ip", "netns", "add", name)
-            frames = ("mtu", str(self._mtu))
-            self._run_on_switch(
-                "link", "add", port, *frames, "type", "veth", "peer", "name", "eth0", *frames, "netns", name
-            )
-            self._run_on_switch("link", "set", port, "master", "bridge", "up")
-            run_command("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-            run_command("ip", "-n", name, "link", "set", "lo", "up")
-            run_command("ip", "-n", name, "link", "set", "eth0", "up")
+        run_command("ip", "netns", "add", self.switch)
+        for bridge in dict.fromkeys(self._bridge(h, r) for h in range(self.hosts) for r in range(self.rails)):
+            self._run_on_switch("link", "add", bridge, "type", "bridge")
+            self._run_on_switch("link", "set", bridge, "up")
+        if self._trunk:
+            frames = ("mtu", str(self.mtu))
+            self._run_on_switch("link", "add", "trunk0", *frames, "type", "veth", "peer", "name", "trunk1", *frames)
+            for name, host in (("trunk0", 0), ("trunk1", self.hosts - 1)):
+                self._run_on_switch("link", "set", name, "master", self._bridge(host, 0), "up")
+        for host in range(self.hosts):
+            run_command("ip", "netns", "add", self.namespace_name(host))
+            run_command("ip", "-n", self.namespace_name(host), "link", "set", "lo", "up")
+            for rail in range(self.rails):
+                self.make_link(host, rail)
+                self._connect(host, rail)
+
+    def make_link(self, host: int, rail: int) -> None:
+        """Make the host's interface and its port."""
+        frames, peer = ("mtu", str(self.mtu)), ("peer", "name", f"eth{rail}")
+        port, name = self.port(host, rail), self.namespace_name(host)
+        self._run_on_switch("link", "add", port, *frames, "type", "veth", *peer, *frames, "netns", name)
+
+    def _connect(self, host: int, rail: int) -> None:
+        name, address = self.namespace_name(host), self.addresses_on(rail)[host]
+        self._run_on_switch("link", "set", self.port(host, rail), "master", self._bridge(host, rail), "up")
+        run_command("ip", "-n", name, "addr", "add", f"{address}/24", "dev", f"eth{rail}")
+        run_command("ip", "-n", name, "link", "set", f"eth{rail}", "up")
 
     def _remove(self) -> None:
-        for name in (*map(self.namespace_name, range(len(self.addresses))), self._switch):
+        for name in (*map(self.namespace_name, range(self.hosts)), self.switch):
             with contextlib.suppress(RuntimeError):  # it was never made
                 run_command("ip", "netns", "delete", name)
 
@@ -65,4 +99,4 @@ class Network:
         return f"convoy-{self._id}-{host}"
 
     def _run_on_switch(self, *arguments: str) -> None:
-        run_command("ip", "-n", self._switch, *arguments)
+        run_command("ip", "-n", self.switch, *arguments)
