@@ -1,4 +1,4 @@
-"""`convoy net bench`: the network suite alone, on this host, or as a rank of a launcher."""
+"""`convoy net bench`: the network suite alone, on this host, in a lab, or as a rank of a launcher."""
 
 import os
 import shlex
@@ -40,6 +40,9 @@ WIDTH = 110
 @click.option("--dtype", default="fp32", show_default=True, help=f"Element type: {', '.join(get_args(NetworkDtype))}.")
 @click.option("--rounds", type=click.IntRange(6), default=12, show_default=True, help="Blocks of each case and size.")
 @click.option("--link-gbps", type=float, default=None, help="Rate of a host's network per direction, for the bound.")
+@click.option(
+    "--lab", default=None, metavar="SPEC", help='Hosts in namespaces, as "4 hosts, 400mbit, loss 0.1%"; needs root.'
+)
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the cases.")
 @JSON
 def bench(
@@ -49,15 +52,16 @@ def bench(
     dtype: str,
     rounds: int,
     link_gbps: float | None,
+    lab: str | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure collectives and pairs of ranks: on this host, or, started by torchrun, srun or mpirun, as one
-    rank on any hosts.
+    """Measure collectives and pairs of ranks: on this host, in a lab of network namespaces, or, started by torchrun,
+    srun or mpirun, as one rank on any hosts.
 
     Exit code 1 if an element was wrong, a bandwidth is above its bound, or a gang failed.
     """
-    launched = launched_place(os.environ)
+    launched = launched_place(os.environ) if lab is None else None
     chosen = operations or ("all_reduce", PAIRS)
     network = {
         "operations": [operation for operation in chosen if operation != PAIRS],
@@ -75,7 +79,7 @@ def bench(
     config = resolve_bench(tree, {})
     with tempfile.TemporaryDirectory(prefix="convoy-net-") as temporary:
         folder = output or Path(temporary) / "cases"
-        failures = _measure(config, launched, folder)
+        failures = _measure(config, lab, launched, folder)
         if launched is not None and launched.rank > 0:
             return
         report = network_report(read_cases(folder) if folder.is_dir() else [])
@@ -90,7 +94,7 @@ def bench(
     sys.exit(1 if failures or report.is_wrong else 0)
 
 
-def _measure(config: BenchConfig, launched: LaunchedPlace | None, folder: Path) -> list[str]:
+def _measure(config: BenchConfig, lab: str | None, launched: LaunchedPlace | None, folder: Path) -> list[str]:
     """Write the cases into the folder; returns what failed."""
     command = shlex.join(["convoy", *sys.argv[1:]])
     if launched is not None:
@@ -98,6 +102,10 @@ def _measure(config: BenchConfig, launched: LaunchedPlace | None, folder: Path) 
 
         measure_as_rank(network_groups(config, launched.ranks, launched.local_ranks, command), launched, folder)
         return []
+    if lab is not None:
+        from convoy.launch.benchmark.network_lab import measure_in_lab
+
+        return measure_in_lab(config, lab, folder, _say, command)
     from convoy.launch.benchmark.groups import run_here
 
     ran = run_here(config, folder, _say, command)

@@ -114,7 +114,7 @@ _QUALIFIERS = [
         r">=?|≥|at least|above|over|more than|min(?:imum)?",
     )
 ]
-_PARTS = re.compile(rf"^(?P<first>{NUMBER})(?:\s*(?:-|–|to)\s*(?P<last>{NUMBER}))?"  # noqa: RUF001
+_PARTS = re.compile(rf"^(?P<first>{NUMBER})(?:\s*(?:-|–|to)\s*(?P<last>{NUMBER}))?"
                     rf"(?:\s*(?:±|\+/-)\s*(?P<error>{NUMBER}))?\s*(?P<unit>.*)$", re.DOTALL)  # fmt: skip
 
 
