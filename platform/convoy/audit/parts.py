@@ -1,10 +1,10 @@
 """Laws and bounds of checkpoints, links and collectives. Pure.
 
 Per parameter, weights have 2 (bf16) or 4 bytes (fp32); with AdamW's two averages 12 (all fp32), 14 (a bf16 copy more),
-16 (the gradients too); 6 where all of it is bf16. Bandwidth of the algorithm is size over time; of the bus it is that
-times 2(n - 1)/n for an all-reduce and (n - 1)/n for an all-gather, a reduce-scatter and an all-to-all (nccl-tests,
-PERFORMANCE.md).
+16 (the gradients too); 6 where all of it is bf16. Bandwidths of collectives are defined in convoy.network.bandwidth.
 """
+
+from typing import Literal
 
 from convoy.audit import machines
 from convoy.audit.facts import Section, model_size
@@ -12,6 +12,8 @@ from convoy.audit.laws import Row, bounds, law
 from convoy.audit.quantities.format import gigabytes_per_second as gbs
 from convoy.audit.quantities.number import Span, exactly, hull
 from convoy.audit.solver import CATALOG, Bound, Law, Quantities, Value
+from convoy.config.network import OPERATIONS, Operation
+from convoy.network.bandwidth import algbw_bound, bus_factor
 
 _CONTENTS = {
     "weights": (Span(2.0, 2.0, 4.0), "2 to 4 bytes of weights"),
@@ -25,8 +27,11 @@ _DISK = 7.9e9
 _HOST = 64e9
 """Bytes a second of one GPU to host memory at most: 16 lanes of PCIe 5.0."""
 
-_PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
-"""Times that an operation moves (n - 1)/n of the data."""
+_OPERATIONS: dict[str, Operation | Literal["sendrecv"]] = {
+    **dict(zip(OPERATIONS, OPERATIONS, strict=True)),
+    "send_recv": "sendrecv",
+}
+"""Operations by the names that claims have."""
 
 _AND_PAUSE = Span(0.9, 1.0, 1.0)
 """Of steps between two saves over that and a save, which is hardly longer than a tenth of it."""
@@ -142,33 +147,31 @@ def _collective(collective: Section) -> list[Law]:
 def _bus_factor(collective: Section) -> tuple[Span | None, str]:
     """Over the bandwidth of the algorithm. Of one that does not state its ranks: one per machine, or one per GPU; else
     the GPUs of a machine, the machines, or all GPUs of its run."""
-    operation, run = collective.word("operation"), collective.run
-    if operation not in _PASSES:
+    operation, run = _OPERATIONS[collective.word("operation")], collective.run
+    if bus_factor(operation, 2) == bus_factor(operation, 3):
         return exactly(1.0), "1 (of the bus)"
     nodes, each = collective.value("nodes"), collective.gpus_per_node
     sizes = [nodes, nodes * (each or 8)] if nodes else [each, run.nodes, run.gpus] if run else []
     ranks = sorted({round(n) for n in [collective.value("ranks") or 0] if n > 1} or {round(n) for n in sizes if n > 1})
     if not ranks:
         return None, ""
-    factors = [_moved_factor(operation, n) for n in ranks]
+    factors = [bus_factor(operation, n) for n in ranks]
     words = " or ".join(f"{factor:.4g} (of the bus for {n} ranks)" for n, factor in zip(ranks, factors, strict=True))
     return Span(factors[0], factors[-1], factors[-1]), words
 
 
-def _moved_factor(operation: str, ranks: float) -> float:
-    return _PASSES[operation] * (ranks - 1) / ranks if operation in _PASSES else 1.0
-
-
 def _collective_limits(collective: Section, network: Span, network_text: str) -> dict[str, tuple[Span, str]]:
     """However it is done, each machine sends and receives its part over the network, and each GPU over NVLink."""
-    machine, operation, ranks = collective.machine, collective.word("operation"), collective.value("ranks")
+    machine, ranks, operation = collective.machine, collective.value("ranks"), _OPERATIONS[collective.word("operation")]
     bus, _ = _bus_factor(collective)
     if machine is None or bus is None:
         return {}
     nodes = collective.value("nodes") or (ranks / machine.gpus if machine.gpus else 0.0)
     nvlink = machines.nvlink_bytes_per_second(machine)
     if nodes > 1:
-        algorithm, where = network.scaled(1 / _moved_factor(operation, nodes)), f"{nodes:g} nodes with {network_text}"
+        # One rank per node, for a page on an all-to-all may count the size of a rank or of a node.
+        algorithm = network.scaled(algbw_bound(operation, nodes, 1, 1.0))
+        where = f"{nodes:g} nodes with {network_text}"
     elif nvlink is not None and 1 < ranks <= machine.gpus:
         # Switches that reduce on the way (NVLS) halve what a GPU sends.
         algorithm, where = exactly(nvlink.high / bus.low), f"{gbs(nvlink.low)} of NVLink of a {machine.name}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 from convoy.benchmark.results.case import FrozenResult
+from convoy.network.bandwidth import bus_factor
 from convoy.stats.interval import Interval
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce"]
@@ -39,12 +40,6 @@ class CollectiveTiming(FrozenResult):
         Source: nccl-tests, doc/PERFORMANCE.md.
         """
         return self.algbw * bus_factor(self.operation, self.ranks)
-
-
-def bus_factor(operation: Operation, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth: (n - 1) / n, and twice that where all get the sum."""
-    once = (ranks - 1) / ranks
-    return 2 * once if operation == "all_reduce" else once
 
 
 def timing_values(collective: CollectiveTiming) -> dict[str, float]:
