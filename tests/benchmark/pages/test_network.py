@@ -1,0 +1,48 @@
+"""The network suite's sections."""
+
+from convoy.benchmark.analysis.network import network_figures, network_report
+from convoy.benchmark.page import benchmark_page
+from convoy.benchmark.pages.network import describe, fastest_text, network_page
+from convoy.benchmark.results.network import figure_name
+from convoy.display.page import Callout, Chart, Table, Text
+from tests.benchmark.cases import replaced
+from tests.benchmark.network_cases import algorithms, network_case
+from tests.benchmark.reading import below
+
+
+def test_a_collective_has_its_section_on_the_benchmarks_page() -> None:
+    page = benchmark_page(algorithms())
+    texts = [each.text for each in below(page, "Network: all_reduce", Text)]
+    assert texts[0].startswith("all_reduce of fp32, 4 ranks on 4 hosts. Bound: busbw of 100 MB/s")
+    (chart,) = below(page, "Network: all_reduce", Chart)
+    assert set(chart.series) == {"backend", "ring", "recursive doubling"}
+    assert "bound" in str(chart.spec)
+    table, times = below(page, "Network: all_reduce", Table)
+    sizes = [row[0] for row in table.rows]
+    assert sizes == ["1 KiB", "1 KiB", "16 KiB", "16 KiB", "256 KiB", "256 KiB", "4 MiB", "4 MiB"]
+    names = [row[1] for row in table.rows if row[1] != "backend"]
+    assert names == ["recursive doubling", "recursive doubling", "ring", "ring"]
+    assert len(times.rows) == 3
+
+
+def test_a_lab_is_named_wherever_its_figures_are() -> None:
+    (found,) = network_figures([replaced(network_case(), lab="4 hosts, 400mbit")])
+    assert "lab of 4 hosts, 400mbit" in describe(found)
+
+
+def test_ranges_are_words() -> None:
+    (found,) = network_figures(algorithms())
+    assert fastest_text(found) == "recursive doubling up to 16 KiB, backend at 256 KiB, ring from 4 MiB"
+    (alone,) = network_figures([network_case()])
+    assert fastest_text(alone) == "backend at every size"
+
+
+def test_what_is_wrong_comes_first() -> None:
+    wrong = network_case(figures={figure_name("wrong", 1024): 3.0})
+    titles = [each.title for each in network_page(network_report([wrong])).blocks if isinstance(each, Callout)]
+    assert titles == ["all_reduce: wrong elements"]
+    above = network_report([network_case(link_gbps=0.3)])
+    titles = [each.title for each in network_page(above).blocks if isinstance(each, Callout)]
+    assert titles == ["all_reduce: bound wrong, or a burst"]
+    table = next(each for each in network_page(above).blocks if isinstance(each, Table))
+    assert "bound wrong, or a burst" in table.rows[-1]
