@@ -11,7 +11,7 @@ from rich.console import Console
 from convoy.cli.options import ROOT, Jobs, with_jobs
 from convoy.config.errors import ConfigError
 from convoy.config.loader import shipped_folder
-from convoy.doctor import run_doctor
+from convoy.doctor.report import run_doctor
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.job.heartbeat import live_mark
 from convoy.job.record import check_name

@@ -20,7 +20,7 @@ from convoy.gang.diagnosis.node_health import (
     unfit_ranks,
 )
 from tests.campaign import examples
-from tests.test_doctor import program
+from tests.doctor.test_machine import program
 
 pytestmark = pytest.mark.campaign
 

@@ -1,87 +1,34 @@
-"""What this machine can do and what is wrong with it: `convoy doctor`."""
+"""Python, packages, storage, memory, GPUs: what a machine needs to run jobs at all."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Literal
 
 from packaging.requirements import Requirement
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from convoy.config.loader import default_root
+from convoy.doctor.diagnosis import Diagnosis
 from convoy.storage import StoreUnavailable, StoreUnfit, open_store
-
-Level = Literal["ok", "note", "warning", "problem"]
-STYLES: dict[Level, str] = {"ok": "green", "note": "dim", "warning": "yellow", "problem": "bold red"}
 
 DEADLINE_SECONDS = 2.5
 """Longest time one check may take."""
 GIB = 2**30
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """One thing that was looked at. A note is about something optional, a problem keeps jobs from running."""
-
-    name: str
-    level: Level
-    observed: str
-    mend: str = ""
-
-
-def check_machine(
-    environ: Mapping[str, str], root: str, dev: Path = Path("/dev"), sysfs: Path = Path("/sys")
-) -> list[Diagnosis]:
-    """All findings, looked for side by side. root: where jobs live, a folder or `s3://bucket/prefix`."""
-    checks: list[Callable[[], Diagnosis]] = [
-        lambda: check_python(environ),
-        check_packages,
-        lambda: check_extension(environ),
-        lambda: check_root_folder(root) if not root.startswith("s3://") else check_root_bucket(root),
-        lambda: check_shared_memory(dev / "shm"),
-        lambda: check_gpus(environ),
-        lambda: check_efa(dev, sysfs),
-        lambda: check_notices(environ, sysfs),
-    ]
-    with ThreadPoolExecutor(len(checks)) as pool:
-        return list(pool.map(lambda check: check(), checks))
-
-
-def run_doctor(console: Console) -> int:
-    """Print all findings; 1 if one of them is a problem, else 0."""
-    findings = check_machine(os.environ, default_root())
-    console.print(as_table(findings))
-    return int(any(finding.level == "problem" for finding in findings))
-
-
-def as_table(findings: list[Diagnosis]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for finding in findings:
-        advice = f"\n[italic]{escape(finding.mend)}[/italic]" if finding.mend else ""
-        style = STYLES[finding.level]
-        table.add_row(f"[{style}]{finding.level}[/{style}]", finding.name, f"{escape(finding.observed)}{advice}")
-    return table
-
-
 def check_python(environ: Mapping[str, str]) -> Diagnosis:
     """Metaflow's local @parallel starts its other tasks with `python` from PATH, not with the running interpreter."""
     name = "python on PATH"
     executable = shutil.which("python", path=environ.get("PATH", ""))
-    mend = f'put this environment first: export PATH="{Path(sys.prefix) / "bin"}:$PATH"'
+    fix = f'put this environment first: export PATH="{Path(sys.prefix) / "bin"}:$PATH"'
     if executable is None:
-        return Diagnosis(name, "problem", "none", mend)
+        return Diagnosis(name, "problem", "none", fix)
     prefix = _command_output([executable, "-c", "import sys; print(sys.prefix)"], environ)
     if prefix is None or Path(prefix).resolve() != Path(sys.prefix).resolve():
-        return Diagnosis(name, "problem", f"{executable}, which is not the running interpreter, {sys.executable}", mend)
+        return Diagnosis(name, "problem", f"{executable}, which is not the running interpreter, {sys.executable}", fix)
     return Diagnosis(name, "ok", f"{executable}, Python {sys.version.split()[0]}")
 
 
@@ -103,8 +50,8 @@ def check_extension(environ: Mapping[str, str]) -> Diagnosis:
     output = _command_output([sys.executable, "-c", program], environ)
     cards = re.search(r"^cards\b(.*)$", output or "", re.MULTILINE)
     if cards is None:
-        mend = f'see what this says: {sys.executable} -c "import metaflow"'
-        return Diagnosis(name, "problem", f"Metaflow does not start within {DEADLINE_SECONDS} s", mend)
+        fix = f'see what this says: {sys.executable} -c "import metaflow"'
+        return Diagnosis(name, "problem", f"Metaflow does not start within {DEADLINE_SECONDS} s", fix)
     if "convoy_card" not in cards[1].split():
         return Diagnosis(
             name, "problem", "Metaflow does not list the card type convoy_card", "pip install metaflow-convoy"
@@ -131,11 +78,11 @@ def check_root_bucket(root: str) -> Diagnosis:
     """Whether objects can be created in a bucket, and only once: commits depend on it."""
     from convoy.gang.async_call import BackgroundCall
 
-    mend = "check AWS credentials, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL and the bucket's policy"
+    fix = "check AWS credentials, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL and the bucket's policy"
     try:
         BackgroundCall(root, lambda: open_store(root).prove(), DEADLINE_SECONDS).result()
     except (StoreUnavailable, StoreUnfit) as error:
-        return Diagnosis("root", "problem", str(error), mend)
+        return Diagnosis("root", "problem", str(error), fix)
     return Diagnosis("root", "ok", f"{root}: creates objects once")
 
 
@@ -186,8 +133,8 @@ def check_notices(environ: Mapping[str, str], sysfs: Path) -> Diagnosis:
     statuses = poll_machine_sources(environ, sysfs, DEADLINE_SECONDS)
     if any(status.answers for status in statuses):
         return Diagnosis("notices", "ok", describe_statuses(statuses))
-    mend = "without one, Convoy learns that a machine was reclaimed only once it is gone" if statuses else ""
-    return Diagnosis("notices", "warning" if statuses else "note", describe_statuses(statuses), mend)
+    fix = "without one, Convoy learns that a machine was reclaimed only once it is gone" if statuses else ""
+    return Diagnosis("notices", "warning" if statuses else "note", describe_statuses(statuses), fix)
 
 
 def _command_output(command: list[str], environ: Mapping[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""The doctor sees what is there, names what is wrong, and says how to mend it."""
+"""The doctor sees what is there, names what is wrong, and says how to fix it."""
 
 import io
 import os
@@ -9,20 +9,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from convoy.doctor import (
+from convoy.doctor.machine import (
     DEADLINE_SECONDS,
     check_efa,
     check_extension,
     check_gpus,
-    check_machine,
     check_notices,
     check_packages,
     check_python,
     check_root_bucket,
     check_root_folder,
     check_shared_memory,
-    run_doctor,
 )
+from convoy.doctor.report import check_machine, run_doctor
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.storage import open_store
 from tests.conftest import S3Server
@@ -54,7 +53,7 @@ def test_a_working_environment_has_no_problem(tmp_path: Path) -> None:
 
 def test_the_environment_s_own_python_first_on_path_is_fine() -> None:
     finding = check_python({"PATH": f"{OWN_BIN}:/usr/bin"})
-    assert (finding.level, finding.mend) == ("ok", "")
+    assert (finding.level, finding.fix) == ("ok", "")
     assert OWN_BIN in finding.observed
 
 
@@ -63,7 +62,7 @@ def test_another_python_first_on_path_is_a_problem_and_the_line_to_mend_it_is_gi
     finding = check_python(environ)
     assert finding.level == "problem"
     assert f"{tmp_path}/python, which is not the running interpreter" in finding.observed
-    assert f'export PATH="{OWN_BIN}:$PATH"' in finding.mend
+    assert f'export PATH="{OWN_BIN}:$PATH"' in finding.fix
 
 
 def test_the_installed_packages_are_named() -> None:
@@ -116,7 +115,7 @@ def test_a_store_that_does_not_answer_is_told_within_the_deadline(
 ) -> None:
     s3_server.stop()
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "8")
-    monkeypatch.setattr("convoy.doctor.DEADLINE_SECONDS", 0.5)
+    monkeypatch.setattr("convoy.doctor.machine.DEADLINE_SECONDS", 0.5)
     began = time.monotonic()
     finding = check_root_bucket(s3_uri)
     assert time.monotonic() - began < 0.5 + 10

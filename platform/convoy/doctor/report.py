@@ -1,0 +1,47 @@
+"""All that the doctor looks at, side by side."""
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+
+from convoy.config.loader import default_root
+from convoy.doctor.diagnosis import Diagnosis, as_table
+from convoy.doctor.machine import (
+    check_efa,
+    check_extension,
+    check_gpus,
+    check_notices,
+    check_packages,
+    check_python,
+    check_root_bucket,
+    check_root_folder,
+    check_shared_memory,
+)
+
+
+def check_machine(
+    environ: Mapping[str, str], root: str, dev: Path = Path("/dev"), sysfs: Path = Path("/sys")
+) -> list[Diagnosis]:
+    """All findings, looked for side by side. root: where jobs live, a folder or `s3://bucket/prefix`."""
+    checks: list[Callable[[], Diagnosis]] = [
+        lambda: check_python(environ),
+        check_packages,
+        lambda: check_extension(environ),
+        lambda: check_root_folder(root) if not root.startswith("s3://") else check_root_bucket(root),
+        lambda: check_shared_memory(dev / "shm"),
+        lambda: check_gpus(environ),
+        lambda: check_efa(dev, sysfs),
+        lambda: check_notices(environ, sysfs),
+    ]
+    with ThreadPoolExecutor(len(checks)) as pool:
+        return list(pool.map(lambda check: check(), checks))
+
+
+def run_doctor(console: Console) -> int:
+    """Print all findings; 1 if one of them is a problem, else 0."""
+    findings = check_machine(os.environ, default_root())
+    console.print(as_table(findings))
+    return int(any(finding.level == "problem" for finding in findings))
