@@ -11,7 +11,6 @@ from rich.console import Console
 
 from convoy.doctor.machine import (
     DEADLINE_SECONDS,
-    check_efa,
     check_extension,
     check_gpus,
     check_notices,
@@ -47,7 +46,7 @@ def test_a_working_environment_has_no_problem(tmp_path: Path) -> None:
     assert time.monotonic() - began < 2 * DEADLINE_SECONDS + 10
     assert [finding for finding in findings if finding.level == "problem"] == []
     assert [finding.name for finding in findings] == [
-        "python on PATH", "packages", "Metaflow extension", "root", "shared memory", "GPU", "EFA", "notices",
+        "python on PATH", "packages", "Metaflow extension", "root", "shared memory", "GPU", "notices",
     ]  # fmt: skip
 
 
@@ -146,16 +145,6 @@ def test_gpus_are_what_the_driver_says(body: str, level: str | None, observed: s
     finding = check_gpus(program(tmp_path, "nvidia-smi", body))
     assert level in (None, finding.level)
     assert finding.observed.startswith(observed)
-
-
-@pytest.mark.parametrize(("known", "opened", "level"), [(0, 0, "note"), (4, 4, "ok"), (4, 1, "warning")])
-def test_adapters_need_their_devices(known: int, opened: int, level: str, tmp_path: Path) -> None:
-    for i in range(known):
-        (tmp_path / "sys" / "class" / "infiniband" / f"efa_{i}").mkdir(parents=True)
-    (tmp_path / "dev" / "infiniband").mkdir(parents=True)
-    for i in range(opened):
-        (tmp_path / "dev" / "infiniband" / f"uverbs{i}").touch()
-    assert check_efa(tmp_path / "dev", tmp_path / "sys").level == level
 
 
 def test_where_notices_come_from_is_told(tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ def init(folder: Path) -> None:
 
 
 @click.command()
-def doctor() -> None:
-    """Report what this machine can do and what is wrong; exit code 1 if something is."""
-    sys.exit(run_doctor(Console()))
+@click.option("--peer", default=None, metavar="HOST", help="Also examine the way to this host: its delay and MTU.")
+def doctor(peer: str | None) -> None:
+    """Report what this machine can do and what is wrong; exit code 1 if something is.
+
+    Below what is not as it should be stands what is wanted, why, and a line for the shell that fixes it.
+    """
+    sys.exit(run_doctor(Console(), peer))

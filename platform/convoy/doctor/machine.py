@@ -114,18 +114,6 @@ def check_gpus(environ: Mapping[str, str]) -> Diagnosis:
     return Diagnosis("GPU", "ok", devices)
 
 
-def check_efa(dev: Path, sysfs: Path) -> Diagnosis:
-    """Elastic Fabric Adapters: the kernel's view, and the devices a process needs to open."""
-    adapters = sorted(path.name for path in (sysfs / "class" / "infiniband").glob("*"))
-    opened = sorted(path.name for path in (dev / "infiniband").glob("uverbs*"))
-    if not adapters:
-        return Diagnosis("EFA", "note", "none: nodes talk over TCP")
-    devices = f"{len(adapters)} adapters ({', '.join(adapters)}), {len(opened)} devices in {dev / 'infiniband'}"
-    if len(opened) < len(adapters):
-        return Diagnosis("EFA", "warning", devices, "give the container all of /dev/infiniband")
-    return Diagnosis("EFA", "ok", devices)
-
-
 def check_notices(environ: Mapping[str, str], sysfs: Path) -> Diagnosis:
     """Whether anything announces that this machine will be reclaimed."""
     from convoy.gang.notices.sources import describe_statuses, poll_machine_sources

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from convoy.config.loader import default_root
-from convoy.doctor.diagnosis import Diagnosis, as_table
+from convoy.doctor.diagnosis import Diagnosis, print_findings
+from convoy.doctor.host import Host
 from convoy.doctor.machine import (
-    check_efa,
     check_extension,
     check_gpus,
     check_notices,
@@ -20,6 +20,7 @@ from convoy.doctor.machine import (
     check_root_folder,
     check_shared_memory,
 )
+from convoy.doctor.network import check_network
 
 
 def check_machine(
@@ -33,15 +34,19 @@ def check_machine(
         lambda: check_root_folder(root) if not root.startswith("s3://") else check_root_bucket(root),
         lambda: check_shared_memory(dev / "shm"),
         lambda: check_gpus(environ),
-        lambda: check_efa(dev, sysfs),
         lambda: check_notices(environ, sysfs),
     ]
     with ThreadPoolExecutor(len(checks)) as pool:
         return list(pool.map(lambda check: check(), checks))
 
 
-def run_doctor(console: Console) -> int:
-    """Print all findings; 1 if one of them is a problem, else 0."""
-    findings = check_machine(os.environ, default_root())
-    console.print(as_table(findings))
-    return int(any(finding.level == "problem" for finding in findings))
+def run_doctor(console: Console, peer: str | None = None) -> int:
+    """Print all findings; 1 if one of them is a problem, else 0. peer: a host to which the path is examined. Raises
+    ConfigError if there is no way to it."""
+    network = check_network(Host(), peer)
+    machine = check_machine(os.environ, default_root())
+    console.print("Machine")
+    print_findings(console, machine)
+    console.print("\nNetwork")
+    print_findings(console, network)
+    return int(any(finding.level == "problem" for finding in (*machine, *network)))

@@ -1,0 +1,143 @@
+"""The way to another host: its round-trip time, and the largest packet that arrives. IPv4.
+
+Like tracepath, it sends UDP packets that may not be fragmented to a port at which nobody listens. The peer's kernel
+answers each with an ICMP message, and a router on the way with the MTU of its next link. A switch that drops frames
+which are too large for a port answers nothing: then smaller sizes are tried.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+from convoy.config.errors import ConfigError
+
+PORT = 33434
+"""The first that traceroute uses, too: nobody listens there."""
+
+HEADERS = 28
+"""Bytes of the IPv4 and UDP headers."""
+
+ANSWER_SECONDS = 0.25
+"""Longest wait for one answer."""
+
+SMALL = 576
+"""Every host takes packets of this size. Source: RFC 791."""
+
+USUAL = (8500, 4500, 1500, 1450, 1400, 1280)
+"""MTUs that are tried if larger packets disappear. A kernel sends six ICMP errors to a host at once, then one per
+second: source: icmp(7), `icmp_ratelimit`."""
+
+_IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE, _IP_RECVERR = 10, 3, 11
+"""Of Linux's in.h; the module socket does not have them."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """What was found out about the way to a host."""
+
+    interface: str | None
+    """By which packets to it leave this host."""
+    round_trip_seconds: float | None
+    """The least of the answers; None: the peer does not answer."""
+    mtu: int | None
+    """Bytes of the largest packet that arrived; None: the peer does not answer."""
+
+
+def resolve(peer: str) -> str:
+    """The IPv4 address of a host. Raises ConfigError if it has none."""
+    try:
+        if not peer.strip():
+            raise UnicodeError
+        return socket.gethostbyname(peer)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no name of a host"
+        raise ConfigError(f"--peer {peer}: must be a host with an IPv4 address: {reason}") from None
+
+
+def examine_path(address: str, local_mtu: int) -> Path:
+    """Send to an address packets of up to local_mtu bytes, which is the MTU of the interface. Takes at most four
+    seconds. Raises ConfigError if there is no route to it."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+            probe.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
+            probe.connect((address, PORT))
+            interface = _interface_with(probe.getsockname()[0])
+            first = _answer(probe, SMALL)
+            if first is None:
+                return Path(interface, None, None)
+            again = _answer(probe, SMALL)
+            fastest = min(first.seconds, again.seconds if again else first.seconds)
+            return Path(interface, fastest, _largest(probe, local_mtu))
+    except OSError as error:
+        raise ConfigError(f"--peer {address}: cannot be reached: {error.strerror}") from None
+
+
+def _largest(probe: socket.socket, local_mtu: int) -> int:
+    """Bytes of the largest packet that arrives, among the usual sizes where nobody names the right one."""
+    size = min(local_mtu, 65535)
+    tried = 0
+    while size > SMALL and tried < 2:  # each router on the way may have a smaller one
+        answer = _answer(probe, size)
+        if answer is None:
+            break
+        if answer.mtu is None:
+            return size
+        size, tried = min(answer.mtu, size - 1), tried + 1
+    for smaller in USUAL:
+        if smaller < size and _answer(probe, smaller) is not None:
+            return smaller
+    return SMALL
+
+
+@dataclass(frozen=True)
+class _Answer:
+    seconds: float
+    mtu: int | None
+    """Of the next link, from a router that could not forward the packet; None: it arrived."""
+
+
+def _answer(probe: socket.socket, size: int) -> _Answer | None:
+    """What comes back for a packet of this many bytes, twice tried; None: nothing does."""
+    for _ in range(2):
+        began = time.perf_counter()
+        with contextlib.suppress(ConnectionRefusedError):  # a pending answer to an earlier packet
+            probe.send(bytes(size - HEADERS))
+        waiting = select.poll()
+        waiting.register(probe, select.POLLERR)
+        if waiting.poll(ANSWER_SECONDS * 1000):
+            seconds = time.perf_counter() - began
+            return _Answer(seconds, _next_mtu(probe))
+    return None
+
+
+def _next_mtu(probe: socket.socket) -> int | None:
+    """Take the answer from the error queue: struct sock_extended_err of linux/errqueue.h."""
+    _, control, _, _ = probe.recvmsg(1, 512, socket.MSG_ERRQUEUE)
+    probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    for level, kind, data in control:
+        if (level, kind) == (socket.IPPROTO_IP, _IP_RECVERR):
+            code, _, _, _, _, info, _ = struct.unpack_from("=IBBBBII", data)
+            if code == errno.EMSGSIZE:
+                return int(info)
+            if code != errno.ECONNREFUSED:  # from a router that knows no way, or this host's ARP
+                raise OSError(code, os.strerror(code))
+    return None
+
+
+def _interface_with(address: str) -> str | None:
+    """The interface that has this IPv4 address of this host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode())
+            with contextlib.suppress(OSError):  # it has no address
+                answer = fcntl.ioctl(any_socket, 0x8915, request)  # SIOCGIFADDR
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None
