@@ -18,10 +18,11 @@ from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
 from convoy.benchmark.results.case import Block, Case, Hardware
 from convoy.benchmark.results.figures import exposed_seconds
 from convoy.benchmark.results.values import COMMUNICATION_SECONDS, NETWORK_BYTES, STATE_BYTES, WEAK
-from convoy.benchmark.rounds import VariantResult, host_sent_bytes, measure
+from convoy.benchmark.rounds import VariantResult, measure
 from convoy.benchmark.suites import peers
 from convoy.benchmark.variants.convoy_saving import SavingVariant
 from convoy.benchmark.variants.variant import Variant
+from convoy.network.counters import host_sent_bytes
 from convoy.training.build import model_built_event
 from convoy.training.measure.machine import environment, measure_matmul
 from convoy.training.process_groups import Ranks

@@ -147,9 +147,3 @@ def _cpu_seconds_of(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return 0.0
-
-
-def host_sent_bytes(counters: Path = Path("/proc/net/dev")) -> float:
-    """Bytes that this host's interfaces have sent, loopback included. Raises OSError if there are no counters."""
-    lines = [line.partition(":") for line in counters.read_text().splitlines()]
-    return float(sum(int(columns.split()[8]) for _, colon, columns in lines if colon))  # after 8 of receiving: proc(5)

@@ -1,0 +1,218 @@
+"""What the kernel and the adapters count of a host's traffic, and how much of it falls in between two readings."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from convoy.config.base import FrozenConfig
+
+PROC, SYSFS = Path("/proc"), Path("/sys")
+
+LOOPBACK = "lo"
+
+Counts = dict[str, int]
+
+_COLUMNS = ("received_bytes", "received_packets", "receive_errors", "receive_drops", "", "", "", "",
+            "sent_bytes", "sent_packets", "send_errors", "send_drops")  # fmt: skip
+"""Of /proc/net/dev. Source: proc(5)."""
+
+_WORDS = 4
+"""Bytes of what `port_xmit_data` and `port_rcv_data` count. Source: sysfs-class-infiniband of the kernel's ABI."""
+
+
+class InterfaceTraffic(FrozenConfig):
+    """Of one network interface, by the kernel's counters. RDMA bypasses them."""
+
+    name: str
+    loopback: bool
+    sent_bytes: int
+    received_bytes: int
+    sent_packets: int
+    received_packets: int
+    drops: int
+    """Packets in both directions, without those that a queueing discipline or a firewall dropped."""
+    errors: int
+
+
+class RailTraffic(FrozenConfig):
+    """Of one port of an RDMA adapter, by its own counters; None: it does not count this."""
+
+    name: str
+    """`DEVICE/PORT`."""
+    sent_bytes: int
+    received_bytes: int
+    rdma_write_bytes: int | None
+    """Written to others' memory."""
+    rdma_read_bytes: int | None
+    """Read from others' memory."""
+    retransmitted_bytes: int | None
+    drops: int | None
+    """Packets in both directions."""
+
+
+class TransportTraffic(FrozenConfig):
+    """Of TCP and UDP in this network namespace."""
+
+    tcp_sent_segments: int
+    """Without those that were sent again."""
+    tcp_retransmitted_segments: int
+    tcp_timeouts: int
+    """Retransmission timers that ran out: nothing had come back for as long as they take."""
+    tcp_receive_drops: int
+    """Segments dropped because a receive buffer or an accept queue was full."""
+    udp_receive_drops: int
+    """Datagrams dropped because a receive buffer was full."""
+
+
+class Traffic(FrozenConfig):
+    """What a host sent and received between two readings."""
+
+    seconds: float
+    interfaces: tuple[InterfaceTraffic, ...]
+    rails: tuple[RailTraffic, ...]
+    interface_imbalance_percent: float | None
+    """Of the bytes of interfaces that carried any, without loopback: the most over the mean, less 1. None: fewer than
+    two carried any."""
+    rail_imbalance_percent: float | None
+    """The same of all rails, idle ones included. None: there are fewer than two, or none carried anything."""
+    transport: TransportTraffic
+
+
+class Reading(FrozenConfig):
+    """The counters at one moment, since the host started or the device appeared."""
+
+    interfaces: dict[str, Counts]
+    rails: dict[str, Counts]
+    transport: Counts
+
+
+def read_counters(proc: Path = PROC, sysfs: Path = SYSFS) -> Reading:
+    """All counters of this network namespace now. Raises OSError if the kernel shows none of its interfaces."""
+    return Reading(interfaces=_interfaces(proc), rails=_rails(sysfs), transport=_transport(proc))
+
+
+def host_sent_bytes(proc: Path = PROC) -> float:
+    """Bytes that this host's interfaces have sent, loopback included. Raises OSError if there are no counters."""
+    return float(sum(counts["sent_bytes"] for counts in _interfaces(proc).values()))
+
+
+def traffic_between(before: Reading, after: Reading, seconds: float) -> Traffic:
+    """What the counters grew by. A device that appeared meanwhile has counted from 0; one that is gone is left out."""
+    interfaces = [
+        _interface_traffic(name, _growth(before.interfaces.get(name, {}), counts))
+        for name, counts in after.interfaces.items()
+    ]
+    rails = [_rail_traffic(name, _growth(before.rails.get(name, {}), counts)) for name, counts in after.rails.items()]
+    carried = [each.sent_bytes + each.received_bytes for each in interfaces if not each.loopback]
+    return Traffic(
+        seconds=seconds,
+        interfaces=tuple(interfaces),
+        rails=tuple(rails),
+        interface_imbalance_percent=imbalance_percent([count for count in carried if count]),
+        rail_imbalance_percent=imbalance_percent([rail.sent_bytes + rail.received_bytes for rail in rails]),
+        transport=_transport_traffic(_growth(before.transport, after.transport)),
+    )
+
+
+def imbalance_percent(loads: list[int]) -> float | None:
+    """By how much the largest exceeds the mean, in percent; None for fewer than two, or if all are 0."""
+    if len(loads) < 2 or not any(loads):
+        return None
+    return 100 * (max(loads) * len(loads) / sum(loads) - 1)
+
+
+def _growth(before: Counts, after: Counts) -> Counts:
+    """A counter that is less than before was reset, and has counted from 0."""
+    return {name: now - before.get(name, 0) if now >= before.get(name, 0) else now for name, now in after.items()}
+
+
+def _interfaces(proc: Path) -> dict[str, Counts]:
+    """Of this process's network namespace, which /sys need not show."""
+    found = {}
+    for line in (proc / "net/dev").read_text().splitlines():
+        name, colon, columns = line.rpartition(":")
+        if colon:
+            counts = dict(zip(_COLUMNS, map(int, columns.split()), strict=False))
+            found[name.strip()] = {column: count for column, count in counts.items() if column}
+    return found
+
+
+def _rails(sysfs: Path) -> dict[str, Counts]:
+    return {
+        f"{port.parents[1].name}/{port.name}": {
+            counter.name: count
+            for folder in ("counters", "hw_counters")
+            for counter in sorted((port / folder).glob("*"))
+            if (count := _number(counter)) is not None
+        }
+        for port in sorted((sysfs / "class/infiniband").glob("*/ports/*"))
+    }
+
+
+def _number(file: Path) -> int | None:
+    """None: a counter that this adapter does not have, or a parameter such as `lifespan`'s unit."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _transport(proc: Path) -> Counts:
+    """Counters of snmp and netstat by `PROTOCOL.NAME`: each is a line of names followed by a line of numbers."""
+    counts: Counts = {}
+    for file in ("net/snmp", "net/netstat"):
+        try:
+            lines = (proc / file).read_text().splitlines()
+        except OSError:
+            continue
+        for names, numbers in zip(lines[::2], lines[1::2], strict=False):
+            protocol, *columns = names.split()
+            counts |= {
+                f"{protocol}{column}".replace(":", "."): int(number)
+                for column, number in zip(columns, numbers.split()[1:], strict=False)
+                if re.fullmatch(r"-?\d+", number)
+            }
+    return counts
+
+
+def _interface_traffic(name: str, counts: Mapping[str, int]) -> InterfaceTraffic:
+    plain = ("sent_bytes", "received_bytes", "sent_packets", "received_packets")
+    return InterfaceTraffic(
+        name=name,
+        loopback=name == LOOPBACK,
+        drops=counts["receive_drops"] + counts["send_drops"],
+        errors=counts["receive_errors"] + counts["send_errors"],
+        **{column: counts[column] for column in plain},
+    )
+
+
+def _rail_traffic(name: str, counts: Mapping[str, int]) -> RailTraffic:
+    """EFA counts bytes, InfiniBand words. Sources: drivers/infiniband/hw/efa/efa_verbs.c, and _WORDS."""
+
+    def total(*names: str) -> int | None:
+        known = [counts[each] for each in names if each in counts]
+        return sum(known) if known else None
+
+    def data(efa: str, words: str) -> int:
+        return counts[efa] if efa in counts else _WORDS * counts.get(words, 0)
+
+    return RailTraffic(
+        name=name,
+        sent_bytes=data("tx_bytes", "port_xmit_data"),
+        received_bytes=data("rx_bytes", "port_rcv_data"),
+        rdma_write_bytes=total("rdma_write_bytes"),
+        rdma_read_bytes=total("rdma_read_bytes"),
+        retransmitted_bytes=total("retrans_bytes"),
+        drops=total("rx_drops", "port_xmit_discards", "port_rcv_errors"),
+    )
+
+
+def _transport_traffic(counts: Mapping[str, int]) -> TransportTraffic:
+    dropped = ("RcvPruned", "TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "ListenDrops")
+    return TransportTraffic(
+        tcp_sent_segments=counts.get("Tcp.OutSegs", 0),
+        tcp_retransmitted_segments=counts.get("Tcp.RetransSegs", 0),
+        tcp_timeouts=counts.get("TcpExt.TCPTimeouts", 0),
+        tcp_receive_drops=sum(counts.get(f"TcpExt.{name}", 0) for name in dropped),
+        udp_receive_drops=counts.get("Udp.RcvbufErrors", 0),
+    )
