@@ -6,9 +6,9 @@ from convoy.cli.main import LazyCommand, PlainErrorGroup
 
 COMMANDS: dict[str, LazyCommand] = {
     "bench": LazyCommand("net_bench:bench", "Measure collectives and pairs of ranks."),
-    "schedule": LazyCommand("net_schedule:schedule", "Print who sends what to whom in an algorithm of a collective."),
     "counters": LazyCommand("net_counters:counters", "Run COMMAND, and report what this host's network carried."),
     "env": LazyCommand("net_env:env", "Check the environment variables of the network stack."),
+    "schedule": LazyCommand("net_schedule:schedule", "Print who sends what to whom in an algorithm of a collective."),
 }
 """By name: the command's function, in a module `net_NAME` of this folder, and how its help begins."""
 
