@@ -1,0 +1,67 @@
+"""Two ranks on two hosts, which are namespaces of this one: what a function of a test returns on each of them."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from convoy.drills.testbed.mounts import run_command
+from convoy.drills.testbed.namespaces import Network
+from convoy.network.turns import Meeting
+
+TIMEOUT_SECONDS = 60.0
+
+PORT = 29555
+
+
+def limit_rate(network: Network, host: int, rate: str) -> None:
+    """Send no more than a rate in the words of tc, such as 400mbit, counted in frames."""
+    inside = ["ip", "netns", "exec", network.namespace_name(host)]
+    run_command(*inside, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64kb",
+                "latency", "50ms")  # fmt: skip
+
+
+def on_hosts(network: Network, function: str, *arguments: Any, environment: Sequence[str] = ()) -> list[Any]:
+    """What `MODULE:FUNCTION(meeting, *arguments)` returns on each host's one rank. Arguments and results are JSON."""
+    ranks = [
+        subprocess.Popen(
+            [*network.command_prefix(rank), "env", "GLOO_SOCKET_IFNAME=eth0", *environment, sys.executable, "-m",
+             __name__, str(rank), str(len(network.addresses)), network.addresses[0], function, json.dumps(arguments)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(len(network.addresses))
+    ]  # fmt: skip
+    try:
+        texts = [rank.communicate(timeout=TIMEOUT_SECONDS)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert [rank.returncode for rank in ranks] == [0] * len(ranks), texts
+    return [json.loads(text.splitlines()[-1]) for text in texts]
+
+
+def main(rank: int, ranks: int, address: str, name: str, arguments: list[Any]) -> None:
+    """Meet the other ranks, and print what the function returns."""
+    torch.set_num_threads(1)
+    store = dist.TCPStore(address, PORT, ranks, is_master=rank == 0)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    group = dist.group.WORLD
+    assert group is not None
+    meeting = Meeting(rank, ranks, group, torch.device("cpu"), tuple(f"host{each}" for each in range(ranks)))
+    module, _, function = name.partition(":")
+    result = getattr(importlib.import_module(module), function)(meeting, *arguments)
+    print(json.dumps(result), flush=True)
+    dist.barrier()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], json.loads(sys.argv[5]))

@@ -1,0 +1,94 @@
+"""One-sided transfers by NIXL between two ranks: over the loopback, and between two hosts with a known rate."""
+
+import dataclasses
+import os
+import statistics
+import sys
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from convoy.drills.testbed.namespaces import Network
+from convoy.network.nixl_agents import Agent
+from convoy.network.one_sided import OneSidedPlan, measure_one_sided
+from convoy.network.one_sided_times import MODES, OneSidedResult
+from convoy.network.turns import Meeting
+from tests.network.hosts import limit_rate, on_hosts
+from tests.ranks import in_a_group
+
+SIZES = (8, 100_000)
+
+
+LARGE = 5_000_000
+"""An operation has two of these, each with a slot of its own."""
+
+
+def measured(rank: int, ranks: int, fault: str = "", sizes: tuple[int, ...] = SIZES) -> OneSidedResult:
+    os.environ |= {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
+    group = dist.group.WORLD
+    assert group is not None
+    if fault == "a transfer is left out":
+        whole = Agent.blocking
+        Agent.blocking = lambda self, transfers: whole(self, transfers[:-1])  # type: ignore[method-assign]
+    if fault == "rank 1 has no NIXL" and rank == 1:
+        sys.modules["nixl_cu12"] = None  # type: ignore[assignment]
+    meeting = Meeting(rank, ranks, group, torch.device("cpu"), ("a",) * ranks)
+    return measure_one_sided(OneSidedPlan(0, 1, sizes, window=4, rounds=2), meeting)
+
+
+@pytest.mark.processes
+def test_every_mode_is_measured_and_its_bytes_are_right_where_they_arrive() -> None:
+    first, second, waiting = in_a_group(3, measured, 3)
+    assert first == second == waiting
+    assert (first.backend, first.transport, first.not_measured) == ("UCX", "tcp", "")
+    kinds = [(times.operation, times.size, times.mode) for times in first.times]
+    assert kinds == [(operation, size, mode) for operation in ("WRITE", "READ") for size in SIZES for mode in MODES]
+    for times in first.times:
+        assert times.wrong_bytes == 0
+        assert times.checked_bytes == 3 * 4 * times.size  # once before two blocks, of four slots
+        assert len(times.blocks) == 2
+        assert min(times.operations) > 0
+        assert 0 < times.costs.nixl_post <= times.costs.post + 1e-6
+        assert times.costs.hand_over > 0
+
+
+@pytest.mark.processes
+def test_bytes_that_did_not_arrive_are_counted_in_the_mode_that_lost_them() -> None:
+    """Of three checks two find it: before the first block, other modes have carried the same bytes."""
+    lost, _ = in_a_group(2, measured, 2, "a transfer is left out", (LARGE,))
+    wrong = {(times.operation, times.mode): times.wrong_bytes for times in lost.times}
+    assert wrong == {
+        (operation, mode): 2 * LARGE if mode == "blocking" else 0 for operation in ("WRITE", "READ") for mode in MODES
+    }
+
+
+@pytest.mark.processes
+def test_without_nixl_on_one_of_the_two_ranks_all_ranks_say_how_to_install_it() -> None:
+    reasons = {result.not_measured for result in in_a_group(3, measured, 3, "rank 1 has no NIXL")}
+    (reason,) = reasons
+    assert reason.startswith("rank 1: NIXL cannot be imported")
+    assert reason.endswith("pip install 'metaflow-convoy[rdma]'")
+
+
+@pytest.mark.system
+@pytest.mark.alone
+def test_between_hosts_large_transfers_have_the_rate_of_the_link() -> None:
+    with Network(2) as network:
+        for host in range(2):
+            limit_rate(network, host, "400mbit")
+        over_tcp = ["UCX_TLS=tcp", "UCX_NET_DEVICES=eth0"]
+        first, second = on_hosts(network, f"{__name__}:measure", [2**19], 4, 2, environment=over_tcp)
+    assert first == second
+    shares = {
+        (times["operation"], times["mode"]): times["size"] / statistics.median(times["blocks"]) / 50e6
+        for times in first["times"]
+    }
+    print({" ".join(kind): round(share, 3) for kind, share in shares.items()})
+    assert sum(times["wrong_bytes"] for times in first["times"]) == 0
+    assert all(0.85 <= share <= 1.0 for kind, share in shares.items() if kind[1] != "blocking"), shares
+
+
+def measure(meeting: Meeting, sizes: list[int], window: int, rounds: int) -> dict[str, Any]:
+    return dataclasses.asdict(measure_one_sided(OneSidedPlan(0, 1, tuple(sizes), window, rounds), meeting))
