@@ -18,6 +18,7 @@ import torch.distributed as dist
 from convoy.benchmark.results.case import Block, CasePrediction
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
+from convoy.network.host_usage import child_pids, cpu_seconds_of
 from convoy.stats.changepoint import WINDOW, is_steady
 from convoy.training.measure.machine import max_over_ranks, synchronize
 from convoy.training.process_groups import Ranks
@@ -128,6 +129,7 @@ def _run_block(
 
 def cpu_seconds() -> float:
     """CPU time of this process and of its running children, such as loader workers."""
+<<<<<<< HEAD
     return time.process_time() + sum(_cpu_seconds_of(pid) for pid in _child_pids())
 
 
@@ -147,3 +149,12 @@ def _cpu_seconds_of(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return 0.0
+=======
+    return time.process_time() + sum(cpu_seconds_of(pid) for pid in child_pids())
+
+
+def host_sent_bytes(counters: Path = Path("/proc/net/dev")) -> float:
+    """Bytes that this host's interfaces have sent, loopback included. Raises OSError if there are no counters."""
+    lines = [line.partition(":") for line in counters.read_text().splitlines()]
+    return float(sum(int(columns.split()[8]) for _, colon, columns in lines if colon))  # after 8 of receiving: proc(5)
+>>>>>>> ced4f1a4 (network: measure what a rank uses of its host, and Convoy's agent and writer around it)

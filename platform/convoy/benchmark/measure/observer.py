@@ -2,7 +2,6 @@
 
 import math
 import os
-import resource
 import threading
 import time
 from collections import defaultdict
@@ -20,6 +19,7 @@ from convoy.benchmark.results import values
 from convoy.benchmark.rounds import VariantResult
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.variant import Variant
+from convoy.network.host_usage import CpuUse, cpu_use
 from convoy.training.process_groups import Ranks
 
 PROFILED_STEPS = 3
@@ -70,7 +70,7 @@ class _BlockTotals:
 
     seconds: float = 0.0
     steps: int = 0
-    counts: list[float] = field(default_factory=lambda: [0.0] * len(_usage()))
+    counts: list[float] = field(default_factory=lambda: [0.0] * len(CpuUse._fields))
     gpu_utilisation: list[float] = field(default_factory=list)
 
 
@@ -89,9 +89,9 @@ class Observer:
         """Add what a block of this variant uses to its totals."""
         own = self._sums[name]
         with nullcontext() if self._gpu is None else gpu_sampling(self._gpu, own.gpu_utilisation):
-            began, before = time.perf_counter(), _usage()
+            began, before = time.perf_counter(), cpu_use()
             yield
-            own.counts = [total + now - then for total, now, then in zip(own.counts, _usage(), before, strict=True)]
+            own.counts = [total + now - then for total, now, then in zip(own.counts, cpu_use(), before, strict=True)]
             own.seconds += time.perf_counter() - began
             own.steps += steps
 
@@ -152,7 +152,7 @@ def add_observations(
 
 
 def host_values(counts: Sequence[float], steps: int, seconds: float, ranks: int, cores: int) -> dict[str, float]:
-    """A rank's part of a step, and the share of the cores' time. counts: as `_usage`, of all ranks. seconds:
+    """A rank's part of a step, and the share of the cores' time. counts: as `CpuUse`, of all ranks. seconds:
     of wall time, in which the steps were made. cores: of all hosts."""
     user, system, voluntary, involuntary = counts
     each = steps * ranks
@@ -209,12 +209,6 @@ def nvml_utilisation_reader(uuid: str | None) -> tuple[GpuUtilisation | None, st
             return None
 
     return utilisation, ""
-
-
-def _usage() -> list[float]:
-    """User and system CPU seconds, voluntary and involuntary context switches of all threads of this process so far."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return [used.ru_utime, used.ru_stime, float(used.ru_nvcsw), float(used.ru_nivcsw)]
 
 
 def _sum_over_ranks(figures: Sequence[float], ranks: Ranks) -> list[float]:
