@@ -25,7 +25,7 @@ class FiPingpongRow:
 
 
 def parse_fi_pingpong(text: str) -> list[FiPingpongRow]:
-    """All rows of either end's output, in its order, lines of other kinds left out. Raises ValueError if it has none."""
+    """All rows of an output of either end, lines of other kinds left out. Raises ValueError if it has none."""
     lines = [line.split() for line in text.splitlines()]
     headers = [at for at, words in enumerate(lines) if tuple(words) == HEADER]
     if not headers:

@@ -1,0 +1,104 @@
+"""Names under which cases keep one-sided transfers and transports of other tools, and what they are made from. Pure.
+
+Cases of the group `network-one-sided` are named by NIXL's backend, the operation and the mode, such as
+`UCX over tcp, WRITE, window of 16`; those of `network-transports` by the tool and its transport, such as
+`iperf3, TCP cubic`. `samples` hold `seconds.BYTES` as for collectives (`network.py`): the seconds of one transfer or
+message, by block or by run. A transport that is not measured by size has samples of `RATE`.
+"""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from convoy.benchmark.results.network import seconds_name
+from convoy.network.one_sided_times import OneSidedResult, OneSidedTimes
+from convoy.network.transports import TransportResult
+
+ONE_SIDED_GROUP = "network-one-sided"
+TRANSPORTS_GROUP = "network-transports"
+
+RATE = "bytes_per_second"
+"""Sample, by run: payload that arrived."""
+
+RETRANSMITS, PACKETS, LOST_PACKETS = "retransmits", "packets", "lost_packets"
+"""Values of iperf3, over all runs: segments that TCP sent again, datagrams sent, and datagrams that did not arrive."""
+
+ROUND_TRIP_SECONDS, JITTER_SECONDS = "round_trip_seconds", "jitter_seconds"
+"""Values of iperf3: medians over the runs."""
+
+WRONG, CHECKED = "wrong_bytes", "checked_bytes"
+"""`NAME.BYTES` in the values of one-sided transfers: bytes where they arrived, over all checks."""
+
+WINDOW, TRANSFERS = "window", "transfers"
+"""`NAME.BYTES`: transfers in flight at most, and those of one timed operation."""
+
+POST, NIXL_POST, NIXL_TRANSFER, PYTHON, POLLS, HAND_OVER = (
+    "post_seconds", "nixl_post_seconds", "nixl_transfer_seconds", "python_seconds", "polls", "hand_over_seconds",
+)  # fmt: skip
+"""`NAME.BYTES`: where the time of a transfer goes, see `PythonCosts`. The first five are of blocking transfers, the
+last of those through a queue."""
+
+
+class CaseFigures(NamedTuple):
+    """What a case keeps of one transport."""
+
+    samples: dict[str, tuple[float, ...]]
+    values: dict[str, float]
+    not_measured: dict[str, str]
+
+
+def one_sided_cases(result: OneSidedResult) -> dict[str, CaseFigures]:
+    """The figures of each case by its name, all sizes together; empty if nothing was measured."""
+    cases: dict[str, CaseFigures] = {}
+    for times in result.times:
+        name = one_sided_case_name(result.backend, result.transport, times)
+        case = cases.setdefault(name, CaseFigures({}, {}, {}))
+        case.samples[seconds_name(times.size)] = times.blocks
+        case.values.update((f"{figure}.{times.size}", value) for figure, value in _one_sided_values(times))
+    return cases
+
+
+def one_sided_case_name(backend: str, transport: str, times: OneSidedTimes) -> str:
+    """Such as `UCX over tcp, READ, blocking`. transport: as UCX_TLS names it; empty: not restricted."""
+    modes = {"blocking": "blocking", "window": "window", "queue": "window by a proxy thread"}
+    return f"{backend}{f' over {transport}' if transport else ''}, {times.operation}, {modes[times.mode]}"
+
+
+def _one_sided_values(times: OneSidedTimes) -> Iterable[tuple[str, float]]:
+    yield from ((WRONG, times.wrong_bytes), (CHECKED, times.checked_bytes))
+    yield from ((WINDOW, times.window), (TRANSFERS, times.transfers))
+    costs = times.costs
+    if times.mode == "blocking":
+        yield from ((POST, costs.post), (NIXL_POST, costs.nixl_post), (NIXL_TRANSFER, costs.transfer))
+        yield from ((PYTHON, costs.python), (POLLS, costs.polls))
+    elif times.mode == "queue":
+        yield HAND_OVER, costs.hand_over
+
+
+def transport_case_name(result: TransportResult) -> str:
+    """Such as `fi_pingpong, udp;ofi_rxd`."""
+    return f"{result.tool}, {result.name}"
+
+
+def transport_figures(result: TransportResult) -> CaseFigures:
+    """Of one transport. Sizes that not every run reached are left out, and said to be."""
+    readings = result.readings
+    if not readings:
+        return CaseFigures({}, {}, {transport_case_name(result): result.not_measured})
+    samples = {
+        seconds_name(size): tuple(reading.seconds_by_size[size] for reading in readings)
+        for size in sorted(set.intersection(*(set(reading.seconds_by_size) for reading in readings)))
+    }
+    rates = [reading.bytes_per_second for reading in readings if reading.bytes_per_second is not None]
+    if rates:
+        samples[RATE] = tuple(rates)
+    counts = _columns([reading.counts for reading in readings])
+    times = _columns([reading.times for reading in readings])
+    values = {name: sum(column) for name, column in counts.items()}
+    values |= {name: statistics.median(column) for name, column in times.items()}
+    stopped = next((reading.stopped for reading in readings if reading.stopped), "")
+    return CaseFigures(samples, values, {"larger sizes": stopped} if stopped else {})
+
+
+def _columns(rows: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows if name in row] for name in rows[0]}
