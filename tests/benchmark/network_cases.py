@@ -47,7 +47,7 @@ def network_case(
         "parameters": 0,
         "tokens_per_step": 0,
         "config": {
-            "network": NetworkConfig(operations=(operation,), pairs=False, link_gbps=link_gbps).model_dump(mode="json"),
+            "network": NetworkConfig(operations=(operation,), links=(), link_gbps=link_gbps).model_dump(mode="json"),
             "cluster": ClusterConfig().model_dump(mode="json"),
         },
         "hardware": replaced(HARDWARE, ranks=ranks, nodes=hosts),

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -129,32 +128,4 @@ def _run_block(
 
 def cpu_seconds() -> float:
     """CPU time of this process and of its running children, such as loader workers."""
-<<<<<<< HEAD
-    return time.process_time() + sum(_cpu_seconds_of(pid) for pid in _child_pids())
-
-
-def _child_pids() -> list[int]:
-    children = []
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            children += [int(pid) for pid in (task / "children").read_text().split()]
-        except OSError:  # the thread ended meanwhile
-            continue
-    return children
-
-
-def _cpu_seconds_of(pid: int) -> float:
-    # The clock of another process, as pthread_getcpuclockid makes it: /proc/<pid>/stat has ticks of 10 ms only.
-    try:
-        return time.clock_gettime(~pid << 3 | 2)
-    except OSError:
-        return 0.0
-=======
     return time.process_time() + sum(cpu_seconds_of(pid) for pid in child_pids())
-
-
-def host_sent_bytes(counters: Path = Path("/proc/net/dev")) -> float:
-    """Bytes that this host's interfaces have sent, loopback included. Raises OSError if there are no counters."""
-    lines = [line.partition(":") for line in counters.read_text().splitlines()]
-    return float(sum(int(columns.split()[8]) for _, colon, columns in lines if colon))  # after 8 of receiving: proc(5)
->>>>>>> ced4f1a4 (network: measure what a rank uses of its host, and Convoy's agent and writer around it)

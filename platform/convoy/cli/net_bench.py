@@ -16,11 +16,9 @@ from convoy.benchmark.results.files import read_cases
 from convoy.cli.options import JSON
 from convoy.config.benchmark import BenchConfig, resolve_bench
 from convoy.config.loader import Tree
-from convoy.config.network import OPERATIONS, NetworkDtype
+from convoy.config.network import LINK_KINDS, OPERATIONS, NetworkDtype
 from convoy.display.terminal import show
 from convoy.network.launchers import LaunchedPlace, launched_place
-
-PAIRS = "pairs"
 
 WIDTH = 110
 """The table's least width, so that no cell is cut."""
@@ -32,7 +30,7 @@ WIDTH = 110
     "--op",
     "operations",
     multiple=True,
-    help=f"{', '.join(OPERATIONS)}, or {PAIRS}; may be given again. Default: all_reduce and {PAIRS}.",
+    help=f"{', '.join((*OPERATIONS, *LINK_KINDS))}; may be given again. Default: all_reduce and pairs.",
 )
 @click.option(
     "--sizes", default="8:64M:4", show_default=True, help="Bytes of the buffer: START:END or START:END:FACTOR."
@@ -62,10 +60,10 @@ def bench(
     Exit code 1 if an element was wrong, a bandwidth is above its bound, or a gang failed.
     """
     launched = launched_place(os.environ) if lab is None else None
-    chosen = operations or ("all_reduce", PAIRS)
+    chosen = operations or ("all_reduce", "pairs")
     network = {
-        "operations": [operation for operation in chosen if operation != PAIRS],
-        "pairs": PAIRS in chosen,
+        "operations": [name for name in chosen if name not in LINK_KINDS],
+        "links": [name for name in chosen if name in LINK_KINDS],
         "sizes": sizes,
         "dtype": dtype,
         "link_gbps": link_gbps,

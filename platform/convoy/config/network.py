@@ -16,6 +16,10 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 IN_AND_OUT_OF_PLACE: frozenset[Operation] = frozenset({"all_gather", "reduce_scatter"})
 """Collectives that the backend offers both ways; in place, a rank's part is where it belongs in the whole buffer."""
 
+LinkKind = Literal["pairs", "rails", "one-sided", "transports"]
+
+LINK_KINDS: tuple[LinkKind, ...] = get_args(LinkKind)
+
 NetworkDtype = Literal["fp32", "bf16", "fp16", "fp64", "int32"]
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -56,10 +60,12 @@ class NetworkConfig(FrozenConfig):
     """The collectives and links that the network suite measures."""
 
     operations: tuple[Operation, ...] = Field(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"))
-    """Collectives to measure, by the backend and by each algorithm of Convoy's own. Empty: pairs alone."""
-    pairs: bool = True
-    """Whether every pair of ranks is measured: latency, bandwidth one way and both ways, message rate, and the
-    bandwidth of half of the ranks to the other half."""
+    """Collectives to measure, by the backend and by each algorithm of Convoy's own. Empty: links alone."""
+    links: tuple[LinkKind, ...] = ("pairs",)
+    """What is measured of the links themselves. `pairs`: between every two hosts, latency, bandwidth one way and both
+    ways, message rate, and the bandwidth from half of the hosts to the other half. `rails`: one buffer split over
+    several interfaces, and many spread over them. `one-sided`: RDMA's WRITE and READ by NIXL. `transports`: what
+    iperf3, fi_pingpong and ib_write_bw find between two hosts. Empty: collectives alone."""
     sizes: str = "8:64M:4"
     """Sizes of the whole buffer, START:END or START:END:FACTOR: from START to END bytes, each FACTOR (2 if it is not
     given) times the one before. Units K, M and G are powers of 1,024."""
@@ -75,10 +81,11 @@ class NetworkConfig(FrozenConfig):
             parse_sizes(self.sizes)
         except ValueError as error:
             raise ValueError(f"sizes = {self.sizes}: {error}") from None
-        if not self.operations and not self.pairs:
-            raise ValueError("operations = []: only with pairs, or nothing is measured")
-        if len(set(self.operations)) < len(self.operations):
-            raise ValueError(f"operations = {', '.join(self.operations)}: must differ from each other")
+        if not self.operations and not self.links:
+            raise ValueError("operations = []: only with links, or nothing is measured")
+        for key, names in (("operations", self.operations), ("links", self.links)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key} = {', '.join(names)}: must differ from each other")
         return self
 
     @property

@@ -37,7 +37,7 @@ PROVIDERS = ("tcp", "udp;ofi_rxd", "efa")
 START_SECONDS = 5.0
 """Within which a server must listen, and a client must reach it."""
 
-SWEEP_SECONDS = 10.0
+SWEEP_SECONDS = 5.0
 """Longest sweep over sizes. What a slow transport has not reached by then is left out."""
 
 _EFA_TOOLS = "/opt/amazon/efa/bin"

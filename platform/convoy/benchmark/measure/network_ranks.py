@@ -98,4 +98,7 @@ def main(groups: Sequence[Group], folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(GROUPS.validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])))
+    code = main(GROUPS.validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of NIXL's UCX may crash while Python tears itself down

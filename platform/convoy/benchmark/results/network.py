@@ -7,7 +7,7 @@ cases of a group can be compared in pairs; further figures by size are in `value
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 SUITE_NAME = "network"
 
@@ -20,6 +20,14 @@ Figure = Literal["p50", "p95", "p99", "cv", "wrong", "operations", "worst_rank",
 """Figures by size in `values`, as `FIGURE.BYTES`: percentiles and mean of single operations in seconds, their
 coefficient of variation (a fraction), the number of wrong elements on all ranks, the number of operations timed, and
 the rank that took longest."""
+
+
+class NetworkResult(NamedTuple):
+    """What was measured of a case; by the names of `Case`."""
+
+    samples: dict[str, tuple[float, ...]]
+    values: dict[str, float]
+    not_measured: dict[str, str]
 
 
 def seconds_name(size: int) -> str:

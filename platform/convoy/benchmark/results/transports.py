@@ -8,9 +8,8 @@ message, by block or by run. A transport that is not measured by size has sample
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from convoy.benchmark.results.network import seconds_name
+from convoy.benchmark.results.network import NetworkResult, seconds_name
 from convoy.network.one_sided_times import OneSidedResult, OneSidedTimes
 from convoy.network.transports import TransportResult
 
@@ -39,20 +38,12 @@ POST, NIXL_POST, NIXL_TRANSFER, PYTHON, POLLS, HAND_OVER = (
 last of those through a queue."""
 
 
-class CaseFigures(NamedTuple):
-    """What a case keeps of one transport."""
-
-    samples: dict[str, tuple[float, ...]]
-    values: dict[str, float]
-    not_measured: dict[str, str]
-
-
-def one_sided_cases(result: OneSidedResult) -> dict[str, CaseFigures]:
+def one_sided_cases(result: OneSidedResult) -> dict[str, NetworkResult]:
     """The figures of each case by its name, all sizes together; empty if nothing was measured."""
-    cases: dict[str, CaseFigures] = {}
+    cases: dict[str, NetworkResult] = {}
     for times in result.times:
         name = one_sided_case_name(result.backend, result.transport, times)
-        case = cases.setdefault(name, CaseFigures({}, {}, {}))
+        case = cases.setdefault(name, NetworkResult({}, {}, {}))
         case.samples[seconds_name(times.size)] = times.blocks
         case.values.update((f"{figure}.{times.size}", value) for figure, value in _one_sided_values(times))
     return cases
@@ -80,11 +71,11 @@ def transport_case_name(result: TransportResult) -> str:
     return f"{result.tool}, {result.name}"
 
 
-def transport_figures(result: TransportResult) -> CaseFigures:
+def transport_figures(result: TransportResult) -> NetworkResult:
     """Of one transport. Sizes that not every run reached are left out, and said to be."""
     readings = result.readings
     if not readings:
-        return CaseFigures({}, {}, {transport_case_name(result): result.not_measured})
+        return NetworkResult({}, {}, {transport_case_name(result): result.not_measured})
     samples = {
         seconds_name(size): tuple(reading.seconds_by_size[size] for reading in readings)
         for size in sorted(set.intersection(*(set(reading.seconds_by_size) for reading in readings)))
@@ -97,7 +88,7 @@ def transport_figures(result: TransportResult) -> CaseFigures:
     values = {name: sum(column) for name, column in counts.items()}
     values |= {name: statistics.median(column) for name, column in times.items()}
     stopped = next((reading.stopped for reading in readings if reading.stopped), "")
-    return CaseFigures(samples, values, {"larger sizes": stopped} if stopped else {})
+    return NetworkResult(samples, values, {"larger sizes": stopped} if stopped else {})
 
 
 def _columns(rows: Sequence[dict[str, float]]) -> dict[str, list[float]]:

@@ -1,6 +1,6 @@
 """The network suite: collectives by the backend and by algorithms of Convoy's own, and links between pairs of ranks.
 
-A gang measures one collective, in which the algorithms take turns; nothing is trained.
+A gang measures one collective, whose algorithms take turns, or links in one of several ways; nothing is trained.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.network import comparison
 from convoy.benchmark.results.network import IN_PLACE_SUFFIX, SUITE_NAME
 from convoy.config.benchmark import BenchConfig
-from convoy.config.network import IN_AND_OUT_OF_PLACE, NetworkConfig, Operation
+from convoy.config.network import IN_AND_OUT_OF_PLACE, Operation
 from convoy.config.run import RunConfig
 from convoy.network.algorithms import algorithms_for
 
@@ -19,11 +19,15 @@ BACKEND = "backend"
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """A gang for each collective. The models of the benchmark play no part."""
-    run = next(iter(runs.values()))
-    for operation in config.network.operations:
-        own = config.network.model_copy(update={"operations": (operation,), "pairs": False})
-        yield make_network_group(run, config, own, operation, cases_of(operation, ranks))
+    """A gang for each collective, and for each kind of measurement of links. The models play no part."""
+    run, network = next(iter(runs.values())), config.network
+    for operation in network.operations:
+        own = network.model_copy(update={"operations": (operation,), "links": ()})
+        yield SUITE.make_group(operation, run, config.measure, cases_of(operation, ranks), network=own)
+    for kind in network.links:
+        own = network.model_copy(update={"operations": (), "links": (kind,)})
+        cases = [VariantSpec(name=kind)]
+        yield SUITE.make_group(kind, run, config.measure, cases, network=own, baseline=None)
 
 
 def cases_of(operation: Operation, ranks: Ranks) -> list[VariantSpec]:
@@ -31,13 +35,6 @@ def cases_of(operation: Operation, ranks: Ranks) -> list[VariantSpec]:
     names = [BACKEND, *([BACKEND + IN_PLACE_SUFFIX] if operation in IN_AND_OUT_OF_PLACE else [])]
     names += [algorithm.name for algorithm in algorithms_for(operation, ranks.all, ranks.per_node)]
     return [VariantSpec(name=name) for name in names]
-
-
-def make_network_group(
-    run: RunConfig, config: BenchConfig, network: NetworkConfig, what: str, cases: list[VariantSpec]
-) -> Group:
-    """The gang that measures one collective, or the pairs. what: ends its name."""
-    return SUITE.make_group(what, run, config.measure, cases, network=network)
 
 
 SUITE = Suite(

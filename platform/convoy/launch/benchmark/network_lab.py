@@ -49,4 +49,6 @@ def _variables(host: int, hosts: int, address: str) -> dict[str, str]:
         "MASTER_ADDR": address,
         "MASTER_PORT": str(PORT),
         "GLOO_SOCKET_IFNAME": "eth0",
+        "UCX_NET_DEVICES": "eth0",
+        "UCX_TLS": "tcp",  # the hosts share this one's memory, through which UCX would send
     }

@@ -1,0 +1,76 @@
+"""A collective by the backend and by every algorithm, which take turns at every size."""
+
+import statistics
+from collections.abc import Callable
+
+from convoy.benchmark.groups import Group
+from convoy.benchmark.measure.collectives import has_room
+from convoy.benchmark.results.network import IN_PLACE_SUFFIX, Figure, NetworkResult, figure_name, seconds_name
+from convoy.config.network import NetworkConfig, Operation
+from convoy.network.algorithms import algorithms_for
+from convoy.network.collectives import DTYPES, Exchange, backend_exchange, element_count, scheduled_exchange
+from convoy.network.exact import ExactProblem
+from convoy.network.turns import Meeting, OperationTimes, time_in_turns
+from convoy.training.process_groups import Ranks
+
+
+def measure_collective(
+    group: Group, meeting: Meeting, ranks: Ranks, progress: Callable[[], None]
+) -> dict[str, NetworkResult]:
+    """Every case of the group's collective at every size for which all ranks have memory. All ranks call it alike."""
+    config = group.network
+    assert config is not None
+    (operation,) = config.operations
+    results = {spec.name: NetworkResult({}, {}, {}) for spec in group.variants}
+    for size in config.all_sizes:
+        if not has_room(ranks, size * len(results)):
+            for result in results.values():
+                result.not_measured[f"{size} bytes"] = "a rank has no memory for the buffers"
+            continue
+        exchanges = {name: _exchange(name, operation, size, config, ranks) for name in results}
+        wrong = {name: exchange.check() for name, exchange in exchanges.items()}
+        times = time_in_turns(
+            {name: exchange.call for name, exchange in exchanges.items()},
+            meeting,
+            group.measure.rounds,
+            progress=progress,
+        )
+        for name, exchange in exchanges.items():
+            wrong[name] += exchange.check()
+        for name, all_wrong in zip(wrong, meeting.sum(list(wrong.values())), strict=True):
+            add_times(results[name], size, times[name], all_wrong)
+    return results
+
+
+def _exchange(name: str, operation: Operation, size: int, config: NetworkConfig, ranks: Ranks) -> Exchange:
+    place, dtype = ranks.place, DTYPES[config.dtype]
+    total = element_count(operation, size, place.world_size, dtype)
+    problem = ExactProblem(operation, place.rank, place.world_size, total, dtype, ranks.device)
+    for algorithm in algorithms_for(operation, place.world_size, place.nproc_per_node):
+        if algorithm.name == name:
+            schedule = algorithm.schedule(operation, place.world_size, place.nproc_per_node)
+            return scheduled_exchange(problem, schedule, ranks.training_group)
+    return backend_exchange(problem, ranks.training_group, in_place=name.endswith(IN_PLACE_SUFFIX))
+
+
+def add_times(result: NetworkResult, size: int, times: OperationTimes, wrong: float) -> None:
+    """Keep what was measured at a size. Percentiles are of the nearest rank, as those of nccl-tests."""
+    ordered = sorted(times.operations)
+    mean = statistics.fmean(ordered)
+    figures: dict[Figure, float] = {
+        "p50": nearest_rank(ordered, 50),
+        "p95": nearest_rank(ordered, 95),
+        "p99": nearest_rank(ordered, 99),
+        "mean": mean,
+        "cv": statistics.pstdev(ordered) / mean,
+        "wrong": wrong,
+        "operations": float(len(ordered)),
+        "worst_rank": float(times.worst_rank),
+    }
+    result.samples[seconds_name(size)] = times.blocks
+    result.values.update((figure_name(name, size), value) for name, value in figures.items())
+
+
+def nearest_rank(ordered: list[float], percent: int) -> float:
+    """The percentile of sorted figures by the nearest rank: the smallest that so many per cent do not exceed."""
+    return ordered[-(-percent * len(ordered) // 100) - 1]

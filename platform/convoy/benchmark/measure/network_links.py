@@ -1,0 +1,78 @@
+"""Links by themselves: between two hosts by NIXL and by tools that others keep."""
+
+import os
+import socket
+from collections.abc import Callable
+
+from convoy.benchmark.groups import Group
+from convoy.benchmark.results.network import NetworkResult
+from convoy.benchmark.results.transports import one_sided_cases, transport_case_name, transport_figures
+from convoy.config.network import NetworkConfig
+from convoy.network.one_sided import OneSidedPlan, measure_one_sided
+from convoy.network.transports import measure_transports, usual_transports
+from convoy.network.turns import Meeting
+from convoy.stats.interval import FEWEST
+from convoy.training.process_groups import Ranks
+
+Progress = Callable[[], None]
+
+ONE_SIDED_SIZES = (64, 2**12, 2**16, 2**20, 2**24)
+"""Bytes of a transfer, as far as `network.sizes` reaches."""
+
+IPERF_SECONDS = 1.0
+"""Of one run of iperf3."""
+
+UDP_SHARE = 0.8
+"""Rate of the datagrams, as a share of the link's: all of it, and what is above would be lost."""
+
+
+def measure_links(group: Group, meeting: Meeting, ranks: Ranks, progress: Progress) -> dict[str, NetworkResult]:
+    """The cases of the group's kind of measurement, by name; where there are none, the kind with the reason. All ranks
+    call it alike."""
+    config = group.network
+    assert config is not None
+    (kind,) = config.links
+    match kind:
+        case "one-sided":
+            return _one_sided(group, config, meeting, progress)
+        case "transports":
+            return _transports(config, meeting, progress)
+    raise NotImplementedError(kind)
+
+
+def _ends(meeting: Meeting) -> tuple[int, int]:
+    """Two ranks on different hosts, or the first two ranks of one."""
+    first, *others = meeting.host_ranks
+    return first, others[0] if others else 1
+
+
+def _one_sided(group: Group, config: NetworkConfig, meeting: Meeting, progress: Progress) -> dict[str, NetworkResult]:
+    initiator, target = _ends(meeting)
+    sizes = tuple(size for size in ONE_SIDED_SIZES if size <= config.all_sizes[-1]) or ONE_SIDED_SIZES[:1]
+    plan = OneSidedPlan(initiator, target, sizes, rounds=group.measure.rounds)
+    result = measure_one_sided(plan, meeting, progress)
+    cases = one_sided_cases(result)
+    return cases or {"one-sided": NetworkResult({}, {}, {"one-sided transfers": result.not_measured})}
+
+
+def _transports(config: NetworkConfig, meeting: Meeting, progress: Progress) -> dict[str, NetworkResult]:
+    client, server = _ends(meeting)
+    udp = None if config.link_gbps is None else UDP_SHARE * config.link_gbps * 1e9
+    results = measure_transports(
+        usual_transports(IPERF_SECONDS, udp),
+        meeting,
+        server=server,
+        client=client,
+        address=own_address(),
+        rounds=FEWEST,
+        progress=progress,
+    )
+    return {transport_case_name(each): transport_figures(each) for each in results}
+
+
+def own_address() -> str:
+    """Of this host in the network in which ranks meet."""
+    meet = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((meet, 9))  # sends nothing: the kernel only chooses the address
+        return str(probe.getsockname()[0])
