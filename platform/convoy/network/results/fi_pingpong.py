@@ -1,7 +1,7 @@
 """What libfabric's fi_pingpong prints: a row for each size, of messages that go back and forth."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 
@@ -22,15 +22,21 @@ class FiPingpongRow:
     """`MB/sec`, of 10^6 bytes: a message's bytes over that time."""
     are_all_answered: bool
     """Whether `#ack` is `=`: as many messages came back as were sent."""
+    line: int = field(default=0, compare=False)
+    """Number of the line, from 1."""
 
 
 def parse_fi_pingpong(text: str) -> list[FiPingpongRow]:
-    """All rows of an output of either end, lines of other kinds left out. Raises ValueError if it has none."""
+    """All rows of either end's output, in its order, without lines of other kinds. Raises ValueError if it has none."""
     lines = [line.split() for line in text.splitlines()]
     headers = [at for at, words in enumerate(lines) if tuple(words) == HEADER]
     if not headers:
         raise ValueError(f"not an output of fi_pingpong: it has no line `{' '.join(HEADER)}`")
-    rows = [_row(words) for words in lines[headers[0] + 1 :] if len(words) == len(HEADER) and _is_row(words)]
+    rows = [
+        _row(words, number)
+        for number, words in enumerate(lines, 1)
+        if number > headers[0] + 1 and len(words) == len(HEADER) and _is_row(words)
+    ]
     if not rows:
         raise ValueError("an output of fi_pingpong without a row")
     return rows
@@ -40,7 +46,7 @@ def _is_row(words: list[str]) -> bool:
     return _SIZE.fullmatch(words[0]) is not None and words[2][:1] in ("=", "-", "+") and words[4].endswith("s")
 
 
-def _row(words: list[str]) -> FiPingpongRow:
+def _row(words: list[str], number: int) -> FiPingpongRow:
     size = _SIZE.fullmatch(words[0])
     assert size is not None
     unit = _UNITS[size[3]]
@@ -50,6 +56,7 @@ def _row(words: list[str]) -> FiPingpongRow:
             half_round_trip_seconds=1e-6 * float(words[6]),
             bytes_per_second=1e6 * float(words[5]),
             are_all_answered=words[2].startswith("="),
+            line=number,
         )
     except ValueError:
         raise ValueError(f"not a row of fi_pingpong: {' '.join(words)}") from None
