@@ -9,9 +9,9 @@ from convoy.cli.options import JSON
 from convoy.config.errors import ConfigError, must_be_one_of
 from convoy.config.network import OPERATIONS, Operation
 from convoy.display.formatting import plural
-from convoy.network.algorithms import ALGORITHMS, Algorithm, algorithms_for
-from convoy.network.check_schedule import cost
-from convoy.network.schedule import Schedule, Transfer
+from convoy.network.collectives.algorithms import ALGORITHMS, Algorithm, algorithms_for
+from convoy.network.collectives.check_schedule import cost
+from convoy.network.collectives.schedule import Schedule, Transfer
 
 
 @click.command()

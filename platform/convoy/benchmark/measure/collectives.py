@@ -17,8 +17,8 @@ from convoy.benchmark.results.values import LINK_BYTES_PER_SECOND
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
-from convoy.network.collectives import Exchange, backend_exchange
-from convoy.network.exact import ExactProblem
+from convoy.network.collectives.exact import ExactProblem
+from convoy.network.collectives.exchange import Exchange, backend_exchange
 from convoy.network.turns import Meeting, time_in_turns
 from convoy.parallel.fsdp import DTYPES
 from convoy.stats.interval import interval

@@ -7,9 +7,9 @@ from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.collectives import has_room
 from convoy.benchmark.results.network import IN_PLACE_SUFFIX, Figure, NetworkResult, figure_name, seconds_name
 from convoy.config.network import NetworkConfig, Operation
-from convoy.network.algorithms import algorithms_for
-from convoy.network.collectives import DTYPES, Exchange, backend_exchange, element_count, scheduled_exchange
-from convoy.network.exact import ExactProblem
+from convoy.network.collectives.algorithms import algorithms_for
+from convoy.network.collectives.exact import ExactProblem
+from convoy.network.collectives.exchange import DTYPES, Exchange, backend_exchange, element_count, scheduled_exchange
 from convoy.network.turns import Meeting, OperationTimes, time_in_turns
 from convoy.training.process_groups import Ranks
 

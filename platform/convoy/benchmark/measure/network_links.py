@@ -8,7 +8,7 @@ from convoy.benchmark.groups import Group
 from convoy.benchmark.results.network import NetworkResult
 from convoy.benchmark.results.transports import one_sided_cases, transport_case_name, transport_figures
 from convoy.config.network import NetworkConfig
-from convoy.network.one_sided import OneSidedPlan, measure_one_sided
+from convoy.network.one_sided.measure import OneSidedPlan, measure_one_sided
 from convoy.network.transports import measure_transports, usual_transports
 from convoy.network.turns import Meeting
 from convoy.stats.interval import FEWEST

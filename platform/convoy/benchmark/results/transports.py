@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from convoy.benchmark.results.network import NetworkResult, seconds_name
-from convoy.network.one_sided_times import OneSidedResult, OneSidedTimes
+from convoy.network.one_sided.times import OneSidedResult, OneSidedTimes
 from convoy.network.transports import TransportResult
 
 ONE_SIDED_GROUP = "network-one-sided"

@@ -12,7 +12,7 @@ from convoy.benchmark.results.network import IN_PLACE_SUFFIX, SUITE_NAME
 from convoy.config.benchmark import BenchConfig
 from convoy.config.network import IN_AND_OUT_OF_PLACE, Operation
 from convoy.config.run import RunConfig
-from convoy.network.algorithms import algorithms_for
+from convoy.network.collectives.algorithms import algorithms_for
 
 BACKEND = "backend"
 """Case of the collective as the backend, gloo or NCCL, carries it out."""

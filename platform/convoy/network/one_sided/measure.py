@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from convoy.network.nixl_agents import Agent, ProxyThread, RemoteMemory, import_nixl
-from convoy.network.one_sided_times import (
+from convoy.network.one_sided.nixl_agents import Agent, ProxyThread, RemoteMemory, import_nixl
+from convoy.network.one_sided.times import (
     MODES,
     Mode,
     OneSidedResult,

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from convoy.config.network import Operation
-from convoy.network.schedule import ROOT, Schedule
+from convoy.network.collectives.schedule import ROOT, Schedule
 
 _BITS = 8
 """Of a rank's count in a sum, so that a contribution that was added twice is not taken for another rank's."""

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.network.schedule import Schedule, Transfer
-from convoy.network.schedule_runner import ScheduleRunner, layout_of
+from convoy.network.collectives.schedule import Schedule, Transfer
+from convoy.network.collectives.schedule_runner import ScheduleRunner, layout_of
 from tests.ranks import in_a_group
 
 SWAP = Schedule(2, 2, ((Transfer(0, 1, (0, 1), "copy"), Transfer(1, 0, (0, 1), "copy")),))

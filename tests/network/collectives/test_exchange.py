@@ -5,9 +5,9 @@ import torch
 import torch.distributed as dist
 
 from convoy.config.network import IN_AND_OUT_OF_PLACE, OPERATIONS, Operation
-from convoy.network.algorithms import algorithms_for
-from convoy.network.collectives import DTYPES, backend_exchange, element_count, scheduled_exchange
-from convoy.network.exact import LARGEST_EXACT, ExactProblem, count_wrong
+from convoy.network.collectives.algorithms import algorithms_for
+from convoy.network.collectives.exact import LARGEST_EXACT, ExactProblem, count_wrong
+from convoy.network.collectives.exchange import DTYPES, backend_exchange, element_count, scheduled_exchange
 from tests.ranks import in_a_group
 
 CPU = torch.device("cpu")

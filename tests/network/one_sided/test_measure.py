@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 from convoy.drills.testbed.namespaces import Network
-from convoy.network.nixl_agents import Agent
-from convoy.network.one_sided import OneSidedPlan, measure_one_sided
-from convoy.network.one_sided_times import MODES, OneSidedResult
+from convoy.network.one_sided.measure import OneSidedPlan, measure_one_sided
+from convoy.network.one_sided.nixl_agents import Agent
+from convoy.network.one_sided.times import MODES, OneSidedResult
 from convoy.network.turns import Meeting
 from tests.network.hosts import limit_rate, on_hosts
 from tests.ranks import in_a_group

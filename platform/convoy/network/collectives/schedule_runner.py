@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from convoy.network.schedule import Schedule, Transfer
+from convoy.network.collectives.schedule import Schedule, Transfer
 
 LARGE_BYTES = 2**16
 """Messages from this size on are asked for before anything is sent: gloo sends data only once it is waited for. For

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from convoy.config.network import Operation
-from convoy.network.schedule import ROOT
+from convoy.network.collectives.schedule import ROOT
 
 PERIOD = 1021
 """Elements after which a rank's values repeat: a prime, so that no chunk of a schedule has the length of a period."""

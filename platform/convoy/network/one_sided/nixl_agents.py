@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from convoy.network.one_sided_times import TransferOperation
+from convoy.network.one_sided.times import TransferOperation
 
 PIP = "pip install 'metaflow-convoy[rdma]'"
 

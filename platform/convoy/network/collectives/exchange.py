@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 
 from convoy.config.network import IN_AND_OUT_OF_PLACE, NetworkDtype, Operation
-from convoy.network.exact import SPLIT, ExactProblem, count_wrong
-from convoy.network.schedule import ROOT, Schedule
-from convoy.network.schedule_runner import ScheduleRunner, layout_of
+from convoy.network.collectives.exact import SPLIT, ExactProblem, count_wrong
+from convoy.network.collectives.schedule import ROOT, Schedule
+from convoy.network.collectives.schedule_runner import ScheduleRunner, layout_of
 
 DTYPES: dict[NetworkDtype, torch.dtype] = {
     "fp32": torch.float32,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.network.one_sided_times import blocking_over_window, transfer_seconds, transfers_of_operation
+from convoy.network.one_sided.times import blocking_over_window, transfer_seconds, transfers_of_operation
 
 RATE = 50e6
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from convoy.config.network import Operation
-from convoy.network.schedule import ROOT, Round, Schedule, Transfer, TransferOp
+from convoy.network.collectives.schedule import ROOT, Round, Schedule, Transfer, TransferOp
 
 PIECES = 8
 """Pieces of the buffer that follow each other through a tree or a chain."""

@@ -6,9 +6,9 @@ import random
 import pytest
 
 from convoy.config.network import OPERATIONS, Operation
-from convoy.network.algorithms import ALGORITHMS, PIECES, Algorithm, algorithms_for
-from convoy.network.check_schedule import Cost, cost, problems
-from convoy.network.schedule import Schedule, Transfer
+from convoy.network.collectives.algorithms import ALGORITHMS, PIECES, Algorithm, algorithms_for
+from convoy.network.collectives.check_schedule import Cost, cost, problems
+from convoy.network.collectives.schedule import Schedule, Transfer
 
 RANKS = range(2, 34)
 

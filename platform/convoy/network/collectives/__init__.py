@@ -1,0 +1,1 @@
+"""Collectives as data and as calls: algorithms, their check, their executor, and exact contributions."""
