@@ -1,8 +1,7 @@
 """An algorithm of a collective as data: who sends which chunks to whom in each round. Pure.
 
 One executor runs every schedule (`network/collectives/schedule_runner.py`), `convoy net schedule` prints it, tests
-check it
-symbolically, and the planner can time it without running it.
+check it symbolically, and the planner can time it without running it.
 
 Where chunks are before and after:
 

@@ -1,7 +1,7 @@
 """One-sided transfers between two ranks by NIXL: WRITE and READ, whose bytes are checked where they arrive.
 
 The initiator makes all the calls, and the other rank only registers memory. Over TCP its agent's progress thread
-answers; over RDMA its NIC does. Three modes take turns: see `one_sided_times.Mode`.
+answers; over RDMA its NIC does. Three modes take turns: see `network/one_sided/times.py`.
 """
 
 import contextlib
