@@ -8,6 +8,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "bench": LazyCommand("net_bench:bench", "Measure collectives and pairs of ranks."),
     "counters": LazyCommand("net_counters:counters", "Run COMMAND, and report what this host's network carried."),
     "env": LazyCommand("net_env:env", "Check the environment variables of the network stack."),
+    "log": LazyCommand("net_log:log", "Print what carried each rank's traffic between hosts."),
     "schedule": LazyCommand("net_schedule:schedule", "Print who sends what to whom in an algorithm of a collective."),
 }
 """By name: the command's function, in a module `net_NAME` of this folder, and how its help begins."""

@@ -1,0 +1,1 @@
+"""What NCCL used to carry traffic, by its own log."""

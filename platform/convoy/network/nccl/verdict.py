@@ -1,0 +1,294 @@
+"""What a log of NCCL proves about the network that carried a run's traffic, rank by rank. Pure.
+
+RDMA is said only where a channel takes an RDMA network: that a plugin loads or a network is chosen
+proves nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel
+
+from convoy.config.errors import ConfigError
+from convoy.network.nccl.causes import CAUSES, FIX_LOG, first_cause
+from convoy.network.nccl.log import Communicator, NcclLog, Process
+
+Verdict = Literal["rdma+gdr", "rdma", "tcp", "harmless", "unknown"]
+WORST_FIRST: tuple[Verdict, ...] = ("tcp", "unknown", "rdma", "rdma+gdr", "harmless")
+
+Requirement = Literal["efa", "rdma", "gdr"]
+
+LIBFABRIC = ("AWS Libfabric", "Libfabric", "OFI")
+RDMA_PROVIDERS = ("efa", "verbs", "cxi", "psm2", "opx", "gni")
+"""Of libfabric. Its `tcp`, `sockets` and `udp` are the kernel's TCP and UDP, also below `ofi_rxm` and `ofi_rxd`."""
+KERNEL_PROVIDERS = ("tcp", "sockets", "udp", "net")
+KERNEL_NETWORKS = ("socket", "fastsocket", "gpudirecttcpx")
+SOFTWARE_DEVICES = ("rxe", "siw")
+"""RDMA devices of Linux that the kernel makes of an Ethernet interface."""
+
+
+class CommunicatorReport(BaseModel):
+    """One communicator of a rank."""
+
+    rank: int
+    ranks: int | None
+    nodes: int | None
+    network: str | None
+    """The network that carried its traffic, or else the one that NCCL chose."""
+    paths: dict[str, int]
+    """Channels by path: `P2P`, `SHM`, `NET/IB`, `NET/IB/GDRDMA`."""
+    verdict: Verdict
+    why: str
+
+
+class RankReport(BaseModel):
+    """What a log proves about one rank."""
+
+    rank: int | None
+    """Its rank in its largest communicator; None if the log does not give it."""
+    verdict: Verdict
+    why: str
+    carrier: str | None = None
+    """Of traffic between hosts: `efa`, another provider of libfabric, `ib` (InfiniBand or RoCE) or `socket`."""
+    cause: str | None = None
+    """Of a verdict that is worse than it could be, the first cause in the log."""
+    fix: str | None = None
+    host: str
+    ranks: int | None = None
+    nodes: int | None = None
+    nccl: str | None = None
+    plugin: str | None = None
+    provider: str | None = None
+    fabric: str | None = None
+    protocol: str | None = None
+    network: str | None = None
+    nics: int | None = None
+    paths: dict[str, int] = {}
+    communicators: list[CommunicatorReport] = []
+
+    def meets(self, requirement: Requirement) -> bool:
+        """Whether the log proves the requirement for this rank."""
+        match requirement:
+            case "efa":
+                return self.verdict in ("rdma", "rdma+gdr") and self.carrier == "efa"
+            case "rdma":
+                return self.verdict in ("rdma", "rdma+gdr")
+            case "gdr":
+                return self.verdict == "rdma+gdr"
+
+    @property
+    def contradicts_efa(self) -> bool:
+        """Whether the log proves that something else than EFA carried its traffic."""
+        return self.verdict == "tcp" or (self.verdict in ("rdma", "rdma+gdr") and self.carrier != "efa")
+
+
+class LogReport(BaseModel):
+    """What a log proves about a run."""
+
+    verdict: Verdict
+    """The worst of its ranks'."""
+    ranks: list[RankReport]
+
+
+class _Finding(NamedTuple):
+    verdict: Verdict
+    why: str
+    carrier: str | None = None
+
+
+def judge(log: NcclLog) -> LogReport:
+    """The verdicts of a log's ranks. Raises ConfigError for the ranks of more than one run."""
+    groups = [(p, group) for p in log.processes.values() for group in _by_device(p.all_communicators())]
+    _refuse_two_runs(log, groups)
+    latest: dict[int, tuple[Process, list[Communicator]]] = {}
+    for process, group in sorted(groups, key=lambda item: item[1][-1].order):
+        latest[_largest(group).rank] = process, group
+    versions = sorted(log.versions)
+    hosts = _hosts_by_size(latest)
+    reports = [_rank_report(p, group, hosts, versions) for _, (p, group) in sorted(latest.items())]
+    reports = _resolve_inside(reports)
+    if not reports:
+        processes = list(log.processes.values()) or [Process("", 0)]
+        reports = [_rank_report(process, [], hosts, versions) for process in processes]
+    return LogReport(verdict=worst(report.verdict for report in reports), ranks=reports)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of at least one verdict."""
+    return min(verdicts, key=WORST_FIRST.index)
+
+
+def _by_device(communicators: Iterable[Communicator]) -> list[list[Communicator]]:
+    """A process's communicators by its GPU: one that drives several is several ranks."""
+    groups: dict[int, list[Communicator]] = {}
+    for communicator in communicators:
+        groups.setdefault(communicator.device, []).append(communicator)
+    return list(groups.values())
+
+
+def _largest(group: Sequence[Communicator]) -> Communicator:
+    """The communicator whose ranks are those of the run."""
+    return max(group, key=lambda communicator: communicator.ranks or 0)
+
+
+def _hosts_by_size(latest: Mapping[int, tuple[Process, list[Communicator]]]) -> dict[int, int]:
+    """The number of hosts of the communicators of each size of which the log has every rank."""
+    members: dict[int, dict[int, str]] = {}
+    for rank, (process, group) in latest.items():
+        members.setdefault(_largest(group).ranks or 0, {})[rank] = process.host
+    return {size: len(set(hosts.values())) for size, hosts in members.items() if len(hosts) == size}
+
+
+def _refuse_two_runs(log: NcclLog, groups: Sequence[tuple[Process, list[Communicator]]]) -> None:
+    """Raises ConfigError if versions, sizes or hosts contradict each other."""
+    advice = "these are logs of more than one run; pass the files of one"
+    versions = log.versions | {p.nccl for p in log.processes.values() if p.nccl}
+    if len(versions) > 1:
+        raise ConfigError(f"FILE: NCCL has versions {' and '.join(sorted(versions))}: {advice}")
+    sizes = sorted({size for _, group in groups if (size := _largest(group).ranks)})
+    if len(sizes) > 1:
+        raise ConfigError(f"FILE: runs of {' and '.join(map(str, sizes))} ranks: {advice}")
+    hosts: dict[int, str] = {}
+    for process, group in groups:
+        rank = _largest(group).rank
+        if hosts.setdefault(rank, process.host) != process.host:
+            raise ConfigError(f"FILE: rank {rank} is on {hosts[rank]} and on {process.host}: {advice}")
+
+
+def _rank_report(
+    process: Process, group: Sequence[Communicator], hosts: Mapping[int, int], versions: Sequence[str]
+) -> RankReport:
+    findings = [(communicator, _judge_one(communicator, process, hosts)) for communicator in group]
+    communicator, finding = _deciding(findings) or (None, _Finding("unknown", "no communicator was initialised"))
+    cause, fix = _cause(process, finding)
+    return RankReport(
+        rank=_largest(group).rank if group else None, verdict=finding.verdict, why=finding.why,
+        carrier=finding.carrier, cause=cause, fix=fix, host=process.host,
+        ranks=_largest(group).ranks if group else None, nodes=_largest(group).nodes if group else None,
+        nccl=process.nccl or (versions[0] if versions else None), plugin=process.plugin, provider=process.provider,
+        fabric=process.fabric, protocol=process.protocol, nics=process.nics,
+        network=_network(communicator) if communicator else process.network,
+        paths=dict(sorted(communicator.paths.items())) if communicator else {},
+        communicators=[
+            CommunicatorReport(
+                rank=c.rank, ranks=c.ranks, nodes=c.nodes, network=_network(c), paths=dict(sorted(c.paths.items())),
+                verdict=f.verdict, why=f.why,
+            )
+            for c, f in findings
+        ],
+    )  # fmt: skip
+
+
+def _deciding(findings: Sequence[tuple[Communicator, _Finding]]) -> tuple[Communicator, _Finding] | None:
+    """Of a rank's communicators, oldest first: the last that leaves the host, and what it proves.
+
+    One without any channel says nothing where an earlier one chose the same network: NCCL connects on first use.
+    """
+    crossing = [(c, f) for c, f in findings if f.verdict != "harmless"]
+    if not crossing:
+        return findings[-1] if findings else None
+    last, finding = crossing[-1]
+    for communicator, earlier in reversed(crossing):
+        if finding.verdict != "unknown" or last.paths or communicator.network != last.network:
+            break
+        if earlier.verdict != "unknown":
+            return communicator, earlier
+    return last, finding
+
+
+def _network(communicator: Communicator) -> str | None:
+    """What carried its traffic between hosts, or else what NCCL chose to carry it."""
+    used = next((path for path in communicator.paths if path.startswith("NET/")), None)
+    return used.removeprefix("NET/").removesuffix("/GDRDMA") if used else communicator.network
+
+
+def _judge_one(communicator: Communicator, process: Process, hosts: Mapping[int, int]) -> _Finding:
+    nodes = communicator.nodes or hosts.get(communicator.ranks or 0)
+    paths = Counter({path: n for path, n in communicator.paths.items() if path.startswith("NET/")})
+    if nodes == 1:
+        return _Finding("harmless", "all ranks are on one node: nothing crosses hosts")
+    if communicator.nvlink_between_nodes and not paths:
+        return _Finding("harmless", "NVLink joins the hosts: no network carries the traffic")
+    network = _network(communicator)
+    if not paths:
+        if network and _is_kernels(network) and nodes:
+            return _Finding("tcp", f"NCCL chose {network} between {nodes} nodes", "socket")
+        chosen = f"NCCL chose {network}, but " if network else ""
+        if communicator.paths:
+            return _Finding("unknown", f"{chosen}all channels stay on the host")
+        return _Finding("unknown", f"{chosen}no line shows the path of a channel")
+    verdict, carrier, why = _judge_network(network or "", process, any(p.endswith("/GDRDMA") for p in paths))
+    if verdict != "rdma":
+        return _Finding(verdict, why, carrier)
+    direct, total = sum(n for path, n in paths.items() if path.endswith("/GDRDMA")), paths.total()
+    if direct == total:
+        return _Finding("rdma+gdr", f"{why}, {total} of {total} network channels with GPUDirect", carrier)
+    return _Finding("rdma", f"{why}, {direct} of {total} network channels with GPUDirect", carrier)
+
+
+def _is_kernels(network: str) -> bool:
+    return network.lower().startswith(KERNEL_NETWORKS)
+
+
+def _judge_network(network: str, process: Process, gdr: bool) -> tuple[Verdict, str | None, str]:
+    """Whether a network that carried channels is RDMA, what it is, and how that is known."""
+    via = f"channels via NET/{network}"
+    if _is_kernels(network):
+        return "tcp", "socket", f"{via}: TCP of the kernel"
+    if network in LIBFABRIC:
+        provider = (process.provider or ("efa" if any(map(_is_efa, process.devices)) else "")).split(";")[0]
+        if provider in RDMA_PROVIDERS:
+            return "rdma", "ib" if provider == "verbs" else provider, f"{via} over provider {provider}"
+        if provider in KERNEL_PROVIDERS:
+            return "tcp", "socket", f"{via} over provider {process.provider}: TCP or UDP of the kernel"
+        return "unknown", None, f"{via}, but {f'provider {provider} is not known' if provider else 'no provider named'}"
+    if network.startswith(("IB", "SPCX")) or (network.startswith("UCX") and gdr):
+        if process.devices and all(device.startswith(SOFTWARE_DEVICES) for device in process.devices):
+            return "tcp", "socket", f"{via} on {', '.join(sorted(process.devices))}: RDMA that the kernel imitates"
+        return "rdma", "ib", via
+    return "unknown", None, f"{via}, of which it is not known whether it is RDMA"
+
+
+def _is_efa(device: str) -> bool:
+    return device.startswith(("rdmap", "efa_"))
+
+
+def _cause(process: Process, finding: _Finding) -> tuple[str | None, str | None]:
+    """The first cause of a verdict that could be better, and the fix."""
+    lines = dict(process.causes)
+    if process.provider and process.provider.split(";")[0] in KERNEL_PROVIDERS:
+        lines["provider"] = f"provider {process.provider}"
+    if found := first_cause(finding.verdict, lines):
+        return found
+    match finding.verdict:
+        case "tcp":
+            return "the log does not say why NCCL did not choose RDMA", FIX_LOG
+        case "rdma":
+            return CAUSES["no_gdr"].text, CAUSES["no_gdr"].fix
+        case "unknown":
+            return None, FIX_LOG
+        case _:
+            return None, None
+
+
+def _resolve_inside(reports: Sequence[RankReport]) -> list[RankReport]:
+    """Ranks none of whose channels leave the host get the verdict of those of their host that carry for them."""
+    carriers: dict[tuple[str, int | None], RankReport] = {}
+    for report in reports:
+        if report.carrier:
+            key = report.host, report.ranks
+            carriers[key] = min(carriers.get(key, report), report, key=lambda r: WORST_FIRST.index(r.verdict))
+    resolved = []
+    for report in reports:
+        carrier = carriers.get((report.host, report.ranks))
+        if carrier and report.verdict == "unknown" and report.paths and not _leaves_host(report):
+            why = f"all channels stay on the host, where other ranks have {carrier.why}"
+            update = {"verdict": carrier.verdict, "carrier": carrier.carrier, "why": why, "cause": carrier.cause}
+            report = report.model_copy(update={**update, "fix": carrier.fix})
+        resolved.append(report)
+    return resolved
+
+
+def _leaves_host(report: RankReport) -> bool:
+    return any(path.startswith("NET/") for path in report.paths)

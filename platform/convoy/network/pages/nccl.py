@@ -1,0 +1,90 @@
+"""What carried a run's traffic by NCCL's log, as a page."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+from convoy.display.page import Block, Callout, Column, Heading, Page, Text, Tone, columns
+from convoy.network.nccl.verdict import LogReport, RankReport, Verdict
+
+_TITLE = "What NCCL used"
+
+_CARRIERS = {"efa": "EFA", "ib": "InfiniBand or RoCE"}
+
+_TONES: dict[Verdict, Tone] = {"tcp": "bad", "unknown": "warning", "rdma": "warning"}
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def log_page(log: LogReport) -> Page:
+    """A row for each group of ranks that are alike, what they used, why the verdict is what it is, and the fixes."""
+    table = columns(
+        _grouped(log.ranks, lambda report: (report.verdict, carrier_name(report), _used(report))).values(),
+        Column("ranks", rank_list),
+        Column("verdict", lambda ranks: ranks[0].verdict),
+        Column("between hosts", lambda ranks: carrier_name(ranks[0])),
+        Column("channels", lambda ranks: ", ".join(sorted({path for each in ranks for path in each.paths}))),
+    )
+    used = [Text(f"{_subject(ranks)}: {text}.") for text, ranks in _grouped(log.ranks, _used).items() if text]
+    reasons = _grouped(log.ranks, lambda report: report.why).items()
+    why = [Text(f"{_subject(ranks)}: {reason}.", quiet=True) for reason, ranks in reasons]
+    return Page(_TITLE, (Heading(_TITLE, level=1), table, *used, *why, *advice(log.ranks)))
+
+
+def advice(reports: Iterable[RankReport]) -> tuple[Block, ...]:
+    """The first cause of each verdict that could be better, and its fix."""
+    fixable = [report for report in reports if report.fix]
+    return tuple(
+        Callout(
+            f"{_subject(ranks)}: {carrier_name(ranks[0])}",
+            f"First cause: {ranks[0].cause}. {ranks[0].fix}" if ranks[0].cause else str(ranks[0].fix),
+            _TONES[ranks[0].verdict],
+        )
+        for ranks in _grouped(fixable, lambda report: (report.verdict, report.cause, report.fix)).values()
+    )
+
+
+def carrier_name(report: RankReport) -> str:
+    """What carried a rank's traffic between hosts: `EFA with GPUDirect`."""
+    match report.verdict:
+        case "harmless":
+            return "nothing crosses hosts"
+        case "unknown":
+            return "unknown"
+        case "tcp":
+            return "TCP"
+        case _:
+            name = _CARRIERS.get(report.carrier or "", report.carrier)
+            return f"{name} {'with' if report.verdict == 'rdma+gdr' else 'without'} GPUDirect"
+
+
+def rank_list(reports: Sequence[RankReport]) -> str:
+    """`0-3, 5`; `?` for those whose rank the log does not give."""
+    runs: list[list[int]] = []
+    for rank in sorted(report.rank for report in reports if report.rank is not None):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "?"
+
+
+def _subject(reports: Sequence[RankReport]) -> str:
+    return f"{'Rank' if len(reports) == 1 else 'Ranks'} {rank_list(reports)}"
+
+
+def _used(report: RankReport) -> str:
+    """Versions and choices: `NCCL 2.27.7+cuda12.4, network AWS Libfabric, provider efa, 4 NICs, 32 ranks, 4 nodes`."""
+    provider = report.provider if report.fabric in (None, report.provider) else f"{report.provider} ({report.fabric})"
+    facts = {
+        "NCCL {}": report.nccl, "aws-ofi-nccl {}": report.plugin, "network {}": report.network,
+        "provider {}": provider, "protocol {}": report.protocol, "{} NICs": report.nics, "{} ranks": report.ranks,
+        "{} nodes": report.nodes,
+    }  # fmt: skip
+    return ", ".join(form.format(fact) for form, fact in facts.items() if fact is not None)
+
+
+def _grouped(reports: Iterable[RankReport], key: Callable[[RankReport], Key]) -> dict[Key, list[RankReport]]:
+    groups: dict[Key, list[RankReport]] = {}
+    for report in reports:
+        groups.setdefault(key(report), []).append(report)
+    return groups
