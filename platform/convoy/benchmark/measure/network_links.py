@@ -1,4 +1,4 @@
-"""Links by themselves: between two hosts by NIXL and by tools that others keep."""
+"""Links by themselves: between every two hosts, and between two by NIXL and by tools that others keep."""
 
 import os
 import socket
@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from convoy.benchmark.groups import Group
 from convoy.benchmark.results.network import NetworkResult
+from convoy.benchmark.results.pairs import pair_cases
 from convoy.benchmark.results.transports import one_sided_cases, transport_case_name, transport_figures
 from convoy.config.network import NetworkConfig
 from convoy.network.one_sided.measure import OneSidedPlan, measure_one_sided
+from convoy.network.pairs import measure_pairs
 from convoy.network.transports import measure_transports, usual_transports
 from convoy.network.turns import Meeting
 from convoy.stats.interval import FEWEST
@@ -33,6 +35,8 @@ def measure_links(group: Group, meeting: Meeting, ranks: Ranks, progress: Progre
     assert config is not None
     (kind,) = config.links
     match kind:
+        case "pairs":
+            return _pairs(group, config, meeting, ranks, progress)
         case "one-sided":
             return _one_sided(group, config, meeting, progress)
         case "transports":
@@ -44,6 +48,13 @@ def _ends(meeting: Meeting) -> tuple[int, int]:
     """Two ranks on different hosts, or the first two ranks of one."""
     first, *others = meeting.host_ranks
     return first, others[0] if others else 1
+
+
+def _pairs(
+    group: Group, config: NetworkConfig, meeting: Meeting, ranks: Ranks, progress: Progress
+) -> dict[str, NetworkResult]:
+    largest, rounds = config.all_sizes[-1], group.measure.rounds
+    return pair_cases(measure_pairs(meeting, ranks.training_group, largest, rounds, progress=progress), meeting.hosts)
 
 
 def _one_sided(group: Group, config: NetworkConfig, meeting: Meeting, progress: Progress) -> dict[str, NetworkResult]:

@@ -1,0 +1,136 @@
+"""Which messages are timed between which ranks to learn of every link. Pure.
+
+The conventions are those of the OSU micro-benchmarks: latency is half of a round trip, bandwidth is measured with a
+window of messages under way at once, for which the receiver answers with one short message when all have come.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+PairKind = Literal["half round trip", "one way", "both ways", "message rate", "bisection"]
+
+PAIR_KINDS: tuple[PairKind, ...] = get_args(PairKind)
+
+LATENCY_SIZES = (8, 2**10, 2**15, 2**18, 2**20, 2**22, 2**24)
+"""Bytes of the messages of round trips: enough sizes for a line through their times."""
+
+LEAST_LARGEST = 2**20
+"""Round trips of messages of up to so many bytes are timed however slow the network is."""
+
+WINDOW = 64
+"""Messages under way at once."""
+
+WINDOW_SIZES = (2**16, 2**18, 2**20, 2**22)
+"""Bytes of the messages of a window, of which one is chosen."""
+
+SMALL = 8
+"""Bytes of the messages whose rate is measured."""
+
+OPERATION_SECONDS = 0.05
+"""An operation may take about so long on the slowest link, unless it is the shortest one."""
+
+
+class PairTask(NamedTuple):
+    """Messages that are timed together; all other ranks wait."""
+
+    kind: PairKind
+    pairs: tuple[tuple[int, int], ...]
+    """Source and target ranks. No rank is in two pairs."""
+    size: int
+    """Bytes of a message."""
+    messages: int = 1
+    """From each source to its target in one operation."""
+    both: bool = False
+    """Targets send as many messages back at the same time."""
+
+    @property
+    def link(self) -> str:
+        """Source and target, `0-1`; of a bisection, its direction: `forth`, `back` or `both`."""
+        source, target = self.pairs[0]
+        if self.kind != "bisection":
+            return f"{source}-{target}"
+        return "both" if self.both else "forth" if source < target else "back"
+
+    @property
+    def bytes(self) -> int:
+        """Sent in one operation by all sources and, if both sides send, targets; a round trip counts as one message."""
+        return self.size * self.messages * len(self.pairs) * (2 if self.both else 1)
+
+
+class TaskTimes(NamedTuple):
+    """What was measured of a task, the same on all ranks."""
+
+    blocks: tuple[float, ...]
+    """Seconds of one operation, by round; of round trips, half of it."""
+    wrong: int
+    """Bytes that were not what the sender had sent, at all receivers of two checks."""
+
+
+def pairs_between(hosts: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of ranks on different hosts, each host represented by its first rank. hosts: of each rank, by rank."""
+    first = [hosts.index(host) for host in dict.fromkeys(hosts)]
+    return list(itertools.combinations(first, 2))
+
+
+def pairs_within(hosts: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of ranks of the first host that has several. hosts: of each rank, by rank."""
+    for host in dict.fromkeys(hosts):
+        ranks = [rank for rank, of in enumerate(hosts) if of == host]
+        if len(ranks) > 1:
+            return list(itertools.combinations(ranks, 2))
+    return []
+
+
+def bisection_pairs(hosts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Every rank of the first half of the hosts, with the rank that has its place on a host of the second half.
+
+    The one in the middle of an odd number of hosts takes no part. On one host, its ranks are halved. hosts: of each
+    rank, by rank.
+    """
+    names = list(dict.fromkeys(hosts))
+    members = [[rank for rank, of in enumerate(hosts) if of == name] for name in names]
+    if len(members) == 1:
+        members = [[rank] for rank in members[0]]
+    half = len(members) // 2
+    if half == 0:
+        return ()
+    return tuple(
+        pair
+        for first, second in zip(members[:half], members[-half:], strict=True)
+        for pair in zip(first, second, strict=False)
+    )
+
+
+def window_probes(hosts: Sequence[str], largest: int) -> list[PairTask]:
+    """One window of the smallest message for every pair, from whose times the sizes are chosen.
+
+    largest: bytes of the largest message that is asked for.
+    """
+    size = min(WINDOW_SIZES[0], largest)
+    return [PairTask("one way", (pair,), size, WINDOW) for pair in pairs_between(hosts) + pairs_within(hosts)]
+
+
+def pair_tasks(hosts: Sequence[str], largest: int, bytes_per_second: float) -> list[PairTask]:
+    """All that is timed, for each pair in turn.
+
+    largest: bytes of the largest message that is asked for. bytes_per_second: of the slowest link, about; it decides
+    which sizes take too long.
+    """
+    affordable = OPERATION_SECONDS * bytes_per_second
+    sizes = [size for size in LATENCY_SIZES if size <= min(largest, max(LEAST_LARGEST, affordable))] or [largest]
+    message = max(size for size in WINDOW_SIZES if size == WINDOW_SIZES[0] or size * WINDOW <= affordable)
+    message, small = min(message, largest), min(SMALL, largest)
+    tasks: list[PairTask] = []
+    for first, second in pairs_between(hosts) + pairs_within(hosts):
+        there, back = ((first, second),), ((second, first),)
+        tasks += [PairTask("half round trip", there, size) for size in sizes]
+        tasks += [PairTask("one way", way, message, WINDOW) for way in (there, back)]
+        tasks.append(PairTask("both ways", there, message, WINDOW, both=True))
+        tasks += [PairTask("message rate", way, small, WINDOW) for way in (there, back)]
+    halves = bisection_pairs(hosts)
+    if halves:
+        turned = tuple((second, first) for first, second in halves)
+        tasks += [PairTask("bisection", way, message, WINDOW) for way in (halves, turned)]
+        tasks.append(PairTask("bisection", halves, message, WINDOW, both=True))
+    return tasks

@@ -1,0 +1,136 @@
+"""Links between ranks: round trips, windows of messages one way and both ways, and one half of the hosts to the other.
+
+A round trip carries a message one way after the other: its messages per second are half of what a link carries one way,
+and so are its bytes per second, which is why half of its time counts as the time of a message.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from convoy.network.pair_plan import PairTask, TaskTimes, pair_tasks, window_probes
+from convoy.network.turns import BLOCK_SECONDS, Meeting, time_in_turns
+
+PERIOD = 251
+"""Bytes after which a rank's pattern repeats: a prime, so that messages of one window differ."""
+
+_PROBES = 2
+"""Timed windows of each pair, from which the sizes are chosen."""
+
+
+def measure_pairs(
+    meeting: Meeting,
+    group: dist.ProcessGroup | None,
+    largest: int,
+    rounds: int,
+    *,
+    block_seconds: float = BLOCK_SECONDS,
+    progress: Callable[[], None] = lambda: None,
+) -> dict[PairTask, TaskTimes]:
+    """Times of every task of `pair_tasks`, in turns. All ranks call it alike.
+
+    group: of all ranks, for the messages; None: torch's default group. largest: bytes of the largest message that is
+    asked for. progress: called after each block, on each rank.
+    """
+    dist.all_reduce(torch.zeros(1, device=meeting.device), group=group)  # NCCL connects all ranks in their first call
+    probes = _calls(window_probes(meeting.hosts, largest), meeting, group)
+    found = time_in_turns({_name(task): call.run for task, call in probes.items()}, meeting, _PROBES, block_seconds=0.0)
+    slowest = min(task.bytes / min(found[_name(task)].blocks) for task in probes)
+    calls = _calls(pair_tasks(meeting.hosts, largest, slowest), meeting, group)
+    wrong = [call.check() for call in calls.values()]
+    times = time_in_turns(
+        {_name(task): call.run for task, call in calls.items()},
+        meeting,
+        rounds,
+        block_seconds=block_seconds,
+        progress=progress,
+    )
+    both = meeting.sum([before + call.check() for before, call in zip(wrong, calls.values(), strict=True)])
+    return {
+        task: TaskTimes(tuple(_share_of(task) * each for each in times[_name(task)].blocks), round(bad))
+        for task, bad in zip(calls, both, strict=True)
+    }
+
+
+def _name(task: PairTask) -> str:
+    return f"{task.kind}.{task.link}.{task.size}"
+
+
+def _share_of(task: PairTask) -> float:
+    return 0.5 if task.kind == "half round trip" else 1.0
+
+
+class Buffers(NamedTuple):
+    """Of a rank, which all its tasks use in turn."""
+
+    sent: torch.Tensor
+    """This rank's pattern, of the longest window."""
+    received: torch.Tensor
+    answer: torch.Tensor
+    """One byte."""
+
+
+class TaskCall:
+    """A task on this rank: the messages that it sends and receives, in buffers that all tasks share."""
+
+    def __init__(self, task: PairTask, rank: int, buffers: Buffers, group: dist.ProcessGroup | None) -> None:
+        """group: of all ranks; None: torch's default group."""
+        total = task.size * task.messages
+        self._received, self._expected = buffers.received[:total], torch.empty(0)
+        self._steps: list[list[dist.P2POp]] = []
+        own = next((pair for pair in task.pairs if rank in pair), None)
+        if own is None:
+            return
+        source, (peer,) = rank == own[0], {*own} - {rank}
+        self._steps = _steps(task, source, peer, buffers, group)
+        if task.both or task.kind == "half round trip" or not source:
+            self._expected = pattern(peer, total).to(self._received.device)
+
+    def run(self) -> None:
+        """Carry it out once. It returns when this rank's part is done, or on GPUs enqueued."""
+        for step in self._steps:
+            for work in dist.batch_isend_irecv(step):
+                work.wait()
+
+    def check(self) -> int:
+        """Carry it out once, and count the wrong bytes that this rank received."""
+        self._received.zero_()
+        self.run()
+        return int((self._received[: len(self._expected)] != self._expected).sum())
+
+
+def _steps(
+    task: PairTask, source: bool, peer: int, buffers: Buffers, group: dist.ProcessGroup | None
+) -> list[list[dist.P2POp]]:
+    """Batches of messages of one rank of a pair. source: whether it is the source. What it asks for comes first in each
+    batch: gloo sends data once it knows that it is waited for."""
+
+    def messages(call: Callable[..., object], buffer: torch.Tensor) -> list[dist.P2POp]:
+        parts = buffer[: task.size * task.messages].split(task.size)
+        return [dist.P2POp(call, part, group=group, group_peer=peer) for part in parts]
+
+    receives, sends = messages(dist.irecv, buffers.received), messages(dist.isend, buffers.sent)
+    if task.both:
+        return [receives + sends]
+    if task.kind == "half round trip":
+        return [receives + sends] if source else [receives, sends]
+    answer = dist.P2POp(dist.irecv if source else dist.isend, buffers.answer, group=group, group_peer=peer)
+    return [[answer, *sends]] if source else [receives, [answer]]
+
+
+def pattern(rank: int, count: int) -> torch.Tensor:
+    """The bytes that a rank sends: never 0, and different for each of 251 ranks."""
+    values = (torch.arange(PERIOD) * 7 + 31 * rank) % PERIOD + 1
+    return values.to(torch.uint8).repeat(-(-count // PERIOD))[:count]
+
+
+def _calls(tasks: list[PairTask], meeting: Meeting, group: dist.ProcessGroup | None) -> dict[PairTask, TaskCall]:
+    longest = max(task.size * task.messages for task in tasks)
+    buffers = Buffers(
+        sent=pattern(meeting.rank, longest).to(meeting.device),
+        received=torch.zeros(longest, dtype=torch.uint8, device=meeting.device),
+        answer=torch.zeros(1, dtype=torch.uint8, device=meeting.device),
+    )
+    return {task: TaskCall(task, meeting.rank, buffers, group) for task in tasks}
