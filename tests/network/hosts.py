@@ -1,4 +1,4 @@
-"""Two ranks on two hosts, which are namespaces of this one: what a function of a test returns on each of them."""
+"""Two ranks on two hosts, of a lab: what a function of a test returns on each of them."""
 
 import importlib
 import json
@@ -11,8 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from convoy.drills.testbed.mounts import run_command
-from convoy.drills.testbed.namespaces import Network
+from convoy.drills.testbed.lab import Lab
 from convoy.network.turns import Meeting
 
 TIMEOUT_SECONDS = 60.0
@@ -20,23 +19,16 @@ TIMEOUT_SECONDS = 60.0
 PORT = 29555
 
 
-def limit_rate(network: Network, host: int, rate: str) -> None:
-    """Send no more than a rate in the words of tc, such as 400mbit, counted in frames."""
-    inside = ["ip", "netns", "exec", network.namespace_name(host)]
-    run_command(*inside, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64kb",
-                "latency", "50ms")  # fmt: skip
-
-
-def on_hosts(network: Network, function: str, *arguments: Any, environment: Sequence[str] = ()) -> list[Any]:
+def on_hosts(lab: Lab, function: str, *arguments: Any, environment: Sequence[str] = ()) -> list[Any]:
     """What `MODULE:FUNCTION(meeting, *arguments)` returns on each host's one rank. Arguments and results are JSON."""
     ranks = [
         subprocess.Popen(
-            [*network.command_prefix(rank), "env", "GLOO_SOCKET_IFNAME=eth0", *environment, sys.executable, "-m",
-             __name__, str(rank), str(len(network.addresses)), network.addresses[0], function, json.dumps(arguments)],
+            [*lab.command_prefix(rank), "env", "GLOO_SOCKET_IFNAME=eth0", *environment, sys.executable, "-m",
+             __name__, str(rank), str(len(lab.addresses)), lab.addresses[0], function, json.dumps(arguments)],
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(len(network.addresses))
+        for rank in range(len(lab.addresses))
     ]  # fmt: skip
     try:
         texts = [rank.communicate(timeout=TIMEOUT_SECONDS)[0] for rank in ranks]

@@ -10,12 +10,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.drills.testbed.namespaces import Network
+from convoy.drills.testbed.lab import Lab
+from convoy.drills.testbed.lab_spec import parse_lab
 from convoy.network.one_sided.measure import OneSidedPlan, measure_one_sided
 from convoy.network.one_sided.nixl_agents import Agent
-from convoy.network.one_sided.times import MODES, OneSidedResult
+from convoy.network.one_sided.times import MODES, OneSidedResult, blocking_over_window
 from convoy.network.turns import Meeting
-from tests.network.hosts import limit_rate, on_hosts
+from tests.network.hosts import on_hosts
 from tests.ranks import in_a_group
 
 SIZES = (8, 100_000)
@@ -72,22 +73,41 @@ def test_without_nixl_on_one_of_the_two_ranks_all_ranks_say_how_to_install_it() 
     assert reason.endswith("pip install 'metaflow-convoy[rdma]'")
 
 
+def between_hosts(lab_text: str, sizes: list[int], window: int, rounds: int) -> list[dict[str, Any]]:
+    with Lab(parse_lab(lab_text)) as lab:
+        over_tcp = ["UCX_TLS=tcp", "UCX_NET_DEVICES=eth0"]
+        first, second = on_hosts(lab, f"{__name__}:measure", sizes, window, rounds, environment=over_tcp)
+    assert first == second
+    assert sum(times["wrong_bytes"] for times in first["times"]) == 0
+    return list(first["times"])
+
+
 @pytest.mark.system
 @pytest.mark.alone
 def test_between_hosts_large_transfers_have_the_rate_of_the_link() -> None:
-    with Network(2) as network:
-        for host in range(2):
-            limit_rate(network, host, "400mbit")
-        over_tcp = ["UCX_TLS=tcp", "UCX_NET_DEVICES=eth0"]
-        first, second = on_hosts(network, f"{__name__}:measure", [2**19], 4, 2, environment=over_tcp)
-    assert first == second
     shares = {
         (times["operation"], times["mode"]): times["size"] / statistics.median(times["blocks"]) / 50e6
-        for times in first["times"]
+        for times in between_hosts("2 hosts, 400mbit", [2**19], 4, 2)
     }
     print({" ".join(kind): round(share, 3) for kind, share in shares.items()})
-    assert sum(times["wrong_bytes"] for times in first["times"]) == 0
     assert all(0.85 <= share <= 1.0 for kind, share in shares.items() if kind[1] != "blocking"), shares
+
+
+@pytest.mark.system
+@pytest.mark.alone
+def test_with_a_delay_blocking_takes_as_much_longer_as_arithmetic_says() -> None:
+    """Of transfers so small that TCP sends a window of them at once; it begins with ten segments."""
+    size, window = 1024, 8
+    times = {
+        (each["operation"], each["mode"]): each
+        for each in between_hosts("2 hosts, 400mbit, delay 2ms", [size], window, 3)
+    }
+    for operation in ("WRITE", "READ"):
+        blocking, windowed = times[operation, "blocking"], times[operation, "window"]
+        ratio = min(blocking["operations"]) / min(windowed["operations"])  # other work on this host adds to some
+        predicted = blocking_over_window(size, 2 * 2e-3, 50e6, window, blocking["transfers"])
+        print(f"{operation}: {ratio:.2f}, by arithmetic {predicted:.2f}")
+        assert ratio == pytest.approx(predicted, rel=0.2)
 
 
 def measure(meeting: Meeting, sizes: list[int], window: int, rounds: int) -> dict[str, Any]:
