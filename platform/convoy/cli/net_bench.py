@@ -82,14 +82,14 @@ def bench(
             return
         report = network_report(read_cases(folder) if folder.is_dir() else [])
     if as_json:
-        click.echo(report.model_dump_json(indent=1))
+        click.echo("{}" if report is None else report.model_dump_json(indent=1))
     else:
         console = Console()
         console.width = max(console.width, WIDTH)
         show(network_page(report), console)
     for failure in failures:
         click.echo(f"convoy: {failure}", err=True)
-    sys.exit(1 if failures or report.is_wrong else 0)
+    sys.exit(1 if failures or report is None or report.is_wrong else 0)
 
 
 def _measure(config: BenchConfig, lab: str | None, launched: LaunchedPlace | None, folder: Path) -> list[str]:

@@ -63,6 +63,11 @@ class SlowFinding(BaseModel):
         return bool(self.ports or self.links or self.groups)
 
     @property
+    def names_a_part(self) -> bool:
+        """Whether a port or a link is slow; slow paths between groups of hosts may be by design."""
+        return bool(self.ports or self.links)
+
+    @property
     def summary(self) -> str:
         """One sentence."""
         if self.hosts == 2 and self.links:

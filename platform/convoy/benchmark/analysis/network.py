@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
+from convoy.benchmark.analysis.network_choice import Choice, choices
+from convoy.benchmark.analysis.network_links import LinkFigures, link_figures
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.results.network import (
     IN_PLACE_SUFFIX,
@@ -16,6 +18,7 @@ from convoy.benchmark.results.network import (
     measured_sizes,
     seconds_name,
 )
+from convoy.benchmark.results.pairs import PairsReport, pairs_report
 from convoy.catalog.instances import instance
 from convoy.config.errors import ConfigError
 from convoy.config.network import NetworkConfig, Operation
@@ -89,6 +92,8 @@ class CollectiveFigures(FrozenResult):
     """The backend first."""
     fastest: tuple[FastestRange, ...]
     """By size, of all cases that are out of place."""
+    chosen: tuple[Choice, ...] = ()
+    """By size, from the pairs alone; empty: these were not measured."""
 
     @property
     def is_wrong(self) -> bool:
@@ -97,32 +102,48 @@ class CollectiveFigures(FrozenResult):
 
 
 class NetworkReport(FrozenResult):
-    """What `convoy net bench` found."""
+    """Everything that the network suite found."""
 
     collectives: tuple[CollectiveFigures, ...]
+    pairs: PairsReport | None
+    """None: no pairs were measured."""
+    links: LinkFigures | None
+    """None: neither one-sided transfers nor transports were measured."""
 
     @property
     def is_wrong(self) -> bool:
-        """Whether any element was wrong, or any figure is above its bound."""
-        return any(each.is_wrong for each in self.collectives)
+        """Whether anything arrived wrong, is above its bound, or is slow: a port, or a link."""
+        pairs, links = self.pairs, self.links
+        found = [
+            any(each.is_wrong for each in self.collectives),
+            links is not None and (links.wrong > 0 or bool(links.above_rate)),
+            pairs is not None and (pairs.wrong > 0 or (pairs.slow is not None and pairs.slow.names_a_part)),
+        ]
+        return any(found)
 
 
-def network_report(cases: Sequence[Case]) -> NetworkReport:
-    """Everything that the network suite found."""
-    return NetworkReport(collectives=network_figures(cases))
+def network_report(cases: Sequence[Case]) -> NetworkReport | None:
+    """What the suite's cases show; None: there are none."""
+    own = [case for case in cases if case.suite == SUITE_NAME and case.status == "measured"]
+    if not own:
+        return None
+    configs = [(case, network_config(case)) for case in own]
+    rate = next((link_gbps(case, config) for case, config in configs if config is not None), None)
+    pairs = pairs_report(own)
+    return NetworkReport(collectives=network_figures(own, pairs), pairs=pairs, links=link_figures(own, rate))
 
 
-def network_figures(cases: Sequence[Case]) -> tuple[CollectiveFigures, ...]:
-    """Of each collective among the cases, in the order of their groups."""
+def network_figures(cases: Sequence[Case], pairs: PairsReport | None = None) -> tuple[CollectiveFigures, ...]:
+    """Of each collective among the cases, in the order of their groups. pairs: of the same ranks, if measured."""
     by_group: dict[str, list[Case]] = {}
     for case in cases:
         if case.suite == SUITE_NAME and case.status == "measured" and measured_sizes(case.samples):
             by_group.setdefault(case.group, []).append(case)
-    found = [_collective(group, of_group) for group, of_group in by_group.items()]
+    found = [_collective(group, of_group, pairs) for group, of_group in by_group.items()]
     return tuple(each for each in found if each is not None)
 
 
-def _collective(group: str, cases: Sequence[Case]) -> CollectiveFigures | None:
+def _collective(group: str, cases: Sequence[Case], pairs: PairsReport | None) -> CollectiveFigures | None:
     """None: its configuration is not that of a collective."""
     config = network_config(cases[0])
     if config is None or len(config.operations) != 1:
@@ -135,6 +156,11 @@ def _collective(group: str, cases: Sequence[Case]) -> CollectiveFigures | None:
         bound = busbw_bound(operation, hardware.nodes, hardware.ranks // hardware.nodes, gbps * 1e9 / 8)
     base = next((case for case in cases if case.baseline is None), None)
     algorithms = [_algorithm(case, base, operation, bound) for case in cases]
+    own = {
+        case.name: {size: case.samples[seconds_name(size)] for size in measured_sizes(case.samples)}
+        for case in cases
+        if case.baseline is not None and not case.name.endswith(IN_PLACE_SUFFIX)
+    }
     algorithms.sort(key=lambda each: (base is None or each.name != base.name, each.name))
     return CollectiveFigures(
         group=group,
@@ -146,6 +172,7 @@ def _collective(group: str, cases: Sequence[Case]) -> CollectiveFigures | None:
         link_gbps=gbps,
         bound=bound,
         algorithms=tuple(algorithms),
+        chosen=choices(operation, own, pairs, hardware.ranks) if pairs is not None and own else (),
         fastest=fastest_ranges([each for each in algorithms if not each.name.endswith(IN_PLACE_SUFFIX)]),
     )
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from convoy.benchmark.analysis.campaign import CampaignFigures
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures
-from convoy.benchmark.analysis.network import CollectiveFigures
+from convoy.benchmark.analysis.network import NetworkReport
 from convoy.benchmark.analysis.predictions import PredictedFigures
 from convoy.benchmark.analysis.recovery import DrillFigures
 from convoy.benchmark.results.case import FrozenResult, Hardware, Provenance, Status
@@ -212,7 +212,8 @@ class BenchReport(FrozenResult):
     scaling: tuple[ScalingPoint, ...] = ()
     sync: tuple[SyncFigures, ...] = ()
     environments: tuple[EnvironmentFigures, ...] = ()
-    network: tuple[CollectiveFigures, ...] = ()
+    network: NetworkReport | None = None
+    """None: the network suite measured nothing."""
     costs: tuple[CostFigures, ...]
     checkpoints: tuple[CheckpointFigures, ...] = ()
     recovery: tuple[DrillFigures, ...] = ()

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from convoy.benchmark.analysis.network import AlgorithmFigures, CollectiveFigures, NetworkReport, SizeFigures
 from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.pages.charts import over_sizes
+from convoy.benchmark.pages.network_links import link_sections, pair_sections
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
 from convoy.stats.interval import Interval
@@ -17,6 +18,10 @@ _HOW = (
 )
 
 
+NEAR = 1.25
+"""A choice that takes so many times as long as the best is still a good one."""
+
+
 class _Row(NamedTuple):
     """A case at one size."""
 
@@ -25,16 +30,22 @@ class _Row(NamedTuple):
 
 
 def comparison(report: BenchReport) -> tuple[Block, ...]:
-    """A section for each collective."""
-    return sections(report.network)
+    """The suite's sections of a benchmark's page."""
+    return () if report.network is None else sections(report.network)
 
 
-def network_page(report: NetworkReport) -> Page:
+def network_page(report: NetworkReport | None) -> Page:
     """What `convoy net bench` prints."""
-    return Page("Network", sections(report.collectives))
+    nothing = (Callout("Nothing was measured", "There are no cases.", "warning"),)
+    return Page("Network", nothing if report is None else sections(report))
 
 
-def sections(collectives: Sequence[CollectiveFigures]) -> tuple[Block, ...]:
+def sections(report: NetworkReport) -> tuple[Block, ...]:
+    """Collectives, pairs, then links between two hosts."""
+    return (*_collective_sections(report.collectives), *pair_sections(report.pairs), *link_sections(report.links))
+
+
+def _collective_sections(collectives: Sequence[CollectiveFigures]) -> tuple[Block, ...]:
     """A section for each collective."""
     blocks: list[Block] = []
     for number, each in enumerate(collectives):
@@ -63,14 +74,29 @@ def describe(collective: CollectiveFigures) -> str:
 
 def fastest_text(collective: CollectiveFigures) -> str:
     """`recursive doubling up to 64 KiB, ring from 256 KiB`"""
-    ranges = collective.fastest
+    return _ranges_text([(each.name, each.first, each.last) for each in collective.fastest])
+
+
+def chosen_text(collective: CollectiveFigures) -> str:
+    """The same of what the pairs alone would choose."""
+    ranges: list[tuple[str, int, int]] = []
+    for each in collective.chosen:
+        if ranges and ranges[-1][0] == each.name:
+            ranges[-1] = (each.name, ranges[-1][1], each.size)
+        else:
+            ranges.append((each.name, each.size, each.size))
+    return _ranges_text(ranges)
+
+
+def _ranges_text(ranges: Sequence[tuple[str, int, int]]) -> str:
+    """Names with the first and the last size of each."""
     if len(ranges) == 1:
-        return f"{ranges[0].name} at every size"
-    parts = [f"{ranges[0].name} up to {formatting.buffer_size(ranges[0].last)}"]
-    for each in ranges[1:-1]:
-        first, last = formatting.buffer_size(each.first), formatting.buffer_size(each.last)
-        parts.append(f"{each.name} at {first}" if each.first == each.last else f"{each.name} from {first} to {last}")
-    return ", ".join([*parts, f"{ranges[-1].name} from {formatting.buffer_size(ranges[-1].first)}"])
+        return f"{ranges[0][0]} at every size"
+    parts = [f"{ranges[0][0]} up to {formatting.buffer_size(ranges[0][2])}"]
+    for name, first, last in ranges[1:-1]:
+        to = "" if first == last else f" to {formatting.buffer_size(last)}"
+        parts.append(f"{name} {'from' if to else 'at'} {formatting.buffer_size(first)}{to}")
+    return ", ".join([*parts, f"{ranges[-1][0]} from {formatting.buffer_size(ranges[-1][1])}"])
 
 
 def _callouts(collective: CollectiveFigures) -> Iterator[Block]:
@@ -85,6 +111,12 @@ def _callouts(collective: CollectiveFigures) -> Iterator[Block]:
         names = ", ".join(f"{row.case.name} at {formatting.buffer_size(row.figures.size)}" for row in above)
         text = f"{names}: above the bound by more than the interval, so no share is shown. Check network.link_gbps."
         yield Callout(f"{collective.operation}: bound wrong, or a burst", text, "warning")
+    if collective.chosen:
+        near = sum(each.over_best <= NEAR for each in collective.chosen)
+        yield Text(
+            f"Chosen from the pairs alone: {chosen_text(collective)}. That is within {NEAR:g} × of the fastest of "
+            f"Convoy's algorithms at {near} of {formatting.plural(len(collective.chosen), 'size')}."
+        )
     if len(collective.algorithms) > 1 and collective.fastest:
         yield Text(f"Fastest by median time: {fastest_text(collective)}.")
 

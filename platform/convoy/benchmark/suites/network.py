@@ -5,7 +5,7 @@ A gang measures one collective, whose algorithms take turns, or links in one of 
 
 from collections.abc import Iterator
 
-from convoy.benchmark.analysis.network import network_figures
+from convoy.benchmark.analysis.network import network_report
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.network import comparison
 from convoy.benchmark.results.network import IN_PLACE_SUFFIX, SUITE_NAME
@@ -43,6 +43,6 @@ SUITE = Suite(
     meaning="collectives by algorithm and size, with their bounds, and the links between pairs of ranks",
     groups=groups,
     fewest_ranks=2,
-    figures=lambda cases, _: {"network": network_figures(cases)},
+    figures=lambda cases, _: {"network": network_report(cases)},
     comparison=comparison,
 )

@@ -1,0 +1,70 @@
+"""Which algorithm would be chosen from the pairs alone, and how near to the best of those measured it comes. Pure."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from convoy.benchmark.results.case import FrozenResult
+from convoy.benchmark.results.pairs import PairFigures, PairsReport
+from convoy.config.network import Operation
+from convoy.network.collectives.predicted import Link, Links, choose_algorithms
+
+
+class Choice(FrozenResult):
+    """The algorithm that pairs alone would choose at a size."""
+
+    size: int
+    name: str
+    over_best: float
+    """Its median time over that of the fastest of Convoy's algorithms there."""
+
+
+def links_of(report: PairsReport) -> tuple[Links, tuple[int, ...]] | None:
+    """Links by host, and the host of each rank that was measured; None: not every pair of hosts was."""
+    hosts = sorted({host for pair in report.pairs for host in pair.hosts})
+    links = dict[tuple[int, int], Link]()
+    for pair in report.pairs:
+        for way in (pair.hosts, pair.hosts[::-1]):
+            rate = pair.forth if way == pair.hosts else pair.back
+            messages = pair.messages_forth if way == pair.hosts else pair.messages_back
+            if pair.latency is not None and rate is not None and messages is not None:
+                links[way] = Link(pair.latency.estimate, rate.estimate, 1 / messages.estimate)
+    for host in hosts:  # where nothing was measured within a host, its ranks are no farther apart than hosts are
+        links.setdefault((host, host), _quickest(links))
+    complete = all((a, b) in links for a in hosts for b in hosts)
+    return (links, _hosts_of_ranks(report.pairs)) if complete and links else None
+
+
+def _quickest(links: Links) -> Link:
+    return Link(
+        min(each.latency for each in links.values()),
+        max(each.bytes_per_second for each in links.values()),
+        min(each.message_seconds for each in links.values()),
+    )
+
+
+def _hosts_of_ranks(pairs: Sequence[PairFigures]) -> tuple[int, ...]:
+    hosts = {rank: host for pair in pairs for rank, host in zip((pair.first, pair.second), pair.hosts, strict=True)}
+    return tuple(hosts[rank] for rank in sorted(hosts))
+
+
+def choices(
+    operation: Operation, times: Mapping[str, Mapping[int, Sequence[float]]], report: PairsReport, ranks: int
+) -> tuple[Choice, ...]:
+    """By size. times: seconds of the blocks of each algorithm, by size in bytes. Empty: the pairs are not those of all
+    hosts, or ranks that share a host were not all measured."""
+    found = links_of(report)
+    if found is None or len(found[1]) != ranks:
+        return ()
+    links, hosts = found
+    medians = {name: {size: statistics.median(each) for size, each in of.items()} for name, of in times.items()}
+    sizes = sorted({size for of in medians.values() for size in of})
+    chosen = choose_algorithms(operation, sizes, links, hosts)
+    return tuple(
+        Choice(
+            size=size,
+            name=chosen[size].name,
+            over_best=medians[chosen[size].name][size] / min(of[size] for of in medians.values() if size in of),
+        )
+        for size in sizes
+        if size in medians.get(chosen[size].name, {})
+    )

@@ -1,0 +1,181 @@
+"""The network suite's sections on links: pairs of ranks, one-sided transfers, and the transports of other tools."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from convoy.benchmark.analysis.network_links import LinkFigures, TransferFigures, TransportFigures
+from convoy.benchmark.results.pairs import PairFigures, PairsReport
+from convoy.display import formatting
+from convoy.display.page import Block, Callout, Column, Heading, Table, Text, columns
+from convoy.stats.interval import Interval
+
+MOST_ROWS = 28
+"""Pairs of eight hosts; of more there is only the matrix."""
+
+_PAIRS = (
+    "Latency is half of a round trip of the smallest message. Bandwidth is by a window of messages under way, for "
+    "which the receiver answers once; a round trip has half of it. One pair at a time, while all others wait."
+)
+_ONE_SIDED = (
+    "NIXL writes into, or reads from, the memory of another rank, which checks the bytes. Blocking: one transfer at a "
+    "time; window: several in flight; proxy thread: the same by a thread that takes transfers from a queue."
+)
+_TRANSPORTS = "By well-kept tools between two hosts: iperf3, fi_pingpong of libfabric, and ib_write_bw of perftest."
+
+
+def pair_sections(report: PairsReport | None) -> tuple[Block, ...]:
+    """The links between hosts, and within one."""
+    if report is None:
+        return ()
+    between = [pair for pair in report.pairs if not pair.within]
+    blocks: list[Block] = [Heading("Network: pairs"), Text(f"{_lab(report.lab)}{_PAIRS}", quiet=True)]
+    if report.wrong:
+        blocks.append(Callout("Pairs: wrong bytes", f"{report.wrong:,} bytes were not what was sent.", "bad"))
+    if report.slow is not None:
+        title = "A slow port or link" if report.slow.is_slow else "No slow port or link"
+        summary = report.slow.summary
+        text = f"{summary[0].upper()}{summary[1:]}."
+        blocks.append(Callout(title, text, "warning" if report.slow.is_slow else "good"))
+    if len(between) > 1:
+        blocks.append(matrix(between))
+    if len(report.pairs) <= MOST_ROWS:
+        blocks.append(_pair_table(report.pairs))
+    if report.bisection is not None and report.bisection.forth is not None:
+        blocks.append(Text(_bisection_text(report)))
+    return tuple(blocks)
+
+
+def matrix(pairs: list[PairFigures]) -> Table:
+    """Bandwidth from each rank (a row) to each other (a column)."""
+    rates = {(pair.first, pair.second): pair.forth for pair in pairs}
+    rates |= {(pair.second, pair.first): pair.back for pair in pairs}
+    ranks = sorted({rank for link in rates for rank in link})
+
+    def cell(source: int, target: int) -> str:
+        rate = rates.get((source, target))
+        return "" if rate is None else formatting.bandwidth(rate.estimate)
+
+    rows = tuple((str(source), *(cell(source, target) for target in ranks)) for source in ranks)
+    return Table(("From rank", *(f"to {rank}" for rank in ranks)), rows, tuple(range(1, len(ranks) + 1)))
+
+
+def _pair_table(pairs: tuple[PairFigures, ...]) -> Table:
+    return columns(
+        pairs,
+        Column("Ranks", lambda p: f"{p.first}, {p.second}{' (one host)' if p.within else ''}"),
+        Column("Latency", lambda p: p.latency, _duration),
+        Column("Bandwidth forth", lambda p: p.forth, _bandwidth),
+        Column("back", lambda p: p.back, _bandwidth),
+        Column("both at once", lambda p: p.both, _bandwidth),
+        Column("Messages/s forth", lambda p: p.messages_forth, _count, right=True),
+        Column("back", lambda p: p.messages_back, _count, right=True),
+        drop_empty=True,
+    )
+
+
+def _bisection_text(report: PairsReport) -> str:
+    halves = report.bisection
+    assert halves is not None
+    assert halves.forth is not None
+    ways = [f"{_bandwidth(halves.forth)} from the first half of the hosts to the second"]
+    ways += [f"{_bandwidth(halves.back)} back"] if halves.back is not None else []
+    ways += [f"{_bandwidth(halves.both)} both ways at once"] if halves.both is not None else []
+    return f"Bisection, {formatting.plural(halves.pairs, 'pair')} at once: {', '.join(ways)}."
+
+
+def link_sections(links: LinkFigures | None) -> tuple[Block, ...]:
+    """One-sided transfers, and transports."""
+    return () if links is None else (*_one_sided(links), *_transports(links))
+
+
+class _Row(NamedTuple):
+    """A case at one size."""
+
+    case: TransportFigures
+    transfers: TransferFigures
+
+
+def _one_sided(links: LinkFigures) -> Iterator[Block]:
+    if not links.one_sided:
+        return
+    yield Heading("Network: one-sided transfers")
+    yield Text(f"{_lab(links.lab)}{_ONE_SIDED}", quiet=True)
+    if links.wrong:
+        yield Callout("One-sided transfers: wrong bytes", f"{links.wrong:,} bytes arrived wrong.", "bad")
+    yield from _above(links, links.one_sided)
+    yield from _missing(links.one_sided)
+    rows = [_Row(case, each) for case in links.one_sided for each in case.transfers]
+    if rows:
+        yield columns(
+            rows,
+            Column("Transfer", lambda r: r.case.name),
+            Column("Size", lambda r: r.transfers.size, formatting.buffer_size, right=True),
+            Column("Time", lambda r: r.transfers.seconds, _duration),
+            Column("Bandwidth", lambda r: r.transfers.rate, _bandwidth),
+            Column("Of the link", lambda r: links.share(r.transfers.rate), formatting.percent, right=True),
+            Column("Wrong", lambda r: r.transfers.wrong, formatting.integer, right=True),
+            drop_empty=True,
+        )
+
+
+def _transports(links: LinkFigures) -> Iterator[Block]:
+    if not links.transports:
+        return
+    yield Heading("Network: transports")
+    yield Text(f"{_lab(links.lab)}{_TRANSPORTS}", quiet=True)
+    yield from _above(links, links.transports)
+    yield from _missing(links.transports)
+    measured = [case for case in links.transports if case.best_rate is not None]
+    if measured:
+        yield columns(
+            measured,
+            Column("Transport", lambda c: c.name),
+            Column("Smallest message", _smallest_text),
+            Column("Bandwidth", lambda c: c.best_rate, _bandwidth),
+            Column("Of the link", lambda c: c.best_rate and links.share(c.best_rate), formatting.percent, right=True),
+            Column("Sent again", lambda c: c.retransmits, formatting.integer, right=True),
+            Column("Lost", _lost_text, right=True),
+            drop_empty=True,
+        )
+
+
+def _smallest_text(case: TransportFigures) -> str | None:
+    if not case.transfers:
+        return None
+    first = case.transfers[0]
+    return f"{formatting.buffer_size(first.size)} in {formatting.duration(first.seconds.estimate)}"
+
+
+def _lost_text(case: TransportFigures) -> str | None:
+    if case.lost_packets is None or not case.packets:
+        return None
+    return f"{case.lost_packets:,} of {case.packets:,}"
+
+
+def _above(links: LinkFigures, cases: tuple[TransportFigures, ...]) -> Iterator[Block]:
+    names = [case.name for case in cases if case.name in links.above_rate]
+    if names:
+        text = f"{', '.join(names)}: faster than the link, so it did not go over it, or network.link_gbps is wrong."
+        yield Callout("Bound wrong, or a burst", text, "warning")
+
+
+def _missing(cases: tuple[TransportFigures, ...]) -> Iterator[Block]:
+    missing = [f"{case.name}: {why}" for case in cases if case.best_rate is None for why in case.not_measured.values()]
+    if missing:
+        yield Text(f"Not measured: {'; '.join(missing)}.")
+
+
+def _lab(lab: str) -> str:
+    return f"Lab of {lab}. " if lab else ""
+
+
+def _duration(figure: Interval) -> str:
+    return formatting.estimate(figure, formatting.duration)
+
+
+def _bandwidth(figure: Interval) -> str:
+    return formatting.estimate(figure, formatting.bandwidth)
+
+
+def _count(figure: Interval) -> str:
+    return formatting.count(figure.estimate)
