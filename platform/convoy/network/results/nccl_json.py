@@ -52,7 +52,7 @@ def parse_nccl_json(
         return NcclRun(
             operation=operation,
             ranks=named or ranks or infer_ranks(operation, rows),
-            hosts=len({device["hostname"] for device in devices}) or None,
+            hosts=len({device["hostname"] for device in devices if device["group"] == devices[0]["group"]}) or None,
             rows=rows,
             devices=tuple(dict.fromkeys(device["device_info"] for device in devices)),
             counts_cpu_time=any("cpu_time" in (row.get("in_place") or {}) for row in document["results"]),
@@ -108,10 +108,9 @@ def _iterations(figures: Mapping[str, Any]) -> IterationTimes:
     def number(name: str) -> float | None:
         return None if figures.get(name) is None else float(figures[name])
 
-    cv = number("cv_pct")
     return IterationTimes(
         minimum=number("min_us"), maximum=number("max_us"), mean=number("avg_us"), p50=number("p50_us"),
-        p95=number("p95_us"), p99=number("p99_us"), cv=None if cv is None else cv / 100,
+        p95=number("p95_us"), p99=number("p99_us"), cv_percent=number("cv_pct"),
         skipped=int(figures.get("skipped_iterations") or 0), times=tuple(map(float, figures.get("times_us") or ())),
         process_times=tuple(tuple(map(float, own)) for own in figures.get("per_process_max_times_us") or ()),
     )  # fmt: skip
@@ -174,11 +173,14 @@ def _row_document(row: NcclRow, run: NcclRun) -> dict[str, Any]:
 
 
 def _iterations_document(times: IterationTimes) -> dict[str, Any]:
+    deviation = None
+    if times.cv_percent is not None and times.mean is not None:
+        deviation = times.cv_percent / 100 * times.mean
     document: dict[str, Any] = {
         "skipped_iterations": times.skipped, "min_us": times.minimum, "max_us": times.maximum, "avg_us": times.mean,
         "p50_us": times.p50, "p95_us": times.p95, "p99_us": times.p99,
-        "stdev_us": None if times.cv is None or times.mean is None else times.cv * times.mean,
-        "cv_pct": None if times.cv is None else 100 * times.cv, "times_us": times.times,
+        "stdev_us": deviation, "cv_pct": times.cv_percent,
+        "times_us": times.times,
     }  # fmt: skip
     return {**document, "per_process_max_times_us": times.process_times} if times.process_times else document
 

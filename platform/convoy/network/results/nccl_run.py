@@ -50,8 +50,8 @@ class IterationTimes:
     p50: float | None = None
     p95: float | None = None
     p99: float | None = None
-    cv: float | None = None
-    """Coefficient of variation, a fraction."""
+    cv_percent: float | None = None
+    """Coefficient of variation in per cent."""
     skipped: int = 0
     """First iterations that the figures above leave out."""
     times: tuple[float, ...] = ()

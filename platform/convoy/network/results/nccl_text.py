@@ -45,7 +45,8 @@ class _Part:
     operation: NcclOperation | None = None
     ranks: dict[str, set[int]] = field(default_factory=dict)
     """Ranks by group."""
-    hosts: set[str] = field(default_factory=set)
+    hosts: dict[str, set[str]] = field(default_factory=dict)
+    """Hosts by group."""
     devices: dict[str, None] = field(default_factory=dict)
     rows: list[NcclRow] = field(default_factory=list)
     columns: tuple[str, ...] = ()
@@ -112,7 +113,7 @@ def _read_line(part: _Part, line: str, number: int) -> None:
     elif rank := _RANK.search(line):
         part.ranks.setdefault(rank[2] or "0", set()).add(int(rank[1]))
         part.is_cut |= line.endswith("...")
-        part.hosts.add(rank[3])
+        part.hosts.setdefault(rank[2] or "0", set()).add(rank[3])
         part.devices[rank[4].strip()] = None
     elif row := _read_row(line, f"line {number}", part.columns):
         part.rows.append(row)
@@ -149,7 +150,7 @@ def _timing(words: Sequence[str], has_error: bool) -> Timing | None:
     iterations = None
     if len(words) == 8:
         minimum, maximum, p99, cv = (parse_printed(word).value for word in words[4:])
-        iterations = IterationTimes(minimum=minimum, maximum=maximum, p99=p99, cv=cv / 100)
+        iterations = IterationTimes(minimum=minimum, maximum=maximum, p99=p99, cv_percent=cv)
     return Timing(
         microseconds=parse_printed(words[0]),
         algbw=parse_printed(words[1]),
@@ -171,10 +172,11 @@ def parse_printed(word: str) -> Printed:
 def _run(part: _Part, operation: NcclOperation | None, ranks: int | None) -> NcclRun:
     operation = part.operation or operation or _infer_operation(part)
     named = len(next(iter(part.ranks.values()))) if part.ranks and not part.is_cut else None
+    hosts = len(next(iter(part.hosts.values()))) if named else None
     return NcclRun(
         operation=operation,
         ranks=named or ranks or infer_ranks(operation, part.rows),
-        hosts=len(part.hosts) or None,
+        hosts=hosts,
         rows=tuple(part.rows),
         devices=tuple(part.devices),
         counts_cpu_time="cputime" in part.columns,
