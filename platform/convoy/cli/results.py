@@ -60,7 +60,7 @@ def _compare_paths(first: Path, second: Path) -> comparing.Comparisons:
     before, after = read_results(first), read_results(second)
     if first.is_dir():
         return comparing.compare_all(before, after)
-    return comparing.Comparisons(cases=(comparing.compare(before[0], after[0]),))
+    return comparing.Comparisons(cases=comparing.compare(before[0], after[0]))
 
 
 @click.command()

@@ -8,7 +8,9 @@ import pytest
 from convoy.benchmark.analysis.history import history_figures, rates_by_fingerprint
 from convoy.benchmark.analysis.report import HistoryFigures
 from convoy.benchmark.fold import fold_cases
+from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.fingerprint import fingerprint
+from convoy.benchmark.results.network import seconds_name
 from tests.benchmark.cases import a_case, replaced, runs_of
 
 CASE = a_case(baseline=None)
@@ -62,3 +64,18 @@ def test_a_reference_of_several_gangs_is_one_run_in_the_history_of_each() -> Non
     elsewhere = replaced(CASE, group="another", provenance=later)
     found = history_figures([CASE], rates_by_fingerprint([CASE, elsewhere]))
     assert [len(each.runs) for each in found] == [1]
+
+
+def test_a_case_without_tokens_has_a_history_for_each_size() -> None:
+    def run(day: int, seconds: float) -> Case:
+        samples = {seconds_name(1024): (seconds,) * 6, seconds_name(2**20): (1024 * seconds,) * 6}
+        when = replaced(CASE.provenance, measured=CASE.provenance.measured + timedelta(days=day))
+        return replaced(CASE, tokens_per_step=0, blocks=(), samples=samples, provenance=when)
+
+    past = [run(day, 1e-6 * (1 + 0.001 * (day % 3))) for day in range(12)]
+    slower = [run(day, 2e-6) for day in range(12, 16)]
+    small, large = history_figures([slower[-1]], rates_by_fingerprint([*past, *slower]))
+    assert (small.size, large.size) == (1024, 2**20)
+    assert small.runs[-1].bytes_per_second == pytest.approx(512e6)
+    assert small.runs[-1].tokens_per_second is None
+    assert [change.at for change in small.changes] == [12]

@@ -100,13 +100,12 @@ def text_of_2_4(output: Output) -> str:
 
 
 def text_of_2_13(output: Output, wrong: str = "0") -> str:
+    figures = "   time   algbw   busbw #wrong"
     lines = [
         f"+ {output.program} -b 8",
-        "# nThread 1 nGpus 1 minBytes 8 maxBytes 1 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 "
-        "graph: 0",
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 1 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 graph: 0",
         *device_lines(output),
-        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
-        "#wrong",
+        f"#       size         count      type   redop    root  {figures}  {figures}",
     ]
     for count, *times in output.times:
         row = f"{output.size(count):12d}  {count:12d}  {output.dtype:>8}  {'sum' if output.reduces else 'none':>6}"
@@ -123,8 +122,7 @@ def text_of_2_19(output: Output, per_iteration: bool = False, clock: bool = Fals
     lines = [
         "# nccl-tests version 2.19.6 nccl-headers=22907 nccl-library=22807",
         f"# Collective test starting: {output.program}",
-        "# nThread 1 nGpus 1 minBytes 8 maxBytes 16777216 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 "
-        "validation: 1 graph: 0 unalign: 0",
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 16777216 step: 2(factor) warmup iters: 1 iters: 20 unalign: 0",
         "#", "# Using devices", *device_lines(output), "#",
         f"#       size         count      type   redop    root  {figures}  {figures}{'  timestamp' if clock else ''}",
     ]  # fmt: skip
@@ -167,7 +165,8 @@ def json_of(output: Output, version: int = 3, per_iteration: bool = False) -> st
             "version": version, "start_time": "2026-05-01 12:00:00", "args": [f"/opt/{output.program}", "-b", "8"],
             "env": ["NCCL_DEBUG=INFO", "AWS_SECRET_ACCESS_KEY=abc", "FI_PROVIDER=efa", "HOME=/root"],
             "nccl_version": 22807,
-            "config": {"nthreads": 1, "ngpus": 1, "iterations": 20, "blocking_collectives": "false", "devices": devices},
+            "config": {"nthreads": 1, "ngpus": 1, "iterations": 20, "graph": 0, "parallel_init": "false",
+                       "devices": devices},
             "results": rows, "out_of_bounds": {"count": 0, "okay": "true"},
             "average_bus_bandwidth": {"bandwidth": 1.0, "okay": "unchecked"}, "errors": [],
             "end_time": "2026-05-01 12:01:00",

@@ -189,13 +189,23 @@ class HistoryRun(FrozenResult):
     """One of a history."""
 
     measured: datetime
-    tokens_per_second: float
+    tokens_per_second: float | None = None
+    """None: the case was measured by size."""
+    bytes_per_second: float | None = None
+    """None: the case has tokens."""
+
+    @property
+    def rate(self) -> float:
+        """The one that it has."""
+        return self.tokens_per_second if self.tokens_per_second is not None else self.bytes_per_second or 0.0
 
 
 class HistoryFigures(FrozenResult):
     """A case and the earlier runs of its fingerprint, oldest first."""
 
     case: str
+    size: int | None = None
+    """Bytes, of a case that was measured by size, which has a history for each."""
     runs: tuple[HistoryRun, ...]
     changes: tuple[ChangePoint, ...]
     detectable: float | None

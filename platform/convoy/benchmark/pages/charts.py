@@ -166,7 +166,7 @@ def over_sizes(
     return Chart(title, spec, {name: tuple(each.estimate for _, each in curve) for name, curve in curves.items()})
 
 
-def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool]) -> Chart:
+def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool], unit: str) -> Chart:
     """Rates of runs, oldest first. changes: the first run after each change, and whether the change is for the
     better."""
     x = {
@@ -179,7 +179,7 @@ def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool]) -
     line = {
         "data": {"values": [{"run": i + 1, "value": rate} for i, rate in enumerate(rates)]},
         "mark": {"type": "line", "strokeWidth": 1, "color": BLUE, "point": {"size": 40, "filled": True, "color": BLUE}},
-        "encoding": {"x": x, "y": _y_axis("tokens per second", from_zero=False)},
+        "encoding": {"x": x, "y": _y_axis(unit, from_zero=False)},
     }
     marks: list[dict[str, Any]] = [
         {

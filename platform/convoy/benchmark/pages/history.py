@@ -9,7 +9,6 @@ from convoy.benchmark.results.compare import Comparison, Comparisons
 from convoy.display import formatting
 from convoy.display.page import Block, Chart, Column, Heading, Page, Text, columns
 from convoy.stats.changepoint import MIN_AFTER, MIN_BEFORE, ChangePoint
-from convoy.stats.interval import Interval
 
 CHARTS = 6
 """Most charts of a history: those with changes come first, then those with the most runs."""
@@ -30,9 +29,9 @@ def history_section(report: BenchReport) -> tuple[Block, ...]:
         return (heading, Text("No earlier run has the same fingerprint, so no changes are reported."))
     table = columns(
         repeated,
-        Column("Case", lambda h: h.case),
+        Column("Case", _name),
         Column("Runs", lambda h: f"{len(h.runs)} since {h.runs[0].measured.astimezone(UTC).date()}"),
-        Column("Now", lambda h: h.runs[-1].tokens_per_second, formatting.rate),
+        Column("Now", lambda h: _rate_form(h.size)(h.runs[-1].rate)),
         Column("Changes", lambda h: "; ".join(_change(h, change) for change in h.changes) or _unchanged(h)),
         Column("Smallest detectable change", _detectable_text),
     )
@@ -57,12 +56,13 @@ def _unchanged(history: HistoryFigures) -> str:
 
 
 def _charts(histories: Sequence[HistoryFigures]) -> list[Chart]:
-    first = sorted(histories, key=lambda each: (not each.changes, -len(each.runs), each.case))[:CHARTS]
+    first = sorted(histories, key=lambda each: (not each.changes, -len(each.runs), each.case, each.size or 0))[:CHARTS]
     return [
         over_runs(
-            each.case,
-            [run.tokens_per_second for run in each.runs],
+            _name(each),
+            [run.rate for run in each.runs],
             {change.at: change.effect > 0 for change in each.changes},
+            "tokens per second" if each.size is None else "bytes per second",
         )
         for each in first
         if len(each.runs) > 2
@@ -81,9 +81,9 @@ def compare_page(comparisons: Comparisons) -> Page:
     if comparisons.cases:
         table = columns(
             comparisons.cases,
-            Column("Case", lambda c: c.case),
-            Column("First", lambda c: c.first, _rate),
-            Column("Second", lambda c: c.second, _rate),
+            Column("Case", _name),
+            Column("First", lambda c: c.first and formatting.estimate(c.first, _rate_form(c.size))),
+            Column("Second", lambda c: c.second and formatting.estimate(c.second, _rate_form(c.size))),
             Column("Second over first", lambda c: c.ratio, formatting.ratio),
             Column("", _result),
         )
@@ -103,5 +103,10 @@ def _result(comparison: Comparison) -> str:
     return "faster in this run" if comparison.ratio.estimate > 1 else "SLOWER in this run"
 
 
-def _rate(rate: Interval) -> str:
-    return formatting.estimate(rate, formatting.rate)
+def _name(each: HistoryFigures | Comparison) -> str:
+    return each.case if each.size is None else f"{each.case} {formatting.buffer_size(each.size)}"
+
+
+def _rate_form(size: int | None) -> formatting.Form:
+    """Of tokens, or of bytes of a size."""
+    return formatting.rate if size is None else formatting.bandwidth

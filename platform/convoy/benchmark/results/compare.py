@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 
 from convoy.benchmark.results.case import Case, FrozenResult
-from convoy.benchmark.results.figures import block_rates, tokens_per_second
+from convoy.benchmark.results.figures import block_rates, rate_intervals
 from convoy.benchmark.results.fingerprint import differences
-from convoy.stats.interval import Interval, unpaired_ratio
+from convoy.stats.interval import FEWEST, Interval, unpaired_ratio
 
 
 class Comparison(FrozenResult):
     """One case in both."""
 
     case: str
+    size: int | None = None
+    """Bytes, of a case that was measured by size; None: its rate is of tokens."""
     first: Interval | None
-    """Tokens per second; None: too few blocks, or not measured."""
+    """Tokens per second, or bytes per second of the size; None: too few blocks, or not measured."""
     second: Interval | None
     ratio: Interval | None
     """Second over first, as of two samples: they were measured apart."""
@@ -42,17 +44,25 @@ class OtherFingerprintError(Exception):
         self.lines = tuple(lines)
 
 
-def compare(first: Case, second: Case) -> Comparison:
-    """Raises OtherFingerprintError."""
+def compare(first: Case, second: Case) -> tuple[Comparison, ...]:
+    """One comparison, or one for each size of cases that were measured by size. Raises OtherFingerprintError."""
     if lines := differences(first, second):
         raise OtherFingerprintError(lines)
-    reasons = {"first": _why_no_rate(first), "second": _why_no_rate(second)}
+    sizes = list(dict.fromkeys([*block_rates(first), *block_rates(second)]))
+    if None in sizes or not sizes:
+        sizes = [None]
+    return tuple(_compare_rates(first, second, size) for size in sorted(sizes, key=lambda size: size or 0))
+
+
+def _compare_rates(first: Case, second: Case, size: int | None) -> Comparison:
+    reasons = {"first": _why_no_rate(first, size), "second": _why_no_rate(second, size)}
     reason = next((f"{which}: {why}" for which, why in reasons.items() if why), "")
     return Comparison(
         case=second.key,
-        first=_rate(first),
-        second=_rate(second),
-        ratio=None if reason else unpaired_ratio(block_rates(second), block_rates(first)),
+        size=size,
+        first=None if reasons["first"] else rate_intervals(first)[size],
+        second=None if reasons["second"] else rate_intervals(second)[size],
+        ratio=None if reason else unpaired_ratio(block_rates(second)[size], block_rates(first)[size]),
         reason=reason,
     )
 
@@ -68,20 +78,17 @@ def compare_all(first: Sequence[Case], second: Sequence[Case]) -> Comparisons:
             [f"{line} ({lines.count(line)} of {len(both)} cases)" for line in dict.fromkeys(lines)]
         )
     return Comparisons(
-        cases=tuple(compare(ones[key], others[key]) for key in both),
+        cases=tuple(each for key in both for each in compare(ones[key], others[key])),
         only_first=tuple(key for key in ones if key not in others),
         only_second=tuple(key for key in others if key not in ones),
     )
 
 
-def _rate(case: Case) -> Interval | None:
-    return None if _why_no_rate(case) else tokens_per_second(case)
-
-
-def _why_no_rate(case: Case) -> str:
+def _why_no_rate(case: Case, size: int | None) -> str:
     """Why it has no rate to compare; empty: it has one."""
     if case.status != "measured":
         return f"{case.status}: {case.reason}"
-    if tokens_per_second(case) is None:
-        return f"{len(case.blocks)} blocks are too few"
-    return "" if case.tokens_per_step else "no tokens"
+    rates = block_rates(case).get(size)
+    if rates is None:
+        return "no tokens" if size is None else "not measured at this size"
+    return "" if len(rates) >= FEWEST else f"{len(rates)} blocks are too few"
