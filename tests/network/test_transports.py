@@ -87,7 +87,7 @@ def overflowed(lab: Lab) -> int:
 
 def measure(meeting: Meeting, kind: str, addresses: list[str], argument: Any, seconds: float) -> dict[str, Any]:
     made = {
-        "tcp": lambda: [tcp(argument, seconds)],
+        "tcp": lambda: [tcp(each, seconds) for each in argument],
         "udp": lambda: [udp(argument, seconds)],
         "sweeps": lambda: (
             [replace(fabric(each), seconds=limit) for each, limit in argument.items()] + [rdma_write(None)]
@@ -120,26 +120,25 @@ def test_datagrams_that_iperf3_misses_are_those_that_the_firewall_dropped(lab: L
 @pytest.mark.system
 @pytest.mark.alone
 @pytest.mark.parametrize("lab", ["2 hosts, 400mbit"], indirect=True)
-@pytest.mark.parametrize("congestion", ["cubic", "reno", "bbr"])
-def test_tcp_sends_again_at_least_what_the_firewall_dropped(lab: Lab, congestion: str) -> None:
+def test_tcp_sends_again_at_least_what_the_firewall_dropped_by_each_congestion_control(lab: Lab) -> None:
     drop(lab, "tcp", 100)
-    ((name, case),) = run(lab, "tcp", congestion).items()
+    cases = run(lab, "tcp", ["cubic", "reno", "bbr"])
     drops = dropped(lab)
-    print(f"{name}: {case['samples']}, {case['values']}, {drops} dropped")
-    assert name == f"iperf3, TCP {congestion}"
+    print({name: (case["samples"], case["values"]) for name, case in cases.items()}, f"{drops} dropped")
+    assert list(cases) == ["iperf3, TCP cubic", "iperf3, TCP reno", "iperf3, TCP bbr"]
     assert drops >= 5
-    assert case["values"]["retransmits"] >= drops
-    assert 0 < case["samples"]["bytes_per_second"][0] < 50e6
+    assert sum(case["values"]["retransmits"] for case in cases.values()) >= drops
+    assert all(0 < case["samples"]["bytes_per_second"][0] < 50e6 for case in cases.values())
 
 
 @pytest.mark.system
 @pytest.mark.alone
 def test_each_provider_is_swept_and_what_this_host_lacks_is_said(lab: Lab) -> None:
-    cases = run(lab, "sweeps", {"tcp": 10.0, "udp;ofi_rxd": 2.0, "efa": 1.0, "nothing": 1.0}, 0)
-    swept = cases["fi_pingpong, tcp"]["samples"]
-    assert 0 < swept["seconds.1"][0] < 0.1
-    assert len(swept) > 10
-    assert 0 < cases["fi_pingpong, udp;ofi_rxd"]["samples"]["seconds.1"][0] < 0.1
+    cases = run(lab, "sweeps", {"tcp": 4.0, "udp;ofi_rxd": 1.0, "efa": 1.0, "nothing": 1.0}, 0)
+    for name in ("fi_pingpong, tcp", "fi_pingpong, udp;ofi_rxd"):
+        assert 0 < cases[name]["samples"]["seconds.1"][0] < 0.1
+        if "seconds.6291456" not in cases[name]["samples"]:
+            assert re.fullmatch(r"it did not end within \d s", cases[name]["not_measured"]["larger sizes"])
     assert cases["fi_pingpong, efa"]["not_measured"] == {"fi_pingpong, efa": "no EFA device"}
     (reason,) = cases["fi_pingpong, nothing"]["not_measured"].values()
     assert re.fullmatch(r"fi_pingpong on rank [01]: .*No data available.*", reason), reason
