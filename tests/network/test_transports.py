@@ -134,7 +134,7 @@ def test_tcp_sends_again_at_least_what_the_firewall_dropped_by_each_congestion_c
 @pytest.mark.system
 @pytest.mark.alone
 def test_each_provider_is_swept_and_what_this_host_lacks_is_said(lab: Lab) -> None:
-    cases = run(lab, "sweeps", {"tcp": 4.0, "udp;ofi_rxd": 1.0, "efa": 1.0, "nothing": 1.0}, 0)
+    cases = run(lab, "sweeps", {"tcp": 8.0, "udp;ofi_rxd": 3.0, "efa": 1.0, "nothing": 1.0}, 0)
     for name in ("fi_pingpong, tcp", "fi_pingpong, udp;ofi_rxd"):
         assert 0 < cases[name]["samples"]["seconds.1"][0] < 0.1
         if "seconds.6291456" not in cases[name]["samples"]:
