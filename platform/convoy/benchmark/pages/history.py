@@ -29,7 +29,7 @@ def history_section(report: BenchReport) -> tuple[Block, ...]:
         return (heading, Text("No earlier run has the same fingerprint, so no changes are reported."))
     table = columns(
         repeated,
-        Column("Case", _name),
+        Column[HistoryFigures]("Case", _name),
         Column("Runs", lambda h: f"{len(h.runs)} since {h.runs[0].measured.astimezone(UTC).date()}"),
         Column("Now", lambda h: _rate_form(h.size)(h.runs[-1].rate)),
         Column("Changes", lambda h: "; ".join(_change(h, change) for change in h.changes) or _unchanged(h)),
@@ -81,7 +81,7 @@ def compare_page(comparisons: Comparisons) -> Page:
     if comparisons.cases:
         table = columns(
             comparisons.cases,
-            Column("Case", _name),
+            Column[Comparison]("Case", _name),
             Column("First", lambda c: c.first and formatting.estimate(c.first, _rate_form(c.size))),
             Column("Second", lambda c: c.second and formatting.estimate(c.second, _rate_form(c.size))),
             Column("Second over first", lambda c: c.ratio, formatting.ratio),

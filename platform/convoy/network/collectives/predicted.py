@@ -68,10 +68,8 @@ def choose_algorithms(
 ) -> dict[int, Algorithm]:
     """The algorithm with the least predicted time, by size of the buffer in bytes. hosts: as `schedule_seconds`."""
     per_host = max(hosts.count(host) for host in hosts)
-    schedules = [
-        (each, each.schedule(operation, len(hosts), per_host))
-        for each in algorithms_for(operation, len(hosts), per_host)
-    ]
+    allowed = algorithms_for(operation, len(hosts), per_host)
+    schedules = [(each, each.schedule(operation, len(hosts), per_host)) for each in allowed]
 
     def best(size: int) -> Algorithm:
         return min(schedules, key=lambda pair: schedule_seconds(pair[1], operation, size, links, hosts))[0]
