@@ -99,12 +99,24 @@ def test_any_interleaving_of_the_ranks_gives_the_same_verdicts(
         "| 2025-03-03 10:11:12 | ",
         "worker-0 | 10:11:12 ",
         '{"log":"',
+        "2025-05-16T16:39:51.208-07:00",
     ],
 )
 def test_what_a_launcher_puts_before_a_line_does_not_matter(prefix: str) -> None:
     ending = '\\n","stream":"stdout"}' if prefix.startswith("{") else ""
     plain = Job().lines()
     assert judged([f"{prefix}{line}{ending}" for line in plain]) == judged(plain)
+
+
+def test_lines_that_interrupt_each_other_are_all_read() -> None:
+    plain = Job().lines()
+    head = plain[5].partition("NCCL INFO ")[0]
+    assert judged([f"{head}NCCL INFO {line}" for line in plain]) == judged(plain)
+    assert judged(["   ".join(plain)]) == judged(plain)
+
+
+def test_a_host_that_someone_hid_is_a_host() -> None:
+    assert judged(Job(host="<host-{}>").lines()).ranks[3].host == "<host-1>"
 
 
 def test_a_plugin_that_loads_and_a_network_that_is_chosen_prove_nothing() -> None:

@@ -44,7 +44,7 @@ CAUSES: Mapping[str, Cause] = {
     "plugin_not_loaded": Cause(
         "tcp",
         re.compile(
-            rb"NET/Plugin.* (?!libnccl-net)\S+: cannot open shared object"
+            rb"NET/Plugin.* (?!\S*libnccl-net)\S+: cannot open shared object"
             rb"|NET/Plugin.*undefined symbol|NET/Plugin.*version `"
         ),
         "the network plugin is installed, but what it needs cannot be loaded",
@@ -65,7 +65,7 @@ CAUSES: Mapping[str, Cause] = {
     ),
     "no_plugin": Cause(
         "tcp",
-        re.compile(rb"NET/Plugin ?: (?:No plugin found|Could not find|Plugin load)"),
+        re.compile(rb"NET/Plugin ?: (?:No plugin found|Could not find|Plugin load|dlerror)"),
         "NCCL found no network plugin (libnccl-net.so), and no InfiniBand device itself",
         "On EFA, put libnccl-net.so of aws-ofi-nccl on LD_LIBRARY_PATH; on InfiniBand or RoCE, make /dev/infiniband "
         "visible in the container.",

@@ -17,8 +17,12 @@ from convoy.network.nccl.causes import cause_in
 LONGEST_LINE = 65_536
 """Bytes of a line that are read at once; NCCL's own lines end after 1,024."""
 
-_HEAD = re.compile(rb"([^\s:>|\"]+):(\d+):(\d+)(?: \[-?\d+\](?: .*)?)?$")
-"""What NCCL writes before `NCCL INFO`: host, process and thread; between device and `NCCL WARN` stands the function."""
+_HEAD = re.compile(
+    rb"(?:\d[+-]\d\d:\d\d)?(<[^<>\s]+>|[^\s:<>|\"]+):(\d+):(\d+)"
+    rb"(?: \[-?\d+\])? (?:NCCL INFO |(?:(?!NCCL INFO )[^|])*?NCCL WARN )"
+)
+"""What NCCL writes before a message: host, process, thread, device, and of a warning the function. CloudWatch glues a
+time with its zone to the host, and threads on the web have `<hidden>` for a host."""
 _CHANNEL = re.compile(
     rb"(?:Channel|Ring) \S+ : (\d+)\S* -> (\d+)\S*(?: \[(send|receive)\])? via "
     rb"(?:NET/([^/]+)/\d+(?:\(\d+\))?(/GDRDMA)?|(P2P|SHM|direct shared memory))"
@@ -31,9 +35,9 @@ _VERSION = re.compile(rb"N?R?CCL version ?:? ?(\d+\.\d+\.\d+[^\s\"\\]*)")
 _PLUGIN = re.compile(rb"NET/OFI (?:Using|Initializing) aws-ofi-nccl (\S+)")
 _PROVIDER = re.compile(rb"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d+) nics\))?")
 _PROTOCOL = re.compile(rb"NET/OFI Using transport protocol (\w+)")
-_DEVICES = re.compile(rb"NET/(IB\w*|Socket) ?: Using (.*)")
-_DEVICE_NAME = re.compile(rb"\[\d+\]([^\s:/]+)")
-_HCA = re.compile(rb" RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'")
+_DEVICES = re.compile(rb"NET/(IB\w*|Socket) ?: Using (\[.*)")
+_DEVICE_NAME = re.compile(rb"\[\d+\] ?([\w.-]+):")
+_HCA = re.compile(rb"NET/(?!Socket).* RDMA (?:Enabled|Disabled) for HCA \d+ '([^']+)'")
 
 
 @dataclass
@@ -45,7 +49,8 @@ class Communicator:
     nodes: int | None = None
     """As NCCL counts them; None before 2.20, which does not say."""
     nvlink_between_nodes: bool = False
-    device: int = 0
+    device: int | None = None
+    """None: the log does not have the lines that name it."""
     network: str | None = None
     """The name of the network that NCCL chose for it."""
     paths: Counter[str] = field(default_factory=Counter)
@@ -131,22 +136,39 @@ class NcclLog:
         self.processes: dict[tuple[str, int], Process] = {}
         self.versions: set[str] = set()
         """Of NCCL, of lines that name no process."""
-        self._heads: dict[bytes, tuple[Process, int]] = {}
+        self._writers: dict[bytes, tuple[Process, int]] = {}
 
     def feed(self, line: bytes) -> None:
         """One line, with or without its newline."""
-        at = line.find(b" NCCL ")
-        level = line[at + 6 : at + 11] if at >= 0 else b""
-        if level not in (b"INFO ", b"WARN "):
+        at = line.find(b" NCCL INFO ")
+        if at < 0 and (at := line.find(b" NCCL WARN ")) < 0:
             if b"CCL version" in line and (found := _VERSION.search(line)):
                 self.lines += 1
                 self.versions.add(found[1].decode(errors="replace"))
             return
+        at += len(b" NCCL INFO ")
+        writer = self._writers.get(line[:at])
+        if writer is None or b" NCCL INFO " in line[at:]:  # a line of a line that another one interrupted
+            for found, end in _heads(line):
+                self._feed(self._writer(found), line[found.end() : end])
+        else:
+            self._feed(writer, line[at:])
+
+    def _writer(self, head: re.Match[bytes]) -> tuple[Process, int]:
+        """The process and thread of what NCCL writes before a message."""
+        host, pid, thread = head[1].decode(errors="replace"), int(head[2]), int(head[3])
+        if len(self._writers) > 10_000:  # where each line has a time of its own
+            self._writers.clear()
+        writer = self.processes.setdefault((host, pid), Process(host, pid)), thread
+        self._writers[head.string[: head.end()]] = writer
+        return writer
+
+    def _feed(self, writer: tuple[Process, int], message: bytes) -> None:
         self.lines += 1
-        message = line[at + 11 :].rstrip()
-        if message.endswith(b"}") and line.startswith(b"{"):  # a container's log, each line in JSON
+        process, thread = writer
+        message = message.rstrip()
+        if message.endswith(b"}"):  # a container's log, each line in JSON
             message = message.partition(b'\\n"')[0]
-        process, thread = self._writer(line[:at])
         if message.startswith((b"Channel ", b"Ring ")):
             if found := _CHANNEL.match(message):
                 _channel(process, thread, found, self.lines)
@@ -154,20 +176,6 @@ class NcclLog:
             self._communicator(process, thread, message, found)
         else:
             _fact(process, thread, message)
-
-    def _writer(self, head: bytes) -> tuple[Process, int]:
-        """The process and thread that a line begins with."""
-        writer = self._heads.get(head)
-        if writer is None:
-            found = _HEAD.search(head)
-            host, pid, thread = (
-                (found[1].decode(errors="replace"), int(found[2]), int(found[3])) if found else ("", 0, 0)
-            )
-            process = self.processes.setdefault((host, pid), Process(host, pid))
-            if len(self._heads) > 10_000:  # each line has a time of its own
-                self._heads.clear()
-            writer = self._heads[head] = process, thread
-        return writer
 
     def _communicator(self, process: Process, thread: int, message: bytes, found: re.Match[bytes]) -> None:
         if b"Init START" in message:
@@ -185,6 +193,12 @@ class NcclLog:
             communicator.device = int(device[1])
         if b"Init COMPLETE" in message:
             process.close(thread, communicator)
+
+
+def _heads(line: bytes) -> Iterator[tuple[re.Match[bytes], int]]:
+    """Each message in a line: what stands before it, and where it ends."""
+    heads = list(_HEAD.finditer(line))
+    return zip(heads, [*(head.start() for head in heads[1:]), len(line)], strict=True)
 
 
 def _channel(process: Process, thread: int, found: re.Match[bytes], order: int) -> None:

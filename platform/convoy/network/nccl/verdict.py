@@ -121,9 +121,9 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 def _by_device(communicators: Iterable[Communicator]) -> list[list[Communicator]]:
     """A process's communicators by its GPU: one that drives several is several ranks."""
-    groups: dict[int, list[Communicator]] = {}
-    for communicator in communicators:
-        groups.setdefault(communicator.device, []).append(communicator)
+    groups: dict[object, list[Communicator]] = {}
+    for each in communicators:
+        groups.setdefault(("rank", each.rank) if each.device is None else each.device, []).append(each)
     return list(groups.values())
 
 
@@ -133,11 +133,19 @@ def _largest(group: Sequence[Communicator]) -> Communicator:
 
 
 def _hosts_by_size(latest: Mapping[int, tuple[Process, list[Communicator]]]) -> dict[int, int]:
-    """The number of hosts of the communicators of each size of which the log has every rank."""
+    """The number of hosts of the communicators of each size of which the log has every rank.
+
+    Hosts that a network joins may have one name, as `localhost`: their number is not known.
+    """
     members: dict[int, dict[int, str]] = {}
+    networked = set()
     for rank, (process, group) in latest.items():
-        members.setdefault(_largest(group).ranks or 0, {})[rank] = process.host
-    return {size: len(set(hosts.values())) for size, hosts in members.items() if len(hosts) == size}
+        size = _largest(group).ranks or 0
+        members.setdefault(size, {})[rank] = process.host
+        if any(map(_leaves_host, group)):
+            networked.add(size)
+    counts = {size: len(set(hosts.values())) for size, hosts in members.items() if len(hosts) == size}
+    return {size: count for size, count in counts.items() if count > 1 or size not in networked}
 
 
 def _refuse_two_runs(log: NcclLog, groups: Sequence[tuple[Process, list[Communicator]]]) -> None:
@@ -242,7 +250,11 @@ def _judge_network(network: str, process: Process, gdr: bool) -> tuple[Verdict, 
             return "rdma", "ib" if provider == "verbs" else provider, f"{via} over provider {provider}"
         if provider in KERNEL_PROVIDERS:
             return "tcp", "socket", f"{via} over provider {process.provider}: TCP or UDP of the kernel"
-        return "unknown", None, f"{via}, but {f'provider {provider} is not known' if provider else 'no provider named'}"
+        return (
+            "unknown",
+            None,
+            f"{via}, but {f'provider {provider} is not known' if provider else 'the log does not name the provider'}",
+        )
     if network.startswith(("IB", "SPCX")) or (network.startswith("UCX") and gdr):
         if process.devices and all(device.startswith(SOFTWARE_DEVICES) for device in process.devices):
             return "tcp", "socket", f"{via} on {', '.join(sorted(process.devices))}: RDMA that the kernel imitates"
@@ -290,5 +302,5 @@ def _resolve_inside(reports: Sequence[RankReport]) -> list[RankReport]:
     return resolved
 
 
-def _leaves_host(report: RankReport) -> bool:
-    return any(path.startswith("NET/") for path in report.paths)
+def _leaves_host(of: RankReport | Communicator) -> bool:
+    return any(path.startswith("NET/") for path in of.paths)
