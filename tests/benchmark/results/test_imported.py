@@ -98,9 +98,9 @@ def test_sizes_that_were_measured_again_are_blocks_of_one_case() -> None:
     assert out_of_place.hardware.nodes == 2
 
 
-def test_runs_of_one_case_in_a_file_are_refused() -> None:
-    with pytest.raises(ValueError, match="several runs of network-all_reduce-imported"):
-        cases_of(text_of_2_19(Output()) + text_of_2_19(Output()))
+def test_runs_of_one_operation_in_a_file_are_numbered() -> None:
+    cases = cases_of(text_of_2_19(Output()) + text_of_2_19(Output()))
+    assert [case.name for case in cases] == ["imported", "imported, in place", "imported 2", "imported 2, in place"]
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,20 @@ def test_an_excerpt_that_does_not_say_enough_asks_for_what_is_missing(output: Ou
         parse_nccl_text(excerpt(text_of_2_13(output)))
 
 
+def test_an_excerpt_that_was_not_checked_in_place_is_not_taken_for_an_all_reduce() -> None:
+    lines = excerpt(text_of_2_13(Output(ranks=2))).splitlines()
+    unchecked = "\n".join(line.removesuffix("    0") + "  N/A" for line in lines)
+    with pytest.raises(ValueError, match="--op"):
+        parse_nccl_text(unchecked)
+
+
+def test_tags_of_mpirun_within_a_line_are_left_out() -> None:
+    text = text_of_2_13(Output()).replace("      -1  ", "      -1[0]  ")
+    assert "-1[0]" in text
+    assert len(only_run(text).rows) == 3
+    assert contradictions(only_run(text)) == []
+
+
 def test_cpu_times_are_not_held_against_bandwidths() -> None:
     text = text_of_2_13(Output(times=[(2**20, 100.0, 100.0)])).replace("   time ", "cputime ")
     changed = text.replace("  100.0 ", "   12.0 ")

@@ -65,27 +65,25 @@ def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def imported_cases(result: NetworkResult, file_date: datetime) -> list[Case]:
     """The cases of a file's content, of which those of nccl-tests are one for out of place and one for in place, by
-    type and reduction if there are several. file_date: when the file was changed last, with its time zone.
-
-    Raises ValueError for a file in which two runs are of one case.
-    """
-    cases = [case for run in result.runs for case in _run_cases(run, file_date)]
+    type and reduction if there are several. A further run of an operation has its number in its cases' names.
+    file_date: when the file was changed last, with its time zone."""
+    cases: list[Case] = []
+    for index, run in enumerate(result.runs):
+        number = 1 + sum(other.operation == run.operation for other in result.runs[:index])
+        cases += _run_cases(run, IMPORTED if number == 1 else f"{IMPORTED} {number}", file_date)
     cases += [_pair_case(pair, file_date) for pair in result.pairs]
     if result.ports:
         cases.append(_ports_case(result.ports, file_date))
-    keys = [case.key for case in cases]
-    if repeated := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
-        raise ValueError(f"several runs of {repeated[0]}: import each from a file of its own")
     return cases
 
 
-def _run_cases(run: NcclRun, file_date: datetime) -> list[Case]:
+def _run_cases(run: NcclRun, base: str, file_date: datetime) -> list[Case]:
     kinds = list(dict.fromkeys((row.dtype, row.redop, row.root) for row in run.rows))
     cases = []
     for kind in kinds:
         rows = [row for row in run.rows if (row.dtype, row.redop, row.root) == kind and row.size]
         differs = kind if len(kinds) > 1 else ()
-        name = " ".join([IMPORTED, *(str(each) for each in differs if each not in ("", None))])
+        name = " ".join([base, *(str(each) for each in differs if each not in ("", None))])
         out_of_place = [(row, row.out_of_place) for row in rows if row.out_of_place]
         in_place = [(row, row.in_place) for row in rows if row.in_place]
         cases += [

@@ -75,7 +75,7 @@ def _timing_contradictions(run: NcclRun, row: NcclRow, timing: Timing, legacy: b
 
 def _allowed(low: float, high: float, timing: Timing) -> str:
     time = f"the time of {timing.microseconds.value:g} µs"
-    return f"{time} allows {low:.4g} to {high:.4g} GB/s"
+    return f"{time} allows {low:.6g} to {high:.6g} GB/s"
 
 
 def _bandwidth_range(size: int, microseconds: Printed) -> tuple[float, float]:

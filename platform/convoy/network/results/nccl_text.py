@@ -26,7 +26,7 @@ _ROW = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({'|'.join(TYPE_BYTES)})(?=\s)(.*
 _HEADER = re.compile(r"#\s+size\s+count\s+type\b(.*)$")
 _OLD_HEADER = re.compile(r"#\s+bytes\s+N\s+type\b")
 _BEGIN = re.compile(r"nThread \d+ nGpus \d+ minBytes")
-_PROGRAM = re.compile(rf"\b({'|'.join(PROGRAMS)})\b")
+_PROGRAM = re.compile(rf"\b({'|'.join(PROGRAMS)})(?:_mpi)?\b")
 _RANK = re.compile(
     r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s*(.*)$"
 )
@@ -34,6 +34,9 @@ _TESTS_VERSION = re.compile(r"nccl-tests version (\S+) .*nccl-library=(\d+)")
 _NCCL_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _ITERATIONS = re.compile(r"(?<!warmup )\biters: (\d+)")
 _CLOCK = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
+_TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<\w+>:)?")
+"""What mpirun puts before each piece of output, which is not always a line."""
+
 _REDOP = re.compile(r"sum|prod|max|min|avg|mulsum|none|all")
 _NUMBER = re.compile(r"(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$")
 
@@ -124,7 +127,7 @@ def _read_row(line: str, where: str, columns: tuple[str, ...]) -> NcclRow | None
     match = _ROW.search(_CLOCK.sub("", line))
     if match is None:
         return None
-    words = match[4].split()
+    words = _TAG.sub(" ", match[4]).split()
     redop = words.pop(0) if words and _REDOP.fullmatch(words[0]) else ""
     width = 8 if "i_min" in columns else 4
     root = int(words.pop(0)) if len(words) % 4 == 1 and re.fullmatch(r"-?\d+", words[0]) else None
@@ -189,8 +192,13 @@ def _run(part: _Part, operation: NcclOperation | None, ranks: int | None) -> Ncc
 
 def _infer_operation(part: _Part) -> NcclOperation:
     """Of a text that does not name its program. Raises ValueError unless the columns of its rows are those of one."""
-    reduced, rooted = {bool(row.redop) for row in part.rows}, {row.root is not None for row in part.rows}
-    whole = {row.size == row.count * TYPE_BYTES[row.dtype] for row in part.rows}
+    rows = [row for row in part.rows if row.count]
+    reduced, rooted = {bool(row.redop) for row in rows}, {row.root is not None for row in rows}
+    whole = {row.size == row.count * TYPE_BYTES[row.dtype] for row in rows}
+    # Programs of point-to-point exchanges print `sum` too, and do not check what they did in place.
+    both = [(row.out_of_place.wrong, row.in_place.wrong) for row in rows if row.out_of_place and row.in_place]
+    if any(out_of_place is not None and in_place is None for out_of_place, in_place in both):
+        reduced = set()
     kind = (reduced, rooted, whole)
     if kind == ({True}, {True}, {True}):
         return "reduce"
