@@ -34,7 +34,7 @@ def test_what_is_exported_of_imported_cases_reads_back_equal(output: Output, per
 
 
 def measured_case(name: str, seconds: tuple[float, ...], cv: float = 0.1) -> Case:
-    network = NetworkConfig(operations=("all_reduce",), links=(), dtype="bf16")
+    network = NetworkConfig(operations=("all_reduce",), dtype="bf16")
     return Case(
         suite="network", group="network-all_reduce", name=name, model="", parameters=0, tokens_per_step=0,
         config={"network": network.model_dump(mode="json")},

@@ -100,4 +100,4 @@ def _rate_ratio(case: Case, other: Case) -> tuple[Interval, bool]:
     try:
         return speedup(case, other), True
     except NotComparableError:  # another gang
-        return unpaired_ratio(block_rates(case)[None], block_rates(other)[None]), False
+        return unpaired_ratio(block_rates(case), block_rates(other)), False

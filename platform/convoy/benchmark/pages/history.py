@@ -29,7 +29,7 @@ def history_section(report: BenchReport) -> tuple[Block, ...]:
         return (heading, Text("No earlier run has the same fingerprint, so no changes are reported."))
     table = columns(
         repeated,
-        Column[HistoryFigures]("Case", _name),
+        Column("Case", lambda h: _name(h.case, h.size)),
         Column("Runs", lambda h: f"{len(h.runs)} since {h.runs[0].measured.astimezone(UTC).date()}"),
         Column("Now", lambda h: _rate_form(h.size)(h.runs[-1].rate)),
         Column("Changes", lambda h: "; ".join(_change(h, change) for change in h.changes) or _unchanged(h)),
@@ -59,7 +59,7 @@ def _charts(histories: Sequence[HistoryFigures]) -> list[Chart]:
     first = sorted(histories, key=lambda each: (not each.changes, -len(each.runs), each.case, each.size or 0))[:CHARTS]
     return [
         over_runs(
-            _name(each),
+            _name(each.case, each.size),
             [run.rate for run in each.runs],
             {change.at: change.effect > 0 for change in each.changes},
             "tokens per second" if each.size is None else "bytes per second",
@@ -81,7 +81,7 @@ def compare_page(comparisons: Comparisons) -> Page:
     if comparisons.cases:
         table = columns(
             comparisons.cases,
-            Column[Comparison]("Case", _name),
+            Column("Case", lambda c: _name(c.case, c.size)),
             Column("First", lambda c: c.first and formatting.estimate(c.first, _rate_form(c.size))),
             Column("Second", lambda c: c.second and formatting.estimate(c.second, _rate_form(c.size))),
             Column("Second over first", lambda c: c.ratio, formatting.ratio),
@@ -103,8 +103,8 @@ def _result(comparison: Comparison) -> str:
     return "faster in this run" if comparison.ratio.estimate > 1 else "SLOWER in this run"
 
 
-def _name(each: HistoryFigures | Comparison) -> str:
-    return each.case if each.size is None else f"{each.case} {formatting.buffer_size(each.size)}"
+def _name(case: str, size: int | None) -> str:
+    return case if size is None else f"{case} {formatting.buffer_size(size)}"
 
 
 def _rate_form(size: int | None) -> formatting.Form:

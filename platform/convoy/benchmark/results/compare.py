@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from convoy.benchmark.results.case import Case, FrozenResult
-from convoy.benchmark.results.figures import block_rates, rate_intervals
+from convoy.benchmark.results.figures import rate_intervals, rates_by_size
 from convoy.benchmark.results.fingerprint import differences
 from convoy.stats.interval import FEWEST, Interval, unpaired_ratio
 
@@ -48,7 +48,7 @@ def compare(first: Case, second: Case) -> tuple[Comparison, ...]:
     """One comparison, or one for each size of cases that were measured by size. Raises OtherFingerprintError."""
     if lines := differences(first, second):
         raise OtherFingerprintError(lines)
-    sizes = list(dict.fromkeys([*block_rates(first), *block_rates(second)]))
+    sizes = list(dict.fromkeys([*rates_by_size(first), *rates_by_size(second)]))
     if None in sizes or not sizes:
         sizes = [None]
     return tuple(_compare_rates(first, second, size) for size in sorted(sizes, key=lambda size: size or 0))
@@ -62,7 +62,7 @@ def _compare_rates(first: Case, second: Case, size: int | None) -> Comparison:
         size=size,
         first=None if reasons["first"] else rate_intervals(first)[size],
         second=None if reasons["second"] else rate_intervals(second)[size],
-        ratio=None if reason else unpaired_ratio(block_rates(second)[size], block_rates(first)[size]),
+        ratio=None if reason else unpaired_ratio(rates_by_size(second)[size], rates_by_size(first)[size]),
         reason=reason,
     )
 
@@ -88,7 +88,7 @@ def _why_no_rate(case: Case, size: int | None) -> str:
     """Why it has no rate to compare; empty: it has one."""
     if case.status != "measured":
         return f"{case.status}: {case.reason}"
-    rates = block_rates(case).get(size)
+    rates = rates_by_size(case).get(size)
     if rates is None:
         return "no tokens" if size is None else "not measured at this size"
     return "" if len(rates) >= FEWEST else f"{len(rates)} blocks are too few"

@@ -22,19 +22,24 @@ def tokens_per_second(case: Case) -> Interval | None:
     return _interval_over_blocks(case, lambda block: case.tokens_per_step / block.seconds)
 
 
-def block_rates(case: Case) -> dict[int | None, list[float]]:
+def block_rates(case: Case) -> list[float]:
+    """Tokens per second of each block."""
+    return [case.tokens_per_step / block.seconds for block in case.blocks]
+
+
+def rates_by_size(case: Case) -> dict[int | None, list[float]]:
     """Rates of each block: tokens per second, under None; of a case without tokens that was measured by size, bytes per
     second by size in bytes. Empty: it has no rate."""
     if case.tokens_per_step:
-        return {None: [case.tokens_per_step / block.seconds for block in case.blocks]}
+        return {None: block_rates(case)}
     return {size: [size / each for each in case.samples[seconds_name(size)]] for size in measured_sizes(case.samples)}
 
 
 def rate_intervals(case: Case) -> dict[int | None, Interval]:
-    """Medians of the rates of `block_rates`, of those that have enough blocks, if the case was measured."""
+    """Medians of the rates of `rates_by_size`, of those that have enough blocks, if the case was measured."""
     if case.status != "measured":
         return {}
-    return {size: interval(rates) for size, rates in block_rates(case).items() if len(rates) >= FEWEST}
+    return {size: interval(rates) for size, rates in rates_by_size(case).items() if len(rates) >= FEWEST}
 
 
 def median_parts(case: Case) -> dict[str, float]:
