@@ -35,10 +35,24 @@ def measure_pairs(
     asked for. progress: called after each block, on each rank.
     """
     dist.all_reduce(torch.zeros(1, device=meeting.device), group=group)  # NCCL connects all ranks in their first call
-    probes = _calls(window_probes(meeting.hosts, largest), meeting, group)
-    found = time_in_turns({_name(task): call.run for task, call in probes.items()}, meeting, _PROBES, block_seconds=0.0)
-    slowest = min(task.bytes / min(found[_name(task)].blocks) for task in probes)
-    calls = _calls(pair_tasks(meeting.hosts, largest, slowest), meeting, group)
+    probes = window_probes(meeting.hosts, largest)
+    found = time_tasks(probes, meeting, group, _PROBES, block_seconds=0.0)
+    slowest = min(task.bytes / min(found[task].blocks) for task in probes)
+    tasks = pair_tasks(meeting.hosts, largest, slowest)
+    return time_tasks(tasks, meeting, group, rounds, block_seconds=block_seconds, progress=progress)
+
+
+def time_tasks(
+    tasks: list[PairTask],
+    meeting: Meeting,
+    group: dist.ProcessGroup | None,
+    rounds: int,
+    *,
+    block_seconds: float = BLOCK_SECONDS,
+    progress: Callable[[], None] = lambda: None,
+) -> dict[PairTask, TaskTimes]:
+    """Times of the tasks, in turns. All ranks call it alike. Arguments: as `measure_pairs`."""
+    calls = _calls(tasks, meeting, group)
     wrong = [call.check() for call in calls.values()]
     times = time_in_turns(
         {_name(task): call.run for task, call in calls.items()},

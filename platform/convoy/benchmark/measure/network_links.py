@@ -1,4 +1,4 @@
-"""Links by themselves: between every two hosts, and between two by NIXL and by tools that others keep."""
+"""Links by themselves: between every two hosts, over several rails, by NIXL and by tools that others keep."""
 
 import os
 import socket
@@ -7,10 +7,12 @@ from collections.abc import Callable
 from convoy.benchmark.groups import Group
 from convoy.benchmark.results.network import NetworkResult
 from convoy.benchmark.results.pairs import pair_cases
+from convoy.benchmark.results.rails import rail_cases
 from convoy.benchmark.results.transports import one_sided_cases, transport_case_name, transport_figures
 from convoy.config.network import NetworkConfig
 from convoy.network.one_sided.measure import OneSidedPlan, measure_one_sided
 from convoy.network.pairs import measure_pairs
+from convoy.network.rails import measure_rails
 from convoy.network.transports import measure_transports, usual_transports
 from convoy.network.turns import Meeting
 from convoy.stats.interval import FEWEST
@@ -37,11 +39,12 @@ def measure_links(group: Group, meeting: Meeting, ranks: Ranks, progress: Progre
     match kind:
         case "pairs":
             return _pairs(group, config, meeting, ranks, progress)
+        case "rails":
+            return _rails(group, config, meeting, progress)
         case "one-sided":
             return _one_sided(group, config, meeting, progress)
         case "transports":
             return _transports(config, meeting, progress)
-    raise NotImplementedError(kind)
 
 
 def _ends(meeting: Meeting) -> tuple[int, int]:
@@ -55,6 +58,13 @@ def _pairs(
 ) -> dict[str, NetworkResult]:
     largest, rounds = config.all_sizes[-1], group.measure.rounds
     return pair_cases(measure_pairs(meeting, ranks.training_group, largest, rounds, progress=progress), meeting.hosts)
+
+
+def _rails(group: Group, config: NetworkConfig, meeting: Meeting, progress: Progress) -> dict[str, NetworkResult]:
+    result = measure_rails(meeting, _ends(meeting), config.all_sizes[-1], group.measure.rounds, progress=progress)
+    if result.why_not:
+        return {"rails": NetworkResult({}, {}, {"rails": result.why_not})}
+    return rail_cases(result.rails, result.times)
 
 
 def _one_sided(group: Group, config: NetworkConfig, meeting: Meeting, progress: Progress) -> dict[str, NetworkResult]:

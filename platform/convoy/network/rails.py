@@ -1,0 +1,196 @@
+"""Buffers over several rails between two hosts: one after the other, split over all, or spread over them.
+
+Over gloo a rail is a process group on one interface; torch's `new_group` takes no notice of options that choose it, so
+the groups are made by themselves. Between GPUs a rail is a communicator of NCCL, which chooses the adapters itself.
+"""
+
+import datetime
+import fcntl
+import ipaddress
+import socket
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from convoy.network.counters import read_counters
+from convoy.network.pairs import pattern
+from convoy.network.rail_plan import Interface, RailTask, RailTimes, common_rails, rail_messages, rail_tasks
+from convoy.network.turns import BLOCK_SECONDS, Meeting, time_in_turns
+
+COMMUNICATORS = 4
+"""Rails between GPUs."""
+
+CONNECT_TIMEOUT = datetime.timedelta(seconds=60)
+
+PROVEN_BYTES = 2**20
+"""Sent over each rail to see whether its interface carries it."""
+
+PROVEN_SHARE = 0.9
+"""Of these bytes that an interface must have counted; the headers make it more than all of them."""
+
+_FLAGS, _ADDRESS, _MASK = 0x8913, 0x8915, 0x891B  # SIOCGIFFLAGS, SIOCGIFADDR, SIOCGIFNETMASK
+_UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40
+
+
+class RailsResult(NamedTuple):
+    """What was measured between two hosts, the same on all ranks."""
+
+    rails: int
+    times: dict[RailTask, RailTimes]
+    why_not: str
+    """Why nothing was measured, in one line; empty: it was."""
+
+
+def measure_rails(
+    meeting: Meeting,
+    ends: tuple[int, int],
+    largest: int,
+    rounds: int,
+    *,
+    block_seconds: float = BLOCK_SECONDS,
+    progress: Callable[[], None] = lambda: None,
+) -> RailsResult:
+    """Every task of `rail_tasks` from the first of two ranks to the second, in turns. All ranks call it alike.
+
+    largest: bytes of the largest buffer. progress: called after each block, on each rank.
+    """
+    rails, why_not = _open_rails(meeting, ends)
+    if why_not:
+        return RailsResult(0, {}, why_not)
+    count = int(str(meeting.gather(len(rails))[ends[0]]))
+    tasks = rail_tasks(largest)
+    buffer = _buffer(meeting, ends, max(task.buffers * task.size for task in tasks))
+    calls = {task: RailCall(task, meeting, ends, rails, buffer) for task in tasks}
+    wrong = [call.check() for call in calls.values()]
+    times = time_in_turns(
+        {str(task): call.run for task, call in calls.items()},
+        meeting,
+        rounds,
+        block_seconds=block_seconds,
+        progress=progress,
+    )
+    both = meeting.sum([before + call.check() for before, call in zip(wrong, calls.values(), strict=True)])
+    found = {task: RailTimes(times[str(task)].blocks, round(bad)) for task, bad in zip(calls, both, strict=True)}
+    return RailsResult(count, found, "")
+
+
+class RailCall:
+    """A task on this rank."""
+
+    def __init__(
+        self, task: RailTask, meeting: Meeting, ends: tuple[int, int], rails: Sequence[Any], buffer: torch.Tensor
+    ) -> None:
+        """rails: groups of the two ranks, in which they are 0 and 1; empty on any other rank. buffer: from which this
+        rank sends, or into which it receives; tasks share it."""
+        self._source, target = ends
+        self._sends, self._rails = meeting.rank == self._source, rails
+        self._buffer = buffer[: task.buffers * task.size]
+        self._answer = torch.zeros(1, dtype=torch.uint8, device=meeting.device)
+        messages = rail_messages(task, len(rails), self._source, target) if rails else []
+        self._messages = [(rails[each.rail], buffer[each.start : each.stop]) for each in messages]
+
+    def run(self) -> None:
+        """Carry it out once. It returns when this rank's part is done, or on GPUs enqueued."""
+        if not self._messages:
+            return
+        if self._sends:
+            pending = [rail.send([part], 1, 0) for rail, part in self._messages]
+            pending.append(self._rails[0].recv([self._answer], 1, 0))
+        else:
+            pending = [rail.recv([part], 0, 0) for rail, part in self._messages]
+        for work in pending:
+            work.wait()
+        if not self._sends:
+            self._rails[0].send([self._answer], 0, 0).wait()
+
+    def check(self) -> int:
+        """Carry it out once, and count the wrong bytes that this rank received."""
+        if self._sends or not self._messages:
+            self.run()
+            return 0
+        self._buffer.zero_()
+        self.run()
+        return int((self._buffer != pattern(self._source, len(self._buffer)).to(self._buffer.device)).sum())
+
+
+def _buffer(meeting: Meeting, ends: tuple[int, int], size: int) -> torch.Tensor:
+    """Of this rank, for tasks of up to so many bytes; empty if it has no part in them."""
+    size = size if meeting.rank in ends else 0
+    return pattern(meeting.rank, size).to(meeting.device)
+
+
+def _open_rails(meeting: Meeting, ends: tuple[int, int]) -> tuple[list[Any], str]:
+    """Groups of the two ranks, one for each rail, and why there are none. All ranks call it alike."""
+    if meeting.device.type == "cuda":
+        groups = [dist.new_group(list(ends)) for _ in range(COMMUNICATORS)]
+        return (groups if meeting.rank in ends else []), ""
+    if meeting.hosts[ends[0]] == meeting.hosts[ends[1]]:
+        return [], "there is one host, and rails are between two"
+    listed: list[Any] = meeting.gather(ipv4_interfaces())
+    pairs = common_rails(*(listed[rank] for rank in ends))
+    if len(pairs) < 2:
+        names = ", ".join(each.name for each in listed[ends[0]]) or "none"
+        return [], f"the two hosts share {len(pairs)} networks, and rails are at least two (interfaces: {names})"
+    prefix = meeting.gather(uuid.uuid4().hex)[ends[0]]
+    rails, error = [], ""
+    if meeting.rank in ends:
+        own = ends.index(meeting.rank)
+        try:
+            rails = [open_gloo_rail(pair[own], own, f"{prefix}-{number}") for number, pair in enumerate(pairs)]
+        except RuntimeError as failure:
+            error = str(failure).splitlines()[0]
+    error = next((str(each) for each in meeting.gather(error) if each), "")
+    if error:
+        return [], f"two interfaces do not reach each other: {error}"
+    return rails, _unused_rail(meeting, ends, rails, [pair[0].name for pair in pairs])
+
+
+def open_gloo_rail(interface: Interface, rank: int, prefix: str) -> Any:
+    """A group of two ranks on an interface of this host. rank: 0 or 1. prefix: names the group, the same on both ranks.
+    Raises RuntimeError if they do not meet."""
+    gloo: Any = dist.ProcessGroupGloo  # whose options torch does not declare
+    options = gloo._Options()
+    options._devices = [gloo.create_device(interface=interface.name)]
+    options._timeout = CONNECT_TIMEOUT
+    store = dist.PrefixStore(prefix, dist.distributed_c10d._get_default_store())
+    return gloo(store, rank, 2, options)
+
+
+def _unused_rail(meeting: Meeting, ends: tuple[int, int], rails: Sequence[Any], names: Sequence[str]) -> str:
+    """Why what is sent over a rail is not carried by its interface, as where routes of the host decide; empty: each
+    interface counted what was sent over it."""
+    problem, task = "", RailTask("one rail", 1, PROVEN_BYTES)
+    buffer = _buffer(meeting, ends, PROVEN_BYTES)
+    for number, name in enumerate(names):
+        call = RailCall(task, meeting, ends, rails[number : number + 1], buffer)
+        before = read_counters().interfaces
+        call.run()
+        meeting.barrier()
+        sent = read_counters().interfaces
+        if meeting.rank != ends[0]:
+            continue
+        counted = sent[name]["sent_bytes"] - before[name]["sent_bytes"]
+        if counted < PROVEN_SHARE * PROVEN_BYTES and not problem:
+            problem = f"what is sent from the address of {name} leaves the host by another interface"
+    return str(meeting.gather(problem)[ends[0]])
+
+
+def ipv4_interfaces() -> list[Interface]:
+    """This host's interfaces that are up and have an IPv4 address, without the loopback, by name."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in sorted(socket.if_nameindex(), key=lambda each: each[1]):
+            request = struct.pack("256s", name.encode())
+            try:
+                flags, address, mask = (fcntl.ioctl(any_socket, code, request) for code in (_FLAGS, _ADDRESS, _MASK))
+            except OSError:  # it has no address
+                continue
+            (state,) = struct.unpack_from("H", flags, 16)
+            if state & _UP and state & _RUNNING and not state & _LOOPBACK:
+                own, of = (socket.inet_ntoa(answer[20:24]) for answer in (address, mask))
+                found.append(Interface(name, own, str(ipaddress.ip_network(f"{own}/{of}", strict=False))))
+    return found
