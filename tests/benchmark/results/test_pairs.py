@@ -7,7 +7,7 @@ import pytest
 
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.pairs import GROUP, PairsReport, fit_pair, pair_cases, pairs_report
-from convoy.network.pair_plan import PairTask, TaskTimes, pair_tasks
+from convoy.network.pairs.plan import PairTask, TaskTimes, pair_tasks
 from tests.benchmark.cases import a_case
 
 RATE = 50e6

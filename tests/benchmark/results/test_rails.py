@@ -6,7 +6,7 @@ import pytest
 
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.rails import GROUP, RailsReport, rail_cases, rails_report
-from convoy.network.rail_plan import RailTask, RailTimes, rail_tasks
+from convoy.network.rails.plan import RailTask, RailTimes, rail_tasks
 from tests.benchmark.cases import a_case
 
 RATE = 25e6

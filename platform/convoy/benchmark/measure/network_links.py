@@ -11,8 +11,8 @@ from convoy.benchmark.results.rails import rail_cases
 from convoy.benchmark.results.transports import one_sided_cases, transport_case_name, transport_figures
 from convoy.config.network import NetworkConfig
 from convoy.network.one_sided.measure import OneSidedPlan, measure_one_sided
-from convoy.network.pairs import measure_pairs
-from convoy.network.rails import measure_rails
+from convoy.network.pairs.measure import measure_pairs
+from convoy.network.rails.measure import measure_rails
 from convoy.network.transports import measure_transports, usual_transports
 from convoy.network.turns import Meeting
 from convoy.stats.interval import FEWEST

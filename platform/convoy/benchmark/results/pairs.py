@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.results.network import NetworkResult
 from convoy.network.link_model import LinkModel
-from convoy.network.pair_plan import PAIR_KINDS, PairTask, TaskTimes
-from convoy.network.slow_links import SlowFinding, find_slow
+from convoy.network.pairs.plan import PAIR_KINDS, PairTask, TaskTimes
+from convoy.network.pairs.slow_links import SlowFinding, find_slow
 from convoy.stats.interval import FEWEST, Interval, interval
 
 GROUP = "network-pairs"

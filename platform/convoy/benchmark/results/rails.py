@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.results.network import NetworkResult
-from convoy.network.rail_plan import MANY, RAIL_MODES, RailMode, RailTask, RailTimes
-from convoy.network.rails_model import crossover, predicted_crossover, split_seconds
+from convoy.network.rails.model import crossover, predicted_crossover, split_seconds
+from convoy.network.rails.plan import MANY, RAIL_MODES, RailMode, RailTask, RailTimes
 from convoy.stats.interval import FEWEST, Interval, interval, paired_ratio
 
 GROUP = "network-rails"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.catalog.rails import published_rails
-from convoy.network.rails_model import crossover, predicted_crossover, seconds_at, split_seconds
+from convoy.network.rails.model import crossover, predicted_crossover, seconds_at, split_seconds
 
 SIZES = [2**power for power in range(10, 25, 2)]
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.network.pair_plan import (
+from convoy.network.pairs.plan import (
     OPERATION_SECONDS,
     WINDOW,
     bisection_pairs,

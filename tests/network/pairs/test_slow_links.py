@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.network.slow_links import Direction, find_slow
+from convoy.network.pairs.slow_links import Direction, find_slow
 
 HOSTS = st.integers(3, 16)
 SEEDS = st.integers(0, 10**6)

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from convoy.network.counters import read_counters
-from convoy.network.pairs import pattern
-from convoy.network.rail_plan import Interface, RailTask, RailTimes, common_rails, rail_messages, rail_tasks
+from convoy.network.pairs.measure import pattern
+from convoy.network.rails.plan import Interface, RailTask, RailTimes, common_rails, rail_messages, rail_tasks
 from convoy.network.turns import BLOCK_SECONDS, Meeting, time_in_turns
 
 COMMUNICATORS = 4

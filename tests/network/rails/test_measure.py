@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.network.pairs import pattern
-from convoy.network.rail_plan import RAIL_MODES, Interface, RailTask
-from convoy.network.rails import RailCall, ipv4_interfaces, measure_rails, open_gloo_rail
+from convoy.network.pairs.measure import pattern
+from convoy.network.rails.measure import RailCall, ipv4_interfaces, measure_rails, open_gloo_rail
+from convoy.network.rails.plan import RAIL_MODES, Interface, RailTask
 from convoy.network.turns import Meeting
 from tests.ranks import in_a_group
 

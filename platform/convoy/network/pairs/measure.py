@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from convoy.network.pair_plan import PairTask, TaskTimes, pair_tasks, window_probes
+from convoy.network.pairs.plan import PairTask, TaskTimes, pair_tasks, window_probes
 from convoy.network.turns import BLOCK_SECONDS, Meeting, time_in_turns
 
 PERIOD = 251

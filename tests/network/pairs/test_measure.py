@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.network.pair_plan import PAIR_KINDS, PairTask, TaskTimes
-from convoy.network.pairs import Buffers, TaskCall, measure_pairs, pattern
+from convoy.network.pairs.measure import Buffers, TaskCall, measure_pairs, pattern
+from convoy.network.pairs.plan import PAIR_KINDS, PairTask, TaskTimes
 from convoy.network.turns import Meeting
 from tests.ranks import in_a_group
 

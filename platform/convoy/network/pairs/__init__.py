@@ -1,0 +1,1 @@
+"""Links between pairs of ranks, and which of them are slow."""
