@@ -104,16 +104,24 @@ def test_runs_of_one_operation_in_a_file_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "value"),
+    ("text", "key", "samples"),
     [
-        (PERFTEST.format(rate="0.093174"), "network-pairs-ib_write_bw RC Ethernet", None),
-        (PINGPONG.format(micro="5.30", ack="=10"), "network-pairs-fi_pingpong", None),
-        (iperf3(1e9), "network-pairs-iperf3 TCP cubic", ("bytes_per_second", 125e6)),
-        (IBSTAT.format(state="Active", physical="LinkUp"), "network-pairs-ibstat InfiniBand RoCE",
-         ("port_gbps.mlx5_0.1", 400)),
+        (PERFTEST.format(rate="0.093174"), "network-transports-ib_write_bw, RC Ethernet",
+         {"seconds.65536": 65536 * 8 / 97.61e9, "seconds.131072": 131072 * 8 / 97.70e9}),
+        (PINGPONG.format(micro="5.30", ack="=10"), "network-transports-fi_pingpong",
+         {"seconds.64": 5.3e-6, "seconds.1024": 10.24e-6}),
+        (iperf3(1e9), "network-transports-iperf3, TCP cubic", {"bytes_per_second": 125e6}),
+        (IBSTAT.format(state="Active", physical="LinkUp"), "network-ports-ibstat", {}),
     ],
 )  # fmt: skip
-def test_other_tools_are_cases_of_pairs(text: str, key: str, value: tuple[str, float] | None) -> None:
+def test_other_tools_are_cases_of_transports_and_ports(text: str, key: str, samples: dict[str, float]) -> None:
     (case,) = cases_of(text)
     assert case.key == key
-    assert value is None or case.values[value[0]] == pytest.approx(value[1])
+    assert {name: each for name, (each,) in case.samples.items()} == pytest.approx(samples)
+
+
+def test_ports_keep_their_rates_as_values_and_streams_their_counts() -> None:
+    (ports,) = cases_of(IBSTAT.format(state="Active", physical="LinkUp"))
+    assert ports.values == {"port_gbps.mlx5_0.1": 400.0, "port_gbps.mlx5_1.1": 2.5}
+    (stream,) = cases_of(iperf3(1e9))
+    assert stream.values == {"retransmits": 3.0}

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from convoy.benchmark.results.case import Case, FrozenResult
-from convoy.benchmark.results.imported import BYTES_PER_SECOND, PORT_GBPS
+from convoy.benchmark.results.imported import PORT_GBPS
+from convoy.benchmark.results.transports import RATE
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
 from convoy.network.results.nccl_checks import run_bound
@@ -109,7 +110,7 @@ def _run_summary(run: NcclRun) -> str:
 
 
 def _case_summary(case: Case) -> str:
-    rates = [f"{formatting.bandwidth(case.values[BYTES_PER_SECOND])}"] if BYTES_PER_SECOND in case.values else []
+    rates = [formatting.bandwidth(rate) for rate in case.samples.get(RATE, ())]
     states = case.config["imported"].get("states", {})
     for name, gbps in case.values.items():
         if name.startswith(PORT_GBPS):

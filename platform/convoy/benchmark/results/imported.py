@@ -17,19 +17,25 @@ from convoy.benchmark.results.network import (
     figure_name,
     seconds_name,
 )
+from convoy.benchmark.results.transports import (
+    JITTER_SECONDS,
+    LOST_PACKETS,
+    PACKETS,
+    RATE,
+    RETRANSMITS,
+    ROUND_TRIP_SECONDS,
+    TRANSPORTS_GROUP,
+)
 from convoy.network.results.ibstat import IbPort
 from convoy.network.results.nccl_run import IterationTimes, NcclRow, NcclRun, Timing
 from convoy.network.results.read import NetworkResult, PairRun
 
 IMPORTED = "imported"
 
-PAIRS_GROUP = f"{SUITE_NAME}-pairs"
+PORTS_GROUP = f"{SUITE_NAME}-ports"
 
 ITERATION_SECONDS = "iteration_seconds."
 """`iteration_seconds.BYTES` in `samples`: seconds of single operations, the slowest process's, in their order."""
-
-BYTES_PER_SECOND = "bytes_per_second"
-"""Value of a stream of bytes between two ends: payload that arrived."""
 
 PORT_GBPS = "port_gbps."
 """`port_gbps.DEVICE.PORT` in `values`: rate of a port in each direction, in 10^9 bits per second."""
@@ -158,22 +164,23 @@ def _start_time(started: str) -> datetime | None:
 
 def _pair_case(pair: PairRun, file_date: datetime) -> Case:
     values: dict[str, float] = {}
+    samples: dict[str, tuple[float, ...]] = {seconds_name(row.size): (row.seconds,) for row in pair.rows}
     if stream := pair.stream:
         counts = {
-            "retransmits": stream.retransmits, "packets": stream.packets, "lost_packets": stream.lost_packets,
-            "round_trip_seconds": stream.round_trip_seconds, "jitter_seconds": stream.jitter_seconds,
+            RETRANSMITS: stream.retransmits, PACKETS: stream.packets, LOST_PACKETS: stream.lost_packets,
+            ROUND_TRIP_SECONDS: stream.round_trip_seconds, JITTER_SECONDS: stream.jitter_seconds,
         }  # fmt: skip
         values = {name: float(value) for name, value in counts.items() if value is not None}
-        values[BYTES_PER_SECOND] = stream.bytes_per_second
+        samples[RATE] = (stream.bytes_per_second,)
     return _case(
-        group=PAIRS_GROUP,
-        name=f"{pair.tool} {pair.transport}".strip(),
+        group=TRANSPORTS_GROUP,
+        name=", ".join(each for each in (pair.tool, pair.transport) if each),
         imported={"tool": pair.tool, "transport": pair.transport, "streams": stream.streams if stream else None},
         hardware=_hardware((), 1, 2),
         provenance=Provenance(
             measured=file_date, commit="", versions={pair.tool: stream.version} if stream else {}, environment={}
         ),
-        samples={seconds_name(row.size): (row.seconds,) for row in pair.rows},
+        samples=samples,
         values=values,
         not_said={name: _NOT_SAID[name] for name in ("date", "hosts")},
     )
@@ -181,8 +188,8 @@ def _pair_case(pair: PairRun, file_date: datetime) -> Case:
 
 def _ports_case(ports: Sequence[IbPort], file_date: datetime) -> Case:
     return _case(
-        group=PAIRS_GROUP,
-        name=" ".join(["ibstat", *dict.fromkeys(port.transport for port in ports if port.transport)]),
+        group=PORTS_GROUP,
+        name="ibstat",
         imported={"tool": "ibstat", "states": {f"{port.device}.{port.port}": port.state for port in ports}},
         hardware=_hardware((), 1, 1),
         provenance=Provenance(measured=file_date, commit="", versions={}, environment={}),
