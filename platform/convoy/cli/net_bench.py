@@ -57,7 +57,7 @@ def bench(
     """Measure collectives and pairs of ranks: on this host, in a lab of network namespaces, or, started by torchrun,
     srun or mpirun, as one rank on any hosts.
 
-    Exit code 1 if an element was wrong, a bandwidth is above its bound, or a gang failed.
+    Exit code 1 if an element was wrong, a bandwidth is above its bound, a port or link is slow, or a gang failed.
     """
     launched = launched_place(os.environ) if lab is None else None
     chosen = operations or ("all_reduce", "pairs")
