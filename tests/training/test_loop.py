@@ -1,6 +1,7 @@
 """What the loop does when: logging, saving, evaluating."""
 
 import itertools
+import os
 from unittest.mock import MagicMock
 
 import pytest
@@ -13,6 +14,7 @@ from convoy.job.events.registry import (
     Evaluated,
     MemoryPeak,
     ModelBuilt,
+    NetworkProof,
     RankThroughput,
     StepDone,
     WorkerReady,
@@ -66,6 +68,11 @@ def test_each_rank_tells_its_own_throughput_of_all_its_tokens(job: Job) -> None:
     assert sum(e.tokens for e in told) == 12 * 5 * 16
     assert all(0 < e.waited_seconds < e.seconds for e in told)
     assert {e.rank: e.tokens for e in told if e.step == 12} == {0: 2 * 3 * 16, 1: 2 * 2 * 16}
+
+
+def test_a_job_on_cpus_claims_nothing_about_nccl(job: Job) -> None:
+    assert job.events(NetworkProof) == []
+    assert "NCCL_DEBUG" not in os.environ
 
 
 def logged(begun: int, until: int) -> list[int]:

@@ -7,8 +7,9 @@ from typing import get_args
 import click
 
 from convoy.cli.options import JSON, print_result
+from convoy.config.cluster import NetworkRequirement
 from convoy.network.nccl.log import read_files
-from convoy.network.nccl.verdict import Requirement, judge
+from convoy.network.nccl.verdict import judge
 from convoy.network.pages.nccl import log_page, rank_list
 
 
@@ -16,12 +17,12 @@ from convoy.network.pages.nccl import log_page, rank_list
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option(
     "--require",
-    type=click.Choice(get_args(Requirement)),
+    type=click.Choice(get_args(NetworkRequirement)),
     default=None,
     help="Exit with 1 unless the log proves this of every rank: RDMA over EFA, any RDMA, RDMA with GPUDirect.",
 )
 @JSON
-def log(files: tuple[Path, ...], require: Requirement | None, as_json: bool) -> None:
+def log(files: tuple[Path, ...], require: NetworkRequirement | None, as_json: bool) -> None:
     """Print what carried each rank's traffic between hosts, by the INFO lines of NCCL in FILE...
 
     The files hold the output of one run's ranks with NCCL_DEBUG=INFO, mixed or one by one. Verdicts are rdma+gdr, rdma,

@@ -11,6 +11,9 @@ from convoy.config.errors import ConfigError
 Market = Literal["on_demand", "spot", "capacity_block"]
 """How machines of a run are bought."""
 
+NetworkRequirement = Literal["efa", "rdma", "gdr"]
+"""Of traffic between hosts: RDMA over EFA, any RDMA, RDMA with GPUDirect."""
+
 Day = date
 """The type, by a name that no field of a class here has."""
 
@@ -78,6 +81,10 @@ class ClusterConfig(FrozenConfig):
     shared_memory_mib: int | None = Field(None, ge=64)
     """Size of /dev/shm. Default: an eighth of the instance's memory, or the size of two staged copies of a node's part
     of the state."""
+    require_network: NetworkRequirement | None = None
+    """What must carry the traffic of GPUs between hosts: `efa` (RDMA over EFA), `rdma` (any RDMA) or `gdr` (RDMA with
+    GPUDirect); null: anything. Where NCCL's log shows something else after the first step, the attempt ends with the
+    first cause and the fix. A log that shows nothing, or a run on one host, does not end it."""
     retries: int = Field(0, ge=0, le=4)
     """Metaflow retries of the gang's step; each resumes from the newest checkpoint."""
     minutes_between_retries: int = Field(2, ge=0)

@@ -21,6 +21,7 @@ from convoy.report.analysis.goodput import goodput
 from convoy.report.analysis.incidents import incidents, newest_attempt_generations, slow_nodes, storage_troubles
 from convoy.report.analysis.ledger import cost
 from convoy.report.analysis.lineage import events_on_branch, lineage
+from convoy.report.analysis.network import network_use
 from convoy.report.analysis.outcome import generations, outcome_of
 from convoy.report.analysis.timeline import timeline
 from convoy.report.train_report import Model, Outcome, Restore, Sample, StartupPhase, Step, TrainReport, Validation
@@ -68,6 +69,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         model=model,
         param_dtype=next((e.param_dtype for e in events if isinstance(e, GenerationStarted) and e.param_dtype), None),
         hardware=hardware,
+        network=network_use(newest, formed[-1].world_size if formed else 0),
         steps=tuple(_step(s) for s in steps),
         validations=_validations(branch),
         warmup_steps=throughput.WARMUP_STEPS,

@@ -310,6 +310,21 @@ class Hardware(ReportPart):
     """What the slowest rank found after the job's first step; None: no generation measured."""
 
 
+class NetworkUse(ReportPart):
+    """What carried the traffic between hosts of those ranks of the newest generation that it carried alike."""
+
+    name: str
+    """For people: `EFA with GPUDirect`."""
+    verdict: str
+    ranks: int
+    world_size: int
+    counters: Literal["agree", "disagree", "absent"]
+    """Whether the hosts' RDMA adapters sent what RDMA must have sent."""
+    cause: str | None
+    """The first cause of a verdict that could be better."""
+    fix: str | None
+
+
 class TrainReport(ReportPart):
     """A job, by its event log."""
 
@@ -329,6 +344,8 @@ class TrainReport(ReportPart):
     param_dtype: ParamDtypeChoice | None = None
     """How `train.param_dtype: auto` was decided; None: the configuration named the type."""
     hardware: Hardware | None
+    network: tuple[NetworkUse, ...] = ()
+    """By NCCL's log, most ranks first; empty on one host and without GPUs."""
     steps: tuple[Step, ...]
     validations: tuple[Validation, ...]
     warmup_steps: int

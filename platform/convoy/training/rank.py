@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from convoy.checkpoint.format import Progress
 from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
@@ -26,6 +28,7 @@ from convoy.training.measure.clock import clock_for, own_time_for
 from convoy.training.measure.health_check import check_node
 from convoy.training.measure.machine import environment, measure_matmul, memory_peak
 from convoy.training.measure.machine_probe import probe_machine
+from convoy.training.measure.network_proof import NetworkWatch, prove_network, read_own_log
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import check_all_updated
 from convoy.training.process_groups import Ranks, connect_ranks
@@ -89,6 +92,7 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     config, events = assignment.config, log.events
     log.log_ready("imported")
     marker.enter("connect")
+    watch = NetworkWatch.begin() if torch.cuda.device_count() else None
     ranks = connect_ranks(assignment)
     log.log_ready("connected")
     marker.enter("build")
@@ -109,7 +113,9 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     patience = 0.0
     try:
         with data.prefetch_from(start.progress.step) as batches:
-            training = _make_training(assignment, ranks, trained, data, saver, log, batches, start.progress, marker)
+            training = _make_training(
+                assignment, ranks, trained, data, saver, log, batches, start.progress, marker, watch
+            )
             ended = train(training)
         marker.enter("finish")
         if training.stopped not in URGENT_REASONS:
@@ -133,6 +139,7 @@ def _make_training(
     batches: Iterator[Sequence[Batch]],
     progress: Progress,
     marker: Marker,
+    watch: NetworkWatch | None,
 ) -> Training:
     config, clock = assignment.config, clock_for(ranks.device, marker.mark_shared_point)
     buffers = ModuleBuffers(trained.module, ranks.training_group) if isinstance(trained.module, CustomModel) else None
@@ -149,7 +156,9 @@ def _make_training(
         clock=clock,
         elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.elapsed_seconds(),
         vote=_install_voter(assignment, marker),
-        after_first_step=lambda: _finish_start(log, ranks, trained, config, saver, new_job=assignment.parent is None),
+        after_first_step=lambda: _finish_start(
+            log, ranks, trained, config, saver, watch, new_job=assignment.parent is None
+        ),
         memory=lambda step: memory_peak(ranks, step),
         progress=progress,
         marker=marker,
@@ -172,12 +181,22 @@ def _make_evaluator(
 
 
 def _finish_start(
-    log: StartLog, ranks: Ranks, trained: ShardedModel, config: RunConfig, saver: Saver, *, new_job: bool
+    log: StartLog,
+    ranks: Ranks,
+    trained: ShardedModel,
+    config: RunConfig,
+    saver: Saver,
+    watch: NetworkWatch | None,
+    *,
+    new_job: bool,
 ) -> None:
     """What is made ready once the machine is warm, after the start-up that people wait for. new_job: the job goes on
     from nothing."""
     log.log_ready("first_step")
     check_all_updated(trained.module, trained.optimizer)
+    if watch is not None and ranks.across_hosts:
+        required = config.cluster.require_network
+        prove_network(ranks, required, log.events, read_own_log(), watch.adapter_bytes())
     seconds = config.train.matmul_peak_seconds
     if seconds:
         rate = measure_matmul(ranks, config.train.param_dtype, seconds)

@@ -46,6 +46,7 @@ from convoy.job.events.training import (
     ExportFailed,
     MemoryPeak,
     ModelBuilt,
+    NetworkProof,
     RankThroughput,
     Restored,
     SampleText,
@@ -58,12 +59,12 @@ from convoy.job.events.training import (
 )
 
 EVENTS: tuple[type[Event], ...] = (
-    GenerationStarted, WorkerReady, Environment, ModelBuilt, StepDone, RankThroughput, Evaluated, SampleText,
-    CheckpointSaved, CheckpointSkipped, CheckpointFailed, CheckpointAlert, CheckpointDamaged, CheckpointVerified,
-    CheckpointMisread, CheckpointCopied, CheckpointsPruned, Restored, ExportFailed, MemoryPeak, WorkerExited,
-    PeerSuspected, FailureDetected, GangStopped, StorageBad, StorageGood, NodeChecked, SlowNode, NoticeSources,
-    NoticeReceived, Stopping, ScriptResumed, ScriptStep, ScriptEvent, ScriptEndedLate, StoreRequests, EventsDropped,
-    GenerationEnded,
+    GenerationStarted, WorkerReady, Environment, NetworkProof, ModelBuilt, StepDone, RankThroughput, Evaluated,
+    SampleText, CheckpointSaved, CheckpointSkipped, CheckpointFailed, CheckpointAlert, CheckpointDamaged,
+    CheckpointVerified, CheckpointMisread, CheckpointCopied, CheckpointsPruned, Restored, ExportFailed, MemoryPeak,
+    WorkerExited, PeerSuspected, FailureDetected, GangStopped, StorageBad, StorageGood, NodeChecked, SlowNode,
+    NoticeSources, NoticeReceived, Stopping, ScriptResumed, ScriptStep, ScriptEvent, ScriptEndedLate, StoreRequests,
+    EventsDropped, GenerationEnded,
 )  # fmt: skip
 """Every class of events. A line that names another kind is of a newer version."""
 

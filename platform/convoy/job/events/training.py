@@ -26,6 +26,32 @@ class Environment(Event):
     measured."""
 
 
+class NetworkProof(Event):
+    """What carried a GPU rank's traffic between hosts in its first step, by NCCL's log and the adapters' counters."""
+
+    kind: Literal["network_proof"] = "network_proof"
+    verdict: Literal["rdma+gdr", "rdma", "tcp", "harmless", "unknown"]
+    carrier: str | None = None
+    """`efa`, `ib`, another provider of libfabric, or `socket`."""
+    why: str = ""
+    cause: str | None = None
+    """The first cause of a verdict that could be better."""
+    fix: str | None = None
+    nccl: str | None = None
+    plugin: str | None = None
+    """Version of aws-ofi-nccl."""
+    provider: str | None = None
+    """Of libfabric."""
+    network: str | None = None
+    """Its name in NCCL."""
+    nics: int | None = None
+    paths: dict[str, int] = {}
+    """Channels by path, such as `NET/IB/GDRDMA`."""
+    adapter_bytes: int | None = None
+    """Sent by the host's RDMA adapters from before the first communicator to the end of the first step, for all of its
+    processes; None: it has none, or they do not count."""
+
+
 class ModelBuilt(Event):
     """The model as it trains (rank 0)."""
 

@@ -249,7 +249,7 @@ def read_files(paths: Sequence[Path]) -> NcclLog:
     for path in paths:
         before = log.lines
         try:
-            for line in _lines_of(path):
+            for line in lines_of(path):
                 log.feed(line)
         except OSError as error:
             raise ConfigError(f"FILE = {path}: {error.strerror}") from None
@@ -258,7 +258,7 @@ def read_files(paths: Sequence[Path]) -> NcclLog:
     return log
 
 
-def _lines_of(path: Path) -> Iterator[bytes]:
+def lines_of(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while line := file.readline(LONGEST_LINE):
             yield line

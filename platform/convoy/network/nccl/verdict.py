@@ -10,14 +10,13 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 
+from convoy.config.cluster import NetworkRequirement
 from convoy.config.errors import ConfigError
 from convoy.network.nccl.causes import CAUSES, FIX_LOG, first_cause
 from convoy.network.nccl.log import Communicator, NcclLog, Process
 
 Verdict = Literal["rdma+gdr", "rdma", "tcp", "harmless", "unknown"]
 WORST_FIRST: tuple[Verdict, ...] = ("tcp", "unknown", "rdma", "rdma+gdr", "harmless")
-
-Requirement = Literal["efa", "rdma", "gdr"]
 
 LIBFABRIC = ("AWS Libfabric", "Libfabric", "OFI")
 RDMA_PROVIDERS = ("efa", "verbs", "cxi", "psm2", "opx", "gni")
@@ -67,7 +66,7 @@ class RankReport(BaseModel):
     paths: dict[str, int] = {}
     communicators: list[CommunicatorReport] = []
 
-    def meets(self, requirement: Requirement) -> bool:
+    def meets(self, requirement: NetworkRequirement) -> bool:
         """Whether the log proves the requirement for this rank."""
         match requirement:
             case "efa":
@@ -77,10 +76,9 @@ class RankReport(BaseModel):
             case "gdr":
                 return self.verdict == "rdma+gdr"
 
-    @property
-    def contradicts_efa(self) -> bool:
-        """Whether the log proves that something else than EFA carried its traffic."""
-        return self.verdict == "tcp" or (self.verdict in ("rdma", "rdma+gdr") and self.carrier != "efa")
+    def contradicts(self, requirement: NetworkRequirement) -> bool:
+        """Whether the log proves that something else carried its traffic."""
+        return self.verdict in ("tcp", "rdma", "rdma+gdr") and not self.meets(requirement)
 
 
 class LogReport(BaseModel):
@@ -107,16 +105,16 @@ def judge(log: NcclLog) -> LogReport:
     versions = sorted(log.versions)
     hosts = _hosts_by_size(latest)
     reports = [_rank_report(p, group, hosts, versions) for _, (p, group) in sorted(latest.items())]
-    reports = _resolve_inside(reports)
     if not reports:
         processes = list(log.processes.values()) or [Process("", 0)]
         reports = [_rank_report(process, [], hosts, versions) for process in processes]
-    return LogReport(verdict=worst(report.verdict for report in reports), ranks=reports)
+    return combine(reports)
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of at least one verdict."""
-    return min(verdicts, key=WORST_FIRST.index)
+def combine(reports: Sequence[RankReport]) -> LogReport:
+    """What the logs of all ranks of a run prove together. reports: at least one."""
+    resolved = _resolve_inside(reports)
+    return LogReport(verdict=min((report.verdict for report in resolved), key=WORST_FIRST.index), ranks=resolved)
 
 
 def _by_device(communicators: Iterable[Communicator]) -> list[list[Communicator]]:

@@ -18,10 +18,12 @@ Key = TypeVar("Key", bound=Hashable)
 def log_page(log: LogReport) -> Page:
     """A row for each group of ranks that are alike, what they used, why the verdict is what it is, and the fixes."""
     table = columns(
-        _grouped(log.ranks, lambda report: (report.verdict, carrier_name(report), _used(report))).values(),
+        _grouped(
+            log.ranks, lambda report: (report.verdict, carrier_name(report.verdict, report.carrier), _used(report))
+        ).values(),
         Column("ranks", rank_list),
         Column("verdict", lambda ranks: ranks[0].verdict),
-        Column("between hosts", lambda ranks: carrier_name(ranks[0])),
+        Column("between hosts", lambda ranks: carrier_name(ranks[0].verdict, ranks[0].carrier)),
         Column("channels", lambda ranks: ", ".join(sorted({path for each in ranks for path in each.paths}))),
     )
     used = [Text(f"{_subject(ranks)}: {text}.") for text, ranks in _grouped(log.ranks, _used).items() if text]
@@ -35,7 +37,7 @@ def advice(reports: Iterable[RankReport]) -> tuple[Block, ...]:
     fixable = [report for report in reports if report.fix]
     return tuple(
         Callout(
-            f"{_subject(ranks)}: {carrier_name(ranks[0])}",
+            f"{_subject(ranks)}: {carrier_name(ranks[0].verdict, ranks[0].carrier)}",
             f"First cause: {ranks[0].cause}. {ranks[0].fix}" if ranks[0].cause else str(ranks[0].fix),
             _TONES[ranks[0].verdict],
         )
@@ -43,9 +45,9 @@ def advice(reports: Iterable[RankReport]) -> tuple[Block, ...]:
     )
 
 
-def carrier_name(report: RankReport) -> str:
+def carrier_name(verdict: str, carrier: str | None) -> str:
     """What carried a rank's traffic between hosts: `EFA with GPUDirect`."""
-    match report.verdict:
+    match verdict:
         case "harmless":
             return "nothing crosses hosts"
         case "unknown":
@@ -53,8 +55,8 @@ def carrier_name(report: RankReport) -> str:
         case "tcp":
             return "TCP"
         case _:
-            name = _CARRIERS.get(report.carrier or "", report.carrier)
-            return f"{name} {'with' if report.verdict == 'rdma+gdr' else 'without'} GPUDirect"
+            name = _CARRIERS.get(carrier or "", carrier)
+            return f"{name} {'with' if verdict == 'rdma+gdr' else 'without'} GPUDirect"
 
 
 def rank_list(reports: Sequence[RankReport]) -> str:

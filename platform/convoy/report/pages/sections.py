@@ -14,6 +14,12 @@ from convoy.report.train_report import Generation, Tier, TrainReport
 _TIMELINE_ENTRIES, _CHECKPOINTS = 40, 10
 """The most of each on a page."""
 
+_EVIDENCE = {
+    "agree": "NCCL's log and NIC counters agree",
+    "disagree": "NCCL's log; the NIC counters show no such traffic",
+    "absent": "NCCL's log",
+}
+
 _RESUME = "Its state is saved: start the job again to resume it, with a higher limit if one was reached."
 
 _ENDING = "If this page stays as it is, `convoy show` reports how the run ended."
@@ -63,6 +69,28 @@ def gang_facts(report: TrainReport) -> list[str]:
     newest = report.generations[-1]
     ranks = f"{formatting.plural(newest.world_size, 'rank')} on {formatting.plural(newest.nodes, 'node')}"
     return [ranks, *([f"generation {newest.number}"] if newest.number else []), *([newest.run] if newest.run else [])]
+
+
+def network_facts(report: TrainReport) -> list[str]:
+    """What carried the traffic between hosts, and what shows it: one fact for the ranks that are alike."""
+    return [
+        f"{'network unknown' if use.verdict == 'unknown' else use.name}, "
+        f"{use.ranks} of {formatting.plural(use.world_size, 'rank')} ({_EVIDENCE[use.counters]})"
+        for use in report.network
+    ]
+
+
+def network_callouts(report: TrainReport) -> tuple[Block, ...]:
+    """A callout for ranks that use TCP, with the first cause and the fix."""
+    return tuple(
+        Callout(
+            f"{use.ranks} of {formatting.plural(use.world_size, 'rank')} use TCP between hosts",
+            " ".join(filter(None, (use.cause and f"First cause: {use.cause}.", use.fix))),
+            "warning",
+        )
+        for use in report.network
+        if use.verdict == "tcp"
+    )
 
 
 def progress(report: TrainReport) -> tuple[Block, ...]:

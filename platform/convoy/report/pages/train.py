@@ -114,6 +114,7 @@ def _top_blocks(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, 
     facts += sections.gang_facts(report)
     if report.hardware:
         facts.append(report.hardware.device)
+    facts += sections.network_facts(report)
     if report.outcome.state == "running" and report.memory_peak_bytes is not None:
         facts.append(f"memory peak {formatting.size(report.memory_peak_bytes)}")
     if report.outcome.state == "running" and report.last_event is not None:
@@ -126,6 +127,7 @@ def _top_blocks(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, 
         *sections.outcome_callouts(report),
         *sections.failed_saves(report),
         *incident_sections.trouble_callouts(report),
+        *sections.network_callouts(report),
     )
 
 

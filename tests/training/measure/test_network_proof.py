@@ -1,0 +1,117 @@
+"""Every rank records what its log of NCCL shows, and all end together where that is not what is required."""
+
+import subprocess
+import sys
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from convoy.config.cluster import NetworkRequirement
+from convoy.config.errors import ConfigError
+from convoy.job.events.log import EventWriter
+from convoy.job.events.registry import NetworkProof, decode, encode
+from convoy.training.measure.network_proof import NCCL_LOG, prove_network, request_nccl_log
+from convoy.training.process_groups import Ranks
+from tests.network.nccl.written import Carrier, Job
+from tests.ranks import in_a_group
+from tests.training.job import place
+
+RANKS = 3
+
+
+class Recorded:
+    """An event log in memory."""
+
+    def __init__(self) -> None:
+        self.events: list[NetworkProof] = []
+
+    def append(self, event: NetworkProof) -> None:
+        self.events.append(event)
+
+
+def _prove(
+    rank: int, world: int, carriers: list[Carrier], per_host: int, required: NetworkRequirement | None
+) -> tuple[str, NetworkProof]:
+    group, recorded = cast(dist.ProcessGroup, dist.group.WORLD), Recorded()
+    ranks = Ranks(place(rank, world, per_host), torch.device("cpu"), cast(Any, None), group, group)
+    lines = [line.encode() for line in Job(carrier=carriers[rank], ranks=world, per_host=per_host).rank_lines(rank)]
+    try:
+        prove_network(ranks, required, cast(EventWriter, recorded), [b"step 1 of 9\n", *lines], 10**6)
+        how = "trains"
+    except ConfigError as error:
+        how = str(error)
+    (event,) = recorded.events
+    assert decode(encode(event)) == event
+    return how, event
+
+
+def proven(
+    *carriers: Carrier, required: NetworkRequirement | None = None, per_host: int = 1
+) -> tuple[list[str], list[NetworkProof]]:
+    how, events = zip(
+        *in_a_group(len(carriers), _prove, len(carriers), list(carriers), per_host, required), strict=True
+    )
+    return list(how), list(events)
+
+
+def test_each_rank_records_what_carried_its_traffic() -> None:
+    how, events = proven("efa+gdr", "socket", "efa+gdr")
+    assert how == ["trains"] * RANKS
+    assert [event.verdict for event in events] == ["rdma+gdr", "tcp", "rdma+gdr"]
+    assert (events[0].carrier, events[0].provider, events[0].adapter_bytes) == ("efa", "efa", 10**6)
+    assert events[0].paths == {"NET/AWS Libfabric/GDRDMA": 2}
+    assert events[1].cause is not None
+    assert events[1].fix is not None
+
+
+def test_one_rank_that_fell_back_ends_all_with_its_cause_and_fix() -> None:
+    how, events = proven("efa+gdr", "efa+gdr", "libfabric tcp", required="efa")
+    assert len(set(how)) == 1
+    assert how[0].startswith(
+        "cluster.require_network = efa: 1 of 3 ranks use another network, rank 2 on node-2 TCP; first cause: libfabric "
+        "offers no EFA device, or FI_PROVIDER excludes it: provider tcp;ofi_rxm. Unset FI_PROVIDER;"
+    )
+    assert [event.verdict for event in events] == ["rdma+gdr", "rdma+gdr", "tcp"]
+
+
+def test_what_is_required_and_proven_or_not_known_does_not_end_the_attempt() -> None:
+    assert proven("efa+gdr", "efa", "silent", required="efa")[0] == ["trains"] * RANKS
+    assert "rank 1 on node-1 EFA without GPUDirect" in proven("efa+gdr", "efa", "efa+gdr", required="gdr")[0][0]
+    assert "rank 0 on node-0 InfiniBand or RoCE" in proven(*["ib+gdr"] * 3, required="efa")[0][2]  # type: ignore[list-item]
+
+
+def test_a_rank_whose_channels_stay_on_its_host_takes_the_verdict_of_the_others_there() -> None:
+    _, events = proven(*["efa+gdr"] * 6, per_host=3)  # type: ignore[list-item]
+    assert {event.verdict for event in events} == {"rdma+gdr"}
+
+
+def test_nccl_logs_into_the_output_unless_the_user_decides() -> None:
+    unset: dict[str, str] = {"NCCL_DEBUG_SUBSYS": "ALL"}
+    request_nccl_log(unset)
+    assert unset == NCCL_LOG
+    for own in ({"NCCL_DEBUG": "WARN"}, {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "COLL"}):
+        kept = dict(own)
+        request_nccl_log(kept)
+        assert kept == own
+
+
+READS_ITSELF = """
+import ctypes
+from convoy.training.measure.network_proof import read_own_log, request_nccl_log
+request_nccl_log({})
+ctypes.CDLL(None).printf(b"node-0:1:2 [0] NCCL INFO Using network %s\\n", b"IB")
+import sys
+print(list(read_own_log()), file=sys.stderr)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("to_file", [True, False])
+def test_a_process_reads_what_c_code_in_it_has_printed(tmp_path: Any, to_file: bool) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        output = log if to_file else subprocess.PIPE
+        done = subprocess.run([sys.executable, "-c", READS_ITSELF], stdout=output, stderr=subprocess.PIPE, timeout=60)
+    expected = [b"node-0:1:2 [0] NCCL INFO Using network IB\n"] if to_file else []
+    assert done.stderr.decode().strip() == str(expected)
