@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,11 +15,13 @@ from convoy.config.cluster import NetworkRequirement
 from convoy.config.errors import ConfigError
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import NetworkProof, decode, encode
+from convoy.training import rank as rank_module
 from convoy.training.measure.network_proof import NCCL_LOG, prove_network, request_nccl_log
 from convoy.training.process_groups import Ranks
-from tests.network.nccl.written import Carrier, Job
-from tests.ranks import in_a_group
-from tests.training.job import place
+from tests.network.nccl.written import Carrier
+from tests.network.nccl.written import Job as Written
+from tests.ranks import RankFailedError, in_a_group
+from tests.training.job import Job, place, tiny
 
 RANKS = 3
 
@@ -36,7 +41,7 @@ def _prove(
 ) -> tuple[str, NetworkProof]:
     group, recorded = cast(dist.ProcessGroup, dist.group.WORLD), Recorded()
     ranks = Ranks(place(rank, world, per_host), torch.device("cpu"), cast(Any, None), group, group)
-    lines = [line.encode() for line in Job(carrier=carriers[rank], ranks=world, per_host=per_host).rank_lines(rank)]
+    lines = [line.encode() for line in Written(carrier=carriers[rank], ranks=world, per_host=per_host).rank_lines(rank)]
     try:
         prove_network(ranks, required, cast(EventWriter, recorded), [b"step 1 of 9\n", *lines], 10**6)
         how = "trains"
@@ -87,6 +92,28 @@ def test_a_rank_whose_channels_stay_on_its_host_takes_the_verdict_of_the_others_
     assert {event.verdict for event in events} == {"rdma+gdr"}
 
 
+def _as_on_gpus_of_two_hosts(carrier: Carrier) -> Callable[[int], None]:
+    """A fault of a job on CPUs: each rank finds in its output what NCCL would have written there."""
+
+    def pretend(rank: int) -> None:
+        lines = [line.encode() for line in Written(carrier=carrier, ranks=2, per_host=1).rank_lines(rank)]
+        rank_module.torch = cast(Any, SimpleNamespace(cuda=SimpleNamespace(device_count=lambda: 1)))
+        rank_module.read_own_log = lambda: lines
+        Ranks.across_hosts = True  # type: ignore[method-assign, assignment]
+
+    return pretend
+
+
+def test_a_job_proves_its_network_after_the_first_step_and_ends_there_if_it_is_another(tmp_path: Path) -> None:
+    job = Job(str(tmp_path), tiny(train={"steps": 2}))
+    job.run(2, _as_on_gpus_of_two_hosts("efa+gdr"), cluster={"require_network": "efa"})
+    assert {(e.rank, e.verdict) for e in job.events(NetworkProof)} == {(0, "rdma+gdr"), (1, "rdma+gdr")}
+    other = Job(str(tmp_path), tiny(train={"steps": 2}), name="other")
+    with pytest.raises(RankFailedError, match=r"cluster\.require_network = efa: 2 of 2 ranks use another network"):
+        other.run(2, _as_on_gpus_of_two_hosts("socket"), cluster={"require_network": "efa"})
+    assert {(e.rank, e.verdict) for e in other.events(NetworkProof)} == {(0, "tcp"), (1, "tcp")}
+
+
 def test_nccl_logs_into_the_output_unless_the_user_decides() -> None:
     unset: dict[str, str] = {"NCCL_DEBUG_SUBSYS": "ALL"}
     request_nccl_log(unset)
@@ -99,6 +126,7 @@ def test_nccl_logs_into_the_output_unless_the_user_decides() -> None:
 
 READS_ITSELF = """
 import ctypes
+from convoy.training import rank as rank_module
 from convoy.training.measure.network_proof import read_own_log, request_nccl_log
 request_nccl_log({})
 ctypes.CDLL(None).printf(b"node-0:1:2 [0] NCCL INFO Using network %s\\n", b"IB")
@@ -109,7 +137,7 @@ print(list(read_own_log()), file=sys.stderr)
 
 @pytest.mark.processes
 @pytest.mark.parametrize("to_file", [True, False])
-def test_a_process_reads_what_c_code_in_it_has_printed(tmp_path: Any, to_file: bool) -> None:
+def test_a_process_reads_what_c_code_in_it_has_printed(tmp_path: Path, to_file: bool) -> None:
     with (tmp_path / "log").open("wb") as log:
         output = log if to_file else subprocess.PIPE
         done = subprocess.run([sys.executable, "-c", READS_ITSELF], stdout=output, stderr=subprocess.PIPE, timeout=60)
