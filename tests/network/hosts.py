@@ -19,7 +19,13 @@ TIMEOUT_SECONDS = 60.0
 PORT = 29555
 
 
-def on_hosts(lab: Lab, function: str, *arguments: Any, environment: Sequence[str] = ()) -> list[Any]:
+def on_hosts(
+    lab: Lab,
+    function: str,
+    *arguments: Any,
+    environment: Sequence[str] = (),
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> list[Any]:
     """What `MODULE:FUNCTION(meeting, *arguments)` returns on each host's one rank. Arguments and results are JSON."""
     ranks = [
         subprocess.Popen(
@@ -31,7 +37,7 @@ def on_hosts(lab: Lab, function: str, *arguments: Any, environment: Sequence[str
         for rank in range(len(lab.addresses))
     ]  # fmt: skip
     try:
-        texts = [rank.communicate(timeout=TIMEOUT_SECONDS)[0] for rank in ranks]
+        texts = [rank.communicate(timeout=timeout_seconds)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -40,6 +40,14 @@ def test_every_rank_gets_the_slowest_ranks_times_and_its_name() -> None:
     assert turns == ["quick", "slow", "quick", "slow", "quick", "slow", "quick"]  # calibrated, then AB BA AB BA
 
 
+def test_a_few_long_operations_hardly_change_the_median_of_a_block() -> None:
+    times = OperationTimes(
+        blocks=(2.2, 1.0), operations=(1.0, 1.0, 1.0, 1.0, 7.0, 1.0, 1.0, 1.0, 1.0, 1.0), worst_rank=0
+    )
+    assert times.block_medians == (1.0, 1.0)
+    assert OperationTimes(blocks=(2.0, 3.0), operations=(1.0, 3.0, 2.0, 4.0), worst_rank=0).block_medians == (2.0, 3.0)
+
+
 def test_hosts_are_represented_by_their_first_ranks() -> None:
     meeting = Meeting(0, 4, None, torch.device("cpu"), ("a", "a", "b", "b"))  # type: ignore[arg-type]
     assert meeting.host_ranks == (0, 2)

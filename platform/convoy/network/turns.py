@@ -82,6 +82,14 @@ class OperationTimes(NamedTuple):
     worst_rank: int
     """The rank whose operations took longest, by the median of each rank's own."""
 
+    @property
+    def block_medians(self) -> tuple[float, ...]:
+        """Median of the operations of each block, by round. A host that does something else for some milliseconds makes
+        a few operations longer: a block of short ones is then several times as long, and its median hardly."""
+        each = len(self.operations) // len(self.blocks)
+        starts = range(0, len(self.operations), each)
+        return tuple(statistics.median(self.operations[start : start + each]) for start in starts)
+
 
 def time_in_turns(
     calls: Mapping[str, Callable[[], object]],

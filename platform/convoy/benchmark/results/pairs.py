@@ -1,10 +1,11 @@
 """Links between pairs of ranks: the names under which the cases of `network-pairs` keep them, and what they show. Pure.
 
-Each kind of measurement is a case, named as in PAIR_KINDS. `samples` hold seconds of one operation in each block, in
-the order of rounds, by source and target rank and bytes of a message: `seconds.0-1.1024`; of the bisection by
-direction: `seconds.forth.65536`. `values` hold by the same names `messages`, the messages of one operation from each
-source, and `wrong`, the bytes that came wrong; by pair the fitted `alpha` in seconds and `beta` in bytes per second; of
-the bisection `pairs`, how many sources send at once; and `host.RANK`, the number of the host that a rank is on.
+Each kind of measurement is a case, named as in PAIR_KINDS. `samples` hold the seconds of an operation, the median of
+each block, in the order of rounds, by source and target rank and bytes of a message: `seconds.0-1.1024`; of the
+bisection by direction: `seconds.forth.65536`. `values` hold by the same names `messages`, the messages of one operation
+from each source, and `wrong`, the bytes that came wrong; by pair the fitted `alpha` in seconds and `beta` in bytes per
+second; of the bisection `pairs`, how many sources send at once; and `host.RANK`, the number of the host that a rank is
+on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -63,7 +63,7 @@ def time_tasks(
     )
     both = meeting.sum([before + call.check() for before, call in zip(wrong, calls.values(), strict=True)])
     return {
-        task: TaskTimes(tuple(_share_of(task) * each for each in times[_name(task)].blocks), round(bad))
+        task: TaskTimes(tuple(_share_of(task) * each for each in times[_name(task)].block_medians), round(bad))
         for task, bad in zip(calls, both, strict=True)
     }
 

@@ -62,7 +62,7 @@ class TaskTimes(NamedTuple):
     """What was measured of a task, the same on all ranks."""
 
     blocks: tuple[float, ...]
-    """Seconds of one operation, by round; of round trips, half of it."""
+    """Seconds of one operation, by round: the median of the block; of round trips, half of it."""
     wrong: int
     """Bytes that were not what the sender had sent, at all receivers of two checks."""
 

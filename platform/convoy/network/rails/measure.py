@@ -74,7 +74,7 @@ def measure_rails(
         progress=progress,
     )
     both = meeting.sum([before + call.check() for before, call in zip(wrong, calls.values(), strict=True)])
-    found = {task: RailTimes(times[str(task)].blocks, round(bad)) for task, bad in zip(calls, both, strict=True)}
+    found = {task: RailTimes(times[str(task)].block_medians, round(bad)) for task, bad in zip(calls, both, strict=True)}
     return RailsResult(count, found, "")
 
 

@@ -9,8 +9,8 @@ whole, on rail (target + source + number of the buffer) mod n, so that the pairs
 
 RAIL_MODES: tuple[RailMode, ...] = get_args(RailMode)
 
-SIZES = tuple(2**power for power in range(10, 25, 2))
-"""Bytes of a buffer: 1 KiB to 16 MiB."""
+SIZES = (2**6, *(2**power for power in range(10, 25, 2)))
+"""Bytes of a buffer: the smallest, whose time is that of a message, and 1 KiB to 16 MiB."""
 
 MANY = 4
 """Independent buffers, versus one."""
@@ -29,7 +29,7 @@ class RailTimes(NamedTuple):
     """What was measured of a task, the same on all ranks."""
 
     blocks: tuple[float, ...]
-    """Seconds until all buffers have come and the target has answered, by round."""
+    """Seconds until all buffers have come and the target has answered, by round: the median of the block."""
     wrong: int
     """Bytes that came wrong, in two checks."""
 

@@ -1,0 +1,112 @@
+"""Pairs and rails between hosts of a lab, whose links have the rates of its token buckets."""
+
+import statistics
+from typing import Any
+
+import pytest
+
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.pairs import fit_pair
+from convoy.benchmark.results.rails import GROUP, rail_cases, rails_report
+from convoy.drills.testbed.lab import MTU, Lab
+from convoy.drills.testbed.lab_spec import parse_lab
+from convoy.network.pair_plan import LATENCY_SIZES, LEAST_LARGEST, WINDOW, WINDOW_SIZES, pair_tasks
+from convoy.network.pairs import time_tasks
+from convoy.network.rails import measure_rails
+from convoy.network.slow_links import find_slow
+from convoy.network.turns import Meeting
+from tests.benchmark.cases import a_case
+from tests.campaign import in_full
+from tests.network.hosts import on_hosts
+
+pytestmark = [pytest.mark.system, pytest.mark.alone, pytest.mark.timeout(300)]
+
+CARRIED = (MTU - 52) / (MTU + 14)
+"""Share of a frame that TCP's data is."""
+
+RATE = 400e6 / 8 * CARRIED
+
+ROUNDS = 6
+
+
+def measured(meeting: Meeting, kind: str) -> dict[str, list[list[float]]]:
+    """Seconds by round of each size, from small to large, by link."""
+    tasks = [task for task in pair_tasks(meeting.hosts, LEAST_LARGEST, 1.0) if task.kind == kind]
+    times = time_tasks(tasks, meeting, None, ROUNDS, block_seconds=0.0)
+    assert not any(each.wrong for each in times.values())
+    return {
+        link: [list(times[task].blocks) for task in tasks if task.link == link]
+        for link in dict.fromkeys(task.link for task in tasks)
+    }
+
+
+def on_lab(text: str, function: str, *arguments: Any, timeout_seconds: float = 120) -> Any:
+    """What the function returns on the first host of a lab."""
+    with Lab(parse_lab(text)) as lab:
+        return on_hosts(lab, f"{__name__}:{function}", *arguments, timeout_seconds=timeout_seconds)[0]
+
+
+def test_the_slope_of_a_pair_is_the_rate_of_its_link() -> None:
+    (times,) = on_lab("2 hosts, 400mbit", "measured", "half round trip").values()
+    sizes = [size for size in LATENCY_SIZES if size <= LEAST_LARGEST]
+    model = fit_pair(dict(zip(sizes, times, strict=True)))
+    assert model is not None
+    assert model.beta.estimate == pytest.approx(RATE, rel=0.05)
+
+
+@pytest.mark.parametrize("run", range(10 if in_full() else 1))
+def test_a_slow_port_of_four_is_named_with_its_direction(run: int) -> None:
+    host, direction = run % 4, ("sends", "receives")[run % 2]
+    found = on_lab(f"4 hosts, 400mbit, host {host} {direction} 100mbit", "measured", "one way")
+    sent = WINDOW_SIZES[0] * WINDOW
+    rates = {tuple(map(int, link.split("-"))): [sent / each for each in times] for link, (times,) in found.items()}
+    slow = find_slow(rates)  # type: ignore[arg-type]
+    assert [(port.host, port.direction) for port in slow.ports] == [(host, direction)], slow.summary
+    assert slow.ports[0].share == pytest.approx(0.25, rel=0.1)
+    assert not slow.links
+    assert not slow.groups
+
+
+def test_a_trunk_limits_the_bisection() -> None:
+    found = on_lab("4 hosts, 400mbit, trunk 200mbit", "measured", "bisection")
+    tasks = [task for task in pair_tasks(tuple("abcd"), LEAST_LARGEST, 1.0) if task.kind == "bisection"]
+    rates = {task.link: task.bytes / statistics.median(found[task.link][0]) for task in tasks}
+    assert rates["forth"] == pytest.approx(RATE / 2, rel=0.1)
+    assert rates["back"] == pytest.approx(RATE / 2, rel=0.1)
+    assert rates["both"] == pytest.approx(RATE, rel=0.1)
+
+
+def rails_of(meeting: Meeting, largest: int) -> list[dict[str, Any]]:
+    """Cases of the rails between two hosts, as JSON."""
+    result = measure_rails(meeting, (0, 1), largest, ROUNDS)
+    assert not result.why_not, result.why_not
+    return [
+        {"name": name, "samples": found.samples, "values": found.values}
+        for name, found in rail_cases(result.rails, result.times).items()
+    ]
+
+
+def test_two_rails_carry_twice_as_much_as_one() -> None:
+    largest = 2**24 if in_full() else 2**22
+    found = on_lab("2 hosts, 200mbit, 2 rails", "rails_of", largest, timeout_seconds=240)
+    cases: list[Case] = [a_case(suite="network", group=GROUP, blocks=(), **each) for each in found]
+    report = rails_report(cases)
+    assert report is not None
+    assert (report.rails, report.wrong) == (2, 0)
+    one, many = report.one_buffer[-1], report.many_buffers[-1]
+    assert (one.size, many.size) == (largest, largest)
+    assert one.split_gain.estimate >= 1.8
+    assert 0.95 <= one.round_robin_gain.estimate <= 1.05
+    assert many.round_robin_gain.estimate >= 1.8
+    assert report.crossover is not None
+    assert report.predicted_crossover is not None
+    assert 0.5 <= report.crossover / report.predicted_crossover <= 2
+
+
+def interfaces_with_one_rail(meeting: Meeting) -> str:
+    return measure_rails(meeting, (0, 1), 2**10, 1).why_not
+
+
+def test_hosts_with_one_interface_have_no_rails() -> None:
+    why_not = on_lab("2 hosts", "interfaces_with_one_rail")
+    assert why_not == "the two hosts share 1 networks, and rails are at least two (interfaces: eth0)"
