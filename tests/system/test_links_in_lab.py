@@ -10,10 +10,10 @@ from convoy.benchmark.results.pairs import fit_pair
 from convoy.benchmark.results.rails import GROUP, rail_cases, rails_report
 from convoy.drills.testbed.lab import MTU, Lab
 from convoy.drills.testbed.lab_spec import parse_lab
-from convoy.network.pair_plan import LATENCY_SIZES, LEAST_LARGEST, WINDOW, WINDOW_SIZES, pair_tasks
-from convoy.network.pairs import time_tasks
-from convoy.network.rails import measure_rails
-from convoy.network.slow_links import find_slow
+from convoy.network.pairs.measure import time_tasks
+from convoy.network.pairs.plan import LATENCY_SIZES, LEAST_LARGEST, WINDOW, WINDOW_SIZES, pair_tasks
+from convoy.network.pairs.slow_links import find_slow
+from convoy.network.rails.measure import measure_rails
 from convoy.network.turns import Meeting
 from tests.benchmark.cases import a_case
 from tests.campaign import in_full

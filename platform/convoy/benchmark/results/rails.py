@@ -1,8 +1,9 @@
 """Buffers over several rails: the names under which the cases of `network-rails` keep them, and what they show. Pure.
 
 Cases are named by RAIL_MODES. `samples` hold the seconds until all has come, the median of each block, in the order of
-rounds: `seconds.BYTES` of one buffer, as for collectives (`network.py`), and `seconds.4.BYTES` of four independent ones.
-`values` hold the bytes that came wrong by the same names, `wrong.BYTES` and `wrong.4.BYTES`, and `rails`, their number.
+rounds: `seconds.BYTES` of one buffer, as for collectives (`network.py`), and `seconds.4.BYTES` of four independent
+ones. `values` hold the bytes that came wrong by the same names, `wrong.BYTES` and `wrong.4.BYTES`, and `rails`, their
+number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
