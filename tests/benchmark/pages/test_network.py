@@ -46,3 +46,12 @@ def test_what_is_wrong_comes_first() -> None:
     assert titles == ["all_reduce: bound wrong, or a burst"]
     table = next(each for each in network_page(above).blocks if isinstance(each, Table))
     assert "bound wrong, or a burst" in table.rows[-1]
+
+
+def test_published_runs_of_the_same_machines_are_shown_with_their_date() -> None:
+    case = network_case(link_gbps=None, hosts=2, ranks=16)
+    p5 = replaced(case, hardware=replaced(case.hardware, instance_type="p5.48xlarge"))
+    tables = below(benchmark_page([p5]), "Network: all_reduce", Table)
+    (published,) = [table for table in tables if table.headers[0] == "Published"]
+    assert any("2 × p5.48xlarge" in " ".join(row) and "GB/s" in row[-1] for row in published.rows)
+    assert all(row[1].startswith("20") for row in published.rows)

@@ -19,7 +19,9 @@ from convoy.benchmark.results.network import (
     seconds_name,
 )
 from convoy.benchmark.results.pairs import PairsReport, pairs_report
+from convoy.benchmark.results.rails import RailsReport, rails_report
 from convoy.catalog.instances import instance
+from convoy.catalog.network_anchors import NetworkAnchor, network_anchors
 from convoy.config.errors import ConfigError
 from convoy.config.network import NetworkConfig, Operation
 from convoy.network.bandwidth import bus_factor, busbw_bound
@@ -94,6 +96,8 @@ class CollectiveFigures(FrozenResult):
     """By size, of all cases that are out of place."""
     chosen: tuple[Choice, ...] = ()
     """By size, from the pairs alone; empty: these were not measured."""
+    published: tuple[NetworkAnchor, ...] = ()
+    """What others published of as many machines of this type; empty: nothing, or the type is not known."""
 
     @property
     def is_wrong(self) -> bool:
@@ -109,6 +113,8 @@ class NetworkReport(FrozenResult):
     """None: no pairs were measured."""
     links: LinkFigures | None
     """None: neither one-sided transfers nor transports were measured."""
+    rails: RailsReport | None
+    """None: no rails were measured."""
 
     @property
     def is_wrong(self) -> bool:
@@ -117,6 +123,7 @@ class NetworkReport(FrozenResult):
         found = [
             any(each.is_wrong for each in self.collectives),
             links is not None and (links.wrong > 0 or bool(links.above_rate)),
+            self.rails is not None and self.rails.wrong > 0,
             pairs is not None and (pairs.wrong > 0 or (pairs.slow is not None and pairs.slow.names_a_part)),
         ]
         return any(found)
@@ -130,7 +137,12 @@ def network_report(cases: Sequence[Case]) -> NetworkReport | None:
     configs = [(case, network_config(case)) for case in own]
     rate = next((link_gbps(case, config) for case, config in configs if config is not None), None)
     pairs = pairs_report(own)
-    return NetworkReport(collectives=network_figures(own, pairs), pairs=pairs, links=link_figures(own, rate))
+    return NetworkReport(
+        collectives=network_figures(own, pairs),
+        pairs=pairs,
+        links=link_figures(own, rate),
+        rails=rails_report(own),
+    )
 
 
 def network_figures(cases: Sequence[Case], pairs: PairsReport | None = None) -> tuple[CollectiveFigures, ...]:
@@ -172,6 +184,11 @@ def _collective(group: str, cases: Sequence[Case], pairs: PairsReport | None) ->
         link_gbps=gbps,
         bound=bound,
         algorithms=tuple(algorithms),
+        published=tuple(
+            each
+            for each in network_anchors(operation, hardware.instance_type)
+            if hardware.instance_type is not None and each.nodes == hardware.nodes
+        ),
         chosen=choices(operation, own, pairs, hardware.ranks) if pairs is not None and own else (),
         fastest=fastest_ranges([each for each in algorithms if not each.name.endswith(IN_PLACE_SUFFIX)]),
     )

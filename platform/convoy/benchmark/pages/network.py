@@ -6,7 +6,7 @@ from typing import NamedTuple
 from convoy.benchmark.analysis.network import AlgorithmFigures, CollectiveFigures, NetworkReport, SizeFigures
 from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.pages.charts import over_sizes
-from convoy.benchmark.pages.network_links import link_sections, pair_sections
+from convoy.benchmark.pages.network_links import link_sections, pair_sections, rail_section
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
 from convoy.stats.interval import Interval
@@ -42,7 +42,11 @@ def network_page(report: NetworkReport | None) -> Page:
 
 def sections(report: NetworkReport) -> tuple[Block, ...]:
     """Collectives, pairs, then links between two hosts."""
-    return (*_collective_sections(report.collectives), *pair_sections(report.pairs), *link_sections(report.links))
+    return (*_collective_sections(report.collectives), *_link_sections(report))
+
+
+def _link_sections(report: NetworkReport) -> tuple[Block, ...]:
+    return (*pair_sections(report.pairs), *rail_section(report.rails), *link_sections(report.links))
 
 
 def _collective_sections(collectives: Sequence[CollectiveFigures]) -> tuple[Block, ...]:
@@ -52,7 +56,7 @@ def _collective_sections(collectives: Sequence[CollectiveFigures]) -> tuple[Bloc
         blocks += [Heading(f"Network: {each.operation}"), Text(describe(each), quiet=True)]
         if number == 0:
             blocks.append(Text(_HOW, quiet=True))
-        blocks += [*_callouts(each), *_charts(each), table(each), *_latencies(each)]
+        blocks += [*_callouts(each), *_charts(each), table(each), *_latencies(each), *_published(each)]
     return tuple(blocks)
 
 
@@ -198,3 +202,16 @@ def _latencies(collective: CollectiveFigures) -> Sequence[Block]:
 
 def _median_text(figures: SizeFigures) -> str:
     return formatting.duration(figures.seconds.estimate)
+
+
+def _published(collective: CollectiveFigures) -> Iterator[Block]:
+    """What others measured on as many machines of this type."""
+    if collective.published:
+        yield columns(
+            collective.published,
+            Column("Published", lambda each: each.source),
+            Column("Date", lambda each: each.date),
+            Column("Machines", lambda each: f"{each.nodes} × {each.instance}, {each.ranks} ranks, {each.transport}"),
+            Column("Size", lambda each: each.size, formatting.buffer_size, right=True),
+            Column("busbw", lambda each: 1e9 * each.busbw_gb_per_second, formatting.bandwidth, right=True),
+        )

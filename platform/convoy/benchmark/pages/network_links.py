@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from convoy.benchmark.analysis.network_links import LinkFigures, TransferFigures, TransportFigures
 from convoy.benchmark.results.pairs import PairFigures, PairsReport
+from convoy.benchmark.results.rails import RailsReport
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Table, Text, columns
 from convoy.stats.interval import Interval
@@ -15,6 +16,10 @@ MOST_ROWS = 28
 _PAIRS = (
     "Latency is half of a round trip of the smallest message. Bandwidth is by a window of messages under way, for "
     "which the receiver answers once; a round trip has half of it. One pair at a time, while all others wait."
+)
+_RAILS = (
+    "Between two hosts with several networks: a buffer on one rail, split over all, or each buffer on the next rail. "
+    "The split is predicted from the times on one rail."
 )
 _ONE_SIDED = (
     "NIXL writes into, or reads from, the memory of another rank, which checks the bytes. Blocking: one transfer at a "
@@ -81,6 +86,30 @@ def _bisection_text(report: PairsReport) -> str:
     ways += [f"{_bandwidth(halves.back)} back"] if halves.back is not None else []
     ways += [f"{_bandwidth(halves.both)} both ways at once"] if halves.both is not None else []
     return f"Bisection, {formatting.plural(halves.pairs, 'pair')} at once: {', '.join(ways)}."
+
+
+def rail_section(report: RailsReport | None) -> tuple[Block, ...]:
+    """One buffer split over several networks, and many spread over them."""
+    if report is None:
+        return ()
+    table = columns(
+        (*report.one_buffer, *report.many_buffers),
+        Column("Buffers", lambda r: r.buffers, right=True),
+        Column("Size of each", lambda r: r.size, formatting.buffer_size, right=True),
+        Column("On one rail", lambda r: r.one, _duration),
+        Column("Split: times as fast", lambda r: r.split_gain, formatting.ratio),
+        Column("Round-robin: times as fast", lambda r: r.round_robin_gain, formatting.ratio),
+        Column("Split, predicted", lambda r: r.predicted_split, formatting.duration, right=True),
+        Column("measured", lambda r: r.split.estimate if r.predicted_split is not None else None, formatting.duration),
+        drop_empty=True,
+    )
+    pays = "at no size" if report.crossover is None else f"from {formatting.size(report.crossover)}"
+    expected = report.predicted_crossover
+    predicted = "at no size" if expected is None else f"from {formatting.size(expected)}"
+    text = f"Splitting one buffer over {report.rails} rails pays {pays}; by arithmetic {predicted}."
+    wrong = Callout("Rails: wrong bytes", f"{report.wrong:,} bytes were not what was sent.", "bad")
+    how = Text(f"{_lab(report.lab)}{_RAILS}", quiet=True)
+    return (Heading("Network: rails"), how, *([wrong] if report.wrong else []), Text(text), table)
 
 
 def link_sections(links: LinkFigures | None) -> tuple[Block, ...]:

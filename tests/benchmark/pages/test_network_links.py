@@ -1,0 +1,59 @@
+"""Sections on pairs, rails, one-sided transfers and transports."""
+
+from convoy.benchmark.analysis.network import network_report
+from convoy.benchmark.page import benchmark_page
+from convoy.benchmark.pages.network import network_page
+from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.network import seconds_name
+from convoy.benchmark.results.transports import LOST_PACKETS, ONE_SIDED_GROUP, PACKETS, RATE, TRANSPORTS_GROUP
+from convoy.display.page import Callout, Table, Text
+from tests.benchmark.network_cases import network_case
+from tests.benchmark.reading import below
+from tests.benchmark.results.test_rails import cases as rail_cases_of_two_rails
+
+LINK = 100e6
+"""Bytes per second of the link of `network_case`."""
+
+
+def transport(name: str, group: str, rate: float, **values: float) -> list[Case]:
+    samples = {RATE: (rate,) * 6} if group == TRANSPORTS_GROUP else {seconds_name(2**20): (2**20 / rate,) * 6}
+    return [network_case(name=name, line=(1e-3, 1e6), group=group, samples=samples, values=values, baseline=None)]
+
+
+def test_transports_are_shown_with_their_share_and_what_was_lost() -> None:
+    cases = transport("iperf3, UDP", TRANSPORTS_GROUP, 0.8 * LINK, **{PACKETS: 1000.0, LOST_PACKETS: 7.0})
+    page = benchmark_page([network_case(), *cases])
+    (table,) = below(page, "Network: transports", Table)
+    (row,) = table.rows
+    assert row[0] == "iperf3, UDP"
+    assert "80.0 %" in row
+    assert "7 of 1,000" in row
+
+
+def test_what_is_faster_than_the_link_did_not_go_over_it() -> None:
+    report = network_report([network_case(), *transport("UCX, WRITE, window", ONE_SIDED_GROUP, 3 * LINK)])
+    assert report is not None
+    assert report.is_wrong
+    titles = [each.title for each in network_page(report).blocks if isinstance(each, Callout)]
+    assert "Bound wrong, or a burst" in titles
+
+
+def test_what_could_not_be_measured_is_named_with_its_reason() -> None:
+    missing = network_case(
+        name="ib_write_bw, RDMA",
+        line=(1, 1),
+        group=TRANSPORTS_GROUP,
+        samples={},
+        values={},
+        not_measured={"x": "no adapter"},
+    )
+    texts = [each.text for each in below(benchmark_page([missing]), "Network: transports", Text)]
+    assert "Not measured: ib_write_bw, RDMA: no adapter." in texts
+
+
+def test_rails_say_from_which_size_a_split_pays() -> None:
+    page = benchmark_page(rail_cases_of_two_rails())
+    texts = " ".join(each.text for each in below(page, "Network: rails", Text))
+    assert "Splitting one buffer over 2 rails pays from" in texts
+    (table,) = below(page, "Network: rails", Table)
+    assert table.rows[-1][0] == "4"
