@@ -9,6 +9,7 @@ from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
 from convoy.planner.step.calibration import read_calibration, shipped_calibration
 from tests.benchmark.cases import HARDWARE, MEASURED, a_case
+from tests.benchmark.network_cases import network_case
 from tests.cli import assert_refused, convoy
 from tests.planner.own_cases import a_run
 
@@ -158,3 +159,20 @@ def test_a_benchmark_that_tells_nothing_is_refused(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"convoy: {tmp_path / 'results'}: no case can be fitted to: 1 of 1: nothing was")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "own.json").exists()
+
+
+def test_a_calibration_from_the_network_suite_alone_has_its_lines(tmp_path: Path) -> None:
+    folder = tmp_path / "network"
+    for operation in ("all_gather", "reduce_scatter"):
+        write_case(folder, network_case("direct exchange", operation, line=(1e-3, 40e6)))  # type: ignore[arg-type]
+    done = convoy("plan", "calibrate", str(folder), str(tmp_path / "own.json"))
+    assert done.exit_code == 0, done.output
+    assert "collectives between hosts, of 4 ranks on 4 hosts" in done.output
+    (links,) = read_calibration(tmp_path / "own.json").links
+    assert links.gather is not None
+    assert links.gather.bytes_per_second == pytest.approx(40e6, rel=0.02)
+    write_case(tmp_path / "other", network_case("backend", "broadcast", line=(1e-3, 40e6)))
+    line = (
+        f"{tmp_path / 'other'}: no collective was measured that training uses: all_gather, reduce_scatter or all_reduce"
+    )
+    assert_refused(line, "plan", "calibrate", tmp_path / "other", tmp_path / "no.json")

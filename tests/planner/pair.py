@@ -11,14 +11,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from convoy.benchmark.analysis.network_lines import measured_links
+from convoy.benchmark.groups import Ranks as GangRanks
+from convoy.benchmark.measure.network import measure_network
 from convoy.benchmark.measure.observer import cores_of_rank, pin_threads
 from convoy.benchmark.planner_runs import workload_of
+from convoy.benchmark.results.case import Case
 from convoy.benchmark.rounds import VariantResult, measure
+from convoy.benchmark.suites.network import SUITE
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.ranks import join_world
 from convoy.benchmark.variants.variant import Variant
-from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
-from convoy.config.benchmark import MeasureConfig
+from convoy.catalog.measured_machine import CollectiveTiming, MeasuredLinks, MeasuredMachine
+from convoy.config.benchmark import BenchConfig, MeasureConfig
+from convoy.config.network import NetworkConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import data_fingerprint
@@ -63,6 +69,9 @@ class Seen:
     end."""
     optimizer_seconds: float
     """Of a step alone."""
+    links: dict[str, MeasuredLinks]
+    """By the name of each setting, what the network suite measures there of the collectives of training; empty where
+    the ranks share a network, and on the second rank."""
 
     def seconds(self, turn: str) -> float:
         """Of a step in these turns, at its quickest: other work on the machine only makes steps longer, sometimes most
@@ -137,11 +146,24 @@ def run(
         found = measure(turns, amount, ranks, before_turn=before)
         next(iter(settings.values()))()
         last = probe_machine(config, ranks, PROBE_SECONDS)
+    links = dict[str, MeasuredLinks]()
+    for name, bring in settings.items() if meeting.namespaces else ():
+        bring()
+        cases = measured_collectives(config, ranks)
+        links |= {name: measured_links(cases)[0]} if cases else {}
     assert first is not None
     assert last is not None
     lines = {name: _between(getattr(first, name), getattr(last, name)) for name in ("gather", "reduce")}
     machine = first.model_copy(update=lines)
-    return Seen(machine, found, sorted(optimizer)[len(optimizer) // 2])
+    return Seen(machine, found, sorted(optimizer)[len(optimizer) // 2], links)
+
+
+def measured_collectives(config: RunConfig, ranks: Ranks) -> list[Case]:
+    """The gathers and reductions of training as `convoy net bench` measures them, on the first rank."""
+    network = NetworkConfig(operations=("all_gather", "reduce_scatter"), links=(), sizes="64K:4M:8")
+    bench = BenchConfig(suites=("network",), measure=MeasureConfig(rounds=6), network=network)
+    groups = SUITE.groups(bench, {"pair": config}, GangRanks(2, 1))
+    return [case for group in groups for case in measure_network(group, ranks, 1)]
 
 
 def _between(first: CollectiveTiming, last: CollectiveTiming) -> CollectiveTiming:

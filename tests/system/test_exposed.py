@@ -70,7 +70,15 @@ def test_a_step_on_a_limited_link_takes_what_is_planned(network: Network, tmp_pa
         took = seen.seconds(name(megabits))
         wrong[megabits] = planned / took - 1
         print(f"{name(megabits):>14} {sending:>8.3f} s {planned:>8.3f} s {took:>8.3f} s {wrong[megabits]:>+7.1%}")
+    by_bench = {}
+    for megabits in MEGABITS[1:]:
+        machine = seen.links[name(megabits)].of(seen.machine)
+        job = pair.workload(config, nodes=2)
+        planned = with_more_ranks(job, machine, seen.alone_seconds, seen.optimizer_seconds)
+        by_bench[megabits] = planned / seen.seconds(name(megabits)) - 1
+        print(f"{name(megabits):>14} by convoy net bench alone: {planned:>8.3f} s {by_bench[megabits]:>+7.1%}")
     assert all(abs(error) <= WITHIN for error in wrong.values()), wrong
+    assert all(abs(error) <= WITHIN for error in by_bench.values()), by_bench
 
 
 def predicted(config: RunConfig, seen: Seen, megabits: int | None) -> tuple[float, float]:

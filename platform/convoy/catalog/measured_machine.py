@@ -51,3 +51,25 @@ class MeasuredMachine(_LoggedModel):
     """Reduce-scatter among the same; None as `gather`."""
     all_reduce: CollectiveTiming | None = None
     """Among copies of the model (ddp, hsdp); None: there is one."""
+
+
+class MeasuredLinks(_LoggedModel):
+    """Collectives by themselves, within hosts or between them, as the network suite measured them."""
+
+    hosts: int
+    """That took part; 1: nothing left the host."""
+    gather: CollectiveTiming | None = None
+    """All-gather; None, here and below: not measured."""
+    reduce: CollectiveTiming | None = None
+    """Reduce-scatter."""
+    all_reduce: CollectiveTiming | None = None
+
+    @property
+    def ranks(self) -> int:
+        """That took part."""
+        return max(line.ranks for line in (self.gather, self.reduce, self.all_reduce) if line is not None)
+
+    def of(self, machine: MeasuredMachine) -> MeasuredMachine:
+        """The machine with these lines in place of its own."""
+        lines = {"gather": self.gather, "reduce": self.reduce, "all_reduce": self.all_reduce}
+        return machine.model_copy(update={name: line for name, line in lines.items() if line is not None})

@@ -173,6 +173,8 @@ def _calibration_arguments(config: RunConfig, path: str | None, host_facts: dict
             efficiency_key(calibration, machine.gpu)
             return {"calibration": calibration}
         measured = calibration.machine_for(train.param_dtype, ranks, train.threads_per_rank)
+        links = calibration.links_for(config.cluster.nodes, ranks)
+        measured = links.of(measured) if links is not None and measured is not None else measured
     except ValueError as error:
         raise ConfigError(f"--calibration {path}: {error}") from None
     return {"calibration": calibration, "measured": measured}

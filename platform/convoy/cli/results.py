@@ -9,15 +9,17 @@ import click
 from convoy.audit.audit import audit as audit_claims
 from convoy.audit.claims import read_claims
 from convoy.audit.findings import audit_page
+from convoy.benchmark.analysis.network_lines import catalog_constants, measured_links
 from convoy.benchmark.pages.history import compare_page
 from convoy.benchmark.planner_fit import PlannerFit, fit_planner_to
 from convoy.benchmark.results import compare as comparing
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import ResultUnreadableError, read_case, read_cases
+from convoy.benchmark.results.network import SUITE_NAME
 from convoy.cli.options import JSON, print_result
 from convoy.config.errors import ConfigError
 from convoy.display.formatting import plural
-from convoy.planner.step.calibration import Calibration, prior
+from convoy.planner.step.calibration import Calibration, prior, shipped_calibration
 from convoy.planner.validation.fit import fit_calibration
 from convoy.planner.validation.published import read_measured
 from convoy.planner.validation.validate import median_abs
@@ -96,8 +98,7 @@ def calibrate(results: str, output: str) -> None:
     is_benchmark = path.is_dir() or path.suffix == ".json"
     try:
         if is_benchmark:
-            own = fit_planner_to(read_results(path))
-            calibration, lines = own.calibration, list(_describe_fit_errors(own))
+            calibration, lines = _fit_cases(read_results(path))
         else:
             calibration, lines = _fit_csv(path)
     except ConfigError:
@@ -111,6 +112,26 @@ def calibrate(results: str, output: str) -> None:
     click.echo(f"{output}: {lines[0]}")
     for line in lines[1:]:
         click.echo(line)
+
+
+def _fit_cases(cases: Sequence[Case]) -> tuple[Calibration, list[str]]:
+    """The calibration, and the lines to print about it. What the network suite measured replaces what trainings, or the
+    shipped constants, say of the network."""
+    network = [case for case in cases if case.suite == SUITE_NAME]
+    trainings = [case for case in cases if case.suite != SUITE_NAME]
+    calibration, lines = shipped_calibration(), list[str]()
+    if trainings or not network:
+        own = fit_planner_to(trainings)
+        calibration, lines = own.calibration, list(_describe_fit_errors(own))
+    links, constants = measured_links(network), catalog_constants(network)
+    if network and not links:
+        raise ValueError("no collective was measured that training uses: all_gather, reduce_scatter or all_reduce")
+    for each in links:
+        where = "between hosts" if each.hosts > 1 else "within a host"
+        lines.append(f"collectives {where}, of {plural(each.ranks, 'rank')} on {plural(each.hosts, 'host')}")
+    lines += [f"{name}: {value:g}" for name, value in constants.items()]
+    changed = {"links": links, "constants": calibration.constants.model_copy(update=constants)}
+    return calibration.model_copy(update=changed if network else {}), lines
 
 
 def _fit_csv(path: Path) -> tuple[Calibration, list[str]]:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.catalog.measured_machine import MeasuredLinks, MeasuredMachine
 from convoy.config.base import FrozenConfig
 from convoy.config.errors import ConfigError
 from convoy.display.formatting import plural
@@ -88,6 +88,13 @@ class Calibration(FrozenConfig):
     """Chips without measurements, and the one whose efficiencies each gets."""
     machines: tuple[MeasuredMachine, ...] = ()
     """Measured machines that the catalog does not have: plans for them are made from these."""
+    links: tuple[MeasuredLinks, ...] = ()
+    """Collectives that the network suite measured by themselves, which count before those of `machines`."""
+
+    def links_for(self, nodes: int, ranks: int) -> MeasuredLinks | None:
+        """Those of as many ranks, or the nearest number, on one host or on several; None: there are none."""
+        alike = [each for each in self.links if (each.hosts > 1) == (nodes > 1)]
+        return min(alike, key=lambda each: abs(each.ranks - ranks), default=None)
 
     def machine_for(self, dtype: str, ranks: int, threads: int | None = None) -> MeasuredMachine | None:
         """The machine that was measured in this type by as many ranks, or the nearest one. dtype: `auto` is the type
