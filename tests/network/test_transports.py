@@ -110,7 +110,7 @@ def run(lab: Lab, kind: str, argument: Any, seconds: float = 1.0) -> dict[str, A
 @pytest.mark.parametrize("one_in", [100, 1000])
 def test_datagrams_that_iperf3_misses_are_those_that_the_firewall_dropped(lab: Lab, one_in: int) -> None:
     drop(lab, "udp", one_in)
-    (case,) = run(lab, "udp", 40e6).values()
+    (case,) = run(lab, "udp", 300e6).values()
     drops, overflows, lost = dropped(lab), overflowed(lab), case["values"]["lost_packets"]
     print(f"1 in {one_in}: {lost:.0f} lost of {case['values']['packets']:.0f}, {drops} dropped, {overflows} overflowed")
     assert drops >= 3
@@ -127,7 +127,8 @@ def test_tcp_sends_again_at_least_what_the_firewall_dropped_by_each_congestion_c
     print({name: (case["samples"], case["values"]) for name, case in cases.items()}, f"{drops} dropped")
     assert list(cases) == ["iperf3, TCP cubic", "iperf3, TCP reno", "iperf3, TCP bbr"]
     assert drops >= 5
-    assert sum(case["values"]["retransmits"] for case in cases.values()) >= drops
+    # The last packets of each connection may be dropped after iperf3 has read how many were sent again.
+    assert sum(case["values"]["retransmits"] for case in cases.values()) >= drops - 2 * len(cases)
     assert all(0 < case["samples"]["bytes_per_second"][0] < 50e6 for case in cases.values())
 
 

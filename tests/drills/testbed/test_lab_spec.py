@@ -29,12 +29,13 @@ SPECS = st.builds(
     megabits=st.none() | st.integers(1, 100_000).map(float),
     loss_percent=st.integers(0, 999).map(lambda tenths: tenths / 10),
     delay_ms=st.integers(0, 500).map(float),
-    congestion=st.sampled_from((None, *CONGESTION_CONTROLS)),
+    congestion=st.sampled_from(CONGESTION_CONTROLS),
     rails=st.integers(1, 8),
-    trunk_megabits=st.none(),
+    trunk_megabits=st.none() | st.integers(1, 100_000).map(float),
     slow=st.lists(
         st.builds(SlowPort, st.integers(0, 2), st.sampled_from(("sends", "receives")), st.integers(1, 999).map(float)),
-        max_size=2,
+        max_size=4,
+        unique_by=lambda port: (port.host, port.direction),
     ).map(tuple),
 )
 
@@ -42,6 +43,17 @@ SPECS = st.builds(
 @given(SPECS)
 def test_a_description_is_read_back(spec: LabSpec) -> None:
     assert parse_lab(spec.describe()) == spec
+
+
+def test_a_slow_port_is_slow_in_its_direction_alone() -> None:
+    spec = parse_lab("4 hosts, 400mbit, host 2 sends 100mbit")
+    rates = {(host, way): spec.megabits_of(host, way) for host in range(4) for way in ("sends", "receives")}
+    assert rates.pop((2, "sends")) == 100
+    assert set(rates.values()) == {400}
+
+
+def test_a_description_says_the_congestion_control() -> None:
+    assert parse_lab("0.1gbit,  4 hosts").describe() == "4 hosts, 100mbit, reno"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +67,13 @@ def test_a_description_is_read_back(spec: LabSpec) -> None:
         ("2 hosts, 0mbit", "--lab a rate of 0: must be above 0"),
         ("2 hosts, host 2 sends 1mbit", "--lab host 2: must be 0 to 1"),
         ("2 hosts, 9 rails", "--lab 9 rails: must be 1 to 8"),
-        ("4 hosts, 2 rails, trunk 1mbit", "--lab trunk: only with one rail"),
+        ("2 hosts, delay 0.01ms", "--lab delay 0.01ms: must be 0.1 to 1000"),
+        ("2 hosts, loss 0.00001%", "--lab loss 1e-05%: must be at least 0.0001%"),
+        ("2 hosts, 1mbit, 2mbit", "--lab '2mbit': an earlier term says the same"),
+        (
+            "2 hosts, host 1 sends 1mbit, host 1 sends 2mbit",
+            "--lab 'host 1 sends 2mbit': an earlier term says the same",
+        ),
     ],
 )
 def test_what_cannot_be_names_its_term(text: str, message: str) -> None:

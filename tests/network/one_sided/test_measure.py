@@ -89,7 +89,7 @@ def between_hosts(lab_text: str, sizes: list[int], window: int, rounds: int) -> 
 @pytest.mark.system
 @pytest.mark.alone
 def test_between_hosts_large_transfers_have_the_rate_of_the_link() -> None:
-    """Of 4 MiB at once, of which the 128 KiB that the link sends without waiting are 3 %."""
+    """Of 4 MiB at once, of which what the link sends without waiting is 0.4 %."""
     for _ in range(TRIES):
         shares = {
             (times["operation"], times["mode"]): times["size"] / statistics.median(times["blocks"]) / 50e6

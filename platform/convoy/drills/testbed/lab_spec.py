@@ -11,6 +11,12 @@ CONGESTION_CONTROLS = ("reno", "cubic", "bbr")
 
 MOST_HOSTS, MOST_RAILS = 16, 8
 
+DEFAULT_CONGESTION = "reno"
+"""Of which the others are variations, so that labs of several machines are equal."""
+
+LEAST_DELAY_MS, MOST_DELAY_MS = 0.1, 1000.0
+"""The relay is late by some tenths of a millisecond; TCP begins to send again after a second."""
+
 _MEGABITS = {"kbit": 1e-3, "mbit": 1.0, "gbit": 1e3}
 
 _ALLOWED = (
@@ -38,12 +44,12 @@ class LabSpec(NamedTuple):
     """Of the packets that a host sends."""
     delay_ms: float = 0.0
     """Of each packet, one way."""
-    congestion: str | None = None
-    """TCP's congestion control; None: reno, of which the others are variations."""
+    congestion: str = DEFAULT_CONGESTION
+    """TCP's congestion control."""
     rails: int = 1
     """Networks, each with an interface of every host."""
     trunk_megabits: float | None = None
-    """Rate of the link between two switches with half of the hosts each; None: there is one switch."""
+    """Rate, on each rail, of the link between two switches with half of the hosts each; None: there is one switch."""
     slow: tuple[SlowPort, ...] = ()
 
     @property
@@ -58,10 +64,14 @@ class LabSpec(NamedTuple):
         terms += [f"{self.rails} rails"] if self.rails > 1 else []
         terms += [f"trunk {_rate_text(self.trunk_megabits)}"] if self.trunk_megabits is not None else []
         terms += [f"host {each.host} {each.direction} {_rate_text(each.megabits)}" for each in self.slow]
-        terms += [f"loss {self.loss_percent:g}%"] if self.loss_percent else []
-        terms += [f"delay {self.delay_ms:g}ms"] if self.delay_ms else []
-        terms += [self.congestion] if self.congestion is not None else []
-        return ", ".join(terms)
+        terms += [f"loss {self.loss_percent:.15g}%"] if self.loss_percent else []
+        terms += [f"delay {self.delay_ms:.15g}ms"] if self.delay_ms else []
+        return ", ".join([*terms, self.congestion])
+
+    def megabits_of(self, host: int, direction: Direction) -> float | None:
+        """Rate of a port in that direction; None: as fast as the kernel is."""
+        slow = {(each.host, each.direction): each.megabits for each in self.slow}
+        return slow.get((host, direction), self.megabits)
 
 
 def _rate_text(megabits: float) -> str:
@@ -71,11 +81,16 @@ def _rate_text(megabits: float) -> str:
 def parse_lab(text: str) -> LabSpec:
     """The specification that a text describes. Raises ConfigError, which names the term."""
     spec = LabSpec()
+    said = set[Any]()
     for term in (each.strip() for each in text.split(",")):
         fields = _read_term(term)
         if fields is None:
             raise ConfigError(f"--lab {term!r}: must be among {_ALLOWED}")
         slow = fields.pop("slow", ())
+        what = {*fields, *((each.host, each.direction) for each in slow)}
+        if what & said:
+            raise ConfigError(f"--lab {term!r}: an earlier term says the same; give one of them")
+        said |= what
         spec = spec._replace(**fields, slow=(*spec.slow, *slow))
     _check(spec)
     return spec
@@ -117,9 +132,13 @@ def _check(spec: LabSpec) -> None:
         (not 2 <= spec.hosts <= MOST_HOSTS, f"{spec.hosts} hosts: must be 2 to {MOST_HOSTS}"),
         (not 1 <= spec.rails <= MOST_RAILS, f"{spec.rails} rails: must be 1 to {MOST_RAILS}"),
         (spec.loss_percent >= 100, f"loss {spec.loss_percent:g}%: must be below 100%"),
+        (0 < spec.loss_percent < 1e-4, f"loss {spec.loss_percent:g}%: must be at least 0.0001%"),
+        (
+            spec.delay_ms and not LEAST_DELAY_MS <= spec.delay_ms <= MOST_DELAY_MS,
+            f"delay {spec.delay_ms:g}ms: must be {LEAST_DELAY_MS:g} to {MOST_DELAY_MS:g}",
+        ),
         (0 in rates, "a rate of 0: must be above 0"),
         (last >= spec.hosts, f"host {last}: must be 0 to {spec.hosts - 1}"),
-        (spec.trunk_megabits is not None and spec.rails > 1, "trunk: only with one rail"),
     ):
         if wrong:
             raise ConfigError(f"--lab {what}")

@@ -1,6 +1,7 @@
 """A network of hosts in this one: namespaces on a switch that can be cut off. Needs root, and Debian's iproute2."""
 
 import contextlib
+import subprocess
 import uuid
 from collections.abc import Sequence
 from typing import Self
@@ -14,8 +15,7 @@ class Network:
 
     def __init__(self, hosts: int, mtu: int = 1500, rails: int = 1, *, trunk: bool = False) -> None:
         """mtu: bytes of a frame's payload, as on EC2 up to 9001. rails: networks that do not reach each other. trunk:
-        the second half of the hosts is on a switch of its own, and `trunk0` and `trunk1` are the ends of the link
-        between the two."""
+        on each rail the second half of the hosts is on a switch of its own, with a link between the two."""
         self.hosts, self.rails, self.mtu = hosts, rails, mtu
         self._trunk = trunk
         self._id = uuid.uuid4().hex[:8]
@@ -40,7 +40,7 @@ class Network:
         self._run_on_switch("link", "set", self.port(host), "nomaster")
 
     def plug(self, host: int) -> None:
-        self._run_on_switch("link", "set", self.port(host), "master", self._bridge(host, 0))
+        self._run_on_switch("link", "set", self.port(host), "master", self.bridge(host, 0))
 
     def port(self, host: int, rail: int = 0) -> str:
         """Name of a host's port, in the namespace of the switches."""
@@ -57,36 +57,40 @@ class Network:
     def __exit__(self, *_: object) -> None:
         self._remove()
 
-    def _bridge(self, host: int, rail: int) -> str:
-        second = self._trunk and host >= self.hosts // 2
-        return f"bridge{rail}" if not second else "bridge-b"
+    def trunk_ends(self, rail: int) -> list[str]:
+        """Of the link between the rail's two switches; none: there is one switch."""
+        return [f"trunk{rail}-{half}" for half in range(2)] if self._trunk else []
+
+    def bridge(self, host: int, rail: int) -> str:
+        """Name of the switch that the host is on."""
+        return f"bridge{rail}-{int(self._trunk and host >= self.hosts // 2)}"
 
     def _make(self) -> None:
         run_command("ip", "netns", "add", self.switch)
-        for bridge in dict.fromkeys(self._bridge(h, r) for h in range(self.hosts) for r in range(self.rails)):
-            self._run_on_switch("link", "add", bridge, "type", "bridge")
-            self._run_on_switch("link", "set", bridge, "up")
-        if self._trunk:
-            frames = ("mtu", str(self.mtu))
-            self._run_on_switch("link", "add", "trunk0", *frames, "type", "veth", "peer", "name", "trunk1", *frames)
-            for name, host in (("trunk0", 0), ("trunk1", self.hosts - 1)):
-                self._run_on_switch("link", "set", name, "master", self._bridge(host, 0), "up")
+        for rail in range(self.rails):
+            self._make_switches(rail)
         for host in range(self.hosts):
             run_command("ip", "netns", "add", self.namespace_name(host))
             run_command("ip", "-n", self.namespace_name(host), "link", "set", "lo", "up")
             for rail in range(self.rails):
-                self.make_link(host, rail)
                 self._connect(host, rail)
 
-    def make_link(self, host: int, rail: int) -> None:
-        """Make the host's interface and its port."""
-        frames, peer = ("mtu", str(self.mtu)), ("peer", "name", f"eth{rail}")
-        port, name = self.port(host, rail), self.namespace_name(host)
-        self._run_on_switch("link", "add", port, *frames, "type", "veth", *peer, *frames, "netns", name)
+    def _make_switches(self, rail: int) -> None:
+        for bridge in dict.fromkeys(self.bridge(host, rail) for host in range(self.hosts)):
+            self._run_on_switch("link", "add", bridge, "type", "bridge")
+            self._run_on_switch("link", "set", bridge, "up")
+        if ends := self.trunk_ends(rail):
+            frames, peer = ("mtu", str(self.mtu)), ("peer", "name", ends[1])
+            self._run_on_switch("link", "add", ends[0], *frames, "type", "veth", *peer, *frames)
+            for end, host in zip(ends, (0, self.hosts - 1), strict=True):
+                self._run_on_switch("link", "set", end, "master", self.bridge(host, rail), "up")
 
     def _connect(self, host: int, rail: int) -> None:
         name, address = self.namespace_name(host), self.addresses_on(rail)[host]
-        self._run_on_switch("link", "set", self.port(host, rail), "master", self._bridge(host, rail), "up")
+        frames, peer = ("mtu", str(self.mtu)), ("peer", "name", f"eth{rail}")
+        port = self.port(host, rail)
+        self._run_on_switch("link", "add", port, *frames, "type", "veth", *peer, *frames, "netns", name)
+        self._run_on_switch("link", "set", port, "master", self.bridge(host, rail), "up")
         run_command("ip", "-n", name, "addr", "add", f"{address}/24", "dev", f"eth{rail}")
         run_command("ip", "-n", name, "link", "set", f"eth{rail}", "up")
 
@@ -100,3 +104,9 @@ class Network:
 
     def _run_on_switch(self, *arguments: str) -> None:
         run_command("ip", "-n", self.switch, *arguments)
+
+
+def namespace_processes(name: str) -> list[int]:
+    """The ids of the processes in a network namespace."""
+    found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+    return [int(word) for word in found.stdout.split()]

@@ -1,164 +1,105 @@
-"""Links that hold each frame for a while: this kernel's traffic control has no delay. Linux only; needs root.
+"""A process that delays Ethernet frames: what is read from a TAP interface is written back to it later.
 
-A link is two TAP devices, one in a host's namespace and one in the switch's. What the host sends is held; what comes
-back passes at once, since the sender's own link has held it.
+    python relay.py MICROSECONDS INTERFACE...
+
+It is for kernels without netem, and imports only the standard library. It writes a line when it has started; for each
+line that it reads, it writes its counts by interface, as JSON; when its input ends, so does it.
 """
 
 import collections
-import ctypes
+import contextlib
 import fcntl
+import gc
+import json
 import os
 import select
 import struct
-import threading
+import sys
 import time
-from typing import NamedTuple, Self
+from dataclasses import asdict, dataclass
 
-from convoy.drills.testbed.mounts import run_command
+TUNSETIFF = 0x400454CA
+IFF_TAP = 0x0002
+IFF_NO_PI = 0x1000
+"""From linux/if_tun.h."""
 
-_TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
-_CLONE_NEWNET = 0x40000000
-_FRAME_BYTES = 2**16
-_LIBC = ctypes.CDLL(None, use_errno=True)
+FRAME_BYTES = 2**14
+"""More than any frame has."""
 
-
-class RelayCounts(NamedTuple):
-    """Frames of one link."""
-
-    held: int
-    """That the host sent, and that were delivered after the delay."""
-    passed: int
-    """That came for the host."""
-    lost: int
-    """That a full device did not take."""
+BATCH = 32
+"""Frames read from one interface before those that are due are written."""
 
 
-def open_tap(namespace: str, name: str, mtu: int) -> int:
-    """A TAP device in a network namespace, up; returns its file descriptor. It is gone when that is closed.
+@dataclass
+class RelayCounts:
+    """Frames of one interface."""
 
-    Raises OSError.
-    """
-    descriptors: list[int | OSError] = []
+    forwarded: int = 0
+    held: int = 0
+    """At the moment."""
 
-    def create() -> None:  # in a thread, since a namespace is entered by a thread
-        try:
-            descriptors.append(_create_in(namespace, name))
-        except OSError as error:
-            descriptors.append(error)
-
-    thread = threading.Thread(target=create)
-    thread.start()
-    thread.join()
-    (made,) = descriptors
-    if isinstance(made, OSError):
-        raise made
-    run_command("ip", "-n", namespace, "link", "set", name, "mtu", str(mtu), "up")
-    return made
-
-
-def _create_in(namespace: str, name: str) -> int:
-    there = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
-    try:
-        if _LIBC.setns(there, _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"setns to {namespace}")
-    finally:
-        os.close(there)
-    tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    try:
-        fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))
-    except OSError:
-        os.close(tap)
-        raise
-    return tap
-
-
-class _Link:
-    """Two devices, and the frames that are held between them."""
-
-    def __init__(self, host: int, switch: int) -> None:
-        self.host, self.switch = host, switch
-        self.waiting: collections.deque[tuple[float, bytes]] = collections.deque()
-        self.held = self.passed = self.lost = 0
+    dropped: int = 0
+    """That the kernel did not take back."""
 
 
 class Relay:
-    """Links with a delay, served by one thread while in use."""
-
-    def __init__(self, delay_seconds: float) -> None:
+    def __init__(self, delay_seconds: float, interfaces: dict[str, int]) -> None:
+        """interfaces: open TAP devices by name, from which reading does not block."""
         self._delay = delay_seconds
-        self._links: list[_Link] = []
-        self._wake, self._stop = os.pipe()
-        self._thread = threading.Thread(target=self._serve, name="relay", daemon=True)
+        self.counts = {name: RelayCounts() for name in interfaces}
+        self._of_device = {device: self.counts[name] for name, device in interfaces.items()}
+        self._held: collections.deque[tuple[float, int, bytes]] = collections.deque()
+        """When each frame is due, and where. All wait equally long, so they are due in the order of their arrival."""
 
-    def add_link(self, host: int, switch: int) -> None:
-        """A link between two TAP devices, which are closed with the relay; before it is in use."""
-        os.set_blocking(host, False)
-        self._links.append(_Link(host, switch))
+    def take_in(self, device: int) -> None:
+        counts, due = self._of_device[device], time.monotonic() + self._delay
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(BATCH):
+                self._held.append((due, device, os.read(device, FRAME_BYTES)))
+                counts.held += 1
 
-    def counts(self) -> list[RelayCounts]:
-        """Of each link, in the order in which they were added."""
-        return [RelayCounts(link.held, link.passed, link.lost) for link in self._links]
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.write(self._stop, b"x")
-        self._thread.join()
-        for descriptor in (self._wake, self._stop, *(fd for link in self._links for fd in (link.host, link.switch))):
-            os.close(descriptor)
-
-    def _serve(self) -> None:
-        poll = select.epoll()
-        of = {link.host: (link, True) for link in self._links} | {link.switch: (link, False) for link in self._links}
-        for descriptor in (self._wake, *of):
-            poll.register(descriptor, select.EPOLLIN)
-        while True:
-            due = min((link.waiting[0][0] for link in self._links if link.waiting), default=None)
-            timeout = -1.0 if due is None else max(0.0, due - time.monotonic())
-            for descriptor, _ in poll.poll(timeout):
-                if descriptor == self._wake:
-                    poll.close()
-                    return
-                link, from_host = of[descriptor]
-                (self._hold if from_host else _pass_on)(link)
-            for link in self._links:
-                _deliver(link)
-
-    def _hold(self, link: _Link) -> None:
-        """Take all that the host has sent."""
-        release = time.monotonic() + self._delay
-        while (frame := _read_frame(link.host)) is not None:
-            link.waiting.append((release, frame))
+    def release(self) -> float | None:
+        """Write what is due. Returns in how many seconds the next frame is; None: there is none."""
+        held, now = self._held, time.monotonic()
+        while held and held[0][0] <= now:
+            _, device, frame = held.popleft()
+            counts = self._of_device[device]
+            counts.held -= 1
+            try:
+                os.write(device, frame)
+                counts.forwarded += 1
+            except OSError:
+                counts.dropped += 1
+        return max(0.0, held[0][0] - time.monotonic()) if held else None
 
 
-def _pass_on(link: _Link) -> None:
-    while (frame := _read_frame(link.switch)) is not None:
-        link.passed += _write_frame(link.host, frame, link)
+def open_tap(name: str) -> int:
+    """An existing TAP interface of this network namespace."""
+    device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))
+    return device
 
 
-def _deliver(link: _Link) -> None:
-    """All frames whose time has come."""
-    now = time.monotonic()
-    while link.waiting and link.waiting[0][0] <= now:
-        link.held += _write_frame(link.switch, link.waiting.popleft()[1], link)
+def main(microseconds: str, *names: str) -> None:
+    gc.disable()  # its pauses would delay frames; there are no cycles here
+    os.setpriority(os.PRIO_PROCESS, 0, -20)  # a link does not wait for the programs that use it
+    interfaces = {name: open_tap(name) for name in names}
+    relay = Relay(int(microseconds) / 1e6, interfaces)
+    asked, devices = sys.stdin.fileno(), list(interfaces.values())
+    print("started", flush=True)
+    wait = None
+    while True:
+        # Not epoll, whose timeout is whole milliseconds.
+        readable, _, _ = select.select([asked, *devices], [], [], wait)
+        if asked in readable:
+            readable.remove(asked)
+            if not os.read(asked, 1):
+                return
+            print(json.dumps({name: asdict(counts) for name, counts in relay.counts.items()}), flush=True)
+        for device in readable:
+            relay.take_in(device)
+        wait = relay.release()
 
 
-def _read_frame(descriptor: int) -> bytes | None:
-    try:
-        return os.read(descriptor, _FRAME_BYTES)
-    except BlockingIOError:
-        return None
-    except OSError:  # its namespace is gone
-        return None
-
-
-def _write_frame(descriptor: int, frame: bytes, link: _Link) -> int:
-    """1 if it was taken, else 0."""
-    try:
-        os.write(descriptor, frame)
-    except OSError:
-        link.lost += 1
-        return 0
-    return 1
+if __name__ == "__main__":
+    main(*sys.argv[1:])
