@@ -8,6 +8,7 @@ Träff, Two-Tree Algorithms for Full Bandwidth Broadcast, Reduction and Scan (20
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from convoy.config.errors import ConfigError, must_be_one_of
 from convoy.config.network import Operation
 from convoy.network.collectives.schedule import ROOT, Round, Schedule, Transfer, TransferOp
 
@@ -31,6 +32,8 @@ class Algorithm:
     operations: tuple[Operation, ...]
     allows: Callable[[Operation, int, int], bool] = _always
     """Whether it can carry out an operation among so many ranks, of which so many share a host."""
+    needs: str = "2 ranks or more"
+    """Which ranks `allows` allows."""
 
     def can(self, operation: Operation, ranks: int, per_host: int = 1) -> bool:
         """Whether there is such a schedule."""
@@ -46,6 +49,28 @@ class Algorithm:
 def algorithms_for(operation: Operation, ranks: int, per_host: int = 1) -> list[Algorithm]:
     """All that can carry out an operation among so many ranks, of which so many share a host."""
     return [each for each in ALGORITHMS if each.can(operation, ranks, per_host)]
+
+
+def find_algorithm(name: str, operation: Operation, ranks: int, per_host: int = 1) -> Algorithm:
+    """The algorithm of that name, in which case, hyphens and underscores do not matter.
+
+    Raises ConfigError if there is none, or if it cannot carry out the operation among so many ranks.
+    """
+    names = [each.name for each in ALGORITHMS if operation in each.operations]
+    algorithm = next((each for each in ALGORITHMS if _plain(each.name) == _plain(name)), None)
+    if algorithm is None or operation not in algorithm.operations:
+        raise ConfigError(f"algorithm = {name}: for {operation} {must_be_one_of(name, names)}")
+    if not algorithm.can(operation, ranks, per_host):
+        possible = ", ".join(each.name for each in algorithms_for(operation, ranks, per_host))
+        raise ConfigError(
+            f"algorithm = {algorithm.name}: {operation} needs {algorithm.needs}, not {ranks} with {per_host} on each "
+            f"host; these can use {possible}"
+        )
+    return algorithm
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", " ").replace("_", " ")
 
 
 def _ring(operation: Operation, n: int, per_host: int) -> Schedule:
@@ -146,12 +171,13 @@ def _powers_below(n: int, *, falling: bool = False) -> list[int]:
 
 def _tree(operation: Operation, n: int, per_host: int) -> Schedule:
     """Pieces follow each other along a binary tree, whose root is rank 0: up as sums, down as results."""
-    rounds: list[Round] = []
-    if operation in ("all_reduce", "reduce"):
-        rounds += _merge([_climb(n, piece) for piece in range(PIECES)])
-    if operation in ("all_reduce", "broadcast"):
-        rounds += _merge([_descend(n, piece) for piece in range(PIECES)])
-    return Schedule(n, PIECES, tuple(rounds))
+    ways: dict[Operation, Callable[[int], list[Round]]] = {
+        "reduce": lambda piece: _climb(n, piece),
+        "broadcast": lambda piece: _descend(n, piece),
+        # A sum goes down as soon as it is complete, against those that still climb.
+        "all_reduce": lambda piece: _climb(n, piece) + _descend(n, piece),
+    }
+    return Schedule(n, PIECES, _merge([ways[operation](piece) for piece in range(PIECES)]))
 
 
 def _depth(rank: int) -> int:
@@ -173,14 +199,15 @@ def _climb(n: int, piece: int) -> list[Round]:
     return [tuple(Transfer(t.target, t.source, t.chunks, "add") for t in each) for each in reversed(_descend(n, piece))]
 
 
-def _merge(pieces: Sequence[Sequence[Round]]) -> list[Round]:
-    """The pieces one after the other, each two rounds behind the one before it."""
+def _merge(pieces: Sequence[Sequence[Round]]) -> tuple[Round, ...]:
+    """The pieces one after the other, each two rounds behind the one before it. Rounds without a message are left
+    out."""
     length = max(len(each) + 2 * i for i, each in enumerate(pieces))
     rounds: list[list[Transfer]] = [[] for _ in range(length)]
     for i, each in enumerate(pieces):
         for number, transfers in enumerate(each):
             rounds[number + 2 * i] += transfers
-    return [tuple(each) for each in rounds]
+    return tuple(tuple(each) for each in rounds if each)
 
 
 def _direct(operation: Operation, n: int, per_host: int) -> Schedule:
@@ -281,13 +308,20 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("ring", _ring, ("all_reduce", "all_gather", "reduce_scatter")),
     Algorithm("chain", _chain, ("broadcast", "reduce")),
     Algorithm("recursive doubling", _recursive_doubling, ("all_reduce", "all_gather")),
-    Algorithm("halving-doubling", _halving_doubling, ("all_reduce", "all_gather", "reduce_scatter"), _allows_halving),
+    Algorithm(
+        "halving-doubling",
+        _halving_doubling,
+        ("all_reduce", "all_gather", "reduce_scatter"),
+        _allows_halving,
+        "a power of two of ranks",
+    ),
     Algorithm("binary tree", _tree, ("all_reduce", "broadcast", "reduce")),
     Algorithm(
         "hierarchical",
         _hierarchical,
         ("all_reduce",),
         lambda operation, ranks, per_host: 1 < per_host < ranks and ranks % per_host == 0,
+        "several hosts with the same number of ranks, at least 2, on each",
     ),
     Algorithm(
         "direct exchange",
@@ -295,5 +329,5 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"),
     ),
     Algorithm("pairwise", _pairwise, ("all_to_all",)),
-    Algorithm("Bruck", _bruck, ("all_to_all",), lambda operation, ranks, per_host: ranks > 2),
+    Algorithm("Bruck", _bruck, ("all_to_all",), lambda operation, ranks, per_host: ranks > 2, "3 ranks or more"),
 )

@@ -1,5 +1,6 @@
 """Does a schedule do what its operation demands? Carried out with symbols instead of numbers. Pure."""
 
+from collections import Counter
 from typing import NamedTuple
 
 from convoy.config.network import Operation
@@ -24,7 +25,7 @@ class Content(NamedTuple):
 
 
 State = list[list[Content | None]]
-"""By rank and chunk; None: nothing of use."""
+"""By rank and chunk; None: nothing that is defined."""
 
 
 def contribution(rank: int, chunk: int) -> Content:
@@ -50,11 +51,11 @@ def problems(operation: Operation, schedule: Schedule) -> list[str]:
 def carry_out(schedule: Schedule, state: State) -> State:
     """The contents after all rounds."""
     for each in schedule.rounds:
-        before = [list(chunks) for chunks in state]
-        for transfer in each:
-            for sent, stored in zip(transfer.chunks, transfer.stored, strict=True):
-                came, there = before[transfer.source][sent], state[transfer.target][stored]
-                state[transfer.target][stored] = came if transfer.op == "copy" else _sum(there, came)
+        messages = [[state[transfer.source][chunk] for chunk in transfer.chunks] for transfer in each]
+        for transfer, message in zip(each, messages, strict=True):
+            own = state[transfer.target]
+            for stored, content in zip(transfer.stored, message, strict=True):
+                own[stored] = content if transfer.op == "copy" else _sum(own[stored], content)
     return state
 
 
@@ -66,19 +67,24 @@ def _sum(first: Content | None, second: Content | None) -> Content | None:
 
 
 def _wrong_transfers(schedule: Schedule) -> list[str]:
-    """Transfers that no executor could carry out."""
+    """Transfers that no executor could carry out, or whose result depends on which message comes first."""
     found = []
     for number, each in enumerate(schedule.rounds):
-        pairs = [(t.source, t.target) for t in each]
-        found += [
-            f"round {number}: {pair[0]} sends to {pair[1]} twice" for pair in {p for p in pairs if pairs.count(p) > 1}
-        ]
+        pairs = Counter((t.source, t.target) for t in each)
+        found += [f"round {number}: {pair[0]} sends to {pair[1]} twice" for pair, n in pairs.items() if n > 1]
         for t in each:
             chunks = (*t.chunks, *t.stored)
             if not (0 <= t.source < schedule.ranks and 0 <= t.target < schedule.ranks):
                 found.append(f"round {number}: from {t.source} to {t.target}, of {schedule.ranks} ranks")
             if not chunks or min(chunks) < 0 or max(chunks) >= schedule.chunks or len(t.chunks) != len(t.stored):
                 found.append(f"round {number}: chunks {t.chunks} to {t.stored}, of {schedule.chunks}")
+        stored = Counter((t.target, chunk) for t in each for chunk in t.stored)
+        copied = dict.fromkeys((t.target, chunk) for t in each if t.op == "copy" for chunk in t.stored)
+        found += [
+            f"round {number}: rank {rank}, chunk {chunk}: a message overwrites what another one stores"
+            for rank, chunk in copied
+            if stored[rank, chunk] > 1
+        ]
     return found
 
 
@@ -146,5 +152,4 @@ def cost(operation: Operation, schedule: Schedule) -> Cost:
     for each in schedule.rounds:
         for t in each:
             sent[t.source] += len(t.chunks) if t.source != t.target else 0
-    whole = schedule.chunks // 2 if operation == "all_to_all" else schedule.chunks
-    return Cost(len(schedule.rounds), max(sent) / whole)
+    return Cost(len(schedule.rounds), max(sent) / schedule.whole(operation))

@@ -17,6 +17,8 @@ Where chunks are before and after:
 
 from typing import Literal, NamedTuple
 
+from convoy.config.network import Operation
+
 ROOT = 0
 """The rank from which a broadcast or scatter starts, and at which a reduction or gather ends."""
 
@@ -54,3 +56,7 @@ class Schedule(NamedTuple):
     rounds: tuple[Round, ...]
     """Transfers of one round read what the rounds before it left, even where they overwrite it. A rank sends at most
     one message to each other rank in a round."""
+
+    def whole(self, operation: Operation) -> int:
+        """Chunks of the buffer whose size is the operation's: of an all-to-all, those that are sent."""
+        return self.chunks // 2 if operation == "all_to_all" else self.chunks
