@@ -1,7 +1,7 @@
 """`convoy net schedule`: who sends what to whom in an algorithm of a collective."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -9,74 +9,82 @@ from convoy.cli.options import JSON
 from convoy.config.errors import ConfigError, must_be_one_of
 from convoy.config.network import OPERATIONS, Operation
 from convoy.display.formatting import plural
-from convoy.network.collectives.algorithms import ALGORITHMS, Algorithm, algorithms_for
+from convoy.network.collectives.algorithms import find_algorithm
 from convoy.network.collectives.check_schedule import cost
-from convoy.network.collectives.schedule import Schedule, Transfer
+from convoy.network.collectives.schedule import Schedule, TransferOp
+
+MOST_RANKS = 512
+"""Of more, the rounds of an all-to-all would take gigabytes."""
+
+Message = tuple[int, int, tuple[int, ...], TransferOp]
+"""Source, target, the numbers of the chunks that are sent, and what the target does with them."""
 
 
 @click.command()
 @click.argument("operation", metavar="OP")
 @click.option("--algorithm", required=True, help="Such as ring; an unknown name lists those that there are.")
-@click.option("--ranks", type=click.IntRange(2), required=True, help="Ranks of the collective.")
-@click.option("--ranks-per-host", "per_host", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--ranks", type=int, required=True, help=f"Ranks of the collective, 2 to {MOST_RANKS}.")
+@click.option(
+    "--ranks-per-host", "per_host", type=int, default=1, show_default=True, help="Ranks of each host; divides --ranks."
+)
 @JSON
 def schedule(operation: str, algorithm: str, ranks: int, per_host: int, as_json: bool) -> None:
     """Print who sends which chunks of the buffer to whom in each round of the collective OP.
 
-    A collective's buffer has the same number of equal chunks on every rank; docs/explanation/network.md says which of
-    them a rank has before the first round and after the last.
+    A chunk has the same number on every rank; docs/explanation/network.md says which of them a rank has before the
+    first round and after the last. Of an all-to-all, chunk i × ranks + k is what rank i has for rank k.
     """
     if operation not in OPERATIONS:
         raise ConfigError(f"OP = {operation}: {must_be_one_of(operation, list(OPERATIONS))}")
     of: Operation = next(each for each in OPERATIONS if each == operation)
-    found = _algorithm(of, algorithm, ranks, per_host).schedule(of, ranks, per_host)
+    if not 2 <= ranks <= MOST_RANKS:
+        raise ConfigError(f"--ranks {ranks}: must be from 2 to {MOST_RANKS}")
+    if per_host < 1 or ranks % per_host:
+        raise ConfigError(f"--ranks-per-host {per_host}: must divide --ranks, {ranks}")
+    chosen = find_algorithm(algorithm, of, ranks, per_host)
+    found = chosen.schedule(of, ranks, per_host)
+    chunks, rounds = ranks**2 if of == "all_to_all" else found.chunks, messages(of, found)
     if as_json:
-        click.echo(json.dumps(as_plain(found)))
+        click.echo(json.dumps({"ranks": ranks, "chunks": chunks, "rounds": _as_plain(rounds)}))
         return
     takes = cost(of, found)
     click.echo(
-        f"{operation} by {algorithm}, {ranks} ranks: {plural(takes.rounds, 'round')}, {plural(found.chunks, 'chunk')}; "
+        f"{operation} by {chosen.name}, {ranks} ranks: {plural(takes.rounds, 'round')}, {plural(chunks, 'chunk')}; "
         f"a rank sends at most {takes.sent:.3g} × the buffer"
     )
-    for number, each in enumerate(found.rounds):
+    for number, each in enumerate(rounds):
         click.echo(f"round {number + 1}")
         for line in _lines(each):
             click.echo(f"  {line}")
 
 
-def _algorithm(operation: Operation, name: str, ranks: int, per_host: int) -> Algorithm:
-    """Raises ConfigError if there is none of that name, or for so many ranks."""
-    named = [each.name for each in ALGORITHMS if operation in each.operations]
-    if name not in named:
-        raise ConfigError(f"--algorithm {name}: {must_be_one_of(name, named)}, for {operation}")
-    for each in algorithms_for(operation, ranks, per_host):
-        if each.name == name:
-            return each
-    raise ConfigError(
-        f"--ranks {ranks}, --ranks-per-host {per_host}: {name} has no {operation} of so many; there are "
-        f"{', '.join(each.name for each in algorithms_for(operation, ranks, per_host))}"
-    )
+def messages(operation: Operation, schedule: Schedule) -> list[list[Message]]:
+    """The messages of each round, in which a chunk has the same number wherever it is. What moves within a rank is
+    left out."""
+    n = schedule.ranks
+    if operation != "all_to_all":
+        return [[(t.source, t.target, t.chunks, t.op) for t in each] for each in schedule.rounds]
+    held, rounds = [[rank * n + target for target in range(n)] + [-1] * n for rank in range(n)], []
+    for each in schedule.rounds:
+        sent = [tuple(held[t.source][chunk] for chunk in t.chunks) for t in each]
+        for t, numbers in zip(each, sent, strict=True):
+            for stored, number in zip(t.stored, numbers, strict=True):
+                held[t.target][stored] = number
+        of_all = zip(each, sent, strict=True)
+        rounds.append([(t.source, t.target, numbers, t.op) for t, numbers in of_all if t.source != t.target])
+    return rounds
 
 
-def as_plain(schedule: Schedule) -> dict[str, object]:
-    """The schedule as JSON has it. `to_chunks` is there only where chunks are stored under other numbers."""
-
-    def transfer(each: Transfer) -> dict[str, object]:
-        moved = {} if each.target_chunks is None else {"to_chunks": list(each.target_chunks)}
-        return {"from": each.source, "to": each.target, "chunks": list(each.chunks), "op": each.op, **moved}
-
-    rounds = [[transfer(each) for each in of_round] for of_round in schedule.rounds]
-    return {"ranks": schedule.ranks, "chunks": schedule.chunks, "rounds": rounds}
+def _as_plain(rounds: Sequence[Sequence[Message]]) -> list[list[dict[str, object]]]:
+    return [
+        [{"from": source, "to": target, "chunks": chunks, "op": op} for source, target, chunks, op in each]
+        for each in rounds
+    ]
 
 
-def _lines(transfers: tuple[Transfer, ...]) -> Iterator[str]:
-    for each in transfers:
-        stored = "" if each.target_chunks is None else f" as {_numbers(each.target_chunks)}"
-        if each.source == each.target:
-            yield f"{each.source} keeps {_numbers(each.chunks)}{stored}"
-        else:
-            what = "added" if each.op == "add" else "copied"
-            yield f"{each.source} → {each.target}: {_numbers(each.chunks)}{stored}, {what}"
+def _lines(transfers: Sequence[Message]) -> Iterator[str]:
+    for source, target, chunks, op in transfers:
+        yield f"{source} → {target}: {_numbers(chunks)}, {'added' if op == 'add' else 'copied'}"
 
 
 def _numbers(chunks: tuple[int, ...]) -> str:

@@ -122,14 +122,14 @@ def test_an_algorithm_is_found_by_its_name_and_a_wrong_one_is_refused_in_one_lin
     assert find_algorithm("Recursive_Doubling", "all_reduce", 6) is named("recursive doubling")
     assert find_algorithm("bruck", "all_to_all", 3) is named("Bruck")
     refused: list[tuple[tuple[str, Operation, int, int], str]] = [
-        (("rings", "all_gather", 4, 1), "algorithm = rings: for all_gather must be one of ring, recursive doubling"),
-        (("ring", "broadcast", 4, 1), "algorithm = ring: for broadcast must be one of chain, binary tree"),
+        (("rings", "all_gather", 4, 1), "algorithm rings: for all_gather must be one of ring, recursive doubling"),
+        (("ring", "broadcast", 4, 1), "algorithm ring: for broadcast must be one of chain, binary tree"),
         (
             ("halving-doubling", "all_gather", 6, 1),
-            "algorithm = halving-doubling: all_gather needs a power of two of ranks, not 6 with 1 on each host",
+            "algorithm halving-doubling: all_gather needs a power of two of ranks, not 6 with 1 on each host",
         ),
         (("Bruck", "all_to_all", 2, 1), "not 2 with 1 on each host; these can use direct exchange, pairwise"),
-        (("hierarchical", "all_reduce", 8, 8), "algorithm = hierarchical: all_reduce needs several hosts"),
+        (("hierarchical", "all_reduce", 8, 8), "algorithm hierarchical: all_reduce needs several hosts"),
     ]
     for words, line in refused:
         with pytest.raises(ConfigError, match=re.escape(line)):

@@ -59,11 +59,11 @@ def find_algorithm(name: str, operation: Operation, ranks: int, per_host: int = 
     names = [each.name for each in ALGORITHMS if operation in each.operations]
     algorithm = next((each for each in ALGORITHMS if _plain(each.name) == _plain(name)), None)
     if algorithm is None or operation not in algorithm.operations:
-        raise ConfigError(f"algorithm = {name}: for {operation} {must_be_one_of(name, names)}")
+        raise ConfigError(f"algorithm {name}: for {operation} {must_be_one_of(name, names)}")
     if not algorithm.can(operation, ranks, per_host):
         possible = ", ".join(each.name for each in algorithms_for(operation, ranks, per_host))
         raise ConfigError(
-            f"algorithm = {algorithm.name}: {operation} needs {algorithm.needs}, not {ranks} with {per_host} on each "
+            f"algorithm {algorithm.name}: {operation} needs {algorithm.needs}, not {ranks} with {per_host} on each "
             f"host; these can use {possible}"
         )
     return algorithm
