@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from convoy.benchmark.results.case import FrozenResult
-from convoy.benchmark.results.pairs import PairFigures, PairsReport
+from convoy.benchmark.results.pairs import PairsReport
 from convoy.config.network import Operation
 from convoy.network.collectives.predicted import Link, Links, choose_algorithms
 
@@ -18,8 +18,9 @@ class Choice(FrozenResult):
     """Its median time over that of the fastest of Convoy's algorithms there."""
 
 
-def links_of(report: PairsReport) -> tuple[Links, tuple[int, ...]] | None:
-    """Links by host, and the host of each rank that was measured; None: not every pair of hosts was."""
+def links_of(report: PairsReport, ranks: int) -> tuple[Links, tuple[int, ...]] | None:
+    """Links by host, and the host of each rank; None: not every pair of hosts was measured, or ranks do not follow each
+    other, as many on each host."""
     hosts = sorted({host for pair in report.pairs for host in pair.hosts})
     links = dict[tuple[int, int], Link]()
     for pair in report.pairs:
@@ -28,10 +29,16 @@ def links_of(report: PairsReport) -> tuple[Links, tuple[int, ...]] | None:
             messages = pair.messages_forth if way == pair.hosts else pair.messages_back
             if pair.latency is not None and rate is not None and messages is not None:
                 links[way] = Link(pair.latency.estimate, rate.estimate, 1 / messages.estimate)
+    if not links:
+        return None
     for host in hosts:  # where nothing was measured within a host, its ranks are no farther apart than hosts are
         links.setdefault((host, host), _quickest(links))
     complete = all((a, b) in links for a in hosts for b in hosts)
-    return (links, _hosts_of_ranks(report.pairs)) if complete and links else None
+    of_ranks = tuple(rank * len(hosts) // ranks for rank in range(ranks))
+    follow = all(max(pair.first, pair.second) < ranks for pair in report.pairs) and all(
+        (of_ranks[pair.first], of_ranks[pair.second]) == pair.hosts for pair in report.pairs
+    )
+    return (links, of_ranks) if complete and follow and ranks % len(hosts) == 0 else None
 
 
 def _quickest(links: Links) -> Link:
@@ -42,18 +49,12 @@ def _quickest(links: Links) -> Link:
     )
 
 
-def _hosts_of_ranks(pairs: Sequence[PairFigures]) -> tuple[int, ...]:
-    hosts = {rank: host for pair in pairs for rank, host in zip((pair.first, pair.second), pair.hosts, strict=True)}
-    return tuple(hosts[rank] for rank in sorted(hosts))
-
-
 def choices(
     operation: Operation, times: Mapping[str, Mapping[int, Sequence[float]]], report: PairsReport, ranks: int
 ) -> tuple[Choice, ...]:
-    """By size. times: seconds of the blocks of each algorithm, by size in bytes. Empty: the pairs are not those of all
-    hosts, or ranks that share a host were not all measured."""
-    found = links_of(report)
-    if found is None or len(found[1]) != ranks:
+    """By size. times: seconds of the blocks of each algorithm, by size in bytes. Empty: `links_of` has no links."""
+    found = links_of(report, ranks)
+    if found is None:
         return ()
     links, hosts = found
     medians = {name: {size: statistics.median(each) for size, each in of.items()} for name, of in times.items()}

@@ -1,12 +1,20 @@
 """How long a schedule takes on links of known latency and bandwidth, and which algorithm is best on them. Pure.
 
-A message takes the latency of its link and its bytes over the link's bandwidth. What a host sends in a round shares its
-port, and so does what it receives; each further message of a rank costs the time in which the link takes one more small
-message. A rank begins a round when it has ended the one before and whoever sends to it has too. Source: LogGP
-(Alexandrov et al. 1995).
+Each rank carries out one round after the other, and in each waits for its own messages alone, as the executor does. A
+message starts when both of its ranks have come to its round, and takes
+
+    latency + (messages - 1) · message seconds + bytes / bandwidth
+
+where `messages` is the larger number of those that its source sends and its target receives in the round. Bytes over
+bandwidth is that of the port which takes longest for all that it carries in the round: the link itself; the source's
+sends, or the target's receives; between hosts also those of the whole host. So messages that share a port take as long
+as one after the other, and messages of different rounds do not slow each other down. Adding takes no time.
+
+Source: LogGP (Alexandrov et al. 1995).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from convoy.config.network import Operation
@@ -25,53 +33,113 @@ class Link(NamedTuple):
 
 
 Links = Mapping[tuple[int, int], Link]
-"""By source and target host."""
+"""By source and target host: of one rank of each. (h, h): between two ranks of a host."""
 
 
-def schedule_seconds(schedule: Schedule, operation: Operation, size: int, links: Links, hosts: Sequence[int]) -> float:
-    """Seconds until the last rank has ended. size: bytes of the buffer. hosts: number of each rank's host, by rank."""
-    chunks = schedule.chunks // 2 if operation == "all_to_all" else schedule.chunks
-    clocks = [0.0] * schedule.ranks
-    for each in schedule.rounds:
-        clocks = _after_round(each, size / chunks, clocks, links, hosts)
-    return max(clocks)
+class _Message(NamedTuple):
+    """A transfer on its link."""
+
+    source: int
+    target: int
+    fixed_seconds: float
+    """Whatever its size."""
+    seconds_per_byte: float
+    """For each byte of a chunk."""
 
 
-def _after_round(
-    transfers: Round, chunk_bytes: float, before: Sequence[float], links: Links, hosts: Sequence[int]
-) -> list[float]:
-    """When each rank has ended the round."""
-    sent = [each for each in transfers if each.source != each.target]
-    leaving, coming = dict.fromkeys(hosts, 0.0), dict.fromkeys(hosts, 0.0)
-    latency, messages = [0.0] * len(hosts), [0.0] * len(hosts)
-    begins, counts = list(before), [0] * len(hosts)
-    for each in sent:
-        link = links[hosts[each.source], hosts[each.target]]
-        seconds = len(each.chunks) * chunk_bytes / link.bytes_per_second
-        leaving[hosts[each.source]] += seconds
-        coming[hosts[each.target]] += seconds
-        begins[each.target] = max(begins[each.target], before[each.source])
-        for rank in (each.source, each.target):
-            latency[rank] = max(latency[rank], link.latency)
-            messages[rank] += link.message_seconds
-            counts[rank] += 1
-    ends = list(before)
-    for rank, host in enumerate(hosts):
-        if counts[rank]:
-            further = messages[rank] * (1 - 1 / counts[rank])
-            ends[rank] = begins[rank] + latency[rank] + further + max(leaving[host], coming[host])
-    return ends
+class TimedSchedule:
+    """A schedule on links, which has a time for each size of the buffer."""
+
+    def __init__(self, operation: Operation, schedule: Schedule, links: Links, hosts: Sequence[int]) -> None:
+        """hosts: number of each rank's host, by rank. Raises KeyError if a link that it needs is missing."""
+        self._ranks, self._whole = schedule.ranks, schedule.whole(operation)
+        ports = _Ports(links, hosts)
+        self._rounds = [ports.messages(each) for each in schedule.rounds]
+
+    def seconds(self, size: int) -> float:
+        """Until the last rank has ended. size: bytes of the operation's whole buffer."""
+        chunk, clocks = size / self._whole, [0.0] * self._ranks
+        for messages in self._rounds:
+            after = list(clocks)
+            for source, target, fixed, per_byte in messages:
+                end = max(clocks[source], clocks[target]) + fixed + chunk * per_byte
+                after[source], after[target] = max(after[source], end), max(after[target], end)
+            clocks = after
+        return max(clocks)
+
+
+_Port = tuple[str, int, int]
+"""What messages share: its kind, and the numbers of hosts or ranks (-1: none)."""
+
+
+class _Ports:
+    """The ports of ranks and hosts, and the messages that pass them."""
+
+    def __init__(self, links: Links, hosts: Sequence[int]) -> None:
+        self._links, self._hosts = links, hosts
+        self._fastest: dict[tuple[str, int], float] = {}
+        """Of the links from and to each host."""
+        for (source, target), link in links.items():
+            for end in (("from", source), ("to", target)) if source != target else ():
+                self._fastest[end] = max(self._fastest.get(end, 0.0), link.bytes_per_second)
+
+    def _link(self, transfer: tuple[int, int]) -> Link:
+        source, target = transfer
+        return self._links[self._hosts[source], self._hosts[target]]
+
+    def _passed(self, transfer: tuple[int, int]) -> Iterator[tuple[_Port, float]]:
+        """The ports that a message from one rank to another passes, with the bytes per second of each."""
+        source, target = transfer
+        rate, first, second = self._link(transfer).bytes_per_second, self._hosts[source], self._hosts[target]
+        yield ("link", source, target), rate
+        if first == second:
+            yield ("from rank", source, -1), rate
+            yield ("to rank", target, -1), rate
+        else:  # one rank can fill the network of its host
+            yield ("from host", first, -1), self._fastest["from", first]
+            yield ("to host", second, -1), self._fastest["to", second]
+
+    def messages(self, transfers: Round) -> list[_Message]:
+        """The messages of a round; what moves within a rank takes no time."""
+        sent = [((each.source, each.target), len(each.chunks)) for each in transfers if each.source != each.target]
+        loads, sends, receives = Counter[_Port](), Counter[int](), Counter[int]()
+        for (source, target), chunks in sent:
+            sends[source] += 1
+            receives[target] += 1
+            for port, _ in self._passed((source, target)):
+                loads[port] += chunks
+
+        def message(source: int, target: int) -> _Message:
+            link, further = self._link((source, target)), max(sends[source], receives[target]) - 1
+            slowest = max(loads[port] / rate for port, rate in self._passed((source, target)))
+            return _Message(source, target, link.latency + further * link.message_seconds, slowest)
+
+        return [message(*ranks) for ranks, _ in sent]
+
+
+def predict_times(
+    operation: Operation, sizes: Sequence[int], links: Links, hosts: Sequence[int]
+) -> dict[Algorithm, list[float]]:
+    """Seconds at each size of the buffer in bytes, by every algorithm that can carry out the operation.
+
+    hosts: number of each rank's host, by rank. Algorithms that go by hosts are left out where these differ in their
+    number of ranks, or where their ranks do not follow each other.
+    """
+    per_host, names = len(hosts) // len(set(hosts)), dict.fromkeys(hosts)
+    if list(hosts) != [host for host in names for _ in range(per_host)]:
+        per_host = 1
+    times: dict[Algorithm, list[float]] = {}
+    for algorithm in algorithms_for(operation, len(hosts), per_host):
+        timed = TimedSchedule(operation, algorithm.schedule(operation, len(hosts), per_host), links, hosts)
+        times[algorithm] = [timed.seconds(size) for size in sizes]
+    return times
 
 
 def choose_algorithms(
     operation: Operation, sizes: Iterable[int], links: Links, hosts: Sequence[int]
 ) -> dict[int, Algorithm]:
-    """The algorithm with the least predicted time, by size of the buffer in bytes. hosts: as `schedule_seconds`."""
-    per_host = max(hosts.count(host) for host in hosts)
-    allowed = algorithms_for(operation, len(hosts), per_host)
-    schedules = [(each, each.schedule(operation, len(hosts), per_host)) for each in allowed]
-
-    def best(size: int) -> Algorithm:
-        return min(schedules, key=lambda pair: schedule_seconds(pair[1], operation, size, links, hosts))[0]
-
-    return {size: best(size) for size in sizes}
+    """The algorithm with the least predicted time, by size of the buffer in bytes; of equal ones the first of
+    ALGORITHMS. hosts: as `predict_times`."""
+    chosen = list(sizes)
+    times = predict_times(operation, chosen, links, hosts)
+    return {size: min(times, key=lambda each: times[each][i]) for i, size in enumerate(chosen)}
