@@ -110,7 +110,7 @@ def _dry_runs(forked: Forked, folder: Path) -> dict[str, Made]:
         f"dry-run/{kind}-{name}.txt": partial(made, kind, name)
         for kind in ("train", "bench")
         for name in _presets(kind)
-        if name not in (*LOCAL, "network", "peers", "one-gpu")
+        if name not in (*LOCAL, "network", "sync-environments", "peers", "one-gpu")
     }
 
 
