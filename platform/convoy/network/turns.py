@@ -9,6 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,11 +99,12 @@ def time_in_turns(
     *,
     block_seconds: float = BLOCK_SECONDS,
     progress: Callable[[], None] = lambda: None,
+    watch: Callable[[str], AbstractContextManager[object]] = lambda _: nullcontext(),
 ) -> dict[str, OperationTimes]:
     """Times of each call by its name. All ranks call it alike.
 
     A call returns once this rank's part is done on the host, or enqueued on the GPU. progress: called after each block,
-    on each rank.
+    on each rank. watch: surrounds each timed block, by the name of its call; what it does itself is not timed.
     """
     amounts = {name: _operations_of_block(call, meeting, block_seconds) for name, call in calls.items()}
     own: dict[str, list[float]] = {name: [] for name in calls}
@@ -110,7 +112,8 @@ def time_in_turns(
     names = list(calls)
     for number in range(rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            times, whole = _time_block(calls[name], amounts[name], meeting)
+            with watch(name):
+                times, whole = _time_block(calls[name], amounts[name], meeting)
             own[name] += times
             blocks[name].append(whole / amounts[name])
             progress()

@@ -17,12 +17,13 @@ def test_a_collective_has_its_section_on_the_benchmarks_page() -> None:
     (chart,) = below(page, "Network: all_reduce", Chart)
     assert set(chart.series) == {"backend", "ring", "recursive doubling"}
     assert "bound" in str(chart.spec)
-    table, times = below(page, "Network: all_reduce", Table)
+    table, times, host = below(page, "Network: all_reduce", Table)
     sizes = [row[0] for row in table.rows]
     assert sizes == ["1 KiB", "1 KiB", "16 KiB", "16 KiB", "256 KiB", "256 KiB", "4 MiB", "4 MiB"]
     names = [row[1] for row in table.rows if row[1] != "backend"]
     assert names == ["recursive doubling", "recursive doubling", "ring", "ring"]
     assert len(times.rows) == 3
+    assert host.rows[0] == ("backend", "0.200", "0.500", "300 MB", "0.0100")
 
 
 def test_a_lab_is_named_wherever_its_figures_are() -> None:

@@ -61,6 +61,8 @@ class AlgorithmFigures(FrozenResult):
     """From small to large."""
     link: LinkModel | None
     """Latency and bandwidth that explain its times; None: too few sizes."""
+    host: dict[str, float]
+    """What a rank used of its host, by the names of `HostFigure`; empty: not recorded, as of another tool."""
     not_measured: dict[str, str]
 
     def at(self, size: int) -> SizeFigures | None:
@@ -219,7 +221,13 @@ def _algorithm(case: Case, base: Case | None, operation: Operation, bound: float
         if len(case.samples[seconds_name(size)]) >= FEWEST
     ]
     times = {each.size: case.samples[seconds_name(each.size)] for each in sizes}
-    return AlgorithmFigures(name=case.name, sizes=tuple(sizes), link=fit_link(times), not_measured=case.not_measured)
+    return AlgorithmFigures(
+        name=case.name,
+        sizes=tuple(sizes),
+        link=fit_link(times),
+        host={name: value for name, value in case.values.items() if name.startswith("host.")},
+        not_measured=case.not_measured,
+    )
 
 
 def _figures_at(size: int, case: Case, base: Case | None, operation: Operation, bound: float | None) -> SizeFigures:

@@ -1,15 +1,24 @@
 """A collective by the backend and by every algorithm, which take turns at every size."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.collectives import has_room
-from convoy.benchmark.results.network import IN_PLACE_SUFFIX, Figure, NetworkResult, figure_name, seconds_name
+from convoy.benchmark.results.network import (
+    IN_PLACE_SUFFIX,
+    Figure,
+    HostFigure,
+    NetworkResult,
+    figure_name,
+    seconds_name,
+)
 from convoy.config.network import NetworkConfig, Operation
 from convoy.network.collectives.algorithms import algorithms_for
 from convoy.network.collectives.exact import ExactProblem
 from convoy.network.collectives.exchange import DTYPES, Exchange, backend_exchange, element_count, scheduled_exchange
+from convoy.network.host_usage import HostUsage, watch_host
 from convoy.network.turns import Meeting, OperationTimes, time_in_turns
 from convoy.training.process_groups import Ranks
 
@@ -22,6 +31,14 @@ def measure_collective(
     assert config is not None
     (operation,) = config.operations
     results = {spec.name: NetworkResult({}, {}, {}) for spec in group.variants}
+    used: dict[str, HostUsage] = {}
+
+    @contextmanager
+    def watch(name: str) -> Iterator[None]:
+        with watch_host(ranks.device) as watched:
+            yield
+        used[name] = used[name] + watched.usage if name in used else watched.usage
+
     for size in config.all_sizes:
         if not has_room(ranks, size * len(results)):
             for result in results.values():
@@ -34,12 +51,31 @@ def measure_collective(
             meeting,
             group.measure.rounds,
             progress=progress,
+            watch=watch,
         )
         for name, exchange in exchanges.items():
             wrong[name] += exchange.check()
         for name, all_wrong in zip(wrong, meeting.sum(list(wrong.values())), strict=True):
             add_times(results[name], size, times[name], all_wrong)
+    for name in used:
+        results[name].values.update(host_values(used[name], meeting))
     return results
+
+
+def host_values(own: HostUsage, meeting: Meeting) -> dict[str, float]:
+    """What all ranks used of their hosts, by the names of HostFigure; the same on all ranks, which call it alike."""
+    seconds = own.seconds
+    of_rank: dict[HostFigure, float] = {
+        "host.user_cores": own.cpu.user_seconds / seconds,
+        "host.system_cores": own.cpu.system_seconds / seconds,
+        "host.switches_per_second": own.switches_per_second,
+        "host.fragmentation": own.gpu.fragmentation if own.gpu else own.heap.fragmentation if own.heap else 0.0,
+        "host.agent_cores": sum(each.cpu_seconds for each in own.convoy if each.role == "agent") / seconds,
+        "host.writer_cores": sum(each.cpu_seconds for each in own.convoy if each.role == "writer") / seconds,
+    }
+    means = [each / meeting.ranks for each in meeting.sum(list(of_rank.values()))]
+    (peak,) = meeting.slowest([float(own.peak_bytes or 0)])
+    return {**dict(zip(map(str, of_rank), means, strict=True)), "host.peak_bytes": peak}
 
 
 def _exchange(name: str, operation: Operation, size: int, config: NetworkConfig, ranks: Ranks) -> Exchange:

@@ -7,6 +7,7 @@ from convoy.benchmark.analysis.network import AlgorithmFigures, CollectiveFigure
 from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.pages.charts import over_sizes
 from convoy.benchmark.pages.network_links import link_sections, pair_sections, rail_section
+from convoy.benchmark.results.network import HostFigure
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
 from convoy.stats.interval import Interval
@@ -56,7 +57,7 @@ def _collective_sections(collectives: Sequence[CollectiveFigures]) -> tuple[Bloc
         blocks += [Heading(f"Network: {each.operation}"), Text(describe(each), quiet=True)]
         if number == 0:
             blocks.append(Text(_HOW, quiet=True))
-        blocks += [*_callouts(each), *_charts(each), table(each), *_latencies(each), *_published(each)]
+        blocks += [*_callouts(each), *_charts(each), table(each), *_latencies(each), *_host(each), *_published(each)]
     return tuple(blocks)
 
 
@@ -202,6 +203,29 @@ def _latencies(collective: CollectiveFigures) -> Sequence[Block]:
 
 def _median_text(figures: SizeFigures) -> str:
     return formatting.duration(figures.seconds.estimate)
+
+
+def _host(collective: CollectiveFigures) -> Iterator[Block]:
+    """What a rank uses of its host, and Convoy's own processes around it."""
+    watched = [case for case in collective.algorithms if case.host]
+    if not watched:
+        return
+
+    def column(title: str, name: HostFigure, form: formatting.Form) -> Column[AlgorithmFigures]:
+        return Column(title, lambda case: case.host.get(name) or None, form, right=True)
+
+    yield columns(
+        watched,
+        Column("Of its host, a rank uses", lambda case: case.name),
+        column("user CPU, cores", "host.user_cores", formatting.significant),
+        column("system CPU, cores", "host.system_cores", formatting.significant),
+        column("switches per second", "host.switches_per_second", formatting.count),
+        column("peak memory", "host.peak_bytes", formatting.size),
+        column("fragmentation", "host.fragmentation", formatting.percent),
+        column("Convoy's agent, cores", "host.agent_cores", formatting.significant),
+        column("its writer, cores", "host.writer_cores", formatting.significant),
+        drop_empty=True,
+    )
 
 
 def _published(collective: CollectiveFigures) -> Iterator[Block]:

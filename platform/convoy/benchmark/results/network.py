@@ -22,6 +22,19 @@ coefficient of variation (a fraction), the number of wrong elements on all ranks
 the rank that took longest."""
 
 
+HostFigure = Literal[
+    "host.user_cores",
+    "host.system_cores",
+    "host.switches_per_second",
+    "host.peak_bytes",
+    "host.fragmentation",
+    "host.agent_cores",
+    "host.writer_cores",
+]
+"""What a rank used of its host while its case was measured, in `values`; means over ranks, and of the peak the largest.
+Cores are CPU seconds per second; `agent` and `writer` are Convoy's own processes around the rank, if it has any."""
+
+
 class NetworkResult(NamedTuple):
     """What was measured of a case; by the names of `Case`."""
 
