@@ -11,12 +11,14 @@ import pytest
 
 import convoy
 
-HEAVY = {"benchmark", "data", "model", "parallel", "checkpoint", "training"}
+HEAVY = {"benchmark", "data", "model", "network", "parallel", "checkpoint", "training"}
 """Rooms that may import torch; every other module may not, not even indirectly."""
 
 TOP = [module.name for module in pkgutil.iter_modules(convoy.__path__)]
-LIGHT = [name for name in TOP if name not in HEAVY] + [
-    f"benchmark.{room}" for room in ("results", "analysis", "pages", "suites")
+LIGHT = [
+    *(name for name in TOP if name not in HEAVY),
+    *(f"benchmark.{room}" for room in ("results", "analysis", "pages", "suites")),
+    *(f"network.{room}" for room in ("nccl", "pages", "results")),
 ]
 
 NAME_THE_HEAVY = "import sys; print('heavy:', *[name for name in ('torch', 'metaflow') if name in sys.modules])"
