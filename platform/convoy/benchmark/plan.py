@@ -3,13 +3,19 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pydantic import TypeAdapter
+
 from convoy.benchmark.groups import Group, Ranks
 from convoy.benchmark.memory_fit import gangs_that_fit
+from convoy.benchmark.suites import network
 from convoy.benchmark.suites.registry import suites_of
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError, yaml_value
 from convoy.config.loader import expand_preset, resolve
 from convoy.config.run import RunConfig, with_param_dtype
+
+GROUPS = TypeAdapter(tuple[Group, ...])
+"""Groups as JSON, for the processes that measure them."""
 
 ENDLESS = 10**6
 """Optimizer steps of a measured job: no measurement reaches its end."""
@@ -81,3 +87,10 @@ def _keep_cases(group: Group, names: tuple[str, ...]) -> Group:
         return group
     wanted = {group.baseline, *names, *(spec.baseline for spec in group.variants if spec.name in names)}
     return group.model_copy(update={"variants": tuple(spec for spec in group.variants if spec.name in wanted)})
+
+
+def network_groups(config: BenchConfig, ranks: int, per_host: int, command: str, lab: str = "") -> list[Group]:
+    """The groups of the network suite for so many ranks. lab: its hosts and links. Raises ConfigError."""
+    runs = {model: run_of(config, model) for model in config.models}
+    groups = network.SUITE.groups(config, runs, Ranks(ranks, per_host))
+    return [group.model_copy(update={"command": command, "lab": lab}) for group in groups]

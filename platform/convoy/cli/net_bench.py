@@ -96,7 +96,8 @@ def _measure(config: BenchConfig, lab: str | None, launched: LaunchedPlace | Non
     """Write the cases into the folder; returns what failed."""
     command = shlex.join(["convoy", *sys.argv[1:]])
     if launched is not None:
-        from convoy.benchmark.measure.network_ranks import measure_as_rank, network_groups
+        from convoy.benchmark.measure.network_ranks import measure_as_rank
+        from convoy.benchmark.plan import network_groups
 
         measure_as_rank(network_groups(config, launched.ranks, launched.local_ranks, command), launched, folder)
         return []

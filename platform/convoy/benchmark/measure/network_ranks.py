@@ -9,29 +9,16 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from pydantic import TypeAdapter
 
 from convoy.benchmark.groups import Group
-from convoy.benchmark.groups import Ranks as GangRanks
 from convoy.benchmark.measure.network import measure_network
-from convoy.benchmark.plan import run_of
+from convoy.benchmark.plan import GROUPS
 from convoy.benchmark.results.files import write_case
-from convoy.benchmark.suites import network
 from convoy.benchmark.variants.ranks import join_ranks
-from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.gang.task import RankPosition
 from convoy.network.launchers import LaunchedPlace, launched_place
 from convoy.training.process_groups import Ranks
-
-GROUPS = TypeAdapter(tuple[Group, ...])
-
-
-def network_groups(config: BenchConfig, ranks: int, per_host: int, command: str, lab: str = "") -> list[Group]:
-    """The groups of the network suite for so many ranks. lab: its hosts and links. Raises ConfigError."""
-    runs = {model: run_of(config, model) for model in config.models}
-    groups = network.SUITE.groups(config, runs, GangRanks(ranks, per_host))
-    return [group.model_copy(update={"command": command, "lab": lab}) for group in groups]
 
 
 def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Path) -> None:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from convoy.benchmark.measure.network_ranks import GROUPS, network_groups
+from convoy.benchmark.plan import GROUPS, network_groups
 from convoy.config.benchmark import BenchConfig
 from convoy.drills.testbed.lab import Lab
 from convoy.drills.testbed.lab_spec import parse_lab
