@@ -8,7 +8,7 @@ import pytest
 
 from convoy.benchmark.results.pairs import fit_pair
 from convoy.benchmark.results.rails import GROUP, RailsReport, rail_cases, rails_report
-from convoy.drills.testbed.lab import MTU, Lab
+from convoy.drills.testbed.lab import CARRIED, Lab
 from convoy.drills.testbed.lab_spec import parse_lab
 from convoy.network.pairs.measure import time_tasks
 from convoy.network.pairs.plan import LATENCY_SIZES, LEAST_LARGEST, WINDOW, WINDOW_SIZES, pair_tasks
@@ -20,9 +20,6 @@ from tests.campaign import in_full
 from tests.network.hosts import on_hosts
 
 pytestmark = [pytest.mark.system, pytest.mark.alone, pytest.mark.timeout(300)]
-
-CARRIED = (MTU - 52) / (MTU + 14)
-"""Share of a frame that TCP's data is."""
 
 RATE = 400e6 / 8 * CARRIED
 
@@ -76,7 +73,8 @@ def test_a_trunk_limits_the_bisection() -> None:
     rates = {task.link: task.bytes / statistics.median(found[task.link][0]) for task in tasks}
     assert rates["forth"] == pytest.approx(RATE / 2, rel=0.1)
     assert rates["back"] == pytest.approx(RATE / 2, rel=0.1)
-    assert rates["both"] == pytest.approx(RATE, rel=0.1)
+    # What answers one direction waits behind the data of the other, the longer the busier this host is.
+    assert 0.75 * RATE <= rates["both"] <= 1.1 * RATE
 
 
 def rails_of(meeting: Meeting, largest: int) -> list[dict[str, Any]]:
