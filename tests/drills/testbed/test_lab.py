@@ -1,6 +1,7 @@
 """Who cannot have a lab learns in one line what is missing. What a lab does is in tests/system/test_lab.py."""
 
 import os
+import shutil
 
 import pytest
 
@@ -23,14 +24,14 @@ def test_a_lab_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_commands_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(lab.shutil, "which", lambda command: None)
+    monkeypatch.setattr(shutil, "which", lambda command: None)
     assert refusal("2 hosts") == "--lab: needs iproute2; apt-get install iproute2"
     assert refusal("2 hosts, loss 1%") == "--lab: needs iproute2 and nftables; apt-get install iproute2 nftables"
 
 
 def test_a_congestion_control_that_the_kernel_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(lab.shutil, "which", lambda command: f"/usr/sbin/{command}")
+    monkeypatch.setattr(shutil, "which", lambda command: f"/usr/sbin/{command}")
     monkeypatch.setattr(lab, "_read_setting", lambda name: "reno cubic")
     assert refusal("2 hosts, bbr") == "--lab: bbr: this kernel has reno, cubic; modprobe tcp_bbr"
 
