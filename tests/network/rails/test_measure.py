@@ -32,6 +32,7 @@ def wrong_bytes(rank: int, mode: str, fault: int | None) -> list[int]:
         wrong.append(RailCall(task, meeting, ends, rails, buffer).check())
         if rank == 2:
             buffer.copy_(pattern(rank, len(buffer)))
+    dist.barrier()  # none leaves, and so closes its connections, while another one waits
     return wrong
 
 
