@@ -33,7 +33,8 @@ def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Pa
         "MASTER_PORT": str(launched.port),
     }
     cores = sorted(os.sched_getaffinity(0))
-    ranks = join_ranks(groups[0].run, position(launched, len(cores)))
+    sharing = launched.ranks if groups[0].lab else launched.local_ranks  # a lab's hosts share this one's cores
+    ranks = join_ranks(groups[0].run, position(launched, len(cores) // sharing))
     try:
         check_same_plan(groups, ranks)
         for group in groups:
@@ -43,8 +44,8 @@ def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Pa
         dist.destroy_process_group()
 
 
-def position(launched: LaunchedPlace, cores: int) -> RankPosition:
-    """As the ranks of a gang have it. cores: that this process may use."""
+def position(launched: LaunchedPlace, threads: int) -> RankPosition:
+    """As the ranks of a gang have it. threads: of each rank; at least one is used."""
     return RankPosition(
         rank=launched.rank,
         local_rank=launched.local_rank,
@@ -53,7 +54,7 @@ def position(launched: LaunchedPlace, cores: int) -> RankPosition:
         nproc_per_node=launched.local_ranks,
         host_rank=launched.local_rank,
         host_ranks=launched.local_ranks,
-        threads=max(1, cores // launched.local_ranks),
+        threads=max(1, threads),
     )
 
 
