@@ -36,7 +36,8 @@ def import_files(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Read results of other tools: nccl-tests (text or JSON), ib_write_bw, ibstat, fi_pingpong, iperf3 --json.
+    """Read results of other tools: nccl-tests (text or JSON), ib_write_bw, ibstat, fi_pingpong, iperf3 --json,
+    nvbandwidth --json.
 
     What a FILE is shows in its content. Bandwidths are computed anew from the times; exit code 1 if a row cannot be
     true, which is named with its line.

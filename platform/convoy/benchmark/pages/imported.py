@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from convoy.benchmark.results.case import Case, FrozenResult
-from convoy.benchmark.results.imported import PORT_GBPS
+from convoy.benchmark.results.imported import COPY_RATE, PORT_GBPS
 from convoy.benchmark.results.transports import RATE
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
@@ -116,6 +116,9 @@ def _case_summary(case: Case) -> str:
         if name.startswith(PORT_GBPS):
             port = name.removeprefix(PORT_GBPS)
             rates.append(f"{port} {gbps:g} Gbit/s, {states.get(port) or 'state not named'}")
+    if copies := [value for name, value in case.values.items() if name.startswith(COPY_RATE)]:
+        least, most = formatting.bandwidth(min(copies)), formatting.bandwidth(max(copies))
+        rates.append(least if len(copies) == 1 else f"{least} to {most} over {len(copies)} pairs")
     return ": ".join([case.name, *(["; ".join(rates)] if rates else [])])
 
 

@@ -28,11 +28,17 @@ from convoy.benchmark.results.transports import (
 )
 from convoy.network.results.ibstat import IbPort
 from convoy.network.results.nccl_run import IterationTimes, NcclRow, NcclRun, Timing
+from convoy.network.results.nvbandwidth import CopyTest
 from convoy.network.results.read import NetworkResult, PairRun
 
 IMPORTED = "imported"
 
 PORTS_GROUP = f"{SUITE_NAME}-ports"
+
+COPIES_GROUP = f"{SUITE_NAME}-copies"
+
+COPY_RATE = "bytes_per_second."
+"""`bytes_per_second.ROW.COLUMN` in `values` of a test of nvbandwidth: from the row's GPU or host to the column's."""
 
 ITERATION_SECONDS = "iteration_seconds."
 """`iteration_seconds.BYTES` in `samples`: seconds of single operations, the slowest process's, in their order."""
@@ -80,6 +86,7 @@ def imported_cases(result: NetworkResult, file_date: datetime) -> list[Case]:
     cases += [_pair_case(pair, file_date) for pair in result.pairs]
     if result.ports:
         cases.append(_ports_case(result.ports, file_date))
+    cases += [_copy_case(test, result.versions, file_date) for test in result.copies if test.measured]
     return cases
 
 
@@ -198,6 +205,24 @@ def _ports_case(ports: Sequence[IbPort], file_date: datetime) -> Case:
             f"{PORT_GBPS}{port.device}.{port.port}": port.rate_gbps for port in ports if port.rate_gbps is not None
         },
         not_said={"date": _NOT_SAID["date"], "bandwidth": "ibstat reports the rates of ports and measures nothing"},
+    )
+
+
+def _copy_case(test: CopyTest, versions: dict[str, str], file_date: datetime) -> Case:
+    return _case(
+        group=COPIES_GROUP,
+        name=test.name,
+        imported={"tool": "nvbandwidth", "status": test.status},
+        hardware=_hardware((), 1, max(len(test.bandwidths), *map(len, test.bandwidths))),
+        provenance=Provenance(measured=file_date, commit="", versions=versions, environment={}),
+        samples={},
+        values={
+            f"{COPY_RATE}{source}.{target}": rate
+            for source, row in enumerate(test.bandwidths)
+            for target, rate in enumerate(row)
+            if rate is not None
+        },
+        not_said={"date": _NOT_SAID["date"]},
     )
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from convoy.network.results.fi_pingpong import HEADER, parse_fi_pingpong
@@ -14,8 +14,10 @@ from convoy.network.results.nccl_checks import Contradiction, contradictions
 from convoy.network.results.nccl_json import is_nccl_json, parse_nccl_json
 from convoy.network.results.nccl_run import NcclOperation, NcclRun
 from convoy.network.results.nccl_text import is_nccl_text, parse_nccl_text
+from convoy.network.results.nvbandwidth import CopyTest, is_nvbandwidth, parse_nvbandwidth
+from convoy.network.results.nvbandwidth import contradiction_of as copy_contradiction
 
-Tool = Literal["nccl-tests", "perftest", "ibstat", "fi_pingpong", "iperf3"]
+Tool = Literal["nccl-tests", "perftest", "ibstat", "fi_pingpong", "iperf3", "nvbandwidth"]
 
 _PERFTEST = re.compile(r"#bytes\s+#iterations\s+BW peak\[")
 _VERBS = {"Send": "ib_send_bw", "RDMA_Write": "ib_write_bw", "RDMA_Read": "ib_read_bw"}
@@ -60,6 +62,9 @@ class NetworkResult:
     runs: tuple[NcclRun, ...] = ()
     pairs: tuple[PairRun, ...] = ()
     ports: tuple[IbPort, ...] = ()
+    copies: tuple[CopyTest, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of software, by name, where `runs` have none."""
     contradictions: tuple[Contradiction, ...] = ()
     """What cannot be true, in the order of the file."""
 
@@ -80,6 +85,10 @@ def read_result(
             document = json.loads(text)
         except ValueError as error:
             raise ValueError(f"not complete JSON: {error}") from None
+        if is_nvbandwidth(document):
+            tests, versions = parse_nvbandwidth(document)
+            wrong = [Contradiction(each.where, copy_contradiction(each)) for each in tests if copy_contradiction(each)]
+            return NetworkResult("nvbandwidth", copies=tuple(tests), versions=versions, contradictions=tuple(wrong))
         if not is_nccl_json(document):
             return _stream(parse_iperf3(text), document["end"])
         return _collectives((parse_nccl_json(document, operation, ranks),), link_bytes_per_second)
@@ -93,7 +102,7 @@ def read_result(
         return _pingpong(text)
     if is_nccl_text(text):
         return _collectives(tuple(parse_nccl_text(text, operation, ranks)), link_bytes_per_second)
-    tools = "nccl-tests, ib_write_bw, ibstat, fi_pingpong or iperf3 --json"
+    tools = "nccl-tests, ib_write_bw, ibstat, fi_pingpong, iperf3 --json or nvbandwidth --json"
     raise ValueError(f"not a result that is known: must be the output of {tools}")
 
 
