@@ -8,10 +8,10 @@ COMMANDS: dict[str, LazyCommand] = {
     "bench": LazyCommand("net_bench:bench", "Measure collectives and pairs of ranks."),
     "counters": LazyCommand("net_counters:counters", "Run COMMAND, and report what this host's network carried."),
     "env": LazyCommand("net_env:env", "Check the environment variables of the network stack."),
-    "export": LazyCommand("net_files:export", "Write a case of a collective as JSON of nccl-tests, version 3."),
+    "export": LazyCommand("net_files:export", "Write a collective's case in nccl-tests' JSON format, version 3."),
     "import": LazyCommand("net_files:import_files", "Read results of other tools."),
     "log": LazyCommand("net_log:log", "Print what carried each rank's traffic between hosts."),
-    "schedule": LazyCommand("net_schedule:schedule", "Print who sends what to whom in an algorithm of a collective."),
+    "schedule": LazyCommand("net_schedule:schedule", "Print the messages of each round of a collective algorithm."),
 }
 """By name: the command's function, in a module `net_NAME` of this folder, and how its help begins."""
 

@@ -24,8 +24,8 @@ def counters(command: tuple[str, ...], as_json: bool) -> None:
     """Run COMMAND, which follows `--`, and report what this host's network carried meanwhile.
 
     Bytes of each interface and each port of an RDMA adapter, the imbalance between them, TCP's retransmissions, and
-    drops, of all processes in this network namespace. The exit code is the command's, or 128 and the number of the
-    signal that ended it. With --json, what the command prints goes to stderr.
+    drops, of all processes in this network namespace. The exit code is the command's, or 128 plus the number of
+    the signal that ended it. With --json, what the command prints goes to stderr.
     """
     if not command:
         raise ConfigError("COMMAND: required, after --; for example: convoy net counters -- torchrun train.py")

@@ -39,8 +39,8 @@ def import_files(
     """Read results of other tools: nccl-tests (text or JSON), ib_write_bw, ibstat, fi_pingpong, iperf3 --json,
     nvbandwidth --json.
 
-    What a FILE is shows in its content. Bandwidths are computed anew from the times; exit code 1 if a row cannot be
-    true, which is named with its line.
+    The tool is recognised by the content of each FILE. Bandwidths are recomputed from the times. If a row cannot be
+    true, it is listed with its line, and the exit code is 1.
     """
     if link_gbps is not None and link_gbps <= 0:
         raise ConfigError(f"--link-gbps {link_gbps:g}: must be more than 0")
@@ -95,13 +95,13 @@ def _write(imports: Imports, folder: Path) -> None:
 
 @click.command()
 @click.argument("results", type=click.Path(exists=True, path_type=Path))
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File, in place of stdout.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Output file, instead of stdout.")
 @click.option("--case", "name", help="Name of the case, where RESULTS has several, such as backend or ring.")
 def export(results: Path, output: Path | None, name: str | None) -> None:
     """Write a case of a collective as JSON of nccl-tests, version 3.
 
-    RESULTS is a file of one case, or a folder; a case in place goes with the one out of place. Of the environment only
-    variables of the network are written, and none that may hold a secret.
+    RESULTS is a file of one case, or a folder; an in-place case is written with its out-of-place case. Only the
+    network's environment variables are written, and none that may hold a secret.
     """
     chosen = _chosen_cases(results, name)
     text = format_nccl_json(exported_run(chosen))

@@ -19,7 +19,7 @@ from convoy.network.pages.nccl import log_page, rank_list
     "--require",
     type=click.Choice(get_args(NetworkRequirement)),
     default=None,
-    help="Exit with 1 unless the log proves this of every rank: RDMA over EFA, any RDMA, RDMA with GPUDirect.",
+    help="Exit with 1 unless the log proves this for every rank: RDMA over EFA, any RDMA, RDMA with GPUDirect.",
 )
 @JSON
 def log(files: tuple[Path, ...], require: NetworkRequirement | None, as_json: bool) -> None:

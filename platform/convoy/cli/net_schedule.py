@@ -1,4 +1,4 @@
-"""`convoy net schedule`: who sends what to whom in an algorithm of a collective."""
+"""`convoy net schedule`: the messages of each round of a collective algorithm."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ Message = tuple[int, int, tuple[int, ...], TransferOp]
 
 @click.command()
 @click.argument("operation", metavar="OP")
-@click.option("--algorithm", required=True, help="Such as ring; an unknown name lists those that there are.")
+@click.option("--algorithm", required=True, help="For example, ring; an unknown name lists the available ones.")
 @click.option("--ranks", type=int, required=True, help=f"Ranks of the collective, 2 to {MOST_RANKS}.")
 @click.option(
     "--ranks-per-host", "per_host", type=int, default=1, show_default=True, help="Ranks of each host; divides --ranks."

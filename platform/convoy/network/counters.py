@@ -1,4 +1,4 @@
-"""What the kernel and the adapters count of a host's traffic, and how much of it falls in between two readings."""
+"""Traffic counters of the kernel and the adapters of a host, and their growth between two readings."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _WORDS = 4
 
 
 class InterfaceTraffic(FrozenConfig):
-    """Of one network interface, by the kernel's counters. RDMA bypasses them."""
+    """Traffic of one network interface, from the kernel's counters. RDMA bypasses them."""
 
     name: str
     loopback: bool
@@ -35,7 +35,7 @@ class InterfaceTraffic(FrozenConfig):
 
 
 class RailTraffic(FrozenConfig):
-    """Of one port of an RDMA adapter, by its own counters; None: it does not count this."""
+    """Traffic of one port of an RDMA adapter, from its own counters. None: the adapter does not count this."""
 
     name: str
     """`DEVICE/PORT`."""
@@ -51,7 +51,7 @@ class RailTraffic(FrozenConfig):
 
 
 class TransportTraffic(FrozenConfig):
-    """Of TCP and UDP in this network namespace."""
+    """Traffic of TCP and UDP in this network namespace."""
 
     tcp_sent_segments: int
     """Without those that were sent again."""

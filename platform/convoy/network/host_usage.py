@@ -1,4 +1,4 @@
-"""What a rank uses of its host while something runs: CPU, context switches, memory; and what Convoy itself uses."""
+"""CPU time, context switches and memory that a rank, and Convoy's own processes, use during a measurement."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Transports between two hosts by tools that others keep: iperf3, fi_pingpong of libfabric, ib_write_bw of perftest.
+"""Transports between two hosts, measured with iperf3, libfabric's fi_pingpong and perftest's ib_write_bw.
 
 The gang runs the server of a tool on one rank and its client on another, one tool at a time. A tool that is missing, or
 that fails, is not measured, for a reason in one line.
@@ -320,7 +320,7 @@ def _free_port() -> int:
 
 
 def _why_not_listening(process: "subprocess.Popen[str]", port: int) -> str:
-    """Wait until a server listens; why it does not. To connect would be to use up its one client."""
+    """Wait until a server listens; returns why it does not. A test connection would count as its only client."""
     deadline = time.monotonic() + START_SECONDS
     while not _is_listening(port):
         if process.poll() is not None:

@@ -1,4 +1,4 @@
-"""Operations that all ranks carry out together, timed in turns: the one way in which Convoy times what ranks exchange.
+"""Interleaved timing of operations that all ranks execute together. All of Convoy's network timings use it.
 
 Each operation is timed in blocks, and in a round every operation has one block. The order is reversed with each round,
 so that a network that becomes slower or faster does so for all alike; blocks of one round are a pair.

@@ -20,7 +20,7 @@ _HOW = (
 
 
 NEAR = 1.25
-"""A choice that takes so many times as long as the best is still a good one."""
+"""A choice counts as good if it takes at most this many times as long as the fastest algorithm."""
 
 
 class _Row(NamedTuple):
@@ -119,8 +119,8 @@ def _callouts(collective: CollectiveFigures) -> Iterator[Block]:
     if collective.chosen:
         near = sum(each.over_best <= NEAR for each in collective.chosen)
         yield Text(
-            f"Chosen from the pairs alone: {chosen_text(collective)}. That is within {NEAR:g} × of the fastest of "
-            f"Convoy's algorithms at {near} of {formatting.plural(len(collective.chosen), 'size')}."
+            f"Predicted fastest from the pairs alone: {chosen_text(collective)}. Its time is within {NEAR:g} × of the "
+            f"fastest of Convoy's algorithms at {near} of {formatting.plural(len(collective.chosen), 'size')}."
         )
     if len(collective.algorithms) > 1 and collective.fastest:
         yield Text(f"Fastest by median time: {fastest_text(collective)}.")
@@ -216,7 +216,7 @@ def _host(collective: CollectiveFigures) -> Iterator[Block]:
 
     yield columns(
         watched,
-        Column("Of its host, a rank uses", lambda case: case.name),
+        Column("Host resources of a rank", lambda case: case.name),
         column("user CPU, cores", "host.user_cores", formatting.significant),
         column("system CPU, cores", "host.system_cores", formatting.significant),
         column("switches per second", "host.switches_per_second", formatting.count),

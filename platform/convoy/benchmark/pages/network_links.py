@@ -14,18 +14,18 @@ MOST_ROWS = 28
 """Pairs of eight hosts; of more there is only the matrix."""
 
 _PAIRS = (
-    "Latency is half of a round trip of the smallest message. Bandwidth is by a window of messages under way, for "
-    "which the receiver answers once; a round trip has half of it. One pair at a time, while all others wait."
+    "Latency is half of a round trip of the smallest message. Bandwidth is measured with a window of messages in "
+    "flight, which the receiver acknowledges once; round trips reach half of it. Pairs are measured one at a time."
 )
 _RAILS = (
-    "Between two hosts with several networks: a buffer on one rail, split over all, or each buffer on the next rail. "
-    "The split is predicted from the times on one rail."
+    "Two hosts with several networks send buffers over one rail, split over all rails, or round-robin over the "
+    "rails. The split times are predicted from the times on one rail."
 )
 _ONE_SIDED = (
     "NIXL writes into, or reads from, the memory of another rank, which checks the bytes. Blocking: one transfer at a "
     "time; window: several in flight; proxy thread: the same by a thread that takes transfers from a queue."
 )
-_TRANSPORTS = "By well-kept tools between two hosts: iperf3, fi_pingpong of libfabric, and ib_write_bw of perftest."
+_TRANSPORTS = "Measured between two hosts with iperf3, libfabric's fi_pingpong and perftest's ib_write_bw."
 
 
 def pair_sections(report: PairsReport | None) -> tuple[Block, ...]:
@@ -69,10 +69,10 @@ def _pair_table(pairs: tuple[PairFigures, ...]) -> Table:
         pairs,
         Column("Ranks", lambda p: f"{p.first}, {p.second}{' (one host)' if p.within else ''}"),
         Column("Latency", lambda p: p.latency, _duration),
-        Column("Bandwidth forth", lambda p: p.forth, _bandwidth),
+        Column("Bandwidth, first to second", lambda p: p.forth, _bandwidth),
         Column("back", lambda p: p.back, _bandwidth),
         Column("both at once", lambda p: p.both, _bandwidth),
-        Column("Messages/s forth", lambda p: p.messages_forth, _count, right=True),
+        Column("Messages/s, first to second", lambda p: p.messages_forth, _count, right=True),
         Column("back", lambda p: p.messages_back, _count, right=True),
         drop_empty=True,
     )
@@ -106,7 +106,7 @@ def rail_section(report: RailsReport | None) -> tuple[Block, ...]:
     pays = "at no size" if report.crossover is None else f"from {formatting.size(report.crossover)}"
     expected = report.predicted_crossover
     predicted = "at no size" if expected is None else f"from {formatting.size(expected)}"
-    text = f"Splitting one buffer over {report.rails} rails pays {pays}; by arithmetic {predicted}."
+    text = f"Splitting one buffer over {report.rails} rails pays {pays}; the model predicts {predicted}."
     wrong = Callout("Rails: wrong bytes", f"{report.wrong:,} bytes were not what was sent.", "bad")
     how = Text(f"{_lab(report.lab)}{_RAILS}", quiet=True)
     return (Heading("Network: rails"), how, *([wrong] if report.wrong else []), Text(text), table)
@@ -184,7 +184,7 @@ def _lost_text(case: TransportFigures) -> str | None:
 def _above(links: LinkFigures, cases: tuple[TransportFigures, ...]) -> Iterator[Block]:
     names = [case.name for case in cases if case.name in links.above_rate]
     if names:
-        text = f"{', '.join(names)}: faster than the link, so it did not go over it, or network.link_gbps is wrong."
+        text = f"{', '.join(names)}: faster than the link: the traffic bypassed it, or network.link_gbps is wrong."
         yield Callout("Bound wrong, or a burst", text, "warning")
 
 

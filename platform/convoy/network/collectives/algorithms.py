@@ -33,7 +33,7 @@ class Algorithm:
     allows: Callable[[Operation, int, int], bool] = _always
     """Whether it can carry out an operation among so many ranks, of which so many share a host."""
     needs: str = "2 ranks or more"
-    """Which ranks `allows` allows."""
+    """The numbers of ranks that `allows` accepts, in words."""
 
     def can(self, operation: Operation, ranks: int, per_host: int = 1) -> bool:
         """Whether there is such a schedule."""
@@ -243,8 +243,8 @@ def _pairwise(operation: Operation, n: int, per_host: int) -> Schedule:
 
 
 def _bruck(operation: Operation, n: int, per_host: int) -> Schedule:
-    """What has to go `distance` ranks ahead goes by the powers of two of which that is the sum, together with all else
-    that takes the same hop: few rounds, for which bytes travel several times."""
+    """A chunk for the rank `distance` ahead takes one hop for each power of two in `distance`, in one message with all
+    other chunks that take the same hop. There are few rounds, but chunks are sent several times."""
 
     def place(rank: int, distance: int) -> int:
         """Where a rank keeps what still has to go, or came, this far."""

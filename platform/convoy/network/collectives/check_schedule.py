@@ -1,4 +1,4 @@
-"""Does a schedule do what its operation demands? Carried out with symbols instead of numbers. Pure."""
+"""Check by symbolic execution that a schedule computes the result of its operation. Pure."""
 
 from collections import Counter
 from typing import NamedTuple

@@ -29,7 +29,7 @@ class Link(NamedTuple):
     """Seconds of a small message."""
     bytes_per_second: float
     message_seconds: float
-    """Of each further message, where several are under way."""
+    """Seconds of each further message when several are in flight."""
 
 
 Links = Mapping[tuple[int, int], Link]

@@ -1,7 +1,6 @@
 """What a log of NCCL proves about the network that carried a run's traffic, rank by rank. Pure.
 
-RDMA is said only where a channel takes an RDMA network: that a plugin loads or a network is chosen
-proves nothing.
+A verdict claims RDMA only if a channel uses an RDMA network: a loaded plugin or a chosen network proves nothing.
 """
 
 from collections import Counter

@@ -1,1 +1,1 @@
-"""What is known of a network as pages."""
+"""Pages of the `convoy net` commands."""

@@ -31,7 +31,7 @@ class RailTimes(NamedTuple):
     blocks: tuple[float, ...]
     """Seconds until all buffers have come and the target has answered, by round: the median of the block."""
     wrong: int
-    """Bytes that came wrong, in two checks."""
+    """Wrong bytes received, over two checks."""
 
 
 class RailMessage(NamedTuple):

@@ -31,12 +31,12 @@ class Printed:
 
     @property
     def low(self) -> float:
-        """The least number that is printed so; never below 0."""
+        """The smallest number that rounds to the printed one; never below 0."""
         return max(0.0, self.value - self.half)
 
     @property
     def high(self) -> float:
-        """The largest number that is printed so."""
+        """The largest number that rounds to the printed one."""
         return self.value + self.half
 
 
