@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.drills.testbed.lab import Lab
-from convoy.network.turns import Meeting
+from convoy.network.timing import Meeting
 
 TIMEOUT_SECONDS = 60.0
 

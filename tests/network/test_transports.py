@@ -16,8 +16,8 @@ from convoy.drills.testbed.lab import Lab
 from convoy.drills.testbed.lab_spec import parse_lab
 from convoy.drills.testbed.mounts import run_command
 from convoy.network import transports
+from convoy.network.timing import Meeting
 from convoy.network.transports import Transport, TransportResult, fabric, measure_transports, rdma_write, tcp, udp
-from convoy.network.turns import Meeting
 from tests.network.hosts import on_hosts
 from tests.ranks import in_a_group
 

@@ -153,7 +153,7 @@ def test_running_the_fixes_ends_with_nothing_to_fix(stack: Stack, environ: dict[
 
 
 def test_each_rule_can_apply_and_says_why_and_since_when() -> None:
-    known = load_table("nccl_variables")["variables"]
+    known = load_table("nccl_variable_names")["variables"]
     machines = instance_names()
     for rule in network_rules():
         assert rule.source.startswith("https://")
@@ -166,7 +166,7 @@ def test_each_rule_can_apply_and_says_why_and_since_when() -> None:
 
 
 def test_every_span_of_names_lies_within_the_versions_that_were_read() -> None:
-    table = load_table("nccl_variables")
+    table = load_table("nccl_variable_names")
     order = [tuple(map(int, version.split("."))) for version in itertools.chain(*table["variables"].values())]
     assert min(order) == tuple(map(int, table["first"].split(".")))
     assert max(order) == tuple(map(int, table["last"].split(".")))

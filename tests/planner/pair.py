@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from convoy.benchmark.analysis.network_lines import measured_links
+from convoy.benchmark.analysis.network_for_planner import measured_links
 from convoy.benchmark.groups import Ranks as GangRanks
 from convoy.benchmark.measure.network import measure_network
 from convoy.benchmark.measure.observer import cores_of_rank, pin_threads

@@ -14,7 +14,7 @@ from convoy.network.pairs.measure import time_tasks
 from convoy.network.pairs.plan import LATENCY_SIZES, LEAST_LARGEST, WINDOW, WINDOW_SIZES, pair_tasks
 from convoy.network.pairs.slow_links import find_slow
 from convoy.network.rails.measure import measure_rails
-from convoy.network.turns import Meeting
+from convoy.network.timing import Meeting
 from tests.benchmark.cases import a_case
 from tests.campaign import in_full
 from tests.network.hosts import on_hosts

@@ -9,7 +9,7 @@ import click
 from convoy.audit.audit import audit as audit_claims
 from convoy.audit.claims import read_claims
 from convoy.audit.findings import audit_page
-from convoy.benchmark.analysis.network_lines import catalog_constants, measured_links
+from convoy.benchmark.analysis.network_for_planner import catalog_constants, measured_links
 from convoy.benchmark.pages.history import compare_page
 from convoy.benchmark.planner_fit import PlannerFit, fit_planner_to
 from convoy.benchmark.results import compare as comparing

@@ -22,7 +22,7 @@ from convoy.network.results.ib_write_bw import parse_ib_write_bw
 from convoy.network.results.iperf3 import parse_iperf3
 
 if TYPE_CHECKING:
-    from convoy.network.turns import Meeting
+    from convoy.network.timing import Meeting
 
 Tool = Literal["iperf3", "fi_pingpong", "ib_write_bw"]
 

@@ -1,7 +1,7 @@
 """Environment variables of the network stack: which are harmful, obsolete or missing for given versions and a machine.
 
-The rules are dated facts of `catalog/network_variables.json`, and the names that each NCCL reads are in
-`catalog/nccl_variables.json`. A rule whose condition needs a version that is not known is reported as depending on it.
+The rules are dated facts of `catalog/network_variable_rules.json`, and `catalog/nccl_variable_names.json` has the names
+that each version of NCCL reads. A rule whose condition needs a version that is not known is reported as depending on it.
 """
 
 import contextlib
@@ -157,7 +157,7 @@ class EnvironmentReport(FrozenConfig):
 
 def network_rules() -> list[Rule]:
     """Every rule of the catalog."""
-    table = load_table("network_variables")
+    table = load_table("network_variable_rules")
     return [Rule.model_validate({**row, "source": table["sources"][row["source"]]}) for row in table["rules"]]
 
 
@@ -201,7 +201,7 @@ def _fix(name: str, rule: Rule) -> str:
 
 def _unknown_names(environ: Mapping[str, str], stack: Stack) -> Iterable[VariableFinding]:
     """Names that begin with NCCL_ and that NCCL does not read; those that a rule explains are left out."""
-    table = load_table("nccl_variables")
+    table = load_table("nccl_variable_names")
     explained = [rule.variable for rule in network_rules()]
     for name, value in sorted(environ.items()):
         if not name.startswith("NCCL_") or re.fullmatch(OTHERS, name):

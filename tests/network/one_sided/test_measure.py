@@ -15,7 +15,7 @@ from convoy.drills.testbed.lab_spec import parse_lab
 from convoy.network.one_sided.measure import OneSidedPlan, measure_one_sided
 from convoy.network.one_sided.nixl_agents import Agent
 from convoy.network.one_sided.times import MODES, OneSidedResult, blocking_over_window
-from convoy.network.turns import Meeting
+from convoy.network.timing import Meeting
 from tests.network.hosts import on_hosts
 from tests.ranks import in_a_group
 

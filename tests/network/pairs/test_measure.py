@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from convoy.network.pairs.measure import Buffers, TaskCall, measure_pairs, pattern
 from convoy.network.pairs.plan import PAIR_KINDS, PairTask, TaskTimes
-from convoy.network.turns import Meeting
+from convoy.network.timing import Meeting
 from tests.ranks import in_a_group
 
 CPU = torch.device("cpu")

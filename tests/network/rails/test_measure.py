@@ -9,7 +9,7 @@ import torch.distributed as dist
 from convoy.network.pairs.measure import pattern
 from convoy.network.rails.measure import RailCall, ipv4_interfaces, measure_rails, open_gloo_rail
 from convoy.network.rails.plan import RAIL_MODES, Interface, RailTask
-from convoy.network.turns import Meeting
+from convoy.network.timing import Meeting
 from tests.ranks import in_a_group
 
 CPU = torch.device("cpu")

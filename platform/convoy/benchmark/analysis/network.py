@@ -21,7 +21,7 @@ from convoy.benchmark.results.network import (
 from convoy.benchmark.results.pairs import PairsReport, pairs_report
 from convoy.benchmark.results.rails import RailsReport, rails_report
 from convoy.catalog.instances import instance
-from convoy.catalog.network_anchors import NetworkAnchor, network_anchors
+from convoy.catalog.published_collectives import PublishedCollective, published_collectives
 from convoy.config.errors import ConfigError
 from convoy.config.network import NetworkConfig, Operation
 from convoy.network.bandwidth import bus_factor, busbw_bound
@@ -98,7 +98,7 @@ class CollectiveFigures(FrozenResult):
     """By size, of all cases that are out of place."""
     chosen: tuple[Choice, ...] = ()
     """By size, from the pairs alone; empty: these were not measured."""
-    published: tuple[NetworkAnchor, ...] = ()
+    published: tuple[PublishedCollective, ...] = ()
     """What others published of as many machines of this type; empty: nothing, or the type is not known."""
 
     @property
@@ -126,7 +126,7 @@ class NetworkReport(FrozenResult):
             any(each.is_wrong for each in self.collectives),
             links is not None and (links.wrong > 0 or bool(links.above_rate)),
             self.rails is not None and self.rails.wrong > 0,
-            pairs is not None and (pairs.wrong > 0 or (pairs.slow is not None and pairs.slow.names_a_part)),
+            pairs is not None and (pairs.wrong > 0 or (pairs.slow is not None and pairs.slow.has_slow_port_or_link)),
         ]
         return any(found)
 
@@ -188,7 +188,7 @@ def _collective(group: str, cases: Sequence[Case], pairs: PairsReport | None) ->
         algorithms=tuple(algorithms),
         published=tuple(
             each
-            for each in network_anchors(operation, hardware.instance_type)
+            for each in published_collectives(operation, hardware.instance_type)
             if hardware.instance_type is not None and each.nodes == hardware.nodes
         ),
         chosen=choices(operation, own, pairs, hardware.ranks) if pairs is not None and own else (),

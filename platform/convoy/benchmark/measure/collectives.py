@@ -19,7 +19,7 @@ from convoy.config.run import RunConfig
 from convoy.model.counts import parameter_count
 from convoy.network.collectives.exact import ExactProblem
 from convoy.network.collectives.exchange import Exchange, backend_exchange
-from convoy.network.turns import Meeting, time_in_turns
+from convoy.network.timing import Meeting, time_in_turns
 from convoy.parallel.fsdp import DTYPES
 from convoy.stats.interval import interval
 from convoy.training.measure.machine import max_over_ranks

@@ -10,7 +10,7 @@ from convoy.benchmark.measure.network_links import measure_links
 from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
 from convoy.benchmark.results.case import Case, Hardware
 from convoy.benchmark.results.network import NetworkResult
-from convoy.network.turns import Meeting
+from convoy.network.timing import Meeting
 from convoy.training.measure.machine import environment
 from convoy.training.process_groups import Ranks
 

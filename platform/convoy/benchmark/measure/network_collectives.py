@@ -19,7 +19,7 @@ from convoy.network.collectives.algorithms import algorithms_for
 from convoy.network.collectives.exact import ExactProblem
 from convoy.network.collectives.exchange import DTYPES, Exchange, backend_exchange, element_count, scheduled_exchange
 from convoy.network.host_usage import HostUsage, watch_host
-from convoy.network.turns import Meeting, OperationTimes, time_in_turns
+from convoy.network.timing import Meeting, OperationTimes, time_in_turns
 from convoy.training.process_groups import Ranks
 
 

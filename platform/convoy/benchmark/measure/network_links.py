@@ -13,8 +13,8 @@ from convoy.config.network import NetworkConfig
 from convoy.network.one_sided.measure import OneSidedPlan, measure_one_sided
 from convoy.network.pairs.measure import measure_pairs
 from convoy.network.rails.measure import measure_rails
+from convoy.network.timing import Meeting
 from convoy.network.transports import measure_transports, usual_transports
-from convoy.network.turns import Meeting
 from convoy.stats.interval import FEWEST
 from convoy.training.process_groups import Ranks
 

@@ -25,7 +25,7 @@ from convoy.network.one_sided.times import (
     transfers_of_operation,
 )
 from convoy.network.rdma_devices import efa_devices
-from convoy.network.turns import Meeting, OperationTimes, time_in_turns
+from convoy.network.timing import Meeting, OperationTimes, time_in_turns
 
 OPERATIONS: tuple[TransferOperation, ...] = ("WRITE", "READ")
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.network.pairs.plan import PairTask, TaskTimes, pair_tasks, window_probes
-from convoy.network.turns import BLOCK_SECONDS, Meeting, time_in_turns
+from convoy.network.timing import BLOCK_SECONDS, Meeting, time_in_turns
 
 PERIOD = 251
 """Bytes after which a rank's pattern repeats: a prime, so that messages of one window differ."""

@@ -63,7 +63,7 @@ class SlowFinding(BaseModel):
         return bool(self.ports or self.links or self.groups)
 
     @property
-    def names_a_part(self) -> bool:
+    def has_slow_port_or_link(self) -> bool:
         """Whether a port or a link is slow; slow paths between groups of hosts may be by design."""
         return bool(self.ports or self.links)
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from convoy.network.counters import read_counters
 from convoy.network.pairs.measure import pattern
 from convoy.network.rails.plan import Interface, RailTask, RailTimes, common_rails, rail_messages, rail_tasks
-from convoy.network.turns import BLOCK_SECONDS, Meeting, time_in_turns
+from convoy.network.timing import BLOCK_SECONDS, Meeting, time_in_turns
 
 COMMUNICATORS = 4
 """Rails between GPUs."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write the variables that each version of NCCL reads into platform/convoy/catalog/nccl_variables.json.
+"""Write the variables that each version of NCCL reads into platform/convoy/catalog/nccl_variable_names.json.
 
-tools/nccl_variables.py REPOSITORY           a clone of https://github.com/NVIDIA/nccl with its tags
+tools/nccl_variable_names.py REPOSITORY           a clone of https://github.com/NVIDIA/nccl with its tags
 
 A name is counted where the sources declare a parameter (NCCL_PARAM, DEFINE_NCCL_PARAM) or quote it.
 """
@@ -13,7 +13,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-CATALOG = Path(__file__).resolve().parents[1] / "platform" / "convoy" / "catalog" / "nccl_variables.json"
+CATALOG = Path(__file__).resolve().parents[1] / "platform" / "convoy" / "catalog" / "nccl_variable_names.json"
 FIRST = (2, 4, 2)
 DECLARATIONS = (
     (r'(?<!_)NCCL_PARAM\(\s*\w+\s*,\s*"([A-Z0-9_]+)"', "NCCL_{}"),

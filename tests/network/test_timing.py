@@ -5,7 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from convoy.network.turns import Meeting, OperationTimes, time_in_turns
+from convoy.network.timing import Meeting, OperationTimes, time_in_turns
 from tests.ranks import in_a_group
 
 

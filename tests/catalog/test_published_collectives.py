@@ -6,14 +6,14 @@ import pytest
 
 from convoy.catalog import load_table
 from convoy.catalog.instances import instance
-from convoy.catalog.network_anchors import network_anchors
+from convoy.catalog.published_collectives import published_collectives
 from convoy.network.bandwidth import bus_factor, busbw_bound
 
-ANCHORS = network_anchors("all_reduce")
+ANCHORS = published_collectives("all_reduce")
 
 
 def test_all_of_the_catalog_are_read_with_date_and_source() -> None:
-    assert len(ANCHORS) == len(load_table("network_anchors")["anchors"])
+    assert len(ANCHORS) == len(load_table("published_collectives")["anchors"])
     assert all(anchor.url.startswith("https://") and anchor.date <= date.today() for anchor in ANCHORS)
 
 
@@ -28,6 +28,6 @@ def test_bandwidth_is_that_of_the_time_and_no_more_than_the_network_s(anchor) ->
 
 
 def test_an_instance_has_its_own_and_an_unknown_one_has_none() -> None:
-    assert [anchor.nodes for anchor in network_anchors("all_reduce", "p4d.24xlarge")] == [1, 2, 3, 4]
-    assert network_anchors("all_reduce", "p99.large") == []
-    assert network_anchors("gather") == []
+    assert [anchor.nodes for anchor in published_collectives("all_reduce", "p4d.24xlarge")] == [1, 2, 3, 4]
+    assert published_collectives("all_reduce", "p99.large") == []
+    assert published_collectives("gather") == []

@@ -9,7 +9,7 @@ from convoy.config.base import FrozenConfig
 from convoy.config.network import Operation
 
 
-class NetworkAnchor(FrozenConfig):
+class PublishedCollective(FrozenConfig):
     """One published row of nccl-tests, out of place."""
 
     instance: str | None
@@ -32,11 +32,11 @@ class NetworkAnchor(FrozenConfig):
     url: str
 
 
-def network_anchors(operation: Operation, instance: str | None = None) -> list[NetworkAnchor]:
+def published_collectives(operation: Operation, instance: str | None = None) -> list[PublishedCollective]:
     """Published rows of an operation, in the catalog's order: of one instance type, or all of them."""
-    book = load_table("network_anchors")
+    book = load_table("published_collectives")
     return [
-        NetworkAnchor(
+        PublishedCollective(
             **{
                 **row,
                 "date": date.fromisoformat(row["date"]),

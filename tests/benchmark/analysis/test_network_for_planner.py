@@ -2,7 +2,7 @@
 
 import pytest
 
-from convoy.benchmark.analysis.network_lines import catalog_constants, measured_links
+from convoy.benchmark.analysis.network_for_planner import catalog_constants, measured_links
 from convoy.benchmark.results.case import Case
 from convoy.planner.step.calibration import shipped_calibration
 from tests.benchmark.cases import MEASURED, a_case, replaced
