@@ -1,7 +1,7 @@
 """Environment variables of the network stack: which are harmful, obsolete or missing for given versions and a machine.
 
-The rules are dated facts of `catalog/network_variable_rules.json`; `catalog/nccl_variable_names.json` has the names that
-each version of NCCL reads. A rule whose condition needs a version that is not known is reported as depending on it.
+The rules are dated facts of `catalog/network_variable_rules.json`; `catalog/nccl_variable_names.json` has the names
+that each version of NCCL reads. A rule that needs a version which is not known is reported as depending on it.
 """
 
 import contextlib
