@@ -27,6 +27,7 @@ SRUN = {
         (OPEN_MPI, LaunchedPlace("mpirun of Open MPI", 3, 4, 3, 4, "127.0.0.1", PORT)),
         (MPICH, LaunchedPlace("mpirun of MPICH", 0, 2, 0, 2, "127.0.0.1", PORT)),
         (SRUN, LaunchedPlace("srun", 6, 7, 0, 1, "p5-003", PORT)),
+        ({**SRUN, "PMI_RANK": "6", "PMI_SIZE": "7"}, LaunchedPlace("srun", 6, 7, 0, 1, "p5-003", PORT)),
         ({**SRUN, "MASTER_ADDR": "head"}, LaunchedPlace("srun", 6, 7, 0, 1, "head", PORT)),
         ({}, None),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # the script of sbatch, of which there is one

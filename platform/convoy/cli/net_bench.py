@@ -12,9 +12,10 @@ from rich.console import Console
 
 from convoy.benchmark.analysis.network import network_report
 from convoy.benchmark.pages.network import network_page
-from convoy.benchmark.results.files import read_cases
 from convoy.cli.options import JSON
+from convoy.cli.results import read_results
 from convoy.config.benchmark import BenchConfig, resolve_bench
+from convoy.config.errors import ConfigError
 from convoy.config.loader import Tree
 from convoy.config.network import LINK_KINDS, OPERATIONS, NetworkDtype
 from convoy.display.terminal import show
@@ -75,12 +76,15 @@ def bench(
         "run": {"cluster": {"backend": "local", "nodes": ranks}},
     }
     config = resolve_bench(tree, {})
+    if output is not None and any(output.glob("*.json")):
+        raise ConfigError(f"--output {output}: holds results already; choose another folder")
     with tempfile.TemporaryDirectory(prefix="convoy-net-") as temporary:
         folder = output or Path(temporary) / "cases"
         failures = _measure(config, lab, launched, folder)
         if launched is not None and launched.rank > 0:
             return
-        report = network_report(read_cases(folder) if folder.is_dir() else [])
+        cases = read_results(folder) if any(folder.glob("*.json")) else []
+        report = network_report(cases)
     if as_json:
         click.echo("{}" if report is None else report.model_dump_json(indent=1))
     else:

@@ -173,7 +173,8 @@ def _calibration_arguments(config: RunConfig, path: str | None, host_facts: dict
             efficiency_key(calibration, machine.gpu)
             return {"calibration": calibration}
         measured = calibration.machine_for(train.param_dtype, ranks, train.threads_per_rank)
-        links = calibration.links_for(config.cluster.nodes, ranks)
+        hosts = 1 if config.cluster.backend == "local" else config.cluster.nodes
+        links = calibration.links_for(hosts, ranks)
         measured = links.of(measured) if links is not None and measured is not None else measured
     except ValueError as error:
         raise ConfigError(f"--calibration {path}: {error}") from None

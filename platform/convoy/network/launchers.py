@@ -30,6 +30,8 @@ class _Launcher(NamedTuple):
     ranks: str
     local_rank: str
     local_ranks: str
+    also: tuple[str, ...] = ()
+    """Further variables without which it was another launcher."""
 
 
 _LAUNCHERS = (
@@ -41,7 +43,7 @@ _LAUNCHERS = (
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
-    _Launcher("mpirun of MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    _Launcher("mpirun of MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ("MPI_LOCALRANKID",)),
     # Only a step of srun has the last: the script of sbatch, of which there is one, has SLURM_PROCID and SLURM_NTASKS.
     _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
@@ -53,7 +55,8 @@ def launched_place(environ: Mapping[str, str]) -> LaunchedPlace | None:
     Raises ConfigError if variables are missing or wrong, or if the ranks have no address at which to meet.
     """
     for launcher in _LAUNCHERS:
-        if launcher.rank in environ and launcher.ranks in environ:
+        # srun sets PMI_RANK and PMI_SIZE too, where its own variables are the complete ones.
+        if all(name in environ for name in (launcher.rank, launcher.ranks, *launcher.also)):
             return _read_place(launcher, environ)
     return None
 

@@ -107,8 +107,16 @@ def _answer(probe: socket.socket, size: int) -> _Answer | None:
     """What comes back for a packet of this many bytes, twice tried; None: nothing does."""
     for _ in range(2):
         began = time.perf_counter()
-        with contextlib.suppress(ConnectionRefusedError):  # a pending answer to an earlier packet
+        try:
             probe.send(bytes(size - HEADERS))
+        except ConnectionRefusedError:  # a pending answer to an earlier packet
+            pass
+        except OSError as error:
+            if error.errno != errno.EMSGSIZE:
+                raise
+            with contextlib.suppress(BlockingIOError):  # more than the interface by which it leaves takes
+                return _Answer(time.perf_counter() - began, _next_mtu(probe))
+            return None
         waiting = select.poll()
         waiting.register(probe, select.POLLERR)
         if waiting.poll(ANSWER_SECONDS * 1000):

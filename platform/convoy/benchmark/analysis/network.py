@@ -117,6 +117,8 @@ class NetworkReport(FrozenResult):
     """None: neither one-sided transfers nor transports were measured."""
     rails: RailsReport | None
     """None: no rails were measured."""
+    not_measured: tuple[str, ...] = ()
+    """What was to be measured and was not, with the case and the reason, a line each."""
 
     @property
     def is_wrong(self) -> bool:
@@ -136,7 +138,8 @@ def network_report(cases: Sequence[Case]) -> NetworkReport | None:
     own = [case for case in cases if case.suite == SUITE_NAME and case.status == "measured"]
     if not own:
         return None
-    configs = [(case, network_config(case)) for case in own]
+    between = [case for case in own if case.hardware.nodes > 1]  # within a host, no link bounds anything
+    configs = [(case, network_config(case)) for case in between]
     rate = next((link_gbps(case, config) for case, config in configs if config is not None), None)
     pairs = pairs_report(own)
     return NetworkReport(
@@ -144,6 +147,9 @@ def network_report(cases: Sequence[Case]) -> NetworkReport | None:
         pairs=pairs,
         links=link_figures(own, rate),
         rails=rails_report(own),
+        not_measured=tuple(
+            dict.fromkeys(f"{case.group}, {what}: {why}" for case in own for what, why in case.not_measured.items())
+        ),
     )
 
 

@@ -52,7 +52,7 @@ class TransportFigures(FrozenResult):
 
 
 class LinkFigures(FrozenResult):
-    """Between two hosts."""
+    """Between two hosts, or two ranks of one."""
 
     lab: str
     """Empty: real machines."""

@@ -39,7 +39,7 @@ def measure_collective(
             yield
         used[name] = used[name] + watched.usage if name in used else watched.usage
 
-    for size in config.all_sizes:
+    for size in buffer_sizes(operation, config, ranks.place.world_size):
         if not has_room(ranks, size * len(results)):
             for result in results.values():
                 result.not_measured[f"{size} bytes"] = "a rank has no memory for the buffers"
@@ -60,6 +60,13 @@ def measure_collective(
     for name in used:
         results[name].values.update(host_values(used[name], meeting))
     return results
+
+
+def buffer_sizes(operation: Operation, config: NetworkConfig, ranks: int) -> list[int]:
+    """Bytes of the whole buffer at each configured size, which equal parts for all ranks round up or down."""
+    dtype = DTYPES[config.dtype]
+    sizes = (element_count(operation, size, ranks, dtype) * dtype.itemsize for size in config.all_sizes)
+    return list(dict.fromkeys(sizes))
 
 
 def host_values(own: HostUsage, meeting: Meeting) -> dict[str, float]:

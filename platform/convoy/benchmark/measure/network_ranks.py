@@ -33,8 +33,8 @@ def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Pa
         "MASTER_PORT": str(launched.port),
     }
     cores = sorted(os.sched_getaffinity(0))
-    sharing = launched.ranks if groups[0].lab else launched.local_ranks  # a lab's hosts share this one's cores
-    ranks = join_ranks(groups[0].run, position(launched, len(cores) // sharing))
+    place = position(launched, len(cores), lab=bool(groups[0].lab))
+    ranks = join_ranks(groups[0].run, place)
     try:
         check_same_plan(groups, ranks)
         for group in groups:
@@ -44,17 +44,19 @@ def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Pa
         dist.destroy_process_group()
 
 
-def position(launched: LaunchedPlace, threads: int) -> RankPosition:
-    """As the ranks of a gang have it. threads: of each rank; at least one is used."""
+def position(launched: LaunchedPlace, cores: int, *, lab: bool) -> RankPosition:
+    """As the ranks of a gang have it. cores: that this process may use. lab: its hosts share this one's cores and
+    memory."""
+    sharing = launched.ranks if lab else launched.local_ranks
     return RankPosition(
         rank=launched.rank,
         local_rank=launched.local_rank,
         node=launched.rank // launched.local_ranks,
         nodes=-(-launched.ranks // launched.local_ranks),
         nproc_per_node=launched.local_ranks,
-        host_rank=launched.local_rank,
-        host_ranks=launched.local_ranks,
-        threads=max(1, threads),
+        host_rank=launched.rank if lab else launched.local_rank,
+        host_ranks=sharing,
+        threads=max(1, cores // sharing),
     )
 
 

@@ -37,8 +37,10 @@ def comparison(report: BenchReport) -> tuple[Block, ...]:
 
 def network_page(report: NetworkReport | None) -> Page:
     """What `convoy net bench` prints."""
-    nothing = (Callout("Nothing was measured", "There are no cases.", "warning"),)
-    return Page("Network", nothing if report is None else sections(report))
+    if report is None:
+        return Page("Network", (Callout("Nothing was measured", "There are no cases.", "warning"),))
+    missing = [Text(f"Not measured: {line}.") for line in report.not_measured]
+    return Page("Network", (*sections(report), *missing))
 
 
 def sections(report: NetworkReport) -> tuple[Block, ...]:

@@ -188,7 +188,13 @@ def _allowed(congestion: str) -> Iterator[None]:
     with setting.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         before = file.read()
-        setting.write_text(f"{before.strip()} {congestion}")
+        if congestion in before.split():
+            yield
+            return
+        try:
+            setting.write_text(f"{before.strip()} {congestion}")
+        except OSError as error:
+            raise PrerequisiteMissing(f"--lab: {congestion}: {setting} cannot be written: {error.strerror}") from None
         try:
             yield
         finally:

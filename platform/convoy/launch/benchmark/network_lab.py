@@ -49,6 +49,7 @@ def _variables(host: int, hosts: int, address: str) -> dict[str, str]:
         "MASTER_ADDR": address,
         "MASTER_PORT": str(PORT),
         "GLOO_SOCKET_IFNAME": "eth0",
+        "CUDA_VISIBLE_DEVICES": "",  # two ranks cannot share a GPU, and the lab's links are of the host's kernel
         "UCX_NET_DEVICES": "eth0",
         "UCX_TLS": "tcp",  # the hosts share this one's memory, through which UCX would send
     }

@@ -24,6 +24,10 @@ IN_PLACE: frozenset[Operation] = frozenset({"all_reduce", "reduce", "broadcast"}
 """Operations that torch offers in place only."""
 
 
+NEVER = -1
+"""No element of any result."""
+
+
 @dataclass(frozen=True)
 class Exchange:
     """One way of carrying out a collective, on this rank."""
@@ -38,6 +42,7 @@ class Exchange:
 
     def check(self) -> int:
         """Carry it out once on new contributions, and count the wrong elements that this rank then holds."""
+        self.result.fill_(NEVER)  # or what an earlier call left there might be taken for this one's result
         self.fill()
         self.call()
         return count_wrong(self.result, self.problem.expected())

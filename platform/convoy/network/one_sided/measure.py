@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from convoy.network.one_sided.nixl_agents import Agent, ProxyThread, RemoteMemory, import_nixl
+from convoy.network.one_sided.nixl_agents import DEADLINE_SECONDS, Agent, ProxyThread, RemoteMemory, import_nixl
 from convoy.network.one_sided.times import (
     MODES,
     Mode,
@@ -108,20 +108,27 @@ def _ends(plan: OneSidedPlan, meeting: Meeting) -> Iterator[_End | str]:
     reason = next((f"rank {rank}: {each[0]}" for rank, each in enumerate(remote) if each[0]), "")
     if not reason and pair[0][1] != pair[1][1]:
         reason = f"rank {plan.initiator} has {pair[0][1]} and rank {plan.target} has {pair[1][1]}"
-    if reason or agent is None or meeting.rank == plan.target:
+    end = None
+    if not reason and meeting.rank == plan.initiator:
+        assert agent is not None
+        try:
+            end = _initiator(plan, backend, memory, agent, pair[1][2])
+        except Exception as error:  # NIXL's own errors share no class
+            reason = " ".join(f"rank {meeting.rank}: {error}".split())
+    reason = next((str(each) for each in meeting.gather(reason) if each), "")
+    if end is None:
         yield reason or _End(pair[0][1], memory)
-        meeting.barrier()  # the target's memory goes after the initiator's transfers
-        if agent is not None:
-            agent.close()
-        return
-    end = _initiator(plan, backend, memory, agent, pair[1][2])
-    try:
-        yield end
-    finally:
-        assert end.proxy is not None
-        end.proxy.close()
+    else:
+        try:
+            yield reason or end
+        finally:
+            assert end.proxy is not None
+            end.proxy.close()
+    if end is not None and agent is not None:
         agent.close(end.transfers)
-    meeting.barrier()
+    meeting.barrier()  # the target's memory goes after the initiator's transfers
+    if end is None and agent is not None:
+        agent.close()
 
 
 def _open(name: str, backend: str, memory: torch.Tensor, *, answers: bool) -> tuple[Agent | None, str]:
@@ -228,7 +235,7 @@ class _Transfers:
 
     def _submit_all(self, proxy: ProxyThread) -> list[float]:
         """Seconds until the thread took each from the queue."""
-        return [future.result() for future in [proxy.submit(number) for number in self._numbers]]
+        return [future.result(DEADLINE_SECONDS) for future in [proxy.submit(number) for number in self._numbers]]
 
     def _refill(self) -> None:
         """Put this round's pattern where the bytes come from, and other bytes at each place where they arrive."""

@@ -194,7 +194,7 @@ class ProxyThread:
                 while flying and agent.is_done(transfers[flying[0][0].number]):
                     submitted, took = flying.popleft()
                     submitted.future.set_result(took)
-            except TransferError as error:
+            except Exception as error:  # NIXL's own errors share no class
                 for submitted, _ in (*flying, *waiting):
                     submitted.future.set_exception(error)
                 waiting.clear()
@@ -222,6 +222,5 @@ class ProxyThread:
         flying: "deque[tuple[_Submitted, float]]",
     ) -> None:
         while waiting and len(flying) < self._window:
-            submitted, took = waiting.popleft()
-            agent.post(transfers[submitted.number])
-            flying.append((submitted, took))
+            agent.post(transfers[waiting[0][0].number])
+            flying.append(waiting.popleft())

@@ -131,6 +131,8 @@ def _steps(
     if task.kind == "half round trip":
         return [receives + sends] if source else [receives, sends]
     answer = dist.P2POp(dist.irecv if source else dist.isend, buffers.answer, group=group, group_peer=peer)
+    if buffers.sent.device.type == "cuda":  # one batch of NCCL ends as a whole, and the answer follows the messages
+        return [sends, [answer]] if source else [receives, [answer]]
     return [[answer, *sends]] if source else [receives, [answer]]
 
 

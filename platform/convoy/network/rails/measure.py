@@ -125,11 +125,11 @@ def _buffer(meeting: Meeting, ends: tuple[int, int], size: int) -> torch.Tensor:
 
 def _open_rails(meeting: Meeting, ends: tuple[int, int]) -> tuple[list[Any], str]:
     """Groups of the two ranks, one for each rail, and why there are none. All ranks call it alike."""
+    if meeting.hosts[ends[0]] == meeting.hosts[ends[1]]:
+        return [], "there is one host, and rails are between two"
     if meeting.device.type == "cuda":
         groups = [dist.new_group(list(ends)) for _ in range(COMMUNICATORS)]
         return (groups if meeting.rank in ends else []), ""
-    if meeting.hosts[ends[0]] == meeting.hosts[ends[1]]:
-        return [], "there is one host, and rails are between two"
     listed: list[Any] = meeting.gather(ipv4_interfaces())
     pairs = common_rails(*(listed[rank] for rank in ends))
     if len(pairs) < 2:

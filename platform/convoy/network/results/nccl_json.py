@@ -12,6 +12,7 @@ from typing import Any
 from convoy.network.results.nccl_checks import infer_ranks
 from convoy.network.results.nccl_run import (
     PROGRAMS,
+    TYPE_BYTES,
     IterationTimes,
     NcclOperation,
     NcclRow,
@@ -79,6 +80,8 @@ def _ranks(config: Mapping[str, Any]) -> int | None:
 
 def _row(index: int, row: Mapping[str, Any]) -> NcclRow:
     root, redop = int(row["root"]), row["redop"]
+    if row["type"] not in TYPE_BYTES:
+        raise ValueError(f"results[{index}]: type = {row['type']}: must be one of {', '.join(TYPE_BYTES)}")
     return NcclRow(
         where=f"results[{index}]", size=int(row["size"]), count=int(row["count"]), dtype=row["type"],
         redop="" if redop == "none" else redop, root=None if root == -1 else root,
