@@ -160,10 +160,13 @@ def run(
 
 def measured_collectives(config: RunConfig, ranks: Ranks) -> list[Case]:
     """The gathers and reductions of training as `convoy net bench` measures them, on the first rank."""
-    network = NetworkConfig(operations=("all_gather", "reduce_scatter"), links=(), sizes="64K:4M:8")
+    network = NetworkConfig(operations=("all_gather", "reduce_scatter"), links=(), sizes="64K:1M:4")
     bench = BenchConfig(suites=("network",), measure=MeasureConfig(rounds=6), network=network)
-    groups = SUITE.groups(bench, {"pair": config}, GangRanks(2, 1))
-    return [case for group in groups for case in measure_network(group, ranks, 1)]
+    cases = list[Case]()
+    for group in SUITE.groups(bench, {"pair": config}, GangRanks(2, 1)):
+        of_training = tuple(spec for spec in group.variants if spec.name == "direct exchange")
+        cases += measure_network(group.model_copy(update={"variants": of_training}), ranks, 1)
+    return cases
 
 
 def _between(first: CollectiveTiming, last: CollectiveTiming) -> CollectiveTiming:
