@@ -4,7 +4,7 @@ from convoy.benchmark.analysis.network import network_figures, network_report
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.pages.network import describe, fastest_text, network_page
 from convoy.benchmark.results.network import figure_name
-from convoy.display.page import Callout, Chart, Table, Text
+from convoy.display.page import Callout, Chart, Table, Text, Values
 from tests.benchmark.cases import replaced
 from tests.benchmark.network_cases import algorithms, network_case
 from tests.benchmark.reading import below
@@ -56,3 +56,11 @@ def test_published_runs_of_the_same_machines_are_shown_with_their_date() -> None
     (published,) = [table for table in tables if table.headers[0] == "Published"]
     assert any("2 × p5.48xlarge" in " ".join(row) and "GB/s" in row[-1] for row in published.rows)
     assert all(row[1].startswith("20") for row in published.rows)
+
+
+def test_the_headline_has_the_bandwidth_where_nothing_was_trained() -> None:
+    (values,) = [block for block in benchmark_page(algorithms()).blocks if isinstance(block, Values)]
+    assert values.items[0].title == "all_reduce"
+    assert "MB/s" in values.items[0].value
+    assert "of 4 MiB, ring" in values.items[0].subtitle
+    assert "of the bound" in values.items[0].subtitle

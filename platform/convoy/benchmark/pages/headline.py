@@ -56,11 +56,27 @@ def warnings(report: BenchReport) -> tuple[Block, ...]:
 def values(report: BenchReport) -> Values:
     """Figures of the main case, and of the whole benchmark."""
     main = main_case(report)
+    if main is None and (bandwidths := _bus_bandwidths(report)):
+        return Values((*bandwidths, _case_count(report)))
     if main is None:
         return Values((Value("Throughput", "—", "no case was measured", "warning"), _case_count(report)))
     group, case = main
     own = [_throughput(group, case), _speedup(group, case), _mfu(case), _memory(case), _scaling(report), _cost(report)]
     return Values((*filter(None, own), _case_count(report)))
+
+
+def _bus_bandwidths(report: BenchReport) -> list[Value]:
+    """Of each collective the best at the largest size, where the network alone was measured."""
+    found = []
+    for each in report.network.collectives if report.network is not None else ():
+        largest = max((at.size for case in each.algorithms for at in case.sizes), default=0)
+        cases = [(case, at) for case in each.algorithms if (at := case.at(largest)) is not None]
+        if cases:
+            case, at = max(cases, key=lambda pair: pair[1].busbw.estimate)
+            share = "" if at.bound_share is None else f", {formatting.percent(at.bound_share.estimate)} of the bound"
+            where = f"busbw of {formatting.buffer_size(largest)}, {case.name}{share}"
+            found.append(Value(each.operation, formatting.bandwidth(at.busbw.estimate), where))
+    return found
 
 
 def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:

@@ -25,7 +25,10 @@ _ONE_SIDED = (
     "NIXL writes into, or reads from, the memory of another rank, which checks the bytes. Blocking: one transfer at a "
     "time; window: several in flight; proxy thread: the same by a thread that takes transfers from a queue."
 )
-_TRANSPORTS = "Measured between two hosts with iperf3, libfabric's fi_pingpong and perftest's ib_write_bw."
+_TRANSPORTS = (
+    "Measured between two ranks, on two hosts if there are several, with iperf3, libfabric's fi_pingpong and "
+    "perftest's ib_write_bw."
+)
 
 
 def pair_sections(report: PairsReport | None) -> tuple[Block, ...]:
