@@ -7,6 +7,7 @@ import pytest
 
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
+from convoy.config.network import Operation
 from convoy.planner.step.calibration import read_calibration, shipped_calibration
 from tests.benchmark.cases import HARDWARE, MEASURED, a_case
 from tests.benchmark.network_cases import network_case
@@ -163,8 +164,9 @@ def test_a_benchmark_that_tells_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_a_calibration_from_the_network_suite_alone_has_its_lines(tmp_path: Path) -> None:
     folder = tmp_path / "network"
-    for operation in ("all_gather", "reduce_scatter"):
-        write_case(folder, network_case("direct exchange", operation, line=(1e-3, 40e6)))  # type: ignore[arg-type]
+    operations: tuple[Operation, ...] = ("all_gather", "reduce_scatter")
+    for operation in operations:
+        write_case(folder, network_case("direct exchange", operation, line=(1e-3, 40e6)))
     done = convoy("plan", "calibrate", str(folder), str(tmp_path / "own.json"))
     assert done.exit_code == 0, done.output
     assert "collectives between hosts, of 4 ranks on 4 hosts" in done.output

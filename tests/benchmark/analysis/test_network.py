@@ -3,6 +3,7 @@
 import pytest
 
 from convoy.benchmark.analysis.network import CollectiveFigures, network_figures
+from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.network import figure_name
 from tests.benchmark.cases import replaced
 from tests.benchmark.network_cases import LINE, SIZES, algorithms, network_case
@@ -10,8 +11,8 @@ from tests.benchmark.network_cases import LINE, SIZES, algorithms, network_case
 MIB = 2**20
 
 
-def figures(*cases: object) -> CollectiveFigures:
-    (found,) = network_figures(list(cases))  # type: ignore[arg-type]
+def figures(*cases: Case) -> CollectiveFigures:
+    (found,) = network_figures(cases)
     return found
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from convoy.benchmark.analysis.network_for_planner import catalog_constants, measured_links
 from convoy.benchmark.results.case import Case
+from convoy.config.network import Operation
 from convoy.planner.step.calibration import shipped_calibration
 from tests.benchmark.cases import MEASURED, a_case, replaced
 from tests.benchmark.network_cases import network_case
@@ -46,8 +47,8 @@ def test_a_calibration_has_links_for_one_host_and_for_several() -> None:
     assert shipped_calibration("cpu").links_for(nodes=1, ranks=2) is None
 
 
-def on_p4d(operation: str, latency: float, rate: float) -> Case:
-    case = network_case("backend", operation, line=(latency, rate), sizes=(2**16, 2**20, 2**26, 2**30))  # type: ignore[arg-type]
+def on_p4d(operation: Operation, latency: float, rate: float) -> Case:
+    case = network_case("backend", operation, line=(latency, rate), sizes=(2**16, 2**20, 2**26, 2**30))
     versions = {**case.provenance.versions, "nccl": "2.27.7"}
     hardware = replaced(case.hardware, instance_type="p4d.24xlarge", ranks=32, nodes=4)
     no_rate = {**case.config, "network": {**case.config["network"], "link_gbps": None}}
