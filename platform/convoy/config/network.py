@@ -1,9 +1,9 @@
 """What the network suite measures."""
 
 import re
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from convoy.config.base import FrozenConfig
 
@@ -16,11 +16,16 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 IN_AND_OUT_OF_PLACE: frozenset[Operation] = frozenset({"all_gather", "reduce_scatter"})
 """Collectives that the backend offers both ways; in place, a rank's part is where it belongs in the whole buffer."""
 
-LinkKind = Literal["pairs", "rails", "one-sided", "transports"]
+LinkKind = Literal["pairs", "rails", "one-sided", "transports", "copies"]
 
 LINK_KINDS: tuple[LinkKind, ...] = get_args(LinkKind)
 
 NetworkDtype = Literal["fp32", "bf16", "fp16", "fp64", "int32"]
+
+NcclSetting = Annotated[
+    str, StringConstraints(pattern=r"^(Ring|Tree|CollNetDirect|CollNetChain|NVLS|NVLSTree|PAT)/(LL|LL128|Simple)$")
+]
+"""A value of NCCL_ALGO and one of NCCL_PROTO, as NCCL 2.24 and later name them."""
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -65,7 +70,12 @@ class NetworkConfig(FrozenConfig):
     """What is measured of the links themselves. `pairs`: between every two hosts, latency, bandwidth one way and both
     ways, message rate, and the bandwidth from half of the hosts to the other half. `rails`: one buffer split over
     several interfaces, and many spread over them. `one-sided`: RDMA's WRITE and READ by NIXL. `transports`: what
-    iperf3, fi_pingpong and ib_write_bw find between two hosts. Empty: collectives alone."""
+    iperf3, fi_pingpong and ib_write_bw find between two hosts. `copies`: between the memory of a host and of its GPUs,
+    pinned and pageable. Empty: collectives alone."""
+    nccl_settings: tuple[NcclSetting, ...] = ()
+    """Algorithms and protocols of NCCL with which all_reduce is compared with NCCL's own choice, as ALGORITHM/PROTOCOL,
+    such as Ring/LL128 or Tree/Simple. NCCL reads them when a process starts, so each has six gangs of its own; only on
+    GPUs."""
     sizes: str = "8:64M:4"
     """Sizes of the whole buffer, START:END or START:END:FACTOR: from START to END bytes, each FACTOR (2 if it is not
     given) times the one before. Units K, M and G are powers of 1,024."""
@@ -83,7 +93,8 @@ class NetworkConfig(FrozenConfig):
             raise ValueError(f"sizes = {self.sizes}: {error}") from None
         if not self.operations and not self.links:
             raise ValueError("operations = []: only with links, or nothing is measured")
-        for key, names in (("operations", self.operations), ("links", self.links)):
+        lists = {"operations": self.operations, "links": self.links, "nccl_settings": self.nccl_settings}
+        for key, names in lists.items():
             if len(set(names)) < len(names):
                 raise ValueError(f"{key} = {', '.join(names)}: must differ from each other")
         return self

@@ -5,8 +5,17 @@ from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.pages.network import network_page
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.network import seconds_name
-from convoy.benchmark.results.transports import LOST_PACKETS, ONE_SIDED_GROUP, PACKETS, RATE, TRANSPORTS_GROUP
+from convoy.benchmark.results.transports import (
+    COPIES_GROUP,
+    LOST_PACKETS,
+    ONE_SIDED_GROUP,
+    PACKETS,
+    RATE,
+    TRANSPORTS_GROUP,
+    WRONG,
+)
 from convoy.display.page import Callout, Table, Text
+from tests.benchmark.cases import replaced
 from tests.benchmark.network_cases import network_case
 from tests.benchmark.reading import below
 from tests.benchmark.results.test_rails import cases as rail_cases_of_two_rails
@@ -49,6 +58,25 @@ def test_what_could_not_be_measured_is_named_with_its_reason() -> None:
     )
     texts = [each.text for each in below(benchmark_page([missing]), "Network: transports", Text)]
     assert "Not measured: ib_write_bw, RDMA: no adapter." in texts
+
+
+def test_communicators_of_nccl_are_not_called_rails() -> None:
+    cases = [replaced(case, values={**case.values, "communicators": 1.0}) for case in rail_cases_of_two_rails()]
+    texts = " ".join(each.text for each in below(benchmark_page(cases), "Network: rails", Text))
+    assert "over 2 communicators of NCCL, which chooses the adapters of each, pays from" in texts
+
+
+def test_copies_within_a_host_are_shown_without_a_share_of_the_link() -> None:
+    cases = transport("pinned, GPU to host", COPIES_GROUP, 30 * LINK, **{f"{WRONG}.{2**20}": 3.0})
+    report = network_report([network_case(), *cases])
+    assert report is not None
+    assert report.links is not None
+    assert report.links.above_rate == ()
+    assert report.is_wrong  # three bytes were
+    (table,) = below(network_page(report), "Network: copies between host and GPU", Table)
+    assert table.rows == (
+        ("pinned, GPU to host", "1 MiB", "0.350 ms (0.350 to 0.350)", "3.00 GB/s (3.00 to 3.00)", "3"),
+    )
 
 
 def test_rails_say_from_which_size_a_split_pays() -> None:

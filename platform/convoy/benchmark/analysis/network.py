@@ -96,6 +96,8 @@ class CollectiveFigures(FrozenResult):
     """The backend first."""
     fastest: tuple[FastestRange, ...]
     """By size, of all cases that are out of place."""
+    varied: tuple[str, ...] = ()
+    """Environment variables that are all in which its cases differ; empty: they differ in the algorithm."""
     chosen: tuple[Choice, ...] = ()
     """By size, from the pairs alone; empty: these were not measured."""
     published: tuple[PublishedCollective, ...] = ()
@@ -179,7 +181,7 @@ def _collective(group: str, cases: Sequence[Case], pairs: PairsReport | None) ->
     own = {
         case.name: {size: case.samples[seconds_name(size)] for size in measured_sizes(case.samples)}
         for case in cases
-        if case.baseline is not None and not case.name.endswith(IN_PLACE_SUFFIX)
+        if case.baseline is not None and not case.varied and not case.name.endswith(IN_PLACE_SUFFIX)
     }
     algorithms.sort(key=lambda each: (base is None or each.name != base.name, each.name))
     return CollectiveFigures(
@@ -197,6 +199,7 @@ def _collective(group: str, cases: Sequence[Case], pairs: PairsReport | None) ->
             for each in published_collectives(operation, hardware.instance_type)
             if hardware.instance_type is not None and each.nodes == hardware.nodes
         ),
+        varied=cases[0].varied,
         chosen=choices(operation, own, pairs, hardware.ranks) if pairs is not None and own else (),
         fastest=fastest_ranges([each for each in algorithms if not each.name.endswith(IN_PLACE_SUFFIX)]),
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.results.network import measured_sizes, seconds_name
 from convoy.benchmark.results.transports import (
+    COPIES_GROUP,
     LOST_PACKETS,
     ONE_SIDED_GROUP,
     PACKETS,
@@ -59,6 +60,8 @@ class LinkFigures(FrozenResult):
     link_gbps: float | None
     one_sided: tuple[TransportFigures, ...]
     transports: tuple[TransportFigures, ...]
+    copies: tuple[TransportFigures, ...] = ()
+    """Between the memory of a host and that of its GPUs, which no link between hosts limits."""
 
     def share(self, rate: Interval) -> float | None:
         """Of the link's rate; None: that is not known."""
@@ -67,7 +70,7 @@ class LinkFigures(FrozenResult):
     @property
     def wrong(self) -> int:
         """Bytes that were not what they should be."""
-        return sum(each.wrong for case in self.one_sided for each in case.transfers)
+        return sum(each.wrong for case in (*self.one_sided, *self.copies) for each in case.transfers)
 
     @property
     def above_rate(self) -> tuple[str, ...]:
@@ -83,8 +86,12 @@ class LinkFigures(FrozenResult):
 
 
 def link_figures(cases: Sequence[Case], link_gbps: float | None) -> LinkFigures | None:
-    """Of the cases of both groups; None: there are none. link_gbps: of the hosts' network per direction."""
-    own = [case for case in cases if case.group in (ONE_SIDED_GROUP, TRANSPORTS_GROUP) and case.status == "measured"]
+    """Of the cases of these groups; None: there are none. link_gbps: of the hosts' network per direction."""
+    own = [
+        case
+        for case in cases
+        if case.group in (ONE_SIDED_GROUP, TRANSPORTS_GROUP, COPIES_GROUP) and case.status == "measured"
+    ]
     if not own:
         return None
     return LinkFigures(
@@ -92,6 +99,7 @@ def link_figures(cases: Sequence[Case], link_gbps: float | None) -> LinkFigures 
         link_gbps=link_gbps,
         one_sided=tuple(_figures(case) for case in own if case.group == ONE_SIDED_GROUP),
         transports=tuple(_figures(case) for case in own if case.group == TRANSPORTS_GROUP),
+        copies=tuple(_figures(case) for case in own if case.group == COPIES_GROUP),
     )
 
 

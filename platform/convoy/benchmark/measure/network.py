@@ -28,6 +28,7 @@ def measure_network(group: Group, ranks: Ranks, cores: int) -> list[Case]:
         results = measure_collective(group, meeting, ranks, progress)
     else:
         results = measure_links(group, meeting, ranks, progress)
+    next(iter(results.values())).not_measured.update(group.variants[0].not_measured)
     return [_case(group, name, result, meeting, ranks, began, cores) for name, result in results.items() if ranks.first]
 
 

@@ -18,6 +18,10 @@ _HOW = (
     "the link's rate. Times are the slowest rank's. Every element was checked before and after each measurement."
 )
 
+_SETTINGS = (
+    "NCCL reads these variables when a process starts, so each setting has gangs of its own, which took turns; a gang "
+    "is one figure."
+)
 
 NEAR = 1.25
 """A choice counts as good if it takes at most this many times as long as the fastest algorithm."""
@@ -56,11 +60,18 @@ def _collective_sections(collectives: Sequence[CollectiveFigures]) -> tuple[Bloc
     """A section for each collective."""
     blocks: list[Block] = []
     for number, each in enumerate(collectives):
-        blocks += [Heading(f"Network: {each.operation}"), Text(describe(each), quiet=True)]
-        if number == 0:
+        blocks += [Heading(f"Network: {_title(each)}"), Text(describe(each), quiet=True)]
+        if each.varied:
+            blocks.append(Text(_SETTINGS, quiet=True))
+        elif number == 0:
             blocks.append(Text(_HOW, quiet=True))
         blocks += [*_callouts(each), *_charts(each), table(each), *_latencies(each), *_host(each), *_published(each)]
     return tuple(blocks)
+
+
+def _title(collective: CollectiveFigures) -> str:
+    settings = f" by {' and '.join(collective.varied)}" if collective.varied else ""
+    return f"{collective.operation}{settings}"
 
 
 def describe(collective: CollectiveFigures) -> str:

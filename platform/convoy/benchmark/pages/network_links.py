@@ -30,6 +30,11 @@ _TRANSPORTS = (
     "perftest's ib_write_bw."
 )
 
+_COPIES = (
+    "All ranks of a host copy at once, each between its host's memory and its own GPU. Times are the slowest rank's. "
+    "Pinned memory is what CUDA copies without a buffer of its own."
+)
+
 
 def pair_sections(report: PairsReport | None) -> tuple[Block, ...]:
     """The links between hosts, and within one."""
@@ -109,15 +114,16 @@ def rail_section(report: RailsReport | None) -> tuple[Block, ...]:
     pays = "at no size" if report.crossover is None else f"from {formatting.size(report.crossover)}"
     expected = report.predicted_crossover
     predicted = "at no size" if expected is None else f"from {formatting.size(expected)}"
-    text = f"Splitting one buffer over {report.rails} rails pays {pays}; the model predicts {predicted}."
+    rails = "communicators of NCCL, which chooses the adapters of each," if report.are_communicators else "rails"
+    text = f"Splitting one buffer over {report.rails} {rails} pays {pays}; the model predicts {predicted}."
     wrong = Callout("Rails: wrong bytes", f"{report.wrong:,} bytes were not what was sent.", "bad")
     how = Text(f"{_lab(report.lab)}{_RAILS}", quiet=True)
     return (Heading("Network: rails"), how, *([wrong] if report.wrong else []), Text(text), table)
 
 
 def link_sections(links: LinkFigures | None) -> tuple[Block, ...]:
-    """One-sided transfers, and transports."""
-    return () if links is None else (*_one_sided(links), *_transports(links))
+    """One-sided transfers, transports, and copies within a host."""
+    return () if links is None else (*_one_sided(links), *_transports(links), *_copies(links))
 
 
 class _Row(NamedTuple):
@@ -132,8 +138,7 @@ def _one_sided(links: LinkFigures) -> Iterator[Block]:
         return
     yield Heading("Network: one-sided transfers")
     yield Text(f"{_lab(links.lab)}{_ONE_SIDED}", quiet=True)
-    if links.wrong:
-        yield Callout("One-sided transfers: wrong bytes", f"{links.wrong:,} bytes arrived wrong.", "bad")
+    yield from _wrong("One-sided transfers", links.one_sided)
     yield from _above(links, links.one_sided)
     yield from _missing(links.one_sided)
     rows = [_Row(case, each) for case in links.one_sided for each in case.transfers]
@@ -171,6 +176,25 @@ def _transports(links: LinkFigures) -> Iterator[Block]:
         )
 
 
+def _copies(links: LinkFigures) -> Iterator[Block]:
+    if not links.copies:
+        return
+    yield Heading("Network: copies between host and GPU")
+    yield Text(_COPIES, quiet=True)
+    yield from _wrong("Copies", links.copies)
+    yield from _missing(links.copies)
+    rows = [_Row(case, each) for case in links.copies for each in case.transfers]
+    if rows:
+        yield columns(
+            rows,
+            Column("Copy", lambda r: r.case.name),
+            Column("Size", lambda r: r.transfers.size, formatting.buffer_size, right=True),
+            Column("Time", lambda r: r.transfers.seconds, _duration),
+            Column("Bandwidth", lambda r: r.transfers.rate, _bandwidth),
+            Column("Wrong", lambda r: r.transfers.wrong, formatting.integer, right=True),
+        )
+
+
 def _smallest_text(case: TransportFigures) -> str | None:
     if not case.transfers:
         return None
@@ -182,6 +206,12 @@ def _lost_text(case: TransportFigures) -> str | None:
     if case.lost_packets is None or not case.packets:
         return None
     return f"{case.lost_packets:,} of {case.packets:,}"
+
+
+def _wrong(what: str, cases: tuple[TransportFigures, ...]) -> Iterator[Block]:
+    wrong = sum(each.wrong for case in cases for each in case.transfers)
+    if wrong:
+        yield Callout(f"{what}: wrong bytes", f"{wrong:,} bytes arrived wrong.", "bad")
 
 
 def _above(links: LinkFigures, cases: tuple[TransportFigures, ...]) -> Iterator[Block]:

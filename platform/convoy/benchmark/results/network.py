@@ -6,7 +6,8 @@ A collective's case is named by its algorithm (`backend`, `ring`, …), and its 
 cases of a group can be compared in pairs; further figures by size are in `values`.
 """
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 SUITE_NAME = "network"
@@ -20,6 +21,10 @@ Figure = Literal["p50", "p95", "p99", "cv", "wrong", "operations", "worst_rank",
 """Figures by size in `values`, as `FIGURE.BYTES`: percentiles and mean of single operations in seconds, their
 coefficient of variation (a fraction), the number of wrong elements on all ranks, the number of operations timed, and
 the rank that took longest."""
+
+
+_MERGED: dict[str, Callable[[list[float]], float]] = {"wrong": sum, "operations": sum, "worst_rank": statistics.mode}
+"""How one figure is made of those of several gangs, where it is not the median."""
 
 
 HostFigure = Literal[
@@ -41,6 +46,22 @@ class NetworkResult(NamedTuple):
     samples: dict[str, tuple[float, ...]]
     values: dict[str, float]
     not_measured: dict[str, str]
+
+
+def merge_gangs(results: Sequence[NetworkResult]) -> NetworkResult:
+    """One case from those of gangs in one environment: each gang is a block. Figures are medians, and counts are sums.
+    Sizes that a gang did not measure are left out."""
+    samples = {
+        name: tuple(statistics.median(each.samples[name]) for each in results)
+        for name in results[0].samples
+        if all(name in each.samples for each in results)
+    }
+    values = {}
+    for name in results[0].values:
+        merge = _MERGED.get(name.partition(".")[0], statistics.median)
+        values[name] = merge([each.values[name] for each in results if name in each.values])
+    missing = {name: why for result in results for name, why in result.not_measured.items()}
+    return NetworkResult(samples, values, missing)
 
 
 def seconds_name(size: int) -> str:

@@ -40,6 +40,8 @@ class RailsReport(FrozenResult):
     """What a gang found of the rails between two hosts."""
 
     rails: int
+    are_communicators: bool
+    """They are communicators of NCCL, which chooses the adapters of each: not proven to be different ones."""
     one_buffer: tuple[RailSize, ...]
     """From small to large."""
     many_buffers: tuple[RailSize, ...]
@@ -55,9 +57,12 @@ class RailsReport(FrozenResult):
     """Empty: real machines."""
 
 
-def rail_cases(rails: int, times: Mapping[RailTask, RailTimes]) -> dict[str, NetworkResult]:
-    """The figures of each case by its name."""
-    cases = {mode: NetworkResult({}, {"rails": float(rails)}, {}) for mode in RAIL_MODES}
+def rail_cases(
+    rails: int, times: Mapping[RailTask, RailTimes], *, are_communicators: bool = False
+) -> dict[str, NetworkResult]:
+    """The figures of each case by its name. are_communicators: as in `RailsReport`."""
+    facts = {"rails": float(rails), "communicators": float(are_communicators)}
+    cases = {mode: NetworkResult({}, dict(facts), {}) for mode in RAIL_MODES}
     for task, found in times.items():
         cases[task.mode].samples[_name("seconds", task.buffers, task.size)] = found.blocks
         cases[task.mode].values[_name("wrong", task.buffers, task.size)] = float(found.wrong)
@@ -82,6 +87,7 @@ def rails_report(cases: Iterable[Case]) -> RailsReport | None:
     of_one = [row for row in rows if row.buffers == 1]
     return RailsReport(
         rails=rails,
+        are_communicators=bool(measured[ONE_RAIL].values.get("communicators")),
         one_buffer=tuple(of_one),
         many_buffers=tuple(row for row in rows if row.buffers > 1),
         message_seconds=message,

@@ -2,8 +2,9 @@
 
 Cases of the group `network-one-sided` are named by NIXL's backend, the operation and the mode, such as
 `UCX over tcp, WRITE, window of 16`; those of `network-transports` by the tool and its transport, such as
-`iperf3, TCP cubic`. `samples` hold `seconds.BYTES` as for collectives (`network.py`): the seconds of one transfer or
-message, by block or by run. A transport that is not measured by size has samples of `RATE`.
+`iperf3, TCP cubic`; and those of `network-copies` by the host's memory and the direction, such as `pinned, GPU to
+host`. `samples` hold `seconds.BYTES` as for collectives (`network.py`): the seconds of one transfer, message or copy,
+by block or by run. A transport that is not measured by size has samples of `RATE`.
 """
 
 import statistics
@@ -15,6 +16,7 @@ from convoy.network.transports import TransportResult
 
 ONE_SIDED_GROUP = "network-one-sided"
 TRANSPORTS_GROUP = "network-transports"
+COPIES_GROUP = "network-copies"
 
 RATE = "bytes_per_second"
 """Sample, by run: payload that arrived."""
@@ -38,21 +40,24 @@ POST, NIXL_POST, NIXL_TRANSFER, PYTHON, POLLS, HAND_OVER = (
 last of those through a queue."""
 
 
-def one_sided_cases(result: OneSidedResult) -> dict[str, NetworkResult]:
-    """The figures of each case by its name, all sizes together; empty if nothing was measured."""
+def one_sided_cases(result: OneSidedResult, memory: str = "") -> dict[str, NetworkResult]:
+    """The figures of each case by its name, all sizes together; empty if nothing was measured. memory: in which the
+    buffers were, where there are several kinds of it."""
     cases: dict[str, NetworkResult] = {}
     for times in result.times:
-        name = one_sided_case_name(result.backend, result.transport, times)
+        name = one_sided_case_name(result.backend, result.transport, times, memory)
         case = cases.setdefault(name, NetworkResult({}, {}, {}))
         case.samples[seconds_name(times.size)] = times.blocks
         case.values.update((f"{figure}.{times.size}", value) for figure, value in _one_sided_values(times))
     return cases
 
 
-def one_sided_case_name(backend: str, transport: str, times: OneSidedTimes) -> str:
+def one_sided_case_name(backend: str, transport: str, times: OneSidedTimes, memory: str = "") -> str:
     """Such as `UCX over tcp, READ, blocking`. transport: as UCX_TLS names it; empty: not restricted."""
     modes = {"blocking": "blocking", "window": "window", "queue": "window by a proxy thread"}
-    return f"{backend}{f' over {transport}' if transport else ''}, {times.operation}, {modes[times.mode]}"
+    where = f" over {transport}" if transport else ""
+    buffers = f", {memory}" if memory else ""
+    return f"{backend}{where}{buffers}, {times.operation}, {modes[times.mode]}"
 
 
 def _one_sided_values(times: OneSidedTimes) -> Iterable[tuple[str, float]]:

@@ -9,10 +9,11 @@ torch.
 import os
 import statistics
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from convoy.benchmark.groups import Group
 from convoy.benchmark.results.case import Block, Case
+from convoy.benchmark.results.network import NetworkResult, merge_gangs
 from convoy.config.benchmark import EnvironmentConfig
 
 
@@ -49,15 +50,19 @@ def merged_cases(group: Group, measured: Sequence[tuple[Turn, Case]]) -> tuple[C
         if not own:
             continue
         first = own[0][1]
-        changes = {
+        changes: dict[str, Any] = {
             "group": group.name,
             "baseline": None if spec.name == group.baseline else group.baseline,
             "provenance": first.provenance.model_copy(update={"measured": began}),
             "warm_up_steps": max(case.warm_up_steps for _, case in own),
             "steady": all(case.steady for _, case in own),
             "varied": varied,
-            "blocks": tuple(_gang_block(pair, case.blocks) for pair, case in own),
         }
+        if group.network is None:
+            changes["blocks"] = tuple(_gang_block(pair, case.blocks) for pair, case in own)
+        else:
+            results = (NetworkResult(case.samples, case.values, case.not_measured) for _, case in own)
+            changes |= merge_gangs(tuple(results))._asdict()
         cases.append(first.model_copy(update=changes))
     return tuple(cases)
 
