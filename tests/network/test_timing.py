@@ -30,7 +30,10 @@ def timed(rank: int, ranks: int) -> tuple[dict[str, OperationTimes], list[str]]:
 
 def test_every_rank_gets_the_slowest_ranks_times_and_its_name() -> None:
     (first, order), (second, _) = in_a_group(2, timed, 2)
-    assert first == second
+    assert {name: each._replace(own=()) for name, each in first.items()} == {
+        name: each._replace(own=()) for name, each in second.items()
+    }
+    assert max(first["slow"].own_block_medians) < 0.008 <= min(second["slow"].own_block_medians)
     assert len(first["slow"].blocks) == 4
     assert all(each >= 0.008 for each in first["slow"].blocks)
     assert min(first["quick"].blocks) < 0.008

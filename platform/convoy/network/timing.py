@@ -74,7 +74,7 @@ class Meeting:
 
 
 class OperationTimes(NamedTuple):
-    """Seconds of one operation, the same on all ranks."""
+    """Seconds of one operation, the same on all ranks but for `own`."""
 
     blocks: tuple[float, ...]
     """Mean of the operations of each block, of the slowest rank; by round."""
@@ -82,14 +82,24 @@ class OperationTimes(NamedTuple):
     """Each operation by itself, of the rank that it took longest; in their order."""
     worst_rank: int
     """The rank whose operations took longest, by the median of each rank's own."""
+    own: tuple[float, ...] = ()
+    """Each operation by itself, of this rank; in their order."""
 
     @property
     def block_medians(self) -> tuple[float, ...]:
         """Median of the operations of each block, by round. A host that does something else for some milliseconds makes
         a few operations longer: a block of short ones is then several times as long, and its median hardly."""
-        each = len(self.operations) // len(self.blocks)
-        starts = range(0, len(self.operations), each)
-        return tuple(statistics.median(self.operations[start : start + each]) for start in starts)
+        return self._medians(self.operations)
+
+    @property
+    def own_block_medians(self) -> tuple[float, ...]:
+        """The same of this rank's own operations."""
+        return self._medians(self.own)
+
+    def _medians(self, operations: Sequence[float]) -> tuple[float, ...]:
+        each = len(operations) // len(self.blocks)
+        starts = range(0, len(operations), each)
+        return tuple(statistics.median(operations[start : start + each]) for start in starts)
 
 
 def time_in_turns(
@@ -159,4 +169,5 @@ def _times_of_all(blocks: Sequence[float], own: Sequence[float], meeting: Meetin
         blocks=tuple(meeting.slowest(blocks)),
         operations=tuple(meeting.slowest(own)),
         worst_rank=max(range(meeting.ranks), key=lambda rank: medians[rank]),
+        own=tuple(own),
     )

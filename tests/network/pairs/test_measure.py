@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from convoy.network.pairs import plan
 from convoy.network.pairs.measure import Buffers, TaskCall, measure_pairs, pattern
 from convoy.network.pairs.plan import PAIR_KINDS, PairTask, TaskTimes
 from convoy.network.timing import Meeting
@@ -12,9 +13,10 @@ from tests.ranks import in_a_group
 CPU = torch.device("cpu")
 
 
-def measured(rank: int, hosts: tuple[str, ...], largest: int) -> tuple[dict[PairTask, TaskTimes], int]:
+def measured(rank: int, hosts: tuple[str, ...], largest: int, alone: int = 8) -> tuple[dict[PairTask, TaskTimes], int]:
     meeting = Meeting(rank, len(hosts), dist.new_group(backend="gloo"), CPU, hosts)
     blocks: list[None] = []
+    plan.MOST_HOSTS_ALONE = alone
     times = measure_pairs(meeting, None, largest, 3, block_seconds=0.0, progress=lambda: blocks.append(None))
     del meeting
     dist.destroy_process_group()
@@ -32,6 +34,17 @@ def test_every_task_is_timed_and_all_bytes_are_right(hosts: tuple[str, ...], lar
     assert max(task.size for task in times) == largest
     assert all(len(each.blocks) == 3 and min(each.blocks) > 0 and each.wrong == 0 for each in times.values())
     assert blocks == 3 * len(times)
+
+
+def test_pairs_that_are_measured_at_once_have_times_of_their_own() -> None:
+    hosts = ("a", "b", "c", "d", "e")
+    (times, blocks), *others = in_a_group(len(hosts), measured, hosts, 2**10, 4)
+    assert all(result == (times, blocks) for result in others)
+    (alone, blocks_alone), *_ = in_a_group(len(hosts), measured, hosts, 2**10)
+    assert set(times) == set(alone)
+    assert blocks < 0.6 * blocks_alone
+    trips = [each.blocks for task, each in times.items() if task.kind == "half round trip" and task.size == 8]
+    assert len(set(trips)) == 10
 
 
 def wrong_bytes(rank: int, task: PairTask, faulty: int) -> int:

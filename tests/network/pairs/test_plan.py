@@ -4,12 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.network.pairs.plan import (
+    MOST_HOSTS_ALONE,
     OPERATION_SECONDS,
     WINDOW,
     bisection_pairs,
     pair_tasks,
     pairs_between,
     pairs_within,
+    rounds_between,
     window_probes,
 )
 
@@ -19,11 +21,26 @@ TWO_BY_TWO = ("a", "a", "b", "b")
 @given(st.integers(2, 16), st.integers(1, 4))
 def test_every_pair_of_hosts_is_measured_both_ways(hosts: int, per_host: int) -> None:
     names = tuple(f"host {rank // per_host}" for rank in range(hosts * per_host))
-    one_way = {task.pairs[0] for task in pair_tasks(names, 2**20, 1e9) if task.kind == "one way"}
+    one_way = {pair for task in pair_tasks(names, 2**20, 1e9) if task.kind == "one way" for pair in task.pairs}
     between = {(a, b) for a, b in one_way if names[a] != names[b]}
     assert {(names[a], names[b]) for a, b in between} == {(a, b) for a in names for b in names if a != b}
     assert len(between) == hosts * (hosts - 1)
     assert len(one_way - between) == per_host * (per_host - 1)
+
+
+@given(st.integers(2, 70), st.integers(1, 3))
+def test_pairs_of_many_hosts_are_measured_at_once_and_no_host_twice_at_a_time(hosts: int, per_host: int) -> None:
+    names = tuple(f"host {rank // per_host}" for rank in range(hosts * per_host))
+    rounds = rounds_between(names)
+    assert sorted(pair for pairs in rounds for pair in pairs) == pairs_between(names)
+    for pairs in rounds:
+        ranks = [rank for pair in pairs for rank in pair]
+        assert len(ranks) == len({*ranks})
+    if hosts <= MOST_HOSTS_ALONE:
+        assert {len(pairs) for pairs in rounds} == {1}
+    else:
+        assert len(rounds) == hosts - 1 + hosts % 2
+        assert {len(pairs) for pairs in rounds} == {hosts // 2}
 
 
 @given(st.integers(2, 17), st.integers(1, 4))

@@ -8,6 +8,7 @@ from convoy.benchmark.results.pairs import PairFigures, PairsReport
 from convoy.benchmark.results.rails import RailsReport
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Table, Text, columns
+from convoy.network.pairs.plan import MOST_HOSTS_ALONE
 from convoy.stats.interval import Interval
 
 MOST_ROWS = 28
@@ -15,8 +16,10 @@ MOST_ROWS = 28
 
 _PAIRS = (
     "Latency is half of a round trip of the smallest message. Bandwidth is measured with a window of messages in "
-    "flight, which the receiver acknowledges once; round trips reach half of it. Pairs are measured one at a time."
+    "flight, which the receiver acknowledges once; round trips reach half of it."
 )
+_ALONE = "Pairs are measured one at a time."
+_AT_ONCE = "As many pairs are measured at once as have no host in common, so what hosts share limits them together."
 _RAILS = (
     "Two hosts with several networks send buffers over one rail, split over all rails, or round-robin over the "
     "rails. The split times are predicted from the times on one rail."
@@ -41,7 +44,9 @@ def pair_sections(report: PairsReport | None) -> tuple[Block, ...]:
     if report is None:
         return ()
     between = [pair for pair in report.pairs if not pair.within]
-    blocks: list[Block] = [Heading("Network: pairs"), Text(f"{_lab(report.lab)}{_PAIRS}", quiet=True)]
+    at_once = len({rank for pair in between for rank in (pair.first, pair.second)}) > MOST_HOSTS_ALONE
+    text = f"{_lab(report.lab)}{_PAIRS} {_AT_ONCE if at_once else _ALONE}"
+    blocks: list[Block] = [Heading("Network: pairs"), Text(text, quiet=True)]
     if report.wrong:
         blocks.append(Callout("Pairs: wrong bytes", f"{report.wrong:,} bytes were not what was sent.", "bad"))
     if report.slow is not None:

@@ -5,13 +5,13 @@ and so are its bytes per second, which is why half of its time counts as the tim
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from convoy.network.pairs.plan import PairTask, TaskTimes, pair_tasks, window_probes
-from convoy.network.timing import BLOCK_SECONDS, Meeting, time_in_turns
+from convoy.network.timing import BLOCK_SECONDS, Meeting, OperationTimes, time_in_turns
 
 PERIOD = 251
 """Bytes after which a rank's pattern repeats: a prime, so that messages of one window differ."""
@@ -29,7 +29,7 @@ def measure_pairs(
     block_seconds: float = BLOCK_SECONDS,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[PairTask, TaskTimes]:
-    """Times of every task of `pair_tasks`, in turns. All ranks call it alike.
+    """Times of every task of `pair_tasks`, in turns, by pair. All ranks call it alike.
 
     group: of all ranks, for the messages; None: torch's default group. largest: bytes of the largest message that is
     asked for. progress: called after each block, on each rank.
@@ -37,7 +37,7 @@ def measure_pairs(
     dist.all_reduce(torch.zeros(1, device=meeting.device), group=group)  # NCCL connects all ranks in their first call
     probes = window_probes(meeting.hosts, largest)
     found = time_tasks(probes, meeting, group, _PROBES, block_seconds=0.0)
-    slowest = min(task.bytes / min(found[task].blocks) for task in probes)
+    slowest = min(task.bytes / min(times.blocks) for task, times in found.items())
     tasks = pair_tasks(meeting.hosts, largest, slowest)
     return time_tasks(tasks, meeting, group, rounds, block_seconds=block_seconds, progress=progress)
 
@@ -51,7 +51,7 @@ def time_tasks(
     block_seconds: float = BLOCK_SECONDS,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[PairTask, TaskTimes]:
-    """Times of the tasks, in turns. All ranks call it alike. Arguments: as `measure_pairs`."""
+    """Times of the tasks, in turns, by pair. All ranks call it alike. Arguments: as `measure_pairs`."""
     calls = _calls(tasks, meeting, group)
     wrong = [call.check() for call in calls.values()]
     times = time_in_turns(
@@ -61,19 +61,33 @@ def time_tasks(
         block_seconds=block_seconds,
         progress=progress,
     )
-    both = meeting.sum([before + call.check() for before, call in zip(wrong, calls.values(), strict=True)])
-    return {
-        task: TaskTimes(tuple(_share_of(task) * each for each in times[_name(task)].block_medians), round(bad))
-        for task, bad in zip(calls, both, strict=True)
-    }
+    both = [before + call.check() for before, call in zip(wrong, calls.values(), strict=True)]
+    totals = meeting.sum(both)
+    found: dict[PairTask, TaskTimes] = {}
+    for task, own, total in zip(calls, both, totals, strict=True):
+        one = times[_name(task)]
+        alone = task.by_pair() == (task,)
+        found |= {task: TaskTimes(one.block_medians, round(total))} if alone else _by_pair(task, one, own, meeting)
+    return {task: _halved(each) if task.kind == "half round trip" else each for task, each in found.items()}
+
+
+def _by_pair(task: PairTask, times: OperationTimes, wrong: int, meeting: Meeting) -> dict[PairTask, TaskTimes]:
+    """Of pairs that were timed at once: for each, the slower of its two ranks. wrong: bytes of this rank."""
+    takes_part = any(meeting.rank in pair for pair in task.pairs)
+    ranks: list[Any] = meeting.gather((times.own_block_medians, wrong) if takes_part else None)
+    found = {}
+    for each in task.by_pair():
+        (blocks, bad), (others, others_bad) = (ranks[rank] for rank in each.pairs[0])
+        found[each] = TaskTimes(tuple(map(max, blocks, others)), bad + others_bad)
+    return found
+
+
+def _halved(times: TaskTimes) -> TaskTimes:
+    return times._replace(blocks=tuple(0.5 * each for each in times.blocks))
 
 
 def _name(task: PairTask) -> str:
     return f"{task.kind}.{task.link}.{task.size}"
-
-
-def _share_of(task: PairTask) -> float:
-    return 0.5 if task.kind == "half round trip" else 1.0
 
 
 class Buffers(NamedTuple):

@@ -31,6 +31,14 @@ OPERATION_SECONDS = 0.05
 """An operation may take about so long on the slowest link, unless it is the shortest one."""
 
 
+MOST_HOSTS_ALONE = 8
+"""Up to so many hosts, each pair is measured while all other ranks wait. The pairs of 64 hosts would take hours, so of
+more hosts as many pairs are measured at once as have no host in common."""
+
+
+_NOBODY = -1
+
+
 class PairTask(NamedTuple):
     """Messages that are timed together; all other ranks wait."""
 
@@ -57,6 +65,12 @@ class PairTask(NamedTuple):
         """Sent in one operation by all sources and, if both sides send, targets; a round trip counts as one message."""
         return self.size * self.messages * len(self.pairs) * (2 if self.both else 1)
 
+    def by_pair(self) -> "tuple[PairTask, ...]":
+        """The pairs that are timed at once but each by itself, as tasks; a bisection is timed as a whole."""
+        if self.kind == "bisection":
+            return (self,)
+        return tuple(self._replace(pairs=(pair,)) for pair in self.pairs)
+
 
 class TaskTimes(NamedTuple):
     """What was measured of a task, the same on all ranks."""
@@ -71,6 +85,29 @@ def pairs_between(hosts: Sequence[str]) -> list[tuple[int, int]]:
     """Pairs of ranks on different hosts, each host represented by its first rank. hosts: of each rank, by rank."""
     first = [hosts.index(host) for host in dict.fromkeys(hosts)]
     return list(itertools.combinations(first, 2))
+
+
+def rounds_between(hosts: Sequence[str]) -> list[tuple[tuple[int, int], ...]]:
+    """The pairs of `pairs_between` in rounds, each of pairs that are measured at once: see `MOST_HOSTS_ALONE`.
+
+    Rounds of many hosts are those of a tournament by the circle method: one host keeps its place, and the others move
+    on by one each round, so that every two meet once.
+    """
+    first = [hosts.index(host) for host in dict.fromkeys(hosts)]
+    if len(first) <= MOST_HOSTS_ALONE:
+        return [(pair,) for pair in pairs_between(hosts)]
+    circle = first if len(first) % 2 == 0 else [*first, _NOBODY]  # whoever meets nobody waits
+    rounds = []
+    for _ in range(len(circle) - 1):
+        met = zip(circle[: len(circle) // 2], reversed(circle), strict=False)
+        rounds.append(tuple((min(one, other), max(one, other)) for one, other in met if _NOBODY not in (one, other)))
+        circle = [circle[0], circle[-1], *circle[1:-1]]
+    return rounds
+
+
+def rounds_of(hosts: Sequence[str]) -> list[tuple[tuple[int, int], ...]]:
+    """All pairs between hosts, and within one, in rounds of those that are measured at once."""
+    return rounds_between(hosts) + [(pair,) for pair in pairs_within(hosts)]
 
 
 def pairs_within(hosts: Sequence[str]) -> list[tuple[int, int]]:
@@ -103,16 +140,16 @@ def bisection_pairs(hosts: Sequence[str]) -> tuple[tuple[int, int], ...]:
 
 
 def window_probes(hosts: Sequence[str], largest: int) -> list[PairTask]:
-    """One window of the smallest message for every pair, from whose times the sizes are chosen.
+    """One window of the smallest message for every pair, by whose times the larger sizes are chosen.
 
     largest: bytes of the largest message that is asked for.
     """
     size = min(WINDOW_SIZES[0], largest)
-    return [PairTask("one way", (pair,), size, WINDOW) for pair in pairs_between(hosts) + pairs_within(hosts)]
+    return [PairTask("one way", pairs, size, WINDOW) for pairs in rounds_of(hosts)]
 
 
 def pair_tasks(hosts: Sequence[str], largest: int, bytes_per_second: float) -> list[PairTask]:
-    """All that is timed, for each pair in turn.
+    """All that is timed, for each round of pairs in turn.
 
     largest: bytes of the largest message that is asked for. bytes_per_second: of the slowest link, about; it decides
     which sizes take too long.
@@ -122,8 +159,8 @@ def pair_tasks(hosts: Sequence[str], largest: int, bytes_per_second: float) -> l
     message = max(size for size in WINDOW_SIZES if size == WINDOW_SIZES[0] or size * WINDOW <= affordable)
     message, small = min(message, largest), min(SMALL, largest)
     tasks: list[PairTask] = []
-    for first, second in pairs_between(hosts) + pairs_within(hosts):
-        there, back = ((first, second),), ((second, first),)
+    for there in rounds_of(hosts):
+        back = tuple((second, first) for first, second in there)
         tasks += [PairTask("half round trip", there, size) for size in sizes]
         tasks += [PairTask("one way", way, message, WINDOW) for way in (there, back)]
         tasks.append(PairTask("both ways", there, message, WINDOW, both=True))
