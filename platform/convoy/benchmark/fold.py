@@ -76,6 +76,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         parameters=first.parameters,
         tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
+        lab=first.lab,
         matmul_tflops=_matmul_tflops(cases),
         region=first.cluster_setting("region"),
         market=first.cluster_setting("market"),

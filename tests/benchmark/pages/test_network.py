@@ -4,7 +4,7 @@ from convoy.benchmark.analysis.network import network_figures, network_report
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.pages.network import describe, fastest_text, network_page
 from convoy.benchmark.results.network import figure_name
-from convoy.display.page import Callout, Chart, Table, Text, Values
+from convoy.display.page import Callout, Chart, Heading, Table, Text, Values
 from tests.benchmark.cases import replaced
 from tests.benchmark.network_cases import algorithms, network_case
 from tests.benchmark.reading import below
@@ -29,6 +29,12 @@ def test_a_collective_has_its_section_on_the_benchmarks_page() -> None:
 def test_a_lab_is_named_wherever_its_figures_are() -> None:
     (found,) = network_figures([replaced(network_case(), lab="4 hosts, 400mbit")])
     assert "lab of 4 hosts, 400mbit" in describe(found)
+    page = benchmark_page([replaced(case, lab="4 hosts, 400mbit") for case in algorithms()])
+    summary = next(block for block in page.blocks if isinstance(block, Text))
+    assert summary.text.startswith("lab on one AMD EPYC 7R13 (4 hosts, 400mbit), 4 ranks · ")
+    (values,) = [block for block in page.blocks if isinstance(block, Values)]
+    assert values.items[0].subtitle.startswith("lab, busbw of")
+    assert "one, with a lab of 4 hosts, 400mbit" in below(page, "Provenance", Table)[0].rows[0]
 
 
 def test_ranges_are_words() -> None:
@@ -45,6 +51,10 @@ def test_what_is_wrong_comes_first() -> None:
     above = network_report([network_case(link_gbps=0.3)])
     titles = [each.title for each in network_page(above).blocks if isinstance(each, Callout)]
     assert titles == ["all_reduce: bound wrong, or a burst"]
+    first, second, *_ = (block for block in benchmark_page([wrong]).blocks if not isinstance(block, Heading | Text))
+    assert isinstance(first, Callout)
+    assert first.title == "all_reduce: wrong elements"
+    assert isinstance(second, Values)
     table = next(each for each in network_page(above).blocks if isinstance(each, Table))
     assert "bound wrong, or a burst" in table.rows[-1]
 
@@ -64,3 +74,13 @@ def test_the_headline_has_the_bandwidth_where_nothing_was_trained() -> None:
     assert "MB/s" in values.items[0].value
     assert "of 4 MiB, ring" in values.items[0].subtitle
     assert "of the bound" in values.items[0].subtitle
+
+
+def test_the_headline_has_no_bandwidth_above_its_bound() -> None:
+    (values,) = [block for block in benchmark_page([network_case(link_gbps=0.3)]).blocks if isinstance(block, Values)]
+    assert not any("MB/s" in item.value for item in values.items)
+
+
+def test_the_figures_of_each_size_are_no_further_figures() -> None:
+    page = benchmark_page(algorithms())
+    assert "Further figures" not in [block.text for block in page.blocks if isinstance(block, Heading)]

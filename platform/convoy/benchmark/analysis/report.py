@@ -86,6 +86,8 @@ class GroupFigures(FrozenResult):
     """Distinct ones of its cases."""
     hardware: Hardware
     """The hardware of the case with the most ranks."""
+    lab: str = ""
+    """The lab in which its cases were measured; empty: real machines."""
     matmul_tflops: dict[str, float] = {}
     """Rate of a plain matmul on a rank, by type of number."""
     region: str | None

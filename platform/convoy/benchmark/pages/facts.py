@@ -6,6 +6,7 @@ from datetime import UTC
 from convoy.benchmark.analysis.report import BenchReport, GroupFigures
 from convoy.benchmark.results import collectives, values
 from convoy.benchmark.results.case import Provenance
+from convoy.benchmark.results.network import SUITE_NAME
 from convoy.display import formatting
 from convoy.display.page import Block, Code, Column, Heading, Table, Text, columns
 
@@ -42,7 +43,7 @@ def further_figures(report: BenchReport) -> tuple[Block, ...]:
     rows = [
         (group.suite, case.name, name, formatting.significant(value))
         for group, case in report.cases
-        if case.status == "measured"
+        if case.status == "measured" and group.suite != SUITE_NAME  # a figure for each size and pair, without a unit
         for name, value in sorted(case.values.items())
         if name not in IN_OTHER_SECTIONS and not name.startswith(collectives.PREFIX)
     ]
@@ -80,6 +81,8 @@ def provenance_section(report: BenchReport) -> tuple[Block, ...]:
 
 def _machines(group: GroupFigures) -> str:
     hardware = group.hardware
+    if group.lab:
+        return f"one, with a lab of {group.lab}"
     return f"{hardware.nodes} × {hardware.instance_type}" if hardware.instance_type else str(hardware.nodes)
 
 

@@ -11,6 +11,7 @@ from convoy.benchmark.analysis.report import (
     is_valid_training,
     verdict,
 )
+from convoy.benchmark.pages import network
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Tone, Value, Values
 
@@ -27,16 +28,19 @@ def summary_line(report: BenchReport) -> str:
 
 
 def hardware_of(group: GroupFigures) -> str:
-    """`4 × p4d.24xlarge, 32 ranks`, or the device where the machine has no name."""
+    """`4 × p4d.24xlarge, 32 ranks`, or the device where the machine has no name; of a lab, the machine it is on."""
     hardware = group.hardware
     machine = hardware.instance_type or hardware.device
+    if group.lab:
+        return f"lab on one {machine} ({group.lab}), {formatting.plural(hardware.ranks, 'rank')}"
     nodes = "" if hardware.nodes == 1 else f"{hardware.nodes} × "
     return f"{nodes}{machine}, {formatting.plural(hardware.ranks, 'rank')}"
 
 
 def warnings(report: BenchReport) -> tuple[Block, ...]:
-    """Cases whose losses differ from their baseline's, and cases that were still drifting."""
-    blocks: list[Block] = []
+    """What the network suite found wrong, cases whose losses differ from their baseline's, and cases that were still
+    drifting."""
+    blocks: list[Block] = [] if report.network is None else [*network.callouts(report.network)]
     for group, case in report.cases:
         if case.losses == "differ":
             difference = case.loss_difference
@@ -66,15 +70,17 @@ def values(report: BenchReport) -> Values:
 
 
 def _bus_bandwidths(report: BenchReport) -> list[Value]:
-    """Of each collective the best at the largest size, where the network alone was measured."""
+    """Of each collective the best at the largest size that is not above its bound, where the network alone was
+    measured."""
     found = []
     for each in report.network.collectives if report.network is not None else ():
         largest = max((at.size for case in each.algorithms for at in case.sizes), default=0)
-        cases = [(case, at) for case in each.algorithms if (at := case.at(largest)) is not None]
+        cases = [(case, at) for case in each.algorithms if (at := case.at(largest)) is not None and not at.above_bound]
         if cases:
             case, at = max(cases, key=lambda pair: pair[1].busbw.estimate)
             share = "" if at.bound_share is None else f", {formatting.percent(at.bound_share.estimate)} of the bound"
-            where = f"busbw of {formatting.buffer_size(largest)}, {case.name}{share}"
+            lab = "lab, " if each.lab else ""
+            where = f"{lab}busbw of {formatting.buffer_size(largest)}, {case.name}{share}"
             found.append(Value(each.operation, formatting.bandwidth(at.busbw.estimate), where))
     return found
 

@@ -52,6 +52,11 @@ def sections(report: NetworkReport) -> tuple[Block, ...]:
     return (*_collective_sections(report.collectives), *_link_sections(report))
 
 
+def callouts(report: NetworkReport) -> tuple[Callout, ...]:
+    """What was found wrong or slow, for the top of a page."""
+    return tuple(block for block in sections(report) if isinstance(block, Callout) and block.tone != "good")
+
+
 def _link_sections(report: NetworkReport) -> tuple[Block, ...]:
     return (*pair_sections(report.pairs), *rail_section(report.rails), *link_sections(report.links))
 
