@@ -80,3 +80,13 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert result.exit_code == 2
     assert reason in result.output
     assert result.output.count("\n") == 1
+
+
+def test_rows_of_a_repeated_size_name_their_cycle(tmp_path: Path) -> None:
+    document = json.loads(json_of(Output(times=[(2**22, 812.3, 799.0)])))
+    assert "Cycle" not in convoy("import", written(tmp_path, "once.json", json.dumps(document))).output
+    document["results"] *= 2
+    path = written(tmp_path, "twice.json", json.dumps(document))
+    rows = json.loads(convoy("import", path, "--json").output)["files"][0]["rows"]
+    assert [row["cycle"] for row in rows] == [1, 1, 2, 2]
+    assert "Cycle" in convoy("import", path).output

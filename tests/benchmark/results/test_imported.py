@@ -61,6 +61,15 @@ def test_a_case_that_was_measured_here_is_exported_with_figures_that_read_back_e
     assert (case.config["imported"]["dtype"], case.provenance.versions) == ("bfloat16", {"nccl": "2.27.7"})
 
 
+def test_a_case_of_a_lab_is_one_of_a_lab_wherever_it_is_read_again() -> None:
+    measured = measured_case("ring", (0.5, 0.4)).model_copy(update={"lab": "4 hosts, 400mbit, reno"})
+    exported = format_nccl_json(exported_run([measured]))
+    devices = {device["device_info"] for device in json.loads(exported)["config"]["devices"]}
+    assert devices == {"CPU in a lab of 4 hosts, 400mbit, reno"}
+    (case,) = cases_of(exported)
+    assert (case.hardware.device, case.lab) == ("CPU", measured.lab)
+
+
 def test_a_case_in_place_goes_with_the_one_out_of_place() -> None:
     run = exported_run([measured_case("backend", (0.5,)), measured_case("backend, in place", (0.25,))])
     (row,) = run.rows

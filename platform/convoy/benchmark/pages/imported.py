@@ -1,5 +1,6 @@
 """The page of `convoy net import`: what files of other tools say, and what in them cannot be true."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from convoy.benchmark.results.case import Case, FrozenResult
@@ -22,6 +23,8 @@ class ImportedRow(FrozenResult):
     size: int
     in_place: bool
     dtype: str = ""
+    cycle: int = 1
+    """Number of the repetition of all sizes (`-N`) that it is of; of Convoy's own results, of the block."""
     seconds: float
     algbw: float
     """Bytes per second."""
@@ -78,15 +81,22 @@ class Imports(FrozenResult):
 
 
 def _run_rows(run: NcclRun, bound: float | None) -> list[ImportedRow]:
-    pairs = [(row, timing) for row in run.rows for timing in (row.out_of_place, row.in_place) if timing]
-    return [_run_row(run, row, timing, bound) for row, timing in pairs]
+    """Rows in the file's order; a size that comes again is of the next cycle."""
+    rows: list[ImportedRow] = []
+    seen: Counter[tuple[object, ...]] = Counter()
+    for row in run.rows:
+        key = (row.size, row.dtype, row.redop, row.root)
+        seen[key] += 1
+        timings = [timing for timing in (row.out_of_place, row.in_place) if timing]
+        rows += [_run_row(run, row, timing, bound, seen[key]) for timing in timings]
+    return rows
 
 
-def _run_row(run: NcclRun, row: NcclRow, timing: Timing, bound: float | None) -> ImportedRow:
+def _run_row(run: NcclRun, row: NcclRow, timing: Timing, bound: float | None, cycle: int) -> ImportedRow:
     busbw = 1e9 * timing.busbw.value
     return ImportedRow(
         where=row.where, operation=run.operation, size=row.size, in_place=timing is row.in_place, dtype=row.dtype,
-        seconds=timing.microseconds.value / 1e6, algbw=1e9 * timing.algbw.value, busbw=busbw,
+        cycle=cycle, seconds=timing.microseconds.value / 1e6, algbw=1e9 * timing.algbw.value, busbw=busbw,
         bound_share=busbw / bound if bound is not None and busbw <= bound else None, wrong=timing.wrong,
     )  # fmt: skip
 
@@ -106,7 +116,8 @@ def _run_summary(run: NcclRun) -> str:
     ranks = formatting.plural(run.ranks, "rank") + (" (inferred from the rows)" if run.ranks_inferred else "")
     hosts = formatting.plural(run.hosts, "host") if run.hosts else "hosts not named"
     version = f", NCCL {run.nccl_version}" if run.nccl_version else ""
-    return f"{run.operation}, {ranks}, {hosts}{version}"
+    devices = f", on {', '.join(run.devices)}" if run.devices else ""
+    return f"{run.operation}, {ranks}, {hosts}{version}{devices}"
 
 
 def _case_summary(case: Case) -> str:
@@ -137,13 +148,15 @@ def imports_page(imports: Imports) -> Page:
 
 def _rows_table(rows: Sequence[ImportedRow]) -> Table:
     has = {
+        "cycles": any(row.cycle > 1 for row in rows),
         "in place": any(row.in_place for row in rows),
         "busbw": any(row.busbw is not None for row in rows),
         "of bound": any(row.bound_share is not None for row in rows),
     }
     table: list[Column[ImportedRow]] = [
+        *([Column("Cycle", lambda row: row.cycle, right=True)] if has["cycles"] else []),
         Column("Size", lambda row: row.size, formatting.buffer_size, right=True),
-        *([Column("Place", lambda row: "in" if row.in_place else "out of")] if has["in place"] else []),
+        *([Column("Buffers", lambda row: "in place" if row.in_place else "out of place")] if has["in place"] else []),
         Column("Time", lambda row: row.seconds, formatting.duration, right=True),
         Column("algbw", lambda row: row.algbw, formatting.bandwidth, right=True),
     ]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC
 
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.imported import ITERATION_SECONDS, TIME_FORMAT, allowed_environment
+from convoy.benchmark.results.imported import ITERATION_SECONDS, LAB, TIME_FORMAT, allowed_environment
 from convoy.benchmark.results.network import (
     IN_PLACE_SUFFIX,
     SUITE_NAME,
@@ -61,12 +61,17 @@ def exported_run(cases: Sequence[Case]) -> NcclRun:
         ranks=first.hardware.ranks,
         hosts=None if "hosts" in first.not_measured else first.hardware.nodes,
         rows=tuple(rows),
-        devices=(first.hardware.device,) if first.hardware.device else (),
+        devices=(_device_text(first),) if first.hardware.device else (),
         nccl_version=first.provenance.versions.get("nccl", ""),
         iterations=imported.get("iterations") if isinstance(imported, Mapping) else None,
         started="" if "date" in first.not_measured else first.provenance.measured.astimezone(UTC).strftime(TIME_FORMAT),
         environment=tuple(f"{name}={value}" for name, value in environment.items()),
     )
+
+
+def _device_text(case: Case) -> str:
+    """With the lab, so that nobody takes its figures for those of real machines."""
+    return f"{case.hardware.device}{LAB}{case.lab}" if case.lab else case.hardware.device
 
 
 def case_operation(case: Case) -> NcclOperation:

@@ -52,6 +52,9 @@ ENVIRONMENT = ("NCCL_", "FI_", "GLOO_", "OMP_", "UCX_", "OFI_", "RDMAV_", "EFA_"
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 """Of nccl-tests' JSON, without a time zone."""
 
+LAB = " in a lab of "
+"""After a device in nccl-tests' JSON that Convoy wrote of a lab; the lab follows. The format has no other place."""
+
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"(?=[A-Za-z0-9+/=_-]{20,}$)(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_-]+$|://[^/]*@|-----BEGIN")
 """Long words of letters and digits, URLs with a password, and PEM."""
@@ -138,7 +141,8 @@ def _collective_case(run: NcclRun, name: str, timings: Sequence[tuple[NcclRow, T
         group=f"{SUITE_NAME}-{run.operation}",
         name=name,
         imported=imported,
-        hardware=_hardware(run.devices, run.hosts or 1, run.ranks),
+        hardware=_hardware([device.partition(LAB)[0] for device in run.devices], run.hosts or 1, run.ranks),
+        lab=next((lab for device in run.devices if (lab := device.partition(LAB)[2])), ""),
         provenance=Provenance(
             measured=_start_time(run.started) or file_date,
             commit="",
@@ -228,12 +232,12 @@ def _copy_case(test: CopyTest, versions: dict[str, str], file_date: datetime) ->
 
 def _case(
     group: str, name: str, imported: dict[str, Any], hardware: Hardware, provenance: Provenance,
-    samples: dict[str, tuple[float, ...]], values: dict[str, float], not_said: dict[str, str],
+    samples: dict[str, tuple[float, ...]], values: dict[str, float], not_said: dict[str, str], lab: str = "",
 ) -> Case:  # fmt: skip
     return Case(
         suite=SUITE_NAME, group=group, name=name, model="", parameters=0, tokens_per_step=0,
         config={"imported": imported}, hardware=hardware, provenance=provenance, samples=samples, values=values,
-        not_measured={**not_said, "cores": _NOT_SAID["cores"]},
+        lab=lab, not_measured={**not_said, "cores": _NOT_SAID["cores"]},
     )  # fmt: skip
 
 
