@@ -64,6 +64,7 @@ def test_ranks_of_torchrun_measure_together_and_the_first_prints(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     (collective,) = json.loads(done.stdout)["collectives"]
     assert (collective["operation"], collective["ranks"], collective["hosts"]) == ("all_gather", 2, 1)
+    assert done.stderr.count("network-all_gather: groups: 0 of 1 done") == 1
 
 
 def test_ranks_that_are_to_measure_different_things_end_before_anything_hangs(tmp_path: Path) -> None:

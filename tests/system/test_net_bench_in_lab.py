@@ -75,6 +75,11 @@ def test_every_figure_says_that_it_is_a_labs(measured: tuple[dict[str, Any], Pat
     assert f"lab: {LAB}" in measured[2]
 
 
+def test_each_group_is_announced_before_it_is_measured(measured: tuple[dict[str, Any], Path, str]) -> None:
+    assert "network-all_reduce: groups: 0 of 2 done\n" in measured[2]
+    assert "network-pairs: groups: 1 of 2 done in " in measured[2]
+
+
 def test_a_rank_that_dies_is_named_and_the_others_end(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "convoy", "net", "bench", "--lab", "3 hosts", "--op", "all_reduce"]
     command += ["--sizes", "64M:64M", "--rounds", "50"]

@@ -103,7 +103,8 @@ def _measure(config: BenchConfig, lab: str | None, launched: LaunchedPlace | Non
         from convoy.benchmark.measure.network_ranks import measure_as_rank
         from convoy.benchmark.plan import network_groups
 
-        measure_as_rank(network_groups(config, launched.ranks, launched.local_ranks, command), launched, folder)
+        groups = network_groups(config, launched.ranks, launched.local_ranks, command)
+        measure_as_rank(groups, launched, folder, _say)
         return []
     if lab is not None:
         from convoy.launch.benchmark.network_lab import measure_in_lab

@@ -4,7 +4,9 @@ GROUPS.json FOLDER`. It measures every group in one process group; rank 0 writes
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,15 +18,17 @@ from convoy.benchmark.plan import GROUPS
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.variants.ranks import join_ranks
 from convoy.config.errors import ConfigError
+from convoy.display.formatting import work_progress
 from convoy.gang.task import RankPosition
 from convoy.network.launchers import LaunchedPlace, launched_place
 from convoy.training.process_groups import Ranks
 
 
-def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Path) -> None:
+def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Path, say: Callable[[str], None]) -> None:
     """Join the other ranks, measure every group with them, and on rank 0 write the cases into the folder.
 
-    Raises ConfigError on all ranks, before anything is measured, if they are not to measure the same.
+    say: on rank 0, receives a line before each group. Raises ConfigError on all ranks, before anything is measured, if
+    they are not to measure the same.
     """
     os.environ |= {
         "RANK": str(launched.rank),
@@ -37,7 +41,10 @@ def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Pa
     ranks = join_ranks(groups[0].run, place)
     try:
         check_same_plan(groups, ranks)
-        for group in groups:
+        start = time.monotonic()
+        for number, group in enumerate(groups):
+            if ranks.first:
+                say(f"{group.name}: groups: {work_progress(number, len(groups), time.monotonic() - start)}")
             for case in measure_network(group, ranks, len(cores)):
                 write_case(folder, case)
     finally:
@@ -80,7 +87,7 @@ def main(groups: Sequence[Group], folder: Path) -> int:
         if launched is None:
             raise ConfigError("RANK = not set: must be started by torchrun, srun or mpirun")
         torch.set_num_threads(1)
-        measure_as_rank(groups, launched, folder)
+        measure_as_rank(groups, launched, folder, partial(print, flush=True))
     except ConfigError as error:
         print(f"convoy: {error}", file=sys.stderr)
         return 2
