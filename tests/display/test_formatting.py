@@ -129,7 +129,16 @@ def test_a_row_of_work_tells_how_far_it_is_and_what_is_left(done: int, text: str
 
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
-    [(8, "8 B"), (1000, "1000 B"), (1024, "1 KiB"), (2**26, "64 MiB"), (1536, "1.5 KiB"), (2**30, "1 GiB")],
+    [
+        (8, "8 B"),
+        (1000, "1000 B"),
+        (1024, "1 KiB"),
+        (2**26, "64 MiB"),
+        (1536, "1.5 KiB"),
+        (6740, "6.58 KiB"),
+        (2**20 - 1, "1024 KiB"),
+        (2**30, "1 GiB"),
+    ],
 )
 def test_buffers_are_in_powers_of_1024(n_bytes: int, text: str) -> None:
     assert formatting.buffer_size(n_bytes) == text

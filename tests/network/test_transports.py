@@ -139,7 +139,7 @@ def test_each_provider_is_swept_and_what_this_host_lacks_is_said(lab: Lab) -> No
     for name in ("fi_pingpong, tcp", "fi_pingpong, udp;ofi_rxd"):
         assert 0 < cases[name]["samples"]["seconds.1"][0] < 0.1
         if "seconds.6291456" not in cases[name]["samples"]:
-            assert re.fullmatch(r"it did not end within \d s", cases[name]["not_measured"]["larger sizes"])
+            assert re.fullmatch(r"did not finish within \d s", cases[name]["not_measured"]["larger sizes"])
     assert cases["fi_pingpong, efa"]["not_measured"] == {"fi_pingpong, efa": "no EFA device"}
     (reason,) = cases["fi_pingpong, nothing"]["not_measured"].values()
     assert re.fullmatch(r"fi_pingpong on rank [01]: .*No data available.*", reason), reason

@@ -107,7 +107,8 @@ def size(n_bytes: float) -> str:
 def buffer_size(n_bytes: float) -> str:
     """Bytes of a buffer in powers of 1,024, as benchmarks of collectives choose them: `8 B`, `64 KiB`, `16 MiB`."""
     unit, power = next(((u, p) for u, p in ((" GiB", 30), (" MiB", 20), (" KiB", 10)) if n_bytes >= 2**p), (" B", 0))
-    return f"{n_bytes / 2**power:.4g}{unit}"
+    number = n_bytes / 2**power
+    return f"{number:.{4 if number >= 999.5 else 3}g}{unit}"
 
 
 def bandwidth(bytes_per_second: float) -> str:

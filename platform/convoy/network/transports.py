@@ -297,11 +297,11 @@ def _outcome(transport: Transport, process: "subprocess.Popen[str]") -> Reading 
     except subprocess.TimeoutExpired:
         process.kill()
         output, errors = process.communicate()
-        stopped = f"it did not end within {transport.seconds:g} s"
+        stopped = f"did not finish within {transport.seconds:g} s"
         if not transport.is_sweep:
             return stopped
     if process.returncode and not stopped:
-        stopped = _last_line(errors) or f"it exited with code {process.returncode}"
+        stopped = _last_line(errors) or f"exited with code {process.returncode}"
     try:
         return transport.read(output)._replace(stopped=stopped)
     except ValueError as error:
@@ -325,9 +325,9 @@ def _why_not_listening(process: "subprocess.Popen[str]", port: int) -> str:
     while not _is_listening(port):
         if process.poll() is not None:
             output, errors = process.communicate()
-            return _last_line(errors) or _last_line(output) or f"it exited with code {process.returncode}"
+            return _last_line(errors) or _last_line(output) or f"exited with code {process.returncode}"
         if time.monotonic() > deadline:
-            return f"it did not listen within {START_SECONDS:g} s"
+            return f"did not listen within {START_SECONDS:g} s"
         time.sleep(0.01)
     return ""
 

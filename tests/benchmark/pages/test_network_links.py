@@ -3,8 +3,10 @@
 from convoy.benchmark.analysis.network import network_report
 from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.pages.network import network_page
+from convoy.benchmark.pages.network_links import matrix
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.network import seconds_name
+from convoy.benchmark.results.pairs import PairFigures
 from convoy.benchmark.results.transports import (
     COPIES_GROUP,
     LOST_PACKETS,
@@ -15,6 +17,8 @@ from convoy.benchmark.results.transports import (
     WRONG,
 )
 from convoy.display.page import Callout, Table, Text
+from convoy.network.pairs.slow_links import SlowFinding, SlowPort
+from convoy.stats.interval import Interval
 from tests.benchmark.cases import replaced
 from tests.benchmark.network_cases import network_case
 from tests.benchmark.reading import below
@@ -45,6 +49,45 @@ def test_what_is_faster_than_the_link_did_not_go_over_it() -> None:
     assert report.is_wrong
     titles = [each.title for each in network_page(report).blocks if isinstance(each, Callout)]
     assert "Bound wrong, or a burst" in titles
+
+
+def test_a_tool_that_measured_small_messages_only_says_so() -> None:
+    name, sizes = "fi_pingpong, tcp", {seconds_name(1): (0.005,) * 6}
+    case = network_case(name=name, line=(1, 1), group=TRANSPORTS_GROUP, samples=sizes, values={}, baseline=None,
+                        not_measured={"larger sizes": "did not finish within 5 s"})  # fmt: skip
+    texts = [each.text for each in below(benchmark_page([case]), "Network: transports", Text)]
+    assert "Not measured: fi_pingpong, tcp, larger sizes: did not finish within 5 s." in texts
+    (table,) = below(benchmark_page([case]), "Network: transports", Table)
+    assert table.rows == ((name, "1 B in 5.00 ms", "1 B", "200 B/s (200 to 200)", "< 0.001 %"),)
+    report = network_report([case])
+    said = [each.text for each in network_page(report).blocks if isinstance(each, Text)]
+    assert sum("did not finish" in text for text in said) == 1
+
+
+def test_the_backend_that_all_transfers_share_is_named_once() -> None:
+    cases = [
+        transport(f"UCX over tcp, {name}", ONE_SIDED_GROUP, 1e6)[0] for name in ("READ, blocking", "WRITE, window")
+    ]
+    page = benchmark_page(cases)
+    assert "Backend of NIXL: UCX over tcp." in below(page, "Network: one-sided transfers", Text)[0].text
+    (table,) = below(page, "Network: one-sided transfers", Table)
+    assert [row[0] for row in table.rows] == ["READ, blocking", "WRITE, window"]
+
+
+def test_the_rates_of_a_slow_port_are_marked_in_the_matrix() -> None:
+    slow = SlowFinding(ports=(SlowPort(host=1, direction="sends", share=0.25),), hosts=3)
+    table = matrix([pair(0, 1), pair(0, 2), pair(1, 2)], slow)
+    assert table.rows == (
+        ("0", "", "1.00 MB/s", "1.00 MB/s"),
+        ("1", "1.00 MB/s ▲", "", "1.00 MB/s ▲"),
+        ("2", "1.00 MB/s", "1.00 MB/s", ""),
+    )
+
+
+def pair(first: int, second: int) -> PairFigures:
+    rate = Interval(estimate=1e6, low=1e6, high=1e6, n=6)
+    return PairFigures(first=first, second=second, hosts=(first, second), latency=None, link=None, forth=rate,
+                       back=rate, both=None, messages_forth=None, messages_back=None, wrong=0)  # fmt: skip
 
 
 def test_what_could_not_be_measured_is_named_with_its_reason() -> None:

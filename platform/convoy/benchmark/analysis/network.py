@@ -150,7 +150,11 @@ def network_report(cases: Sequence[Case]) -> NetworkReport | None:
         links=link_figures(own, rate),
         rails=rails_report(own),
         not_measured=tuple(
-            dict.fromkeys(f"{case.group}, {what}: {why}" for case in own for what, why in case.not_measured.items())
+            dict.fromkeys(
+                f"{case.group}, {what if what == case.name else f'{case.name}, {what}'}: {why}"
+                for case in own
+                for what, why in case.not_measured.items()
+            )
         ),
     )
 

@@ -1,5 +1,6 @@
 """Charts of a benchmark: cases as rows with their intervals, the parts of steps, and curves over ranks and runs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -144,8 +145,15 @@ def over_sizes(
         "axis": {"values": sizes, "labelExpr": label, "labelOverlap": True},
         "scale": {"type": "log", "base": 2, "nice": False, "padding": 16},
     }
-    y = {**_y_axis(y_title, from_zero=False), "scale": {"type": "log", "nice": True}}
-    colour = colour_encoding("curve", list(curves))
+    drawn = [v[key] for v in values for key in ("low", "high")] + ([factor * limit[1]] if limit else [])
+    y = {
+        "field": "value",
+        "type": "quantitative",
+        "title": y_title,
+        "axis": {"labelExpr": LABEL, "values": _log_ticks(min(drawn), max(drawn))},
+        "scale": {"type": "log", "nice": False},
+    }
+    colour = colour_encoding("curve", list(curves), columnPadding=20)
     layers: list[dict[str, Any]] = [
         {
             "mark": {"type": "rule", "strokeWidth": 1.5},
@@ -160,10 +168,11 @@ def over_sizes(
         name, value = limit
         line = {"data": {"values": [{"value": factor * value, "size": sizes[0], "name": name}]}}
         layers.append({**line, "mark": {"type": "rule", **_DASHED}, "encoding": {"y": y}})
-        words = {"type": "text", "align": "left", "dy": -6, "color": INK, "fontSize": 11}
+        words = {"type": "text", "align": "left", "dy": 10, "color": INK, "fontSize": 11}
         layers.append({**line, "mark": words, "encoding": {"x": x, "y": y, "text": {"field": "name"}}})
     spec = chart_spec(title, {"data": {"values": values}, "layer": layers})
-    return Chart(title, spec, {name: tuple(each.estimate for _, each in curve) for name, curve in curves.items()})
+    series = {name: tuple(factor * each.estimate for _, each in curve) for name, curve in curves.items()}
+    return Chart(title, spec, series)
 
 
 def over_runs(title: str, rates: Sequence[float], changes: Mapping[int, bool], unit: str) -> Chart:
@@ -218,6 +227,13 @@ _TEXTS = {
     "encoding": {"x": {"field": "high", "type": "quantitative"}, "text": {"field": "told"}},
 }
 """The text of a row, to the right of its interval."""
+
+
+def _log_ticks(least: float, most: float) -> list[float]:
+    """Powers of ten; also their doubles and fivefolds where there are few."""
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    steps = (1, 2, 5) if len(powers) < 4 else (1,)
+    return [step * 10.0**power for power in powers for step in steps]
 
 
 def _name_axis(names: Sequence[str]) -> dict[str, Any]:

@@ -8,14 +8,18 @@ from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.pages.charts import over_sizes
 from convoy.benchmark.pages.network_links import link_sections, pair_sections, rail_section
 from convoy.benchmark.results.network import HostFigure
+from convoy.benchmark.results.transports import ONE_SIDED_GROUP, TRANSPORTS_GROUP
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
 from convoy.stats.interval import Interval
 
 _HOW = (
-    "The cases took turns, block by block, in one gang. Size is the whole buffer's, and algbw and busbw are those of "
-    "nccl-tests: busbw is what each rank's link must carry in each direction at least, so that it can be compared with "
-    "the link's rate. Times are the slowest rank's. Every element was checked before and after each measurement."
+    "The cases took turns, block by block, in one gang; the backend is gloo between CPUs and NCCL between GPUs. Size "
+    "is the whole buffer's, and algbw and busbw are those of nccl-tests: busbw is what each rank's link must carry in "
+    "each direction at least, so that it can be compared with the link's rate. They follow from the median, over the "
+    "blocks, of the mean time of an operation; p50 and p99 are percentiles of single operations. Times are the "
+    "slowest rank's. Intervals in parentheses are 95 % confidence intervals. Wrong is the number of wrong elements; "
+    "every element was checked before and after each measurement."
 )
 
 _SETTINGS = (
@@ -43,7 +47,8 @@ def network_page(report: NetworkReport | None) -> Page:
     """What `convoy net bench` prints."""
     if report is None:
         return Page("Network", (Callout("Nothing was measured", "There are no cases.", "warning"),))
-    missing = [Text(f"Not measured: {line}.") for line in report.not_measured]
+    shown = (f"{ONE_SIDED_GROUP},", f"{TRANSPORTS_GROUP},")  # in their sections
+    missing = [Text(f"Not measured: {line}.") for line in report.not_measured if not line.startswith(shown)]
     return Page("Network", (*sections(report), *missing))
 
 
@@ -150,9 +155,9 @@ def _charts(collective: CollectiveFigures) -> Iterator[Block]:
     }
     if any(len(curve) > 1 for curve in curves.values()):
         bound = collective.bound
-        yield over_sizes(
-            f"busbw of {collective.operation}", curves, "busbw, MB/s", 1e-6, None if bound is None else ("bound", bound)
-        )
+        limit = None if bound is None else (f"bound, {formatting.bandwidth(bound)}", bound)
+        lab = " in a lab" if collective.lab else ""
+        yield over_sizes(f"busbw of {collective.operation}{lab} by size, MB/s", curves, "busbw, MB/s", 1e-6, limit)
 
 
 def table(collective: CollectiveFigures) -> Table:
@@ -212,7 +217,7 @@ def _latencies(collective: CollectiveFigures) -> Sequence[Block]:
             each,
             Column("Median time", lambda case: case.name),
             Column("α", lambda case: case.link and case.link.alpha.estimate, formatting.duration, right=True),
-            Column("n½", lambda case: case.link and case.link.half_size, formatting.size, right=True),
+            Column("n½", lambda case: case.link and case.link.half_size, formatting.buffer_size, right=True),
             *map(time_at, sizes[:: max(1, len(sizes) // 6)]),
             drop_empty=True,
         ),

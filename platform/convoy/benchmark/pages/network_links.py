@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from convoy.benchmark.analysis.network_links import LinkFigures, TransferFigures, TransportFigures
 from convoy.benchmark.results.pairs import PairFigures, PairsReport
-from convoy.benchmark.results.rails import RailsReport
+from convoy.benchmark.results.rails import RailSize, RailsReport
 from convoy.display import formatting
-from convoy.display.page import Block, Callout, Column, Heading, Table, Text, columns
+from convoy.display.page import MARKS, Block, Callout, Column, Heading, Table, Text, columns
 from convoy.network.pairs.plan import MOST_HOSTS_ALONE
+from convoy.network.pairs.slow_links import SlowFinding
 from convoy.stats.interval import Interval
 
 MOST_ROWS = 28
@@ -55,7 +56,9 @@ def pair_sections(report: PairsReport | None) -> tuple[Block, ...]:
         text = f"{summary[0].upper()}{summary[1:]}."
         blocks.append(Callout(title, text, "warning" if report.slow.is_slow else "good"))
     if len(between) > 1:
-        blocks.append(matrix(between))
+        blocks.append(matrix(between, report.slow))
+        if report.slow is not None and report.slow.has_slow_port_or_link:
+            blocks.append(Text(f"{MARKS['warning']} marks the rates of a slow port or link.", quiet=True))
     if len(report.pairs) <= MOST_ROWS:
         blocks.append(_pair_table(report.pairs))
     if report.bisection is not None and report.bisection.forth is not None:
@@ -63,15 +66,19 @@ def pair_sections(report: PairsReport | None) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def matrix(pairs: list[PairFigures]) -> Table:
-    """Bandwidth from each rank (a row) to each other (a column)."""
+def matrix(pairs: list[PairFigures], slow: SlowFinding | None = None) -> Table:
+    """Bandwidth from each rank (a row) to each other (a column), with a mark where it is slow."""
+    hosts = {rank: host for pair in pairs for rank, host in zip((pair.first, pair.second), pair.hosts, strict=True)}
     rates = {(pair.first, pair.second): pair.forth for pair in pairs}
     rates |= {(pair.second, pair.first): pair.back for pair in pairs}
     ranks = sorted({rank for link in rates for rank in link})
 
     def cell(source: int, target: int) -> str:
         rate = rates.get((source, target))
-        return "" if rate is None else formatting.bandwidth(rate.estimate)
+        if rate is None:
+            return ""
+        marked = slow is not None and slow.slows(hosts[source], hosts[target])
+        return formatting.bandwidth(rate.estimate) + (f" {MARKS['warning']}" if marked else "")
 
     rows = tuple((str(source), *(cell(source, target) for target in ranks)) for source in ranks)
     return Table(("From rank", *(f"to {rank}" for rank in ranks)), rows, tuple(range(1, len(ranks) + 1)))
@@ -110,20 +117,24 @@ def rail_section(report: RailsReport | None) -> tuple[Block, ...]:
         Column("Buffers", lambda r: r.buffers, right=True),
         Column("Size of each", lambda r: r.size, formatting.buffer_size, right=True),
         Column("On one rail", lambda r: r.one, _duration),
-        Column("Split: times as fast", lambda r: r.split_gain, formatting.ratio),
-        Column("Round-robin: times as fast", lambda r: r.round_robin_gain, formatting.ratio),
-        Column("Split, predicted", lambda r: r.predicted_split, formatting.duration, right=True),
-        Column("measured", lambda r: r.split.estimate if r.predicted_split is not None else None, formatting.duration),
+        Column("Speedup, split", lambda r: r.split_gain, formatting.ratio),
+        Column("Speedup, round-robin", lambda r: r.round_robin_gain, formatting.ratio),
+        Column("Time split, predicted", lambda r: r.predicted_split, formatting.duration, right=True),
+        Column("measured", _measured_split, formatting.duration, right=True),
         drop_empty=True,
     )
-    pays = "at no size" if report.crossover is None else f"from {formatting.size(report.crossover)}"
+    pays = "at no size" if report.crossover is None else f"from {formatting.buffer_size(report.crossover)}"
     expected = report.predicted_crossover
-    predicted = "at no size" if expected is None else f"from {formatting.size(expected)}"
+    predicted = "at no size" if expected is None else f"from {formatting.buffer_size(expected)}"
     rails = "communicators of NCCL, which chooses the adapters of each," if report.are_communicators else "rails"
     text = f"Splitting one buffer over {report.rails} {rails} pays {pays}; the model predicts {predicted}."
     wrong = Callout("Rails: wrong bytes", f"{report.wrong:,} bytes were not what was sent.", "bad")
     how = Text(f"{_lab(report.lab)}{_RAILS}", quiet=True)
     return (Heading("Network: rails"), how, *([wrong] if report.wrong else []), Text(text), table)
+
+
+def _measured_split(row: RailSize) -> float | None:
+    return None if row.predicted_split is None else row.split.estimate
 
 
 def link_sections(links: LinkFigures | None) -> tuple[Block, ...]:
@@ -142,7 +153,9 @@ def _one_sided(links: LinkFigures) -> Iterator[Block]:
     if not links.one_sided:
         return
     yield Heading("Network: one-sided transfers")
-    yield Text(f"{_lab(links.lab)}{_ONE_SIDED}", quiet=True)
+    library = links.one_sided[0].name.partition(", ")[0]
+    by = library if all(case.name.startswith(f"{library}, ") for case in links.one_sided) else ""
+    yield Text(f"{_lab(links.lab)}{f'Backend of NIXL: {by}. ' if by else ''}{_ONE_SIDED}", quiet=True)
     yield from _wrong("One-sided transfers", links.one_sided)
     yield from _above(links, links.one_sided)
     yield from _missing(links.one_sided)
@@ -150,7 +163,7 @@ def _one_sided(links: LinkFigures) -> Iterator[Block]:
     if rows:
         yield columns(
             rows,
-            Column("Transfer", lambda r: r.case.name),
+            Column("Transfer", lambda r: r.case.name.removeprefix(f"{by}, ")),
             Column("Size", lambda r: r.transfers.size, formatting.buffer_size, right=True),
             Column("Time", lambda r: r.transfers.seconds, _duration),
             Column("Bandwidth", lambda r: r.transfers.rate, _bandwidth),
@@ -173,9 +186,10 @@ def _transports(links: LinkFigures) -> Iterator[Block]:
             measured,
             Column("Transport", lambda c: c.name),
             Column("Smallest message", _smallest_text),
+            Column("Largest message", _largest_size, formatting.buffer_size, right=True),
             Column("Bandwidth", lambda c: c.best_rate, _bandwidth),
             Column("Of the link", lambda c: c.best_rate and links.share(c.best_rate), formatting.percent, right=True),
-            Column("Sent again", lambda c: c.retransmits, formatting.integer, right=True),
+            Column("Retransmits", lambda c: c.retransmits, formatting.integer, right=True),
             Column("Lost", _lost_text, right=True),
             drop_empty=True,
         )
@@ -207,6 +221,10 @@ def _smallest_text(case: TransportFigures) -> str | None:
     return f"{formatting.buffer_size(first.size)} in {formatting.duration(first.seconds.estimate)}"
 
 
+def _largest_size(case: TransportFigures) -> int | None:
+    return case.transfers[-1].size if case.transfers else None
+
+
 def _lost_text(case: TransportFigures) -> str | None:
     if case.lost_packets is None or not case.packets:
         return None
@@ -227,7 +245,11 @@ def _above(links: LinkFigures, cases: tuple[TransportFigures, ...]) -> Iterator[
 
 
 def _missing(cases: tuple[TransportFigures, ...]) -> Iterator[Block]:
-    missing = [f"{case.name}: {why}" for case in cases if case.best_rate is None for why in case.not_measured.values()]
+    missing = [
+        f"{case.name}{'' if case.best_rate is None else f', {what}'}: {why}"
+        for case in cases
+        for what, why in case.not_measured.items()
+    ]
     if missing:
         yield Text(f"Not measured: {'; '.join(missing)}.")
 

@@ -54,8 +54,8 @@ class LabSpec(NamedTuple):
 
     @property
     def gbps(self) -> float | None:
-        """Rate of a host's network per direction over all rails, in 10^9 bits per second; None: not limited."""
-        return None if self.megabits is None else self.rails * self.megabits / 1000
+        """Rate of a host's port per direction on one rail, in 10^9 bits per second; None: not limited."""
+        return None if self.megabits is None else self.megabits / 1000
 
     def describe(self) -> str:
         """The text of which this is the specification, in one order."""

@@ -23,7 +23,7 @@ def measure_in_lab(
     Raises ConfigError for a lab that cannot be, or cannot be made here.
     """
     spec = parse_lab(text)
-    if config.network.link_gbps is None:
+    if config.network.link_gbps is None:  # of one rail: all but the measurement of rails use the first one only
         network = config.network.model_copy(update={"link_gbps": spec.gbps})
         config = config.model_copy(update={"network": network})
     groups = network_groups(config, spec.hosts, 1, command, spec.describe())

@@ -67,6 +67,12 @@ class SlowFinding(BaseModel):
         """Whether a port or a link is slow; slow paths between groups of hosts may be by design."""
         return bool(self.ports or self.links)
 
+    def slows(self, source: int, target: int) -> bool:
+        """Whether a slow port or link slows what one host sends to another."""
+        ends = {"sends": source, "receives": target}
+        ports = any(port.host == ends[port.direction] for port in self.ports)
+        return ports or any((link.source, link.target) == (source, target) for link in self.links)
+
     @property
     def summary(self) -> str:
         """One sentence."""
