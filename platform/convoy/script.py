@@ -42,6 +42,9 @@ def progress(step: int) -> None:
 
     From the first call on, a rank that does not reach the next one counts as hung, after the longer of `hang_seconds`
     of `current.convoy.run` and 4.5 times the 99th percentile of its steps.
+
+    On GPUs of several hosts some of the first calls read NCCL's log. They raise NetworkRequirementError where it shows
+    another network than `cluster.require_network`; a script that does not catch it ends its attempt.
     """
     if _channel is None:
         return

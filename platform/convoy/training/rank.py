@@ -16,6 +16,7 @@ from convoy.gang.workers.board import Marker, OrderKind, heartbeat
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import Evaluated, WorkerReady
 from convoy.model.build import CustomModel
+from convoy.network.nccl.proof import NetworkWatch, read_own_log
 from convoy.parallel.gloo import exchange_shards
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import RankData
@@ -28,7 +29,7 @@ from convoy.training.measure.clock import clock_for, own_time_for
 from convoy.training.measure.health_check import check_node
 from convoy.training.measure.machine import environment, measure_matmul, memory_peak
 from convoy.training.measure.machine_probe import probe_machine
-from convoy.training.measure.network_proof import NetworkWatch, prove_network, read_own_log
+from convoy.training.measure.network_proof import prove_network
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import check_all_updated
 from convoy.training.process_groups import Ranks, connect_ranks
@@ -196,7 +197,7 @@ def _finish_start(
     check_all_updated(trained.module, trained.optimizer)
     if watch is not None and ranks.across_hosts:
         required = config.cluster.require_network
-        prove_network(ranks, required, log.events, read_own_log(), watch.adapter_bytes())
+        prove_network(ranks, required, read_own_log(), watch.adapter_bytes(), log.events.append)
     seconds = config.train.matmul_peak_seconds
     if seconds:
         rate = measure_matmul(ranks, config.train.param_dtype, seconds)

@@ -43,15 +43,15 @@ def report(*proofs: NetworkProof) -> TrainReport:
     ],
 )
 def test_the_facts_of_a_job(proofs: list[NetworkProof], facts: list[str]) -> None:
-    assert network_facts(report(*proofs)) == facts
+    assert network_facts(report(*proofs).network) == facts
 
 
 def test_only_tcp_is_called_out_with_its_cause_and_fix() -> None:
-    (callout,) = network_callouts(report(EFA, TCP))
+    (callout,) = network_callouts(report(EFA, TCP).network)
     assert isinstance(callout, Callout)
     assert callout.title == "1 of 2 ranks use TCP between hosts"
     assert callout.text == "First cause: NCCL_NET is set to Socket. Unset NCCL_NET."
-    assert network_callouts(report(EFA, EFA)) == ()
+    assert network_callouts(report(EFA, EFA).network) == ()
 
 
 def test_a_new_generation_has_to_prove_itself() -> None:
@@ -59,4 +59,4 @@ def test_a_new_generation_has_to_prove_itself() -> None:
     log.start()
     log.add(EFA, rank=0)
     log.start(generation=1)
-    assert network_facts(fold(log.events)) == []
+    assert network_facts(fold(log.events).network) == []

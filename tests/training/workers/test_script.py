@@ -4,15 +4,22 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-from convoy.gang.task import RESERVED, Assignment, Node, Script
+from convoy.config.cluster import NetworkRequirement
+from convoy.config.run import RunConfig
+from convoy.gang.task import EXPECTED, RESERVED, Assignment, Node, Script
 from convoy.gang.workers.board import Board, Mark
-from convoy.job.events.registry import PEER_LOST
+from convoy.job.events.log import read_events
+from convoy.job.events.registry import PEER_LOST, NetworkProof
+from convoy.network.nccl.proof import NCCL_LOG
+from convoy.storage import open_store
 from convoy.training.workers.script import run_assignment, script_environment, visible_devices
 from tests.gang.light import assignment
+from tests.network.nccl.written import Carrier
+from tests.network.nccl.written import Job as Written
 
 
 class Ended(NamedTuple):
@@ -22,14 +29,14 @@ class Ended(NamedTuple):
     mark: Mark
 
 
-def run(folder: Path, text: str, *args: str) -> Ended:
-    """The script in a process of its own, as the only rank."""
+def run(folder: Path, text: str, *args: str, devices: str = "", **changed: Any) -> Ended:
+    """The script in a process of its own, as the only rank. devices: CUDA's. changed: of its assignment."""
     file, log, reason = folder / "a_script.py", folder / "log", folder / "0.reason"
     file.write_text(text)
     board = Board.create(1)
-    script = {"board_path": board.path, "script": Script(entrypoint=str(file), args=args)}
+    script = {"board_path": board.path, "script": Script(entrypoint=str(file), args=args), **changed}
     process = multiprocessing.get_context("fork").Process(
-        target=_be, args=(assignment("job", folder).model_copy(update=script), log)
+        target=_be, args=(assignment("job", folder).model_copy(update=script), log, devices)
     )
     process.start()
     process.join(60)
@@ -40,7 +47,8 @@ def run(folder: Path, text: str, *args: str) -> Ended:
     return ended
 
 
-def _be(task: Assignment, log: Path) -> NoReturn:
+def _be(task: Assignment, log: Path, devices: str) -> NoReturn:
+    os.environ["CUDA_VISIBLE_DEVICES"] = devices
     output = os.open(log, os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -167,6 +175,61 @@ if __name__ == "__main__":
         print(pool.map(double, [1, 2]), sys.argv[1:])
 """
     assert run(tmp_path, text, "--a", "b").printed.splitlines()[0] == "[2, 4] ['--a', 'b']"
+
+
+USES_NCCL = """
+import os
+from convoy import script
+print(os.environ.get("NCCL_DEBUG"), os.environ.get("NCCL_DEBUG_SUBSYS"), flush=True)
+for step in range(1, 5):
+    os.write(1, b"".join(line.encode() + b"\\n" for line in {lines}))
+    script.progress(step)
+print("trained", flush=True)
+"""
+
+
+def on_hosts(hosts: int, required: NetworkRequirement | None = None) -> dict[str, Any]:
+    """An assignment of rank 0 of so many hosts with one rank each."""
+    node = Node(0, hosts, 1, "10.0.0.7", "F/1", "f", 0, shares_host=False)
+    config = RunConfig.model_validate({"cluster": {"require_network": required}})
+    return {"place": node.position_of(0, 1), "config": config}
+
+
+def run_with_nccl(folder: Path, carrier: Carrier, devices: str, **changed: Any) -> tuple[Ended, list[NetworkProof]]:
+    """A script whose output has the lines that NCCL would write there."""
+    ended = run(
+        folder, USES_NCCL.format(lines=Written(carrier=carrier, ranks=2, per_host=1).rank_lines(0)),
+        devices=devices, **changed,
+    )  # fmt: skip
+    return ended, [e for e in read_events(open_store(str(folder))) if isinstance(e, NetworkProof)]
+
+
+@pytest.mark.processes
+def test_a_script_on_gpus_of_several_hosts_proves_its_network_once_it_reports_progress(tmp_path: Path) -> None:
+    ended, proofs = run_with_nccl(tmp_path, "efa+gdr", "0", **on_hosts(2, "efa"))
+    assert ended.code == 0
+    assert ended.printed.startswith("{NCCL_DEBUG} {NCCL_DEBUG_SUBSYS}\n".format(**NCCL_LOG))
+    assert [(proof.rank, proof.verdict, proof.carrier) for proof in proofs] == [(0, "rdma+gdr", "efa")]
+
+
+@pytest.mark.processes
+def test_a_script_that_fell_back_ends_its_attempt_with_the_first_cause(tmp_path: Path) -> None:
+    ended, proofs = run_with_nccl(tmp_path, "libfabric tcp", "0", **on_hosts(2, "efa"))
+    assert ended.code == EXPECTED
+    assert ended.reason.startswith(
+        "cluster.require_network = efa: rank 0 on node-0 uses TCP; first cause: libfabric offers no EFA device"
+    )
+    assert "trained" not in ended.printed
+    assert "Traceback" not in ended.printed
+    assert [proof.verdict for proof in proofs] == ["tcp"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("devices", "hosts"), [("", 2), ("0", 1)])
+def test_a_script_on_cpus_or_on_one_host_proves_nothing(tmp_path: Path, devices: str, hosts: int) -> None:
+    ended, proofs = run_with_nccl(tmp_path, "socket", devices, **on_hosts(hosts, "efa"))
+    assert (ended.code, proofs) == (0, [])
+    assert ended.printed.startswith("INFO" if devices else "None None")
 
 
 @pytest.mark.sampled(3)

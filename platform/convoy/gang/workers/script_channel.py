@@ -9,12 +9,17 @@ from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, OrderKind
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import ScriptEvent, ScriptResumed, ScriptStep, WorkerReady
+from convoy.network.nccl.proof import OwnProof
 from convoy.storage import StoreUnavailable, open_store
 
 Value = bool | int | float | str | None
 
 EVENT_SECONDS = 1.0
 """Between two progress events. The agent sees each step."""
+
+NETWORK_LOOKS = frozenset(2**power for power in range(1, 11))
+"""Calls of `progress` after which NCCL's log is read, until it shows what carries the traffic: a script may use NCCL
+between hosts for the first time after some steps only."""
 
 CLOSE_SECONDS = 10.0
 """At the end of the script, for the log to take the rest of its events."""
@@ -23,8 +28,9 @@ CLOSE_SECONDS = 10.0
 class ScriptChannel:
     """One rank's."""
 
-    def __init__(self, assignment: Assignment, began: float) -> None:
-        """began: when the rank's process began, by `time.perf_counter`."""
+    def __init__(self, assignment: Assignment, began: float, network: OwnProof | None = None) -> None:
+        """began: when the rank's process began, by `time.perf_counter`. network: None where nothing is to be proven,
+        as on CPUs."""
         self.checkpoints_uri = f"{assignment.job_uri}/script"
         self.ends_for_notice = False
         """The script was ordered to end, and is to do so."""
@@ -32,6 +38,7 @@ class ScriptChannel:
         self.marker.enter("script")
         self._assignment = assignment
         self._began = began
+        self._network = network
         self._log: EventWriter | None = None
         self._lock = threading.Lock()
         self.steps = 0
@@ -41,7 +48,7 @@ class ScriptChannel:
         """Time and step of the last `ScriptStep`."""
 
     def report_progress(self, step: int) -> None:
-        """`step` steps are done. Costs microseconds."""
+        """`step` steps are done. Costs microseconds. Raises NetworkRequirementError."""
         now = time.monotonic()
         if not self.steps:
             self.marker.enter("step", step)
@@ -51,6 +58,8 @@ class ScriptChannel:
             self._log_step(step, now)
         self.steps += 1
         self._stepped_at = now
+        if self._network is not None and self.steps in NETWORK_LOOKS and not self._network.is_final:
+            self._prove_network(self._network)
 
     def poll_order(self) -> OrderKind:
         """The order of this node's agent to the gang."""
@@ -88,6 +97,12 @@ class ScriptChannel:
         if self._assignment.place.rank == 0 and step > logged and now - at >= EVENT_SECONDS:
             self._event_log().append(ScriptStep(step=step, seconds=(now - at) / (step - logged)))
             self._logged = now, step
+
+    def _prove_network(self, network: OwnProof) -> None:
+        proof = network.look()
+        if proof is not None:
+            self._event_log().append(proof)
+            network.refuse_other_network()
 
     def _event_log(self) -> EventWriter:
         with self._lock:

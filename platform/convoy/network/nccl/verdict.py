@@ -25,6 +25,8 @@ KERNEL_NETWORKS = ("socket", "fastsocket", "gpudirecttcpx")
 SOFTWARE_DEVICES = ("rxe", "siw")
 """RDMA devices of Linux that the kernel makes of an Ethernet interface."""
 
+_CARRIERS = {"efa": "EFA", "ib": "InfiniBand or RoCE"}
+
 
 class CommunicatorReport(BaseModel):
     """One communicator of a rank."""
@@ -114,6 +116,20 @@ def combine(reports: Sequence[RankReport]) -> LogReport:
     """What the logs of all ranks of a run prove together. reports: at least one."""
     resolved = _resolve_inside(reports)
     return LogReport(verdict=min((report.verdict for report in resolved), key=WORST_FIRST.index), ranks=resolved)
+
+
+def carrier_name(verdict: str, carrier: str | None) -> str:
+    """What carried a rank's traffic between hosts: `EFA with GPUDirect`."""
+    match verdict:
+        case "harmless":
+            return "nothing crosses hosts"
+        case "unknown":
+            return "unknown"
+        case "tcp":
+            return "TCP"
+        case _:
+            name = _CARRIERS.get(carrier or "", carrier)
+            return f"{name} {'with' if verdict == 'rdma+gdr' else 'without'} GPUDirect"
 
 
 def _by_device(communicators: Iterable[Communicator]) -> list[list[Communicator]]:

@@ -4,11 +4,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from convoy.display.page import Block, Callout, Column, Heading, Page, Text, Tone, columns
-from convoy.network.nccl.verdict import LogReport, RankReport, Verdict
+from convoy.network.nccl.verdict import LogReport, RankReport, Verdict, carrier_name
 
 _TITLE = "What NCCL used"
-
-_CARRIERS = {"efa": "EFA", "ib": "InfiniBand or RoCE"}
 
 _TONES: dict[Verdict, Tone] = {"tcp": "bad", "unknown": "warning", "rdma": "warning"}
 
@@ -43,20 +41,6 @@ def advice(reports: Iterable[RankReport]) -> tuple[Block, ...]:
         )
         for ranks in _grouped(fixable, lambda report: (report.verdict, report.cause, report.fix)).values()
     )
-
-
-def carrier_name(verdict: str, carrier: str | None) -> str:
-    """What carried a rank's traffic between hosts: `EFA with GPUDirect`."""
-    match verdict:
-        case "harmless":
-            return "nothing crosses hosts"
-        case "unknown":
-            return "unknown"
-        case "tcp":
-            return "TCP"
-        case _:
-            name = _CARRIERS.get(carrier or "", carrier)
-            return f"{name} {'with' if verdict == 'rdma+gdr' else 'without'} GPUDirect"
 
 
 def rank_list(reports: Sequence[RankReport]) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from convoy.job.events.registry import Event, NetworkProof
-from convoy.network.pages.nccl import carrier_name
+from convoy.network.nccl.proof import combined_proofs
+from convoy.network.nccl.verdict import carrier_name
 from convoy.report.train_report import NetworkUse
 
 LEAST_BYTES = 65_536
@@ -13,9 +14,11 @@ LEAST_BYTES = 65_536
 
 def network_use(newest: Sequence[Event], world_size: int) -> tuple[NetworkUse, ...]:
     """One entry for the ranks that are alike. newest: the events of the newest generation."""
-    proofs = {e.rank: e for e in newest if isinstance(e, NetworkProof) and e.verdict != "harmless"}
+    proofs = {e.rank: e for e in newest if isinstance(e, NetworkProof)}
     groups: dict[tuple[str, str], list[NetworkProof]] = {}
-    for proof in proofs.values():
+    for proof in combined_proofs(list(proofs.values())):
+        if proof.verdict == "harmless":
+            continue
         groups.setdefault((carrier_name(proof.verdict, proof.carrier), proof.verdict), []).append(proof)
     uses = [
         NetworkUse(

@@ -1,6 +1,6 @@
 """Parts of the training pages: each takes the report and gives blocks, or none where nothing is known."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -9,7 +9,7 @@ from convoy.display import charts, formatting
 from convoy.display.page import Block, Callout, Code, Column, Entry, Heading, Progress, Table, Text, Timeline, columns
 from convoy.job.events.gang import FirstCause, cause_details, cause_in_words, cause_subject, cause_verb
 from convoy.report.analysis.outcome import state_word
-from convoy.report.train_report import Generation, Tier, TrainReport
+from convoy.report.train_report import Generation, NetworkUse, Tier, TrainReport
 
 _TIMELINE_ENTRIES, _CHECKPOINTS = 40, 10
 """The most of each on a page."""
@@ -71,16 +71,16 @@ def gang_facts(report: TrainReport) -> list[str]:
     return [ranks, *([f"generation {newest.number}"] if newest.number else []), *([newest.run] if newest.run else [])]
 
 
-def network_facts(report: TrainReport) -> list[str]:
+def network_facts(uses: Sequence[NetworkUse]) -> list[str]:
     """What carried the traffic between hosts, and what shows it: one fact for the ranks that are alike."""
     return [
         f"{'network unknown' if use.verdict == 'unknown' else use.name}, "
         f"{use.ranks} of {formatting.plural(use.world_size, 'rank')} ({_EVIDENCE[use.counters]})"
-        for use in report.network
+        for use in uses
     ]
 
 
-def network_callouts(report: TrainReport) -> tuple[Block, ...]:
+def network_callouts(uses: Sequence[NetworkUse]) -> tuple[Block, ...]:
     """A callout for ranks that use TCP, with the first cause and the fix."""
     return tuple(
         Callout(
@@ -88,7 +88,7 @@ def network_callouts(report: TrainReport) -> tuple[Block, ...]:
             " ".join(filter(None, (use.cause and f"First cause: {use.cause}.", use.fix))),
             "warning",
         )
-        for use in report.network
+        for use in uses
         if use.verdict == "tcp"
     )
 

@@ -81,13 +81,19 @@ def final_page(
 def script_page(report: TrainReport, name: str) -> Page:
     """The page while the script runs, and when it has ended. name: of the script."""
     state = state_word(report).capitalize()
-    facts = [state, *sections.gang_facts(report), incident_sections.nodes_without_notices(report)]
+    facts = [
+        state,
+        *sections.gang_facts(report),
+        *sections.network_facts(report.network),
+        incident_sections.nodes_without_notices(report),
+    ]
     return Page(
         name,
         (
             Heading(name, level=1),
             Text(" · ".join(filter(None, facts)), quiet=True),
             *sections.outcome_callouts(report, of_script=True),
+            *sections.network_callouts(report.network),
             Values((_script_step(report), _generations(report))),
             *incident_sections.incidents(report),
             *sections.events(report),
@@ -114,7 +120,7 @@ def _top_blocks(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, 
     facts += sections.gang_facts(report)
     if report.hardware:
         facts.append(report.hardware.device)
-    facts += sections.network_facts(report)
+    facts += sections.network_facts(report.network)
     if report.outcome.state == "running" and report.memory_peak_bytes is not None:
         facts.append(f"memory peak {formatting.size(report.memory_peak_bytes)}")
     if report.outcome.state == "running" and report.last_event is not None:
@@ -127,7 +133,7 @@ def _top_blocks(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, 
         *sections.outcome_callouts(report),
         *sections.failed_saves(report),
         *incident_sections.trouble_callouts(report),
-        *sections.network_callouts(report),
+        *sections.network_callouts(report.network),
     )
 
 

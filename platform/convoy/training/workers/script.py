@@ -28,12 +28,13 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from convoy import script as script_interface
-from convoy.gang.task import RESERVED, STOPPED, Assignment, RankPosition, Script
+from convoy.gang.task import EXPECTED, RESERVED, STOPPED, Assignment, RankPosition, Script
 from convoy.gang.workers.fork_server import serve
 from convoy.gang.workers.processes import set_process_name, signal_at_end_of_parent
 from convoy.gang.workers.script_channel import ScriptChannel
 from convoy.gang.workers.worker import error_line, first_line, write_reason
 from convoy.job.events.registry import PEER_LOST
+from convoy.network.nccl.proof import NetworkRequirementError, NetworkWatch, OwnProof
 from convoy.training.workers.train import configure_imports, import_quietly, seed_numpy
 
 SOON = ("torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "torch._dynamo", "convoy.storage.posix")
@@ -101,11 +102,12 @@ def run_assignment(assignment_json: bytes, listener: int | None) -> int:
     assert script is not None
     if listener is not None:
         _fork_tcp_store(assignment, listener)
-    os.environ.update(script_environment(assignment, visible_devices(os.environ)))
+    devices = visible_devices(os.environ)
+    os.environ.update(script_environment(assignment, devices))
     if assignment.master_host.startswith("127.") or assignment.master_host == "localhost":
         # The host's own name may resolve to an address that peers on it cannot use.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    channel = ScriptChannel(assignment, began)
+    channel = ScriptChannel(assignment, began, _network_proof(assignment) if devices else None)
     script_interface.attach(channel)
     code = _run_script(script, reason_path)
     if code == 0 and channel.ends_for_notice:
@@ -115,6 +117,14 @@ def run_assignment(assignment_json: bytes, listener: int | None) -> int:
     _finish_as_interpreter()
     channel.close()
     return code
+
+
+def _network_proof(assignment: Assignment) -> OwnProof | None:
+    """Have NCCL log what it uses, before the script can use it; None: nothing crosses hosts."""
+    watch, place = NetworkWatch.begin(), assignment.place
+    if place.host_ranks == place.world_size:
+        return None
+    return OwnProof(place.rank, assignment.config.cluster.require_network, watch)
 
 
 def _run_file(path: str, main: ModuleType) -> None:
@@ -162,6 +172,10 @@ def _report_exit(error: SystemExit, reason_path: Path) -> int:
 
 
 def _report_error(error: BaseException, reason_path: Path) -> int:
+    if isinstance(error, NetworkRequirementError):  # the same in each attempt on these machines
+        write_reason(reason_path, str(error))
+        print(error, file=sys.stderr)
+        return EXPECTED
     write_reason(reason_path, error_line(error))
     text = "".join(traceback.format_exception(type(error), error, _script_frames(error.__traceback__)))
     sys.stderr.write(text.encode(errors="backslashreplace").decode())
