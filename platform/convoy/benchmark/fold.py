@@ -78,6 +78,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
         lab=first.lab,
         matmul_tflops=_matmul_tflops(cases),
+        carried_by=tuple(dict.fromkeys(use for case in cases for use in case.carried_by)),
         region=first.cluster_setting("region"),
         market=first.cluster_setting("market"),
         prices=first.own_prices,

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from convoy.benchmark.cases import measure_cases
 from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.network import measure_network
+from convoy.benchmark.measure.network_use import watch_network, with_network_use
 from convoy.benchmark.measure.observer import cores_of_rank
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.suites import environments
@@ -31,18 +32,20 @@ def main(group: Group, folder: Path) -> None:
     own = cores_of_rank(cores, place.host_rank, place.host_ranks)
     if group.measure.pin:  # before any thread is started: threads inherit it
         os.sched_setaffinity(0, own)
+    watch = watch_network()
     ranks = join_ranks(group.run, place)
     group = without_unmeasurable(group, ranks.device)
     check_same_cases(group, ranks)
     if group.network is not None:
-        for case in measure_network(group, ranks, len(cores)):
+        for case in with_network_use(measure_network(group, ranks, len(cores)), group, ranks, watch):
             write_case(folder, case)
         dist.destroy_process_group()
         return
     data = prepare_group_data(group, ranks)
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(build_variant(spec, group, ranks, data))) for spec in group.variants]
-        for case in measure_cases(group, variants, ranks, cores, own):
+        cases = measure_cases(group, variants, ranks, cores, own)
+        for case in with_network_use(cases, group, ranks, watch):
             write_case(folder, case)
     dist.destroy_process_group()
 

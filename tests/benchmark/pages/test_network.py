@@ -5,6 +5,7 @@ from convoy.benchmark.page import benchmark_page
 from convoy.benchmark.pages.network import describe, fastest_text, network_page
 from convoy.benchmark.results.network import figure_name
 from convoy.display.page import Callout, Chart, Heading, Table, Text, Values
+from convoy.report.train_report import NetworkUse
 from tests.benchmark.cases import replaced
 from tests.benchmark.network_cases import algorithms, network_case
 from tests.benchmark.reading import below
@@ -84,3 +85,27 @@ def test_the_headline_has_no_bandwidth_above_its_bound() -> None:
 def test_the_figures_of_each_size_are_no_further_figures() -> None:
     page = benchmark_page(algorithms())
     assert "Further figures" not in [block.text for block in page.blocks if isinstance(block, Heading)]
+
+
+def test_what_carried_the_traffic_is_said_before_the_figures_and_with_the_hardware() -> None:
+    fact = "EFA with GPUDirect, 32 of 32 ranks (NCCL's log and NIC counters agree)"
+    use = NetworkUse(
+        name="EFA with GPUDirect", verdict="rdma+gdr", ranks=32, world_size=32, counters="agree", cause=None, fix=None
+    )
+    proven = [replaced(case, carried_by=(use,)) for case in algorithms()]
+    first = network_page(network_report(proven)).blocks[0]
+    assert first == Text(f"Between hosts: {fact}.")
+    hardware = below(benchmark_page(proven), "Provenance", Table)[0]
+    assert (hardware.headers[-1], hardware.rows[0][-1]) == ("Between hosts", fact)
+    assert "Between hosts" not in below(benchmark_page(algorithms()), "Provenance", Table)[0].headers
+
+
+def test_tcp_between_hosts_is_called_out_with_its_cause() -> None:
+    use = NetworkUse(
+        name="TCP", verdict="tcp", ranks=2, world_size=4, counters="absent", cause="NCCL_NET is set", fix="Unset it."
+    )
+    page = network_page(network_report([replaced(network_case(), carried_by=(use,))]))
+    (callout,) = [each for each in page.blocks if isinstance(each, Callout)]
+    assert (callout.title, callout.text) == (
+        "2 of 4 ranks use TCP between hosts", "First cause: NCCL_NET is set. Unset it.",
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from convoy.gang.task import Script
 from convoy.launch.benchmark.groups import run_groups
 from convoy.launch.benchmark.split import Share, describe_share
 from convoy.launch.gang.step import GangFailedError
+from convoy.report.train_report import NetworkUse
 from tests.benchmark.benches import groups_of
 from tests.benchmark.cases import PROVENANCE, a_case, replaced
 
@@ -73,6 +74,17 @@ def test_a_gang_is_one_block_and_gangs_of_one_turn_are_a_pair() -> None:
     found = speedup(efa, tcp)
     assert found.n == 6
     assert found.estimate == pytest.approx(2.025 / 1.025, rel=1e-4)
+
+
+def test_a_case_names_every_network_that_its_gangs_used() -> None:
+    """One of several gangs may have fallen back."""
+    group = a_group()
+    uses = [
+        NetworkUse(name=name, verdict="", ranks=2, world_size=2, counters="absent", cause=None, fix=None)
+        for name in ("EFA", "TCP")
+    ]
+    gangs = [(turn, gang_case(turn, 1.0, carried_by=(uses[turn.pair == 2],))) for turn in turns(group)]
+    assert [case.carried_by for case in merged_cases(group, gangs)] == [tuple(uses)] * 2
 
 
 def test_what_was_not_to_differ_is_refused() -> None:

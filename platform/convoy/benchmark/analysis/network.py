@@ -26,6 +26,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.network import NetworkConfig, Operation
 from convoy.network.bandwidth import bus_factor, busbw_bound
 from convoy.network.link_model import LinkModel, fit_link
+from convoy.report.train_report import NetworkUse
 from convoy.stats.interval import FEWEST, Interval, interval, paired_ratio
 
 
@@ -119,6 +120,8 @@ class NetworkReport(FrozenResult):
     """None: neither one-sided transfers nor transports were measured."""
     rails: RailsReport | None
     """None: no rails were measured."""
+    carried_by: tuple[NetworkUse, ...] = ()
+    """What carried the traffic of GPUs between hosts, distinct ones of all cases."""
     not_measured: tuple[str, ...] = ()
     """What was to be measured and was not, with the case and the reason, a line each."""
 
@@ -149,6 +152,7 @@ def network_report(cases: Sequence[Case]) -> NetworkReport | None:
         pairs=pairs,
         links=link_figures(own, rate),
         rails=rails_report(own),
+        carried_by=tuple(dict.fromkeys(use for case in own for use in case.carried_by)),
         not_measured=tuple(
             dict.fromkeys(
                 f"{case.group}, {what if what == case.name else f'{case.name}, {what}'}: {why}"

@@ -18,6 +18,7 @@ from convoy.benchmark.results.case import FrozenResult, Hardware, Provenance, St
 from convoy.benchmark.results.collectives import CollectiveTiming
 from convoy.benchmark.results.values import INDEPENDENT
 from convoy.catalog.prices import Price
+from convoy.report.train_report import NetworkUse
 from convoy.stats.changepoint import ChangePoint
 from convoy.stats.interval import Interval
 
@@ -90,6 +91,8 @@ class GroupFigures(FrozenResult):
     """The lab in which its cases were measured; empty: real machines."""
     matmul_tflops: dict[str, float] = {}
     """Rate of a plain matmul on a rank, by type of number."""
+    carried_by: tuple[NetworkUse, ...] = ()
+    """Distinct ones of its cases."""
     region: str | None
     """Region of its prices."""
     market: str | None = None

@@ -4,6 +4,7 @@ GROUPS.json FOLDER`. It measures every group in one process group; rank 0 writes
 import hashlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.network import measure_network
+from convoy.benchmark.measure.network_use import watch_network, with_network_use
 from convoy.benchmark.plan import GROUPS
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.variants.ranks import join_ranks
@@ -38,17 +40,21 @@ def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Pa
     }
     cores = sorted(os.sched_getaffinity(0))
     place = position(launched, len(cores), lab=bool(groups[0].lab))
-    ranks = join_ranks(groups[0].run, place)
-    try:
-        check_same_plan(groups, ranks)
-        start = time.monotonic()
-        for number, group in enumerate(groups):
-            if ranks.first:
-                say(f"{group.name}: groups: {work_progress(number, len(groups), time.monotonic() - start)}")
-            for case in measure_network(group, ranks, len(cores)):
-                write_case(folder, case)
-    finally:
-        dist.destroy_process_group()
+    with tempfile.TemporaryDirectory(prefix="convoy-nccl-") as name:  # the output is a table that people read
+        log = Path(name) / "log"
+        watch = watch_network(log)
+        ranks = join_ranks(groups[0].run, place)
+        try:
+            check_same_plan(groups, ranks)
+            start = time.monotonic()
+            for number, group in enumerate(groups):
+                if ranks.first:
+                    say(f"{group.name}: groups: {work_progress(number, len(groups), time.monotonic() - start)}")
+                cases = measure_network(group, ranks, len(cores))
+                for case in with_network_use(cases, group, ranks, watch, log):
+                    write_case(folder, case)
+        finally:
+            dist.destroy_process_group()
 
 
 def position(launched: LaunchedPlace, cores: int, *, lab: bool) -> RankPosition:

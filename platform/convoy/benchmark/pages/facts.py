@@ -9,6 +9,7 @@ from convoy.benchmark.results.case import Provenance
 from convoy.benchmark.results.network import SUITE_NAME
 from convoy.display import formatting
 from convoy.display.page import Block, Code, Column, Heading, Table, Text, columns
+from convoy.report.pages.sections import network_facts
 
 IN_OTHER_SECTIONS = {
     values.WEAK, values.INDEPENDENT, values.COMMUNICATION_SECONDS, values.NETWORK_BYTES, values.LINK_BYTES_PER_SECOND,
@@ -67,6 +68,7 @@ def provenance_section(report: BenchReport) -> tuple[Block, ...]:
         Column("Cores", lambda g: g.hardware.cores),
         Column("Memory", lambda g: g.hardware.memory_bytes or None, formatting.size, missing="not known"),
         Column("Matmul, TFLOP/s", _matmul),
+        *([Column("Between hosts", _carriers)] if any(g.carried_by for g in report.groups) else []),
     )
     blocks: list[Block] = [Heading("Provenance"), hardware]
     for origins in _group_compatible(report.provenance):
@@ -84,6 +86,10 @@ def _machines(group: GroupFigures) -> str:
     if group.lab:
         return f"one, with a lab of {group.lab}"
     return f"{hardware.nodes} × {hardware.instance_type}" if hardware.instance_type else str(hardware.nodes)
+
+
+def _carriers(group: GroupFigures) -> str | None:
+    return "; ".join(network_facts(group.carried_by)) or None
 
 
 def _matmul(group: GroupFigures) -> str:

@@ -11,6 +11,7 @@ from convoy.benchmark.results.network import HostFigure
 from convoy.benchmark.results.transports import ONE_SIDED_GROUP, TRANSPORTS_GROUP
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Column, Heading, Page, Table, Text, columns
+from convoy.report.pages.sections import network_callouts, network_facts
 from convoy.stats.interval import Interval
 
 _HOW = (
@@ -53,8 +54,14 @@ def network_page(report: NetworkReport | None) -> Page:
 
 
 def sections(report: NetworkReport) -> tuple[Block, ...]:
-    """Collectives, pairs, then links between two hosts."""
-    return (*_collective_sections(report.collectives), *_link_sections(report))
+    """What carried the traffic, collectives, pairs, then links between two hosts."""
+    return (*_carriers(report), *_collective_sections(report.collectives), *_link_sections(report))
+
+
+def _carriers(report: NetworkReport) -> Iterator[Block]:
+    if report.carried_by:
+        yield Text(f"Between hosts: {'; '.join(network_facts(report.carried_by))}.")
+        yield from network_callouts(report.carried_by)
 
 
 def callouts(report: NetworkReport) -> tuple[Callout, ...]:

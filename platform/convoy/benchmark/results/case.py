@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.catalog.prices import Price, configured_prices
 from convoy.config.cluster import PriceConfig
+from convoy.report.train_report import NetworkUse
 
 SCHEMA = 1
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
@@ -153,6 +154,8 @@ class Case(FrozenResult):
     lab: str = ""
     """Hosts and links of the lab it was measured in: network namespaces of one host, with limited rates. Empty: real
     machines."""
+    carried_by: tuple[NetworkUse, ...] = ()
+    """What carried the traffic of GPUs between hosts by NCCL's log, most ranks first; empty: one host, or no GPUs."""
     values: dict[str, float] = {}
     """Further figures of the suite, by documented names."""
     samples: dict[str, tuple[float, ...]] = {}

@@ -57,6 +57,7 @@ def merged_cases(group: Group, measured: Sequence[tuple[Turn, Case]]) -> tuple[C
             "warm_up_steps": max(case.warm_up_steps for _, case in own),
             "steady": all(case.steady for _, case in own),
             "varied": varied,
+            "carried_by": tuple(dict.fromkeys(use for _, case in own for use in case.carried_by)),
         }
         if group.network is None:
             changes["blocks"] = tuple(_gang_block(pair, case.blocks) for pair, case in own)

@@ -31,7 +31,7 @@ def prove_network(
     dist.all_gather_object(gathered, (own.model_dump_json(), adapter_bytes), group=ranks.control)
     reports = combine([RankReport.model_validate_json(report) for report, _ in gathered]).ranks
     proofs = [
-        proof_of(report, sent).model_copy(update={"rank": rank})
+        proof_of(report, sent).model_copy(update={"rank": rank, "node": rank // ranks.place.nproc_per_node})
         for rank, (report, (_, sent)) in enumerate(zip(reports, gathered, strict=True))
     ]
     if record is not None:
