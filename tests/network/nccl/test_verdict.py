@@ -192,7 +192,9 @@ def test_a_communicator_within_the_host_does_not_hide_the_one_between_hosts() ->
 
 def inner_of(inner: Job, rank: int, outer: Job) -> Lines:
     """Lines of a communicator of one host's two ranks, written by the outer job's rank."""
-    message = [line.partition("NCCL INFO ")[2] for line in inner.communicator_lines(rank % 2, "0x7f02")]
+    message = [
+        line.partition("NCCL INFO ")[2] for line in inner.communicator_lines(rank % 2, "0x7f02", f"0x{rank // 2}")
+    ]
     return [outer.writer(rank)(each) for each in message]
 
 

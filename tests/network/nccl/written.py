@@ -1,5 +1,6 @@
 """Logs of NCCL as each version writes them: format strings of its sources, filled in for a job of some ranks."""
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -81,13 +82,14 @@ class Job:
         lines += [write("NCCL_DEBUG set by environment to INFO"), *map(write, self._network_lines())]
         return [*lines, *self.communicator_lines(rank)]
 
-    def communicator_lines(self, rank: int, pointer: str = "0x7f01") -> Lines:
-        """One initialisation of the communicator of all ranks."""
+    def communicator_lines(self, rank: int, pointer: str = "0x7f01", name: str = "") -> Lines:
+        """One initialisation of the communicator of all ranks. name: its id, by default one of this run alone."""
+        name = name or f"0x{zlib.crc32(f'{self.host} {self.first_pid} {pointer}'.encode()):x}"
         own, write, nodes = self.version, self.writer(rank), -(-self.ranks // self.per_host)
         comm = f"{own.function}comm {pointer} rank {rank} nranks {self.ranks} cudaDev {rank % self.per_host}"
         messages = [f"Using network {self.network}"] if own.chosen else []
         if own.start:
-            messages.append(f"{comm} nvmlDev 0 busId 1c0 commId 0xabc - Init START")
+            messages.append(f"{comm} nvmlDev 0 busId 1c0 commId {name} - Init START")
         if own.nodes:
             local = f"localRanks {self.per_host} localRank {rank % self.per_host} MNNVL 0"
             messages.append(f"comm {pointer} rank {rank} nRanks {self.ranks} nNodes {nodes} {local}")

@@ -28,6 +28,7 @@ _CHANNEL = re.compile(
     rb"(?:NET/([^/]+)/\d+(?:\(\d+\))?(/GDRDMA)?|(P2P|SHM|direct shared memory))"
 )
 _COMM = re.compile(rb"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+)")
+_COMM_ID = re.compile(rb" commId (0x[0-9a-f]+) - Init ")
 _NODES = re.compile(rb" nNodes (\d+)(?:.* MNNVL (\d))?")
 _DEVICE = re.compile(rb" cudaDev (\d+)")
 _NETWORK = re.compile(rb"Using network (.+?)(?: \[repeated .*)?$")
@@ -55,6 +56,8 @@ class Communicator:
     """The name of the network that NCCL chose for it."""
     paths: Counter[str] = field(default_factory=Counter)
     """How many channels take each path: `P2P`, `SHM`, `NET/IB`, `NET/IB/GDRDMA`."""
+    name: str | None = None
+    """Its id, which all its ranks write; None before NCCL 2.18, which does not."""
     order: int = 0
     """Its place among the initialisations of the whole log."""
 
@@ -77,6 +80,8 @@ class Process:
     """By name in `causes.CAUSES`: the first such line."""
     communicators: dict[tuple[int, int | None, int | None], list[Communicator]] = field(default_factory=dict)
     """By rank, ranks and nodes: the last initialisation, and before it the last one before with channels."""
+    memberships: dict[str, set[int]] = field(default_factory=dict)
+    """Its ranks in each communicator that it ever initialised, by id."""
     network: str | None = None
     says_start: bool = False
     """Whether this NCCL reports the start of an initialisation, as it does since 2.18."""
@@ -189,6 +194,10 @@ class NcclLog:
         communicator.ranks = int(found[3])
         if nodes := _NODES.search(message):
             communicator.nodes, communicator.nvlink_between_nodes = int(nodes[1]), nodes[2] == b"1"
+        # Of a split, the id is not unique in 2.18, nor needed: its ranks also have the communicator that was split.
+        if (name := _COMM_ID.search(message)) and b" parent 0x" not in message:
+            communicator.name = name[1].decode()
+            process.memberships.setdefault(communicator.name, set()).add(communicator.rank)
         if device := _DEVICE.search(message):
             communicator.device = int(device[1])
         if b"Init COMPLETE" in message:

@@ -4,15 +4,15 @@ A verdict claims RDMA only if a channel uses an RDMA network: a loaded plugin or
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 
 from convoy.config.cluster import NetworkRequirement
-from convoy.config.errors import ConfigError
 from convoy.network.nccl.causes import CAUSES, FIX_LOG, first_cause
 from convoy.network.nccl.log import Communicator, NcclLog, Process
+from convoy.network.nccl.runs import RankLog, ranks_of_run
 
 Verdict = Literal["rdma+gdr", "rdma", "tcp", "harmless", "unknown"]
 WORST_FIRST: tuple[Verdict, ...] = ("tcp", "unknown", "rdma", "rdma+gdr", "harmless")
@@ -46,7 +46,7 @@ class RankReport(BaseModel):
     """What a log proves about one rank."""
 
     rank: int | None
-    """Its rank in its largest communicator; None if the log does not give it."""
+    """Its rank in the communicator of all ranks; None if the log shows none, as it may be with `hsdp`."""
     verdict: Verdict
     why: str
     carrier: str | None = None
@@ -98,17 +98,12 @@ class _Finding(NamedTuple):
 
 def judge(log: NcclLog) -> LogReport:
     """The verdicts of a log's ranks. Raises ConfigError for the ranks of more than one run."""
-    groups = [(p, group) for p in log.processes.values() for group in _by_device(p.all_communicators())]
-    _refuse_two_runs(log, groups)
-    latest: dict[int, tuple[Process, list[Communicator]]] = {}
-    for process, group in sorted(groups, key=lambda item: item[1][-1].order):
-        latest[_largest(group).rank] = process, group
-    versions = sorted(log.versions)
-    hosts = _hosts_by_size(latest)
-    reports = [_rank_report(p, group, hosts, versions) for _, (p, group) in sorted(latest.items())]
+    members, versions = ranks_of_run(log), sorted(log.versions)
+    hosts = _hosts_of_communicators(members)
+    reports = [_rank_report(each.process, each, hosts, versions) for each in members]
     if not reports:
         processes = list(log.processes.values()) or [Process("", 0)]
-        reports = [_rank_report(process, [], hosts, versions) for process in processes]
+        reports = [_rank_report(process, None, hosts, versions) for process in processes]
     return combine(reports)
 
 
@@ -132,61 +127,46 @@ def carrier_name(verdict: str, carrier: str | None) -> str:
             return f"{name} {'with' if verdict == 'rdma+gdr' else 'without'} GPUDirect"
 
 
-def _by_device(communicators: Iterable[Communicator]) -> list[list[Communicator]]:
-    """A process's communicators by its GPU: one that drives several is several ranks."""
-    groups: dict[object, list[Communicator]] = {}
-    for each in communicators:
-        groups.setdefault(("rank", each.rank) if each.device is None else each.device, []).append(each)
-    return list(groups.values())
-
-
-def _largest(group: Sequence[Communicator]) -> Communicator:
-    """The communicator whose ranks are those of the run."""
-    return max(group, key=lambda communicator: communicator.ranks or 0)
-
-
-def _hosts_by_size(latest: Mapping[int, tuple[Process, list[Communicator]]]) -> dict[int, int]:
-    """The number of hosts of the communicators of each size of which the log has every rank.
+def _hosts_of_communicators(members: Sequence[RankLog]) -> dict[str | int, int]:
+    """The number of hosts of the communicators of which the log has every rank: by id, and of those of the whole run
+    by their number of ranks.
 
     Hosts that a network joins may have one name, as `localhost`: their number is not known.
     """
-    members: dict[int, dict[int, str]] = {}
-    networked = set()
-    for rank, (process, group) in latest.items():
-        size = _largest(group).ranks or 0
-        members.setdefault(size, {})[rank] = process.host
-        if any(map(_leaves_host, group)):
-            networked.add(size)
-    counts = {size: len(set(hosts.values())) for size, hosts in members.items() if len(hosts) == size}
-    return {size: count for size, count in counts.items() if count > 1 or size not in networked}
+    places: dict[str | int, dict[int, str]] = {}
+    sizes: dict[str | int, int] = {}
+    joined: set[str | int] = set()
 
+    def add(key: str | int, communicator: Communicator, host: str, *, may_leave_host: bool) -> None:
+        places.setdefault(key, {})[communicator.rank] = host
+        sizes[key] = communicator.ranks or 0
+        if may_leave_host:
+            joined.add(key)
 
-def _refuse_two_runs(log: NcclLog, groups: Sequence[tuple[Process, list[Communicator]]]) -> None:
-    """Raises ConfigError if versions, sizes or hosts contradict each other."""
-    advice = "these are logs of more than one run; pass the files of one"
-    versions = log.versions | {p.nccl for p in log.processes.values() if p.nccl}
-    if len(versions) > 1:
-        raise ConfigError(f"FILE: NCCL has versions {' and '.join(sorted(versions))}: {advice}")
-    sizes = sorted({size for _, group in groups if (size := _largest(group).ranks)})
-    if len(sizes) > 1:
-        raise ConfigError(f"FILE: runs of {' and '.join(map(str, sizes))} ranks: {advice}")
-    hosts: dict[int, str] = {}
-    for process, group in groups:
-        rank = _largest(group).rank
-        if hosts.setdefault(rank, process.host) != process.host:
-            raise ConfigError(f"FILE: rank {rank} is on {hosts[rank]} and on {process.host}: {advice}")
+    for member in members:
+        host = member.process.host
+        for each in member.communicators:
+            if each.name:
+                add(each.name, each, host, may_leave_host=not each.paths or _leaves_host(each))
+        if member.numbered:
+            leaves = any(map(_leaves_host, member.communicators))
+            add(member.largest.ranks or 0, member.largest, host, may_leave_host=leaves)
+    counts = {key: len(set(hosts.values())) for key, hosts in places.items() if len(hosts) == sizes[key]}
+    return {key: count for key, count in counts.items() if count > 1 or key not in joined}
 
 
 def _rank_report(
-    process: Process, group: Sequence[Communicator], hosts: Mapping[int, int], versions: Sequence[str]
+    process: Process, member: RankLog | None, hosts: Mapping[str | int, int], versions: Sequence[str]
 ) -> RankReport:
-    findings = [(communicator, _judge_one(communicator, process, hosts)) for communicator in group]
+    """member: None where the process has initialised no communicator."""
+    findings = [(c, _judge_one(c, process, hosts)) for c in (member.communicators if member else ())]
     communicator, finding = _deciding(findings) or (None, _Finding("unknown", "no communicator was initialised"))
     cause, fix = _cause(process, finding)
+    whole = member.largest if member and member.numbered else None
     return RankReport(
-        rank=_largest(group).rank if group else None, verdict=finding.verdict, why=finding.why,
+        rank=member.rank if member else None, verdict=finding.verdict, why=finding.why,
         carrier=finding.carrier, cause=cause, fix=fix, host=process.host,
-        ranks=_largest(group).ranks if group else None, nodes=_largest(group).nodes if group else None,
+        ranks=whole.ranks if whole else None, nodes=whole.nodes if whole else None,
         nccl=process.nccl or (versions[0] if versions else None), plugin=process.plugin, provider=process.provider,
         fabric=process.fabric, protocol=process.protocol, nics=process.nics,
         network=_network(communicator) if communicator else process.network,
@@ -224,8 +204,8 @@ def _network(communicator: Communicator) -> str | None:
     return used.removeprefix("NET/").removesuffix("/GDRDMA") if used else communicator.network
 
 
-def _judge_one(communicator: Communicator, process: Process, hosts: Mapping[int, int]) -> _Finding:
-    nodes = communicator.nodes or hosts.get(communicator.ranks or 0)
+def _judge_one(communicator: Communicator, process: Process, hosts: Mapping[str | int, int]) -> _Finding:
+    nodes = communicator.nodes or hosts.get(communicator.name or "") or hosts.get(communicator.ranks or 0)
     paths = Counter({path: n for path, n in communicator.paths.items() if path.startswith("NET/")})
     if nodes == 1:
         return _Finding("harmless", "all ranks are on one node: nothing crosses hosts")

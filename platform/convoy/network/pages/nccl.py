@@ -44,18 +44,25 @@ def advice(reports: Iterable[RankReport]) -> tuple[Block, ...]:
 
 
 def rank_list(reports: Sequence[RankReport]) -> str:
-    """`0-3, 5`; `?` for those whose rank the log does not give."""
+    """`0-3, 5`; of those whose rank the log does not give, `8 on 2 hosts`."""
     runs: list[list[int]] = []
     for rank in sorted(report.rank for report in reports if report.rank is not None):
         if runs and rank == runs[-1][-1] + 1:
             runs[-1].append(rank)
         else:
             runs.append([rank])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "?"
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or _unnumbered(reports)
 
 
 def _subject(reports: Sequence[RankReport]) -> str:
+    if all(report.rank is None for report in reports) and any(report.host for report in reports):
+        return _unnumbered(reports).replace(" on", f" rank{'s' if len(reports) > 1 else ''} on", 1)
     return f"{'Rank' if len(reports) == 1 else 'Ranks'} {rank_list(reports)}"
+
+
+def _unnumbered(reports: Sequence[RankReport]) -> str:
+    hosts = sorted({report.host for report in reports if report.host})
+    return f"{len(reports)} on {hosts[0] if len(hosts) == 1 else f'{len(hosts)} hosts'}" if hosts else "?"
 
 
 def _used(report: RankReport) -> str:
