@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -173,13 +173,16 @@ class Agent:
 
 
 @contextlib.contextmanager
-def agents(task: Task, nodes: int, environment: Mapping[str, str] | None = None) -> Iterator[list[Agent]]:
+def agents(
+    task: Task, nodes: int, environment: Mapping[str, str] | None = None, *, shares_host: bool = True
+) -> Iterator[list[Agent]]:
     """An agent for each node, with one worker each. Nothing of them is left when the block ends, or the test fails.
 
-    environment: added to that of the last node.
+    environment: added to that of the last node. shares_host: False where each node is to take itself for a host.
     """
     own = [{}] * (nodes - 1) + [dict(environment or {})]
-    started = [_start(task, a_node(nproc=1, index=node, nodes=nodes), own[node]) for node in range(nodes)]
+    each = [replace(a_node(nproc=1, index=node, nodes=nodes), shares_host=shares_host) for node in range(nodes)]
+    started = [_start(task, node, own[node.index]) for node in each]
     try:
         yield started
         for agent in started:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from convoy.display.markdown import to_markdown
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.gang.agent import Gang
 from convoy.gang.task import Task
@@ -42,6 +43,8 @@ from tests.gang.tasks import (
     running,
     wait_for,
 )
+from tests.network.nccl.written import Carrier
+from tests.network.nccl.written import Job as Written
 
 pytestmark = pytest.mark.alone
 
@@ -233,6 +236,33 @@ if not pathlib.Path(sys.argv[1]).exists():
         assert {agent.outcome().outcome for agent in gang} == {"finished"}
     (failed,) = failures(task)
     assert (failed.worker, failed.signal) == (1, "SIGKILL")
+
+
+def test_a_gang_ends_with_the_first_cause_if_one_rank_shows_another_network_than_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of rank 1 is that of TCP; rank 0 waits for it as in a step."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    jobs: list[Carrier] = ["efa+gdr", "libfabric tcp"]
+    written = [Written(carrier=carrier, ranks=2, per_host=1).rank_lines(rank) for rank, carrier in enumerate(jobs)]
+    text = (
+        TOGETHER
+        + f"""
+from convoy import script
+print("\\n".join({written}[dist.get_rank()]), flush=True)
+for step in range(1, 5):
+    dist.barrier()
+    script.progress(step)
+"""
+    )
+    task = a_script(tmp_path, text, cluster={"require_network": "efa"})
+    with agents(task, 2, shares_host=False) as gang:
+        outcomes = [agent.outcome() for agent in gang]
+    assert {outcome.outcome for outcome in outcomes} == {"failed"}
+    assert outcomes[0].message.startswith("cluster.require_network = efa: rank 1 on node-1 uses TCP; first cause: ")
+    (failed,) = failures(task)
+    assert (failed.worker, failed.retryable) == (1, False)
+    assert "TCP, 1 of 2 ranks (NCCL's log)" in to_markdown(script_page(fold(events_of(task)), "a_script.py"))
 
 
 def test_a_rank_may_end_before_the_others_and_the_rendezvous_goes_on(of_two: tuple[Task, int]) -> None:

@@ -83,7 +83,7 @@ class ClusterConfig(FrozenConfig):
     of the state."""
     require_network: NetworkRequirement | None = None
     """What must carry the traffic of GPUs between hosts: `efa` (RDMA over EFA), `rdma` (any RDMA) or `gdr` (RDMA with
-    GPUDirect); null: anything. Where NCCL's log shows something else after the first step, the attempt ends with the
+    GPUDirect); null: anything. Where NCCL's log shows something else after the first steps, the attempt ends with the
     first cause and the fix. A log that shows nothing, or a run on one host, does not end it."""
     retries: int = Field(0, ge=0, le=4)
     """Metaflow retries of the gang's step; each resumes from the newest checkpoint."""

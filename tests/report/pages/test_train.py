@@ -1,7 +1,7 @@
 """The pages say what happened, in plain words, and say what is not known."""
 
 from convoy.display.page import Callout, Chart, Code, Heading, Page, Progress, Table, Text, Timeline, Value
-from convoy.job.events.registry import Environment, Event, GenerationEnded, Stopping
+from convoy.job.events.registry import Environment, Event, GenerationEnded, NetworkProof, Stopping
 from convoy.report.fold import fold
 from convoy.report.pages.train import final_page, live_page, script_page
 from tests.report.synthetic import (
@@ -105,6 +105,18 @@ def test_a_failed_script_names_its_step_if_it_reported_one_and_no_checkpoint_of_
     assert before.title.endswith("failed")
     (after,) = blocks(script_page(fold(failed_job()), "train.py"), Callout)
     assert after == Callout("Rank 1 on node 1 failed at step 120", "Killed by SIGKILL. MemoryError: <no room> for `x`.")
+
+
+def test_the_page_of_a_script_says_what_carried_its_traffic() -> None:
+    log = Log()
+    log.start(world_size=2)
+    proofs = ("rdma+gdr", "efa", None), ("tcp", "socket", "NCCL_NET is set to Socket")
+    for rank, (verdict, carrier, cause) in enumerate(proofs):
+        log.add(NetworkProof.model_validate({"verdict": verdict, "carrier": carrier, "cause": cause}), rank=rank)
+    page = script_page(fold(log.events), "train.py")
+    facts = "EFA with GPUDirect, 1 of 2 ranks (NCCL's log) · TCP, 1 of 2 ranks (NCCL's log)"
+    assert blocks(page, Text)[0].text.endswith(facts)
+    assert [each.title for each in blocks(page, Callout)] == ["1 of 2 ranks use TCP between hosts"]
 
 
 def test_a_stop_is_a_warning_with_its_reason() -> None:

@@ -27,7 +27,7 @@ class Environment(Event):
 
 
 class NetworkProof(Event):
-    """What carried a GPU rank's traffic between hosts in its first step, by NCCL's log and the adapters' counters."""
+    """What carried a GPU rank's traffic between hosts in its first steps, by NCCL's log and the adapters' counters."""
 
     kind: Literal["network_proof"] = "network_proof"
     verdict: Literal["rdma+gdr", "rdma", "tcp", "harmless", "unknown"]
@@ -48,7 +48,7 @@ class NetworkProof(Event):
     paths: dict[str, int] = {}
     """Channels by path, such as `NET/IB/GDRDMA`."""
     adapter_bytes: int | None = None
-    """Sent by the host's RDMA adapters from before the first communicator to the end of the first step, for all of its
+    """Sent by the host's RDMA adapters from before the first communicator until the log was read, for all of its
     processes; None: it has none, or they do not count."""
 
 
