@@ -145,7 +145,8 @@ def over_sizes(
         "axis": {"values": sizes, "labelExpr": label, "labelOverlap": True},
         "scale": {"type": "log", "base": 2, "nice": False, "padding": 16},
     }
-    drawn = [v[key] for v in values for key in ("low", "high")] + ([factor * limit[1]] if limit else [])
+    drawn = [factor * end for curve in curves.values() for _, v in curve for end in (v.low, v.high)]
+    drawn += [factor * limit[1]] if limit else []
     y = {
         "field": "value",
         "type": "quantitative",
