@@ -84,7 +84,8 @@ main(["net", "bench", "--op", "all_reduce", "--rounds", "6", "--sizes", "64:" + 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--op", "all_to_one"), "network.operations.0 = all_to_one: must be one of"),
+        (("--op", "all_to_one"), "--op all_to_one: must be one of all_reduce,"),
+        (("--op", "pair"), "scatter, pairs, rails, one-sided, transports"),
         (("--sizes", "8"), "network.sizes = 8: must be START:END"),
         (("--dtype", "fp8"), "network.dtype = fp8: must be one of"),
         (("--link-gbps", "0"), "network.link_gbps = 0"),

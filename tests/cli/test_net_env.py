@@ -50,6 +50,10 @@ def test_without_versions_nothing_is_guessed(tmp_path: Path) -> None:
     assert "aws-ofi-nccl >=1.16 and NCCL >=2.21" in done.stdout
 
 
+def test_only_the_options_that_were_not_given_are_asked_for() -> None:
+    assert "To decide these, give --libfabric." in convoy("net", "env", *STACK[:4], *STACK[6:]).stdout
+
+
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
     assert_refused("--nccl new: must be a version such as 2.27.7", "net", "env", "--nccl", "new")
     assert_refused(

@@ -28,6 +28,8 @@ def test_a_bad_verdict_comes_with_its_cause_and_fix(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "Ranks 0-3: TCP" in done.output
     assert "First cause: NCCL found no network plugin" in done.output
+    assert ".." not in done.output
+    assert "network Socket, 1 NIC, 4 ranks" in done.output
     assert "LD_LIBRARY_PATH" in done.output
 
 
@@ -56,4 +58,4 @@ def test_the_exit_code_says_whether_what_is_required_is_proven(
 ) -> None:
     done = run(tmp_path / "log", Job(carrier=carrier), "--require", require)
     assert done.exit_code == code
-    assert ("not proven for 0-3" in done.stderr) == bool(code)
+    assert ("not proven for ranks 0-3" in done.stderr) == bool(code)

@@ -62,6 +62,9 @@ def bench(
     """
     launched = launched_place(os.environ) if lab is None else None
     chosen = operations or ("all_reduce", "pairs")
+    for name in chosen:
+        if name not in (*OPERATIONS, *LINK_KINDS):
+            raise ConfigError(f"--op {name}: must be one of {', '.join((*OPERATIONS, *LINK_KINDS))}")
     network = {
         "operations": [name for name in chosen if name not in LINK_KINDS],
         "links": [name for name in chosen if name in LINK_KINDS],

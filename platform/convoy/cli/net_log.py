@@ -33,5 +33,8 @@ def log(files: tuple[Path, ...], require: NetworkRequirement | None, as_json: bo
     print_result(report, log_page(report), as_json)
     short = [each for each in report.ranks if require and not each.meets(require)]
     if short:
-        click.echo(f"convoy: --require {require}: not proven for {rank_list(short)}", err=True)
+        click.echo(
+            f"convoy: --require {require}: not proven for rank{'' if len(short) == 1 else 's'} {rank_list(short)}",
+            err=True,
+        )
     sys.exit(int(bool(short)))

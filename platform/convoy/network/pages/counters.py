@@ -38,7 +38,7 @@ def traffic_page(traffic: Traffic) -> Page:
             Column("received", lambda each: each.received_bytes, size, right=True),
             Column("written", lambda each: each.rdma_write_bytes, size, right=True),
             Column("read", lambda each: each.rdma_read_bytes, size, right=True),
-            Column("sent again", lambda each: each.retransmitted_bytes, size, right=True),
+            Column("retransmitted", lambda each: each.retransmitted_bytes, size, right=True),
             Column("drops", lambda each: each.drops, right=True),
             drop_empty=True,
         )]  # fmt: skip
@@ -52,7 +52,7 @@ def traffic_page(traffic: Traffic) -> Page:
 
 def _transport(transport: TransportTraffic) -> str:
     return (
-        f"TCP sent {transport.tcp_sent_segments:,} segments, and {transport.tcp_retransmitted_segments:,} again, after "
-        f"{transport.tcp_timeouts:,} timeouts. Receivers dropped {transport.tcp_receive_drops:,} segments of TCP and "
-        f"{transport.udp_receive_drops:,} datagrams of UDP."
+        f"TCP sent {transport.tcp_sent_segments:,} segments, retransmitted {transport.tcp_retransmitted_segments:,}, "
+        f"and had {transport.tcp_timeouts:,} timeouts. Receivers dropped {transport.tcp_receive_drops:,} segments of "
+        f"TCP and {transport.udp_receive_drops:,} datagrams of UDP."
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
+from convoy.display.formatting import plural
 from convoy.display.page import Block, Callout, Column, Heading, Page, Text, Tone, columns
 from convoy.network.nccl.verdict import LogReport, RankReport, Verdict, carrier_name
 
@@ -36,7 +37,7 @@ def advice(reports: Iterable[RankReport]) -> tuple[Block, ...]:
     return tuple(
         Callout(
             f"{_subject(ranks)}: {carrier_name(ranks[0].verdict, ranks[0].carrier)}",
-            f"First cause: {ranks[0].cause}. {ranks[0].fix}" if ranks[0].cause else str(ranks[0].fix),
+            f"First cause: {ranks[0].cause.rstrip('. ')}. {ranks[0].fix}" if ranks[0].cause else str(ranks[0].fix),
             _TONES[ranks[0].verdict],
         )
         for ranks in _grouped(fixable, lambda report: (report.verdict, report.cause, report.fix)).values()
@@ -70,7 +71,8 @@ def _used(report: RankReport) -> str:
     provider = report.provider if report.fabric in (None, report.provider) else f"{report.provider} ({report.fabric})"
     facts = {
         "NCCL {}": report.nccl, "aws-ofi-nccl {}": report.plugin, "network {}": report.network,
-        "provider {}": provider, "protocol {}": report.protocol, "{} NICs": report.nics, "{} ranks": report.ranks,
+        "provider {}": provider, "protocol {}": report.protocol,
+        "{}": None if report.nics is None else plural(report.nics, "NIC"), "{} ranks": report.ranks,
         "{} nodes": report.nodes,
     }  # fmt: skip
     return ", ".join(form.format(fact) for form, fact in facts.items() if fact is not None)

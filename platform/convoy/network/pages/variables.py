@@ -21,7 +21,7 @@ def variables_page(report: EnvironmentReport) -> Page:
     if dependent:
         blocks += [
             Heading("Depends on what was not given"),
-            Text("Give --nccl, --ofi, --libfabric and --instance to decide these.", quiet=True),
+            Text(_missing_options(report.stack), quiet=True),
             _table(dependent, sources),
         ]
     blocks += [Text(f"[{i}] {source}, read on {day}", quiet=True) for i, (source, day) in enumerate(sources, 1)]
@@ -32,6 +32,11 @@ def _describe(stack: Stack) -> str:
     known = [f"{name} {stack.version(software)}" for software, name in SOFTWARE.items() if stack.version(software)]
     known += [stack.instance] if stack.instance else []
     return f"Checked for {', '.join(known)}." if known else "No version and no machine was given."
+
+
+def _missing_options(stack: Stack) -> str:
+    missing = [f"--{name}" for name in ("nccl", "ofi", "libfabric", "instance") if getattr(stack, name) is None]
+    return f"To decide these, give {', '.join(missing)}."
 
 
 def _table(findings: Sequence[VariableFinding], sources: list[tuple[str, date]]) -> Table:
