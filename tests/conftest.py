@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import os
+import platform
 import socket
 import sys
 import threading
@@ -87,6 +88,7 @@ def _refuse_processes(event: str, _: object) -> None:
         pytest.fail(f"{_guarded[0]} starts a process ({event}): mark it with pytest.mark.processes")
 
 
+platform.processor()  # asks `uname -p` the first time, for whichever test imports what wants to know it
 sys.addaudithook(_refuse_processes)
 
 
