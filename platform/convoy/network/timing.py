@@ -8,10 +8,10 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,8 @@ MAX_OPERATIONS = 100
 
 WARM_UP = 2
 """Operations that are not timed, after the first, which makes connections and buffers."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,16 @@ class Meeting:
 
     def slowest(self, seconds: Sequence[float]) -> list[float]:
         """The largest of each figure over all ranks, on all ranks."""
-        most = torch.tensor(seconds, dtype=torch.float64)
-        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self.control)
-        return [float(each) for each in most.tolist()]
+        return self._reduce(seconds, dist.ReduceOp.MAX)
 
     def sum(self, figures: Sequence[float]) -> list[float]:
         """The sum of each figure over all ranks, on all ranks."""
-        total = torch.tensor(figures, dtype=torch.float64)
-        dist.all_reduce(total, group=self.control)
-        return [float(each) for each in total.tolist()]
+        return self._reduce(figures, dist.ReduceOp.SUM)
+
+    def _reduce(self, figures: Sequence[float], op: dist.ReduceOp.RedOpType) -> list[float]:
+        reduced = torch.tensor(figures, dtype=torch.float64)
+        dist.all_reduce(reduced, op=op, group=self.control)
+        return [float(each) for each in reduced.tolist()]
 
     def gather(self, value: object) -> list[object]:
         """Every rank's value, by rank, on all ranks."""
@@ -102,32 +105,79 @@ class OperationTimes(NamedTuple):
         return tuple(statistics.median(operations[start : start + each]) for start in starts)
 
 
-def time_in_turns(
-    calls: Mapping[str, Callable[[], object]],
+class CheckedCall(Protocol):
+    """An operation whose results are known."""
+
+    def run(self) -> object:
+        """Carry it out once. It returns when this rank's part is done on the host, or enqueued on the GPU."""
+
+    def check(self) -> int:
+        """Carry it out once, and count the bytes or elements of the result that are wrong on this rank."""
+
+
+class CheckedTimes(NamedTuple):
+    """What was measured of a checked operation, the same on all ranks."""
+
+    times: OperationTimes
+    wrong: int
+    """Wrong bytes or elements of both checks, on all ranks together."""
+    own_wrong: int
+    """The same on this rank alone."""
+
+
+def time_checked(
+    calls: Mapping[Key, CheckedCall],
     meeting: Meeting,
     rounds: int,
     *,
     block_seconds: float = BLOCK_SECONDS,
     progress: Callable[[], None] = lambda: None,
-    watch: Callable[[str], AbstractContextManager[object]] = lambda _: nullcontext(),
-) -> dict[str, OperationTimes]:
-    """Times of each call by its name. All ranks call it alike.
+    watch: Callable[[Key], AbstractContextManager[object]] = lambda _: nullcontext(),
+) -> dict[Key, CheckedTimes]:
+    """Times of each operation by its key, with a check of each before the first block and after the last one.
+
+    Arguments: as for `time_in_turns`. All ranks call it alike.
+    """
+    before = [call.check() for call in calls.values()]
+    times = time_in_turns(
+        {key: call.run for key, call in calls.items()},
+        meeting,
+        rounds,
+        block_seconds=block_seconds,
+        progress=progress,
+        watch=watch,
+    )
+    own = [first + call.check() for first, call in zip(before, calls.values(), strict=True)]
+    wrong = [round(each) for each in meeting.sum(own)]
+    return {key: CheckedTimes(times[key], *counts) for key, *counts in zip(calls, wrong, own, strict=True)}
+
+
+def time_in_turns(
+    calls: Mapping[Key, Callable[[], object]],
+    meeting: Meeting,
+    rounds: int,
+    *,
+    block_seconds: float = BLOCK_SECONDS,
+    progress: Callable[[], None] = lambda: None,
+    watch: Callable[[Key], AbstractContextManager[object]] = lambda _: nullcontext(),
+) -> dict[Key, OperationTimes]:
+    """Times of each call by its key. All ranks call it alike.
 
     A call returns once this rank's part is done on the host, or enqueued on the GPU. progress: called after each block,
-    on each rank. watch: surrounds each timed block, by the name of its call; what it does itself is not timed.
+    on each rank. watch: surrounds each timed block, by the key of its call; what it does itself is not timed.
     """
-    amounts = {name: _operations_of_block(call, meeting, block_seconds) for name, call in calls.items()}
-    own: dict[str, list[float]] = {name: [] for name in calls}
-    blocks: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
+    amounts = {key: _operations_of_block(call, meeting, block_seconds) for key, call in calls.items()}
+    own: dict[Key, list[float]] = {key: [] for key in calls}
+    blocks: dict[Key, list[float]] = {key: [] for key in calls}
+    keys = list(calls)
     for number in range(rounds):
-        for name in names if number % 2 == 0 else reversed(names):
-            with watch(name):
-                times, whole = _time_block(calls[name], amounts[name], meeting)
-            own[name] += times
-            blocks[name].append(whole / amounts[name])
+        for key in keys if number % 2 == 0 else reversed(keys):
+            with watch(key):
+                times, whole = _time_block(calls[key], amounts[key], meeting)
+            own[key] += times
+            blocks[key].append(whole / amounts[key])
             progress()
-    return {name: _times_of_all(blocks[name], own[name], meeting) for name in names}
+    return {key: _times_of_all(blocks[key], own[key], meeting) for key in keys}
 
 
 def _operations_of_block(call: Callable[[], object], meeting: Meeting, block_seconds: float) -> int:

@@ -36,7 +36,7 @@ def wrong_with_a_fault(rank: int, ranks: int, faulty: int) -> int:
     problem = ExactProblem("all_reduce", rank, ranks, 3000, torch.float32, CPU)
     exchange = backend_exchange(problem, None)
     exchange.fill()
-    exchange.call()
+    exchange.run()
     if rank == faulty:
         exchange.result[1717] += 1
     wrong = count_wrong(exchange.result, problem.expected())

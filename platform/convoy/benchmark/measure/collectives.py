@@ -80,7 +80,7 @@ def sweep(
             break
         began = time.perf_counter()
         exchanges = {operation: make_exchange(operation, size, run, ranks) for operation in operations}
-        calls = {str(operation): exchange.call for operation, exchange in exchanges.items()}
+        calls = {operation: exchange.run for operation, exchange in exchanges.items()}
         measured = time_in_turns(calls, meeting, BLOCKS, block_seconds=BLOCK_SECONDS)
         for operation, exchange in exchanges.items():
             problem, times = exchange.problem, measured[operation]

@@ -19,7 +19,7 @@ from convoy.network.collectives.algorithms import algorithms_for
 from convoy.network.collectives.exact import ExactProblem
 from convoy.network.collectives.exchange import DTYPES, Exchange, backend_exchange, element_count, scheduled_exchange
 from convoy.network.host_usage import HostUsage, watch_host
-from convoy.network.timing import Meeting, OperationTimes, time_in_turns
+from convoy.network.timing import CheckedTimes, Meeting, time_checked
 from convoy.training.process_groups import Ranks
 
 
@@ -45,18 +45,9 @@ def measure_collective(
                 result.not_measured[f"{size} bytes"] = "a rank has no memory for the buffers"
             continue
         exchanges = {name: _exchange(name, operation, size, config, ranks) for name in results}
-        wrong = {name: exchange.check() for name, exchange in exchanges.items()}
-        times = time_in_turns(
-            {name: exchange.call for name, exchange in exchanges.items()},
-            meeting,
-            group.measure.rounds,
-            progress=progress,
-            watch=watch,
-        )
-        for name, exchange in exchanges.items():
-            wrong[name] += exchange.check()
-        for name, all_wrong in zip(wrong, meeting.sum(list(wrong.values())), strict=True):
-            add_times(results[name], size, times[name], all_wrong)
+        measured = time_checked(exchanges, meeting, group.measure.rounds, progress=progress, watch=watch)
+        for name, found in measured.items():
+            add_times(results[name], size, found)
     for name in used:
         results[name].values.update(host_values(used[name], meeting))
     return results
@@ -96,8 +87,9 @@ def _exchange(name: str, operation: Operation, size: int, config: NetworkConfig,
     return backend_exchange(problem, ranks.training_group, in_place=name.endswith(IN_PLACE_SUFFIX))
 
 
-def add_times(result: NetworkResult, size: int, times: OperationTimes, wrong: float) -> None:
-    """Keep what was measured at a size. Percentiles are of the nearest rank, as those of nccl-tests."""
+def add_times(result: NetworkResult, size: int, measured: CheckedTimes) -> None:
+    """Keep what was measured at a size in bytes. Percentiles are of the nearest rank, as those of nccl-tests."""
+    times = measured.times
     ordered = sorted(times.operations)
     mean = statistics.fmean(ordered)
     figures: dict[Figure, float] = {
@@ -106,7 +98,7 @@ def add_times(result: NetworkResult, size: int, times: OperationTimes, wrong: fl
         "p99": nearest_rank(ordered, 99),
         "mean": mean,
         "cv": statistics.pstdev(ordered) / mean,
-        "wrong": wrong,
+        "wrong": float(measured.wrong),
         "operations": float(len(ordered)),
         "worst_rank": float(times.worst_rank),
     }

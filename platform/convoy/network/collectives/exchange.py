@@ -35,7 +35,7 @@ class Exchange:
     problem: ExactProblem
     fill: Callable[[], object]
     """Write this rank's contribution into its buffers."""
-    call: Callable[[], object]
+    run: Callable[[], object]
     """Carry it out once. It returns when this rank's part is done, or on GPUs enqueued."""
     result: torch.Tensor
     """Where this rank's part of the result is."""
@@ -44,7 +44,7 @@ class Exchange:
         """Carry it out once on new contributions, and count the wrong elements that this rank then holds."""
         self.result.fill_(NEVER)  # or what an earlier call left there might be taken for this one's result
         self.fill()
-        self.call()
+        self.run()
         return count_wrong(self.result, self.problem.expected())
 
 

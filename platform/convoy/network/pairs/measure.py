@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.network.pairs.plan import PairTask, TaskTimes, pair_tasks, window_probes
-from convoy.network.timing import BLOCK_SECONDS, Meeting, OperationTimes, time_in_turns
+from convoy.network.timing import BLOCK_SECONDS, CheckedTimes, Meeting, time_checked
 
 PERIOD = 251
 """Bytes after which a rank's pattern repeats: a prime, so that messages of one window differ."""
@@ -53,41 +53,28 @@ def time_tasks(
 ) -> dict[PairTask, TaskTimes]:
     """Times of the tasks, in turns, by pair. All ranks call it alike. Arguments: as `measure_pairs`."""
     calls = _calls(tasks, meeting, group)
-    wrong = [call.check() for call in calls.values()]
-    times = time_in_turns(
-        {_name(task): call.run for task, call in calls.items()},
-        meeting,
-        rounds,
-        block_seconds=block_seconds,
-        progress=progress,
-    )
-    both = [before + call.check() for before, call in zip(wrong, calls.values(), strict=True)]
-    totals = meeting.sum(both)
+    measured = time_checked(calls, meeting, rounds, block_seconds=block_seconds, progress=progress)
     found: dict[PairTask, TaskTimes] = {}
-    for task, own, total in zip(calls, both, totals, strict=True):
-        one = times[_name(task)]
+    for task, each in measured.items():
         alone = task.by_pair() == (task,)
-        found |= {task: TaskTimes(one.block_medians, round(total))} if alone else _by_pair(task, one, own, meeting)
+        found |= {task: TaskTimes(each.times.block_medians, each.wrong)} if alone else _by_pair(task, each, meeting)
     return {task: _halved(each) if task.kind == "half round trip" else each for task, each in found.items()}
 
 
-def _by_pair(task: PairTask, times: OperationTimes, wrong: int, meeting: Meeting) -> dict[PairTask, TaskTimes]:
-    """Of pairs that were timed at once: for each, the slower of its two ranks. wrong: bytes of this rank."""
+def _by_pair(task: PairTask, measured: CheckedTimes, meeting: Meeting) -> dict[PairTask, TaskTimes]:
+    """Times and wrong bytes of each of several pairs that were timed at once: the slower rank's times."""
     takes_part = any(meeting.rank in pair for pair in task.pairs)
-    ranks: list[Any] = meeting.gather((times.own_block_medians, wrong) if takes_part else None)
+    own = (measured.times.own_block_medians, measured.own_wrong) if takes_part else None
+    ranks: list[Any] = meeting.gather(own)
     found = {}
     for each in task.by_pair():
-        (blocks, bad), (others, others_bad) = (ranks[rank] for rank in each.pairs[0])
-        found[each] = TaskTimes(tuple(map(max, blocks, others)), bad + others_bad)
+        (blocks, wrong), (others, others_wrong) = (ranks[rank] for rank in each.pairs[0])
+        found[each] = TaskTimes(tuple(map(max, blocks, others)), wrong + others_wrong)
     return found
 
 
 def _halved(times: TaskTimes) -> TaskTimes:
     return times._replace(blocks=tuple(0.5 * each for each in times.blocks))
-
-
-def _name(task: PairTask) -> str:
-    return f"{task.kind}.{task.link}.{task.size}"
 
 
 class Buffers(NamedTuple):

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from convoy.network.counters import read_counters
 from convoy.network.pairs.measure import pattern
 from convoy.network.rails.plan import Interface, RailTask, RailTimes, common_rails, rail_messages, rail_tasks
-from convoy.network.timing import BLOCK_SECONDS, Meeting, time_in_turns
+from convoy.network.timing import BLOCK_SECONDS, Meeting, time_checked
 
 COMMUNICATORS = 4
 """Rails between GPUs."""
@@ -65,17 +65,9 @@ def measure_rails(
     tasks = rail_tasks(largest)
     buffer = _buffer(meeting, ends, max(task.buffers * task.size for task in tasks))
     calls = {task: RailCall(task, meeting, ends, rails, buffer) for task in tasks}
-    wrong = [call.check() for call in calls.values()]
-    times = time_in_turns(
-        {str(task): call.run for task, call in calls.items()},
-        meeting,
-        rounds,
-        block_seconds=block_seconds,
-        progress=progress,
-    )
-    both = meeting.sum([before + call.check() for before, call in zip(wrong, calls.values(), strict=True)])
-    found = {task: RailTimes(times[str(task)].block_medians, round(bad)) for task, bad in zip(calls, both, strict=True)}
-    return RailsResult(count, found, "")
+    measured = time_checked(calls, meeting, rounds, block_seconds=block_seconds, progress=progress)
+    times = {task: RailTimes(found.times.block_medians, found.wrong) for task, found in measured.items()}
+    return RailsResult(count, times, "")
 
 
 class RailCall:
