@@ -42,7 +42,7 @@ def is_legacy(run: NcclRun) -> bool:
     the time."""
     if run.operation not in ("all_gather", "reduce_scatter"):
         return False
-    timings = [(row, timing) for row in run.rows for timing in (row.out_of_place, row.in_place) if timing]
+    timings = [(row, timing) for row in run.rows for timing in row.timings]
     counts = [sum(not any(_timing_contradictions(run, *each, old)) for each in timings) for old in (False, True)]
     return counts[1] > counts[0]
 
@@ -102,6 +102,17 @@ def run_bound(run: NcclRun, link_bytes_per_second: float | None) -> float | None
     return busbw_bound(run.operation, run.hosts, run.ranks / run.hosts, link_bytes_per_second)
 
 
+def find_ranks(
+    operation: NcclOperation, rows: Sequence[NcclRow], *, named: int | None, given: int | None
+) -> tuple[int, bool]:
+    """Ranks of one communicator, and whether they were inferred from the rows.
+
+    named: by the file. given: by the user, for a file that does not name them. Raises ValueError as `infer_ranks`.
+    """
+    known = named or given
+    return (infer_ranks(operation, rows), True) if known is None else (known, False)
+
+
 def infer_ranks(operation: NcclOperation, rows: Sequence[NcclRow]) -> int:
     """Ranks that a file does not name, from its rows: from count and size where the count is of one rank, else from
     the ratio of its bandwidths. Raises ValueError where no number of ranks, or more than one, explains as many rows."""
@@ -109,7 +120,7 @@ def infer_ranks(operation: NcclOperation, rows: Sequence[NcclRow]) -> int:
         ranks = {row.size // (row.count * TYPE_BYTES[row.dtype]) for row in rows if row.count}
         if len(ranks) == 1 and (found := ranks.pop()) > 1:
             return found
-    timings = [timing for row in rows for timing in (row.out_of_place, row.in_place) if timing and timing.algbw.low > 0]
+    timings = [timing for row in rows for timing in row.timings if timing.algbw.low > 0]
     votes = {
         n: sum(_has_ratio(timing, bus_factor(operation, n)) for timing in timings) for n in range(2, MOST_RANKS + 1)
     }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from convoy.network.results.nccl_checks import infer_ranks
+from convoy.network.results.nccl_checks import find_ranks
 from convoy.network.results.nccl_run import (
     PROGRAMS,
     TYPE_BYTES,
@@ -48,16 +48,16 @@ def parse_nccl_json(
             raise ValueError("results = []: the run has no row")
         if operation is None:
             raise ValueError("args: name none of nccl-tests' programs; give --op")
-        named, devices = _ranks(config), config.get("devices") or []
-        code = document["nccl_version"]
+        count, inferred = find_ranks(operation, rows, named=_ranks(config), given=ranks)
+        devices, code = config.get("devices") or [], document["nccl_version"]
         return NcclRun(
             operation=operation,
-            ranks=named or ranks or infer_ranks(operation, rows),
+            ranks=count,
             hosts=len({device["hostname"] for device in devices if device["group"] == devices[0]["group"]}) or None,
             rows=rows,
             devices=tuple(dict.fromkeys(device["device_info"] for device in devices)),
             counts_cpu_time=any("cpu_time" in (row.get("in_place") or {}) for row in document["results"]),
-            ranks_inferred=named is None and ranks is None,
+            ranks_inferred=inferred,
             nccl_version=version_text(code) if code else "",
             iterations=config.get("iterations"),
             started=document.get("start_time") or "",
@@ -79,12 +79,11 @@ def _ranks(config: Mapping[str, Any]) -> int | None:
 
 
 def _row(index: int, row: Mapping[str, Any]) -> NcclRow:
-    root, redop = int(row["root"]), row["redop"]
     if row["type"] not in TYPE_BYTES:
         raise ValueError(f"results[{index}]: type = {row['type']}: must be one of {', '.join(TYPE_BYTES)}")
-    return NcclRow(
-        where=f"results[{index}]", size=int(row["size"]), count=int(row["count"]), dtype=row["type"],
-        redop="" if redop == "none" else redop, root=None if root == -1 else root,
+    return NcclRow.written(
+        f"results[{index}]", int(row["size"]), int(row["count"]), row["type"],
+        redop=row["redop"], root=int(row["root"]),
         out_of_place=_timing(row.get("out_of_place"), row.get("out_of_place_per_iter")),
         in_place=_timing(row.get("in_place"), row.get("in_place_per_iter")),
     )  # fmt: skip
@@ -123,7 +122,7 @@ def format_nccl_json(run: NcclRun) -> str:
     """A run as nccl-tests writes it, from which `parse_nccl_json` reads the same. What the run does not say is null or
     empty."""
     program = next(name for name, operation in PROGRAMS.items() if operation == run.operation)
-    timings = [timing for row in run.rows for timing in (row.out_of_place, row.in_place) if timing]
+    timings = [timing for row in run.rows for timing in row.timings]
     wrong = sum(timing.wrong or 0 for timing in timings)
     document = {
         "version": VERSION,

@@ -90,6 +90,22 @@ class NcclRow:
     out_of_place: Timing | None
     in_place: Timing | None
 
+    @staticmethod
+    def written(
+        where: str, size: int, count: int, dtype: str, *, redop: str, root: int | None,
+        out_of_place: Timing | None, in_place: Timing | None,
+    ) -> "NcclRow":  # fmt: skip
+        """A row from what the program wrote, where `none` is no reduction and -1 is no root."""
+        return NcclRow(
+            where, size, count, dtype, "" if redop == "none" else redop, None if root == -1 else root,
+            out_of_place, in_place,
+        )  # fmt: skip
+
+    @property
+    def timings(self) -> list[Timing]:
+        """Those that were measured, out of place first."""
+        return [timing for timing in (self.out_of_place, self.in_place) if timing is not None]
+
 
 @dataclass(frozen=True)
 class NcclRun:

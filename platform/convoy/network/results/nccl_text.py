@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from convoy.network.results.nccl_checks import infer_ranks
+from convoy.network.results.nccl_checks import find_ranks
 from convoy.network.results.nccl_run import (
     PROGRAMS,
     TYPE_BYTES,
@@ -141,9 +141,8 @@ def _read_row(line: str, where: str, columns: tuple[str, ...]) -> NcclRow | None
     # A replay of a trace leaves out-of-place columns blank.
     if len(timings) == 1 and columns.count("algbw") == 2:
         timings.insert(0, None)
-    return NcclRow(
-        where=where, size=int(match[1]), count=int(match[2]), dtype=match[3],
-        redop="" if redop == "none" else redop, root=None if root == -1 else root,
+    return NcclRow.written(
+        where, int(match[1]), int(match[2]), match[3], redop=redop, root=root,
         out_of_place=timings[0], in_place=timings[1] if len(timings) > 1 else None,
     )  # fmt: skip
 
@@ -175,15 +174,16 @@ def parse_printed(word: str) -> Printed:
 def _run(part: _Part, operation: NcclOperation | None, ranks: int | None) -> NcclRun:
     operation = part.operation or operation or _infer_operation(part)
     named = len(next(iter(part.ranks.values()))) if part.ranks and not part.is_cut else None
+    count, inferred = find_ranks(operation, part.rows, named=named, given=ranks)
     hosts = len(next(iter(part.hosts.values()))) if named else None
     return NcclRun(
         operation=operation,
-        ranks=named or ranks or infer_ranks(operation, part.rows),
+        ranks=count,
         hosts=hosts,
         rows=tuple(part.rows),
         devices=tuple(part.devices),
         counts_cpu_time="cputime" in part.columns,
-        ranks_inferred=named is None and ranks is None,
+        ranks_inferred=inferred,
         nccl_version=part.nccl_version,
         tests_version=part.tests_version,
         iterations=part.iterations,
