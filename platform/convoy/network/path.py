@@ -7,7 +7,6 @@ which are too large for a port answers nothing: then smaller sizes are tried.
 
 import contextlib
 import errno
-import fcntl
 import os
 import select
 import socket
@@ -16,6 +15,7 @@ import time
 from dataclasses import dataclass
 
 from convoy.config.errors import ConfigError
+from convoy.network.interfaces import interface_with
 
 PORT = 33434
 """The first that traceroute uses, too: nobody listens there."""
@@ -68,7 +68,7 @@ def examine_path(address: str, local_mtu: int) -> Path:
             probe.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
             probe.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
             probe.connect((address, PORT))
-            interface = _interface_with(probe.getsockname()[0])
+            interface = interface_with(probe.getsockname()[0])
             first = _answer(probe, SMALL)
             if first is None:
                 return Path(interface, None, None)
@@ -136,16 +136,4 @@ def _next_mtu(probe: socket.socket) -> int | None:
                 return int(info)
             if code != errno.ECONNREFUSED:  # from a router that knows no way, or this host's ARP
                 raise OSError(code, os.strerror(code))
-    return None
-
-
-def _interface_with(address: str) -> str | None:
-    """The interface that has this IPv4 address of this host."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode())
-            with contextlib.suppress(OSError):  # it has no address
-                answer = fcntl.ioctl(any_socket, 0x8915, request)  # SIOCGIFADDR
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
     return None

@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from convoy.network.interfaces import Interface
 from convoy.network.pairs.measure import pattern
-from convoy.network.rails.measure import RailCall, ipv4_interfaces, measure_rails, open_gloo_rail
-from convoy.network.rails.plan import RAIL_MODES, Interface, RailTask
+from convoy.network.rails.measure import RailCall, measure_rails, open_gloo_rail
+from convoy.network.rails.plan import RAIL_MODES, RailTask
 from convoy.network.timing import Meeting
 from tests.ranks import in_a_group
 
@@ -62,9 +63,3 @@ def test_hosts_without_two_common_networks_have_no_rails() -> None:
     # Both ranks are on this host, so that all addresses are equal.
     for why_not in in_a_group(2, measured, ("a", "b")):
         assert "the two hosts share 0 networks, and rails are at least two" in why_not
-
-
-def test_interfaces_have_the_networks_of_their_addresses() -> None:
-    interfaces = ipv4_interfaces()
-    assert "lo" not in {each.name for each in interfaces}
-    assert all(each.network.rpartition("/")[0].split(".")[0] == each.address.split(".")[0] for each in interfaces)

@@ -5,7 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.network.rails.plan import RAIL_MODES, Interface, RailTask, common_rails, rail_messages, rail_tasks
+from convoy.network.interfaces import Interface
+from convoy.network.rails.plan import RAIL_MODES, RailTask, common_rails, rail_messages, rail_tasks
 
 
 @given(

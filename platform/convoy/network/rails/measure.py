@@ -5,10 +5,6 @@ the groups are made by themselves. Between GPUs a rail is a communicator of NCCL
 """
 
 import datetime
-import fcntl
-import ipaddress
-import socket
-import struct
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,8 +13,9 @@ import torch
 import torch.distributed as dist
 
 from convoy.network.counters import read_counters
+from convoy.network.interfaces import Interface, ipv4_interfaces
 from convoy.network.pairs.measure import pattern
-from convoy.network.rails.plan import Interface, RailTask, RailTimes, common_rails, rail_messages, rail_tasks
+from convoy.network.rails.plan import RailTask, RailTimes, common_rails, rail_messages, rail_tasks
 from convoy.network.timing import BLOCK_SECONDS, Meeting, time_checked
 
 COMMUNICATORS = 4
@@ -31,9 +28,6 @@ PROVEN_BYTES = 2**20
 
 PROVEN_SHARE = 0.9
 """Of these bytes that an interface must have counted; the headers make it more than all of them."""
-
-_FLAGS, _ADDRESS, _MASK = 0x8913, 0x8915, 0x891B  # SIOCGIFFLAGS, SIOCGIFADDR, SIOCGIFNETMASK
-_UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40
 
 
 class RailsResult(NamedTuple):
@@ -169,20 +163,3 @@ def _unused_rail(meeting: Meeting, ends: tuple[int, int], rails: Sequence[Any], 
         if counted < PROVEN_SHARE * PROVEN_BYTES and not problem:
             problem = f"what is sent from the address of {name} leaves the host by another interface"
     return str(meeting.gather(problem)[ends[0]])
-
-
-def ipv4_interfaces() -> list[Interface]:
-    """This host's interfaces that are up and have an IPv4 address, without the loopback, by name."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in sorted(socket.if_nameindex(), key=lambda each: each[1]):
-            request = struct.pack("256s", name.encode())
-            try:
-                flags, address, mask = (fcntl.ioctl(any_socket, code, request) for code in (_FLAGS, _ADDRESS, _MASK))
-            except OSError:  # it has no address
-                continue
-            (state,) = struct.unpack_from("H", flags, 16)
-            if state & _UP and state & _RUNNING and not state & _LOOPBACK:
-                own, of = (socket.inet_ntoa(answer[20:24]) for answer in (address, mask))
-                found.append(Interface(name, own, str(ipaddress.ip_network(f"{own}/{of}", strict=False))))
-    return found

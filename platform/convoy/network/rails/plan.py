@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
+from convoy.network.interfaces import Interface
+
 RailMode = Literal["one rail", "split", "round-robin"]
 """one rail: all buffers on the first one. split: each buffer in equal parts over all. round-robin: each buffer as a
 whole, on rail (target + source + number of the buffer) mod n, so that the pairs of a host spread over its rails."""
@@ -62,15 +64,6 @@ def rail_messages(task: RailTask, rails: int, source: int, target: int) -> list[
             rail = 0 if task.mode == "one rail" else (target + source + number) % rails
             messages.append(RailMessage(rail, start, start + task.size))
     return [each for each in messages if each.stop > each.start]
-
-
-class Interface(NamedTuple):
-    """A network interface of a host, with an IPv4 address."""
-
-    name: str
-    address: str
-    network: str
-    """Such as `10.0.1.0/24`."""
 
 
 def common_rails(source: Sequence[Interface], target: Sequence[Interface]) -> list[tuple[Interface, Interface]]:
