@@ -3,7 +3,8 @@
 Pure. Durations are in seconds, sizes in bytes, bandwidths in bytes per second.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -71,8 +72,8 @@ class AlgorithmFigures(FrozenResult):
         return next((each for each in self.sizes if each.size == size), None)
 
 
-class FastestRange(FrozenResult):
-    """Consecutive sizes at which one algorithm is fastest."""
+class SizeRange(FrozenResult):
+    """Consecutive sizes in bytes, with the algorithm that is fastest, or chosen, at each of them."""
 
     name: str
     first: int
@@ -95,7 +96,7 @@ class CollectiveFigures(FrozenResult):
     """Largest busbw that the links allow; None: their rate is not known, or there is one host."""
     algorithms: tuple[AlgorithmFigures, ...]
     """The backend first."""
-    fastest: tuple[FastestRange, ...]
+    fastest: tuple[SizeRange, ...]
     """By size, of all cases that are out of place."""
     varied: tuple[str, ...] = ()
     """Environment variables that are all in which its cases differ; empty: they differ in the algorithm."""
@@ -281,14 +282,16 @@ def _scaled(figure: Interval, factor: float) -> Interval:
     return figure.model_copy(update=fields)
 
 
-def fastest_ranges(algorithms: Sequence[AlgorithmFigures]) -> tuple[FastestRange, ...]:
+def fastest_ranges(algorithms: Sequence[AlgorithmFigures]) -> tuple[SizeRange, ...]:
     """Which algorithm has the least median time at each size, with neighbouring sizes of one algorithm together."""
-    ranges: list[FastestRange] = []
+    names: dict[int, str] = {}
     for size in sorted({each.size for case in algorithms for each in case.sizes}):
         times = {case.name: at.seconds.estimate for case in algorithms if (at := case.at(size)) is not None}
-        name = min(times, key=lambda each: times[each])
-        if ranges and ranges[-1].name == name:
-            ranges[-1] = ranges[-1].model_copy(update={"last": size})
-        else:
-            ranges.append(FastestRange(name=name, first=size, last=size))
-    return tuple(ranges)
+        names[size] = min(times, key=lambda each: times[each])
+    return size_ranges(names)
+
+
+def size_ranges(names: Mapping[int, str]) -> tuple[SizeRange, ...]:
+    """Consecutive sizes with the same name, as ranges. names: by size in bytes, from small to large."""
+    runs = [(name, list(sizes)) for name, sizes in itertools.groupby(names, key=lambda size: names[size])]
+    return tuple(SizeRange(name=name, first=sizes[0], last=sizes[-1]) for name, sizes in runs)

@@ -63,9 +63,14 @@ class LinkFigures(FrozenResult):
     copies: tuple[TransportFigures, ...] = ()
     """Between the memory of a host and that of its GPUs, which no link between hosts limits."""
 
+    @property
+    def link_rate(self) -> float | None:
+        """Rate of the link per direction, in bytes per second; None: not known."""
+        return None if self.link_gbps is None else self.link_gbps * 1e9 / 8
+
     def share(self, rate: Interval) -> float | None:
-        """Of the link's rate; None: that is not known."""
-        return None if self.link_gbps is None else rate.estimate / (self.link_gbps * 1e9 / 8)
+        """The rate as a share of the link's; None: the link's rate is not known."""
+        return None if self.link_rate is None else rate.estimate / self.link_rate
 
     @property
     def wrong(self) -> int:
@@ -75,9 +80,9 @@ class LinkFigures(FrozenResult):
     @property
     def above_rate(self) -> tuple[str, ...]:
         """Cases that are faster than the link by more than their interval."""
-        if self.link_gbps is None:
+        most = self.link_rate
+        if most is None:
             return ()
-        most = self.link_gbps * 1e9 / 8
         return tuple(
             case.name
             for case in (*self.one_sided, *self.transports)

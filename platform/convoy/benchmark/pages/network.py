@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from convoy.benchmark.analysis.network import AlgorithmFigures, CollectiveFigures, NetworkReport, SizeFigures
+from convoy.benchmark.analysis.network import (
+    AlgorithmFigures,
+    CollectiveFigures,
+    NetworkReport,
+    SizeFigures,
+    SizeRange,
+    size_ranges,
+)
 from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.pages.charts import over_sizes
 from convoy.benchmark.pages.network_links import link_sections, pair_sections, rail_section
@@ -109,29 +116,23 @@ def describe(collective: CollectiveFigures) -> str:
 
 def fastest_text(collective: CollectiveFigures) -> str:
     """`recursive doubling up to 64 KiB, ring from 256 KiB`"""
-    return _ranges_text([(each.name, each.first, each.last) for each in collective.fastest])
+    return _ranges_text(collective.fastest)
 
 
 def chosen_text(collective: CollectiveFigures) -> str:
     """The same of what the pairs alone would choose."""
-    ranges: list[tuple[str, int, int]] = []
-    for each in collective.chosen:
-        if ranges and ranges[-1][0] == each.name:
-            ranges[-1] = (each.name, ranges[-1][1], each.size)
-        else:
-            ranges.append((each.name, each.size, each.size))
-    return _ranges_text(ranges)
+    return _ranges_text(size_ranges({each.size: each.name for each in collective.chosen}))
 
 
-def _ranges_text(ranges: Sequence[tuple[str, int, int]]) -> str:
+def _ranges_text(ranges: Sequence[SizeRange]) -> str:
     """Names with the first and the last size of each."""
     if len(ranges) == 1:
-        return f"{ranges[0][0]} at every size"
-    parts = [f"{ranges[0][0]} up to {formatting.buffer_size(ranges[0][2])}"]
-    for name, first, last in ranges[1:-1]:
-        to = "" if first == last else f" to {formatting.buffer_size(last)}"
-        parts.append(f"{name} {'from' if to else 'at'} {formatting.buffer_size(first)}{to}")
-    return ", ".join([*parts, f"{ranges[-1][0]} from {formatting.buffer_size(ranges[-1][1])}"])
+        return f"{ranges[0].name} at every size"
+    parts = [f"{ranges[0].name} up to {formatting.buffer_size(ranges[0].last)}"]
+    for each in ranges[1:-1]:
+        to = "" if each.first == each.last else f" to {formatting.buffer_size(each.last)}"
+        parts.append(f"{each.name} {'from' if to else 'at'} {formatting.buffer_size(each.first)}{to}")
+    return ", ".join([*parts, f"{ranges[-1].name} from {formatting.buffer_size(ranges[-1].first)}"])
 
 
 def _callouts(collective: CollectiveFigures) -> Iterator[Block]:
