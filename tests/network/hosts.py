@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.drills.testbed.lab import Lab
-from convoy.network.timing import Meeting
+from tests.network.meetings import meet
 
 TIMEOUT_SECONDS = 60.0
 
@@ -51,9 +51,7 @@ def main(rank: int, ranks: int, address: str, name: str, arguments: list[Any]) -
     torch.set_num_threads(1)
     store = dist.TCPStore(address, PORT, ranks, is_master=rank == 0)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
-    group = dist.group.WORLD
-    assert group is not None
-    meeting = Meeting(rank, ranks, group, torch.device("cpu"), tuple(f"host{each}" for each in range(ranks)))
+    meeting = meet(rank, [f"host{each}" for each in range(ranks)])
     module, _, function = name.partition(":")
     result = getattr(importlib.import_module(module), function)(meeting, *arguments)
     print(json.dumps(result), flush=True)

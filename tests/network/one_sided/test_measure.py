@@ -5,10 +5,9 @@ import os
 import statistics
 import sys
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from convoy.drills.testbed.lab import Lab
 from convoy.drills.testbed.lab_spec import parse_lab
@@ -17,6 +16,7 @@ from convoy.network.one_sided.nixl_agents import Agent
 from convoy.network.one_sided.times import MODES, OneSidedResult, blocking_over_window
 from convoy.network.timing import Meeting
 from tests.network.hosts import on_hosts
+from tests.network.meetings import meet
 from tests.ranks import in_a_group
 
 SIZES = (8, 100_000)
@@ -28,15 +28,12 @@ LARGE = 5_000_000
 
 def measured(rank: int, ranks: int, fault: str = "", sizes: tuple[int, ...] = SIZES) -> OneSidedResult:
     os.environ |= {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
-    group = dist.group.WORLD
-    assert group is not None
     if fault == "a transfer is left out":
         whole = Agent.blocking
-        Agent.blocking = lambda self, transfers: whole(self, transfers[:-1])  # type: ignore[method-assign]
+        patch.object(Agent, "blocking", lambda self, transfers: whole(self, transfers[:-1])).start()
     if fault == "rank 1 has no NIXL" and rank == 1:
-        sys.modules["nixl_cu12"] = None  # type: ignore[assignment]
-    meeting = Meeting(rank, ranks, group, torch.device("cpu"), ("a",) * ranks)
-    return measure_one_sided(OneSidedPlan(0, 1, sizes, window=4, rounds=2), meeting)
+        patch.dict(sys.modules, {"nixl_cu12": None}).start()
+    return measure_one_sided(OneSidedPlan(0, 1, sizes, window=4, rounds=2), meet(rank, ["a"] * ranks))
 
 
 @pytest.mark.processes

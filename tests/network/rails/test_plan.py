@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.network.interfaces import Interface
-from convoy.network.rails.plan import RAIL_MODES, RailTask, common_rails, rail_messages, rail_tasks
+from convoy.network.rails.plan import RAIL_MODES, RailMode, RailTask, common_rails, rail_messages, rail_tasks
 
 
 @given(
@@ -17,8 +17,8 @@ from convoy.network.rails.plan import RAIL_MODES, RailTask, common_rails, rail_m
     st.integers(0, 9),
     st.integers(0, 9),
 )
-def test_every_byte_is_sent_once(mode: str, buffers: int, size: int, rails: int, source: int, target: int) -> None:
-    task = RailTask(mode, buffers, size)  # type: ignore[arg-type]
+def test_every_byte_is_sent_once(mode: RailMode, buffers: int, size: int, rails: int, source: int, target: int) -> None:
+    task = RailTask(mode, buffers, size)
     messages = rail_messages(task, rails, source, target)
     assert [each.start for each in messages] == [0, *(each.stop for each in messages[:-1])]
     assert messages[-1].stop == buffers * size
