@@ -44,7 +44,8 @@ def test_every_algorithm_is_measured_at_every_size_and_none_is_wrong(measured: t
 def test_pairs_within_the_host_choose_an_algorithm(measured: tuple[Path, dict[str, Any]]) -> None:
     (pair,) = measured[1]["pairs"]["pairs"]
     assert (pair["first"], pair["second"], pair["wrong"]) == (0, 1, 0)
-    assert pair["forth"]["estimate"] > 1e6
+    assert pair["latency"]["estimate"] > 0
+    assert pair["forth"]["estimate"] > 0
     (collective,) = measured[1]["collectives"]
     assert len(collective["chosen"]) == 3
     assert all(each["over_best"] >= 1 for each in collective["chosen"])

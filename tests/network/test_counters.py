@@ -29,15 +29,14 @@ IpExt: 0
 """
 
 
-def write(
-    root: Path, *, lo: int = 0, rx: int = 0, tx: int = 0, rxp: int = 0, txp: int = 0, drop: int = 0, out: int = 0,
-    again: int = 0, udp: int = 0, timeouts: int = 0, backlog: int = 0,
-) -> None:  # fmt: skip
-    put(root / "proc/net", {
-        "dev": DEV.format(lo=lo, rx=rx, tx=tx, rxp=rxp, txp=txp, drop=drop),
-        "snmp": SNMP.format(out=out, again=again, udp=udp),
-        "netstat": NETSTAT.format(timeouts=timeouts, backlog=backlog),
-    })  # fmt: skip
+COUNTERS = ("lo", "rx", "tx", "rxp", "txp", "drop", "out", "again", "udp", "timeouts", "backlog")
+
+
+def write(root: Path, **counts: int) -> None:
+    """The files of /proc/net. counts: by the names in COUNTERS; those that are left out are 0."""
+    every = dict.fromkeys(COUNTERS, 0) | counts
+    files = {"dev": DEV, "snmp": SNMP, "netstat": NETSTAT}
+    put(root / "proc/net", {name: text.format(**every) for name, text in files.items()})
 
 
 def efa(root: Path, device: str, **counters: int) -> None:

@@ -1,7 +1,8 @@
-"""The reader of NCCL's log is fast, and its memory does not grow with the log."""
+"""The reader of NCCL's log takes hardly longer than any reading of text, and its memory does not grow with the log."""
 
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,23 @@ def big_log(megabytes: int) -> bytes:
     return (start + once * (megabytes * MEGABYTES // len(once) + 1)).encode()
 
 
-def test_a_hundred_megabytes_take_ten_seconds_at_most(tmp_path: Path) -> None:
-    """A tenth of them is timed, by the time of this process."""
-    (tmp_path / "log").write_bytes(big_log(10))
-    began = time.process_time()
-    log = read_files([tmp_path / "log"])
-    assert time.process_time() - began < 1.0
-    assert judge(log).verdict == "rdma+gdr"
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """CPU time of this process; the less of two tries."""
+    tries = []
+    for _ in range(2):
+        began = time.process_time()
+        work()
+        tries.append(time.process_time() - began)
+    return min(tries)
+
+
+def test_reading_takes_few_times_as_long_as_splitting_the_lines_into_words(tmp_path: Path) -> None:
+    """It takes 1.5 times as long: 100 MB in 2.5 s, where splitting takes 1.9 s."""
+    log, text = tmp_path / "log", big_log(5)
+    log.write_bytes(text)
+    splitting = cpu_seconds(lambda: [line.decode().split() for line in text.splitlines()])
+    assert cpu_seconds(lambda: read_files([log])) < 4 * splitting
+    assert judge(read_files([log])).verdict == "rdma+gdr"
 
 
 def test_memory_does_not_grow_with_the_log() -> None:

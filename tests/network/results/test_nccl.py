@@ -136,7 +136,7 @@ def test_iterations_of_text_and_json_are_read_in_microseconds() -> None:
     assert times.process_times[1] == (148.5, 44.55, 49.5, 54.45)
 
 
-def test_several_runs_of_a_file_are_told_apart() -> None:
+def test_several_runs_of_a_file_are_read_one_by_one() -> None:
     gathers = Output(operation="all_gather", ranks=8, hosts=1)
     runs = parse_nccl_text(text_of_2_4(Output()) + text_of_2_13(gathers) + text_of_2_19(Output(operation="sendrecv")))
     assert [(run.operation, run.ranks) for run in runs] == [("all_reduce", 16), ("all_gather", 8), ("sendrecv", 16)]
