@@ -1,4 +1,4 @@
-"""Bandwidths of collectives: from algorithm to bus bandwidth, and the most that hosts' networks allow. Pure.
+"""Algorithm and bus bandwidth of collectives, and the upper bounds that the networks of hosts set on them. Pure.
 
 The size S in bytes is that of nccl-tests' column `size`, of the whole buffer: for all-gather the one that is gathered,
 for reduce-scatter the one that is reduced, for all-to-all what one rank sends (its own part included), for gather and
@@ -11,7 +11,7 @@ from typing import Literal
 from convoy.config.network import Operation
 
 ALL_SEND_ALL = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
-"""Operations in which each byte passes all ranks but one."""
+"""Operations of n ranks whose bus bandwidth is (n - 1)/n of the algorithm bandwidth."""
 
 
 def bus_factor(operation: Operation | Literal["sendrecv"], ranks: float) -> float:

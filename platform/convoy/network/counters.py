@@ -1,4 +1,4 @@
-"""Traffic counters of the kernel and the adapters of a host, and their growth between two readings."""
+"""Traffic counters of a host's network interfaces and RDMA adapters, and their growth between two readings."""
 
 import re
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ Counts = dict[str, int]
 
 _COLUMNS = ("received_bytes", "received_packets", "receive_errors", "receive_drops", "", "", "", "",
             "sent_bytes", "sent_packets", "send_errors", "send_drops")  # fmt: skip
-"""Of /proc/net/dev. Source: proc(5)."""
+"""The columns of /proc/net/dev; empty: not used. Source: proc(5)."""
 
 _WORDS = 4
-"""Bytes of what `port_xmit_data` and `port_rcv_data` count. Source: sysfs-class-infiniband of the kernel's ABI."""
+"""Bytes per unit of `port_xmit_data` and `port_rcv_data`. Source: sysfs-class-infiniband of the kernel's ABI."""
 
 
 class InterfaceTraffic(FrozenConfig):
@@ -42,9 +42,9 @@ class RailTraffic(FrozenConfig):
     sent_bytes: int
     received_bytes: int
     rdma_write_bytes: int | None
-    """Written to others' memory."""
+    """Bytes that this adapter wrote to the memory of other hosts."""
     rdma_read_bytes: int | None
-    """Read from others' memory."""
+    """Bytes that this adapter read from the memory of other hosts."""
     retransmitted_bytes: int | None
     drops: int | None
     """Packets in both directions."""
@@ -54,10 +54,10 @@ class TransportTraffic(FrozenConfig):
     """Traffic of TCP and UDP in this network namespace."""
 
     tcp_sent_segments: int
-    """Without those that were sent again."""
+    """Segments sent for the first time, without retransmissions."""
     tcp_retransmitted_segments: int
     tcp_timeouts: int
-    """Retransmission timers that ran out: nothing had come back for as long as they take."""
+    """Retransmission timers that expired because no acknowledgement had arrived in time."""
     tcp_receive_drops: int
     """Segments dropped because a receive buffer or an accept queue was full."""
     udp_receive_drops: int
@@ -65,16 +65,17 @@ class TransportTraffic(FrozenConfig):
 
 
 class Traffic(FrozenConfig):
-    """What a host sent and received between two readings."""
+    """Data that a host sent and received between two readings of its counters."""
 
     seconds: float
     interfaces: tuple[InterfaceTraffic, ...]
     rails: tuple[RailTraffic, ...]
     interface_imbalance_percent: float | None
-    """Of the bytes of interfaces that carried any, without loopback: the most over the mean, less 1. None: fewer than
-    two carried any."""
+    """By how much the busiest interface exceeds the mean, over interfaces that carried any bytes, without the loopback.
+    None: fewer than two carried any."""
     rail_imbalance_percent: float | None
-    """The same of all rails, idle ones included. None: there are fewer than two, or none carried anything."""
+    """By how much the busiest rail exceeds the mean, over all rails, idle ones included. None: there are fewer than two,
+    or none carried anything."""
     transport: TransportTraffic
 
 
@@ -87,17 +88,20 @@ class Reading(FrozenConfig):
 
 
 def read_counters(proc: Path = PROC, sysfs: Path = SYSFS) -> Reading:
-    """All counters of this network namespace now. Raises OSError if the kernel shows none of its interfaces."""
+    """Read all counters of this network namespace. Raises OSError if the kernel does not list its interfaces."""
     return Reading(interfaces=_interfaces(proc), rails=_rails(sysfs), transport=_transport(proc))
 
 
 def host_sent_bytes(proc: Path = PROC) -> float:
-    """Bytes that this host's interfaces have sent, loopback included. Raises OSError if there are no counters."""
+    """Bytes that all interfaces of this host have sent, loopback included. Raises OSError if there are no counters."""
     return float(sum(counts["sent_bytes"] for counts in _interfaces(proc).values()))
 
 
 def traffic_between(before: Reading, after: Reading, seconds: float) -> Traffic:
-    """What the counters grew by. A device that appeared meanwhile has counted from 0; one that is gone is left out."""
+    """Growth of the counters between two readings. seconds: the time between them.
+
+    A device that appeared in between has counted from 0; one that disappeared is left out.
+    """
     interfaces = [
         _interface_traffic(name, _growth(before.interfaces.get(name, {}), counts))
         for name, counts in after.interfaces.items()
@@ -115,19 +119,19 @@ def traffic_between(before: Reading, after: Reading, seconds: float) -> Traffic:
 
 
 def imbalance_percent(loads: list[int]) -> float | None:
-    """By how much the largest exceeds the mean, in percent; None for fewer than two, or if all are 0."""
+    """Percentage by which the largest load exceeds the mean; None: there are fewer than two loads, or all are 0."""
     if len(loads) < 2 or not any(loads):
         return None
     return 100 * (max(loads) * len(loads) / sum(loads) - 1)
 
 
 def _growth(before: Counts, after: Counts) -> Counts:
-    """A counter that is less than before was reset, and has counted from 0."""
+    """Growth of each counter. One that is smaller than before was reset, and has counted from 0 since."""
     return {name: now - before.get(name, 0) if now >= before.get(name, 0) else now for name, now in after.items()}
 
 
 def _interfaces(proc: Path) -> dict[str, Counts]:
-    """Of this process's network namespace, which /sys need not show."""
+    """Counters by interface of this process's network namespace, which /sys may not show."""
     found = {}
     for line in (proc / "net/dev").read_text().splitlines():
         name, colon, columns = line.rpartition(":")
@@ -150,7 +154,7 @@ def _rails(sysfs: Path) -> dict[str, Counts]:
 
 
 def _number(file: Path) -> int | None:
-    """None: a counter that this adapter does not have, or a parameter such as `lifespan`'s unit."""
+    """The number in a file; None: the adapter lacks this counter, or the file is a parameter such as `lifespan`."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -187,7 +191,7 @@ def _interface_traffic(name: str, counts: Mapping[str, int]) -> InterfaceTraffic
 
 
 def _rail_traffic(name: str, counts: Mapping[str, int]) -> RailTraffic:
-    """EFA counts bytes, InfiniBand words. Sources: drivers/infiniband/hw/efa/efa_verbs.c, and _WORDS."""
+    """Traffic of a rail. EFA counts bytes, InfiniBand words of _WORDS bytes. Source: efa_verbs.c of Linux."""
 
     def total(*names: str) -> int | None:
         known = [counts[each] for each in names if each in counts]

@@ -1,4 +1,4 @@
-"""CPU time, context switches and memory that a rank, and Convoy's own processes, use during a measurement."""
+"""CPU time, context switches and memory that a rank and Convoy's own processes use during a measurement."""
 
 import contextlib
 import ctypes
@@ -21,11 +21,11 @@ Role = Literal["agent", "writer"]
 _WRITER = "convoy.checkpoint.writer"
 
 _RESET_PEAK = "5"
-"""What clear_refs takes in order to begin a new peak of resident memory: proc(5)."""
+"""Value that resets the peak of resident memory when written to clear_refs. Source: proc(5)."""
 
 
 class CpuUse(NamedTuple):
-    """Of all threads of a process together."""
+    """CPU use of all threads of a process."""
 
     user_seconds: float
     system_seconds: float
@@ -35,74 +35,74 @@ class CpuUse(NamedTuple):
 
 @dataclass(frozen=True)
 class Heap:
-    """glibc's heap at one moment, in bytes; all arenas together."""
+    """State of glibc's heap at one moment, in bytes, summed over all arenas."""
 
     arena: int
-    """Taken from the system, other than by mmap for single large blocks."""
+    """Memory obtained from the system, without large blocks that have mappings of their own."""
     mapped: int
-    """In blocks that have a mapping of their own."""
+    """Memory in large blocks, each of which has a mapping (mmap) of its own."""
     free: int
-    """The part of `arena` that is in no block in use."""
+    """The part of `arena` that belongs to no block in use."""
 
     @property
     def fragmentation(self) -> float:
-        """Share of the arenas that is free but has not gone back to the system."""
+        """Share of the arenas that is free but was not returned to the system."""
         return self.free / self.arena if self.arena else 0.0
 
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """torch's allocator of a rank's GPU, in bytes."""
+    """GPU memory of a rank, as torch's allocator reports it, in bytes."""
 
     peak: int
-    """Tensors at most, since the watch began."""
+    """Largest amount of memory in tensors since the watch began."""
     reserved: int
-    """Taken from CUDA at the end."""
+    """Memory reserved from CUDA when the watch ended."""
     inactive: int
-    """The part of `reserved` that is free within blocks that are partly in use: it serves no larger tensor."""
+    """The part of `reserved` that is free within blocks partly in use, and thus cannot serve larger tensors."""
 
     @property
     def fragmentation(self) -> float:
-        """Share of what is reserved that fragmentation holds back."""
+        """Share of the reserved memory that is unusable because of fragmentation."""
         return self.inactive / self.reserved if self.reserved else 0.0
 
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """One of Convoy's own processes meanwhile."""
+    """Resources that one of Convoy's own processes used during a watch."""
 
     pid: int
     role: Role
     cpu_seconds: float
     switches: int
-    """Voluntary and involuntary, of all its threads."""
+    """Voluntary and involuntary context switches of all its threads."""
     resident_bytes: int
-    """At the end."""
+    """Resident memory when the watch ended."""
 
 
 @dataclass(frozen=True)
 class HostUsage:
-    """What a rank used. Those of several blocks can be added."""
+    """Resources that a rank used during a watch. The usage of several watches can be added."""
 
     seconds: float
     """Wall time."""
     cpu: CpuUse
     peak_bytes: int | None
-    """Resident memory at most; None: this kernel does not let a process begin a new peak."""
+    """Peak of resident memory; None: this kernel does not let a process reset the peak."""
     heap: Heap | None
-    """At the end; None: not glibc 2.33 or newer."""
+    """State of the heap when the watch ended; None: the C library is not glibc 2.33 or newer."""
     gpu: GpuMemory | None
-    """None: no GPU."""
+    """GPU memory when the watch ended; None: the rank has no GPU."""
     convoy: tuple[ProcessUse, ...] = field(default=())
-    """Empty: no agent watches this rank, and it has no writer."""
+    """Convoy's processes around the rank; empty: no agent watches this rank, and it has no writer."""
 
     @property
     def switches_per_second(self) -> float:
-        """Context switches of all threads of the rank."""
+        """Voluntary and involuntary context switches of all threads of the rank, per second."""
         return (self.cpu.voluntary_switches + self.cpu.involuntary_switches) / self.seconds
 
     def __add__(self, later: "HostUsage") -> "HostUsage":
-        """Of both together: sums of what is used up, the larger peak, and the later state."""
+        """Usage of two consecutive watches: sums of times and switches, the larger peaks, and the later states."""
         peaks = [each for each in (self.peak_bytes, later.peak_bytes) if each is not None]
         gpu = later.gpu
         if gpu is not None and self.gpu is not None:
@@ -124,16 +124,16 @@ class HostUsage:
 
 
 class HostWatch:
-    """Holds what was used, once its context has ended."""
+    """Holds the usage once the context of `watch_host` has ended."""
 
     usage: HostUsage
 
 
 @contextlib.contextmanager
 def watch_host(device: "torch.device | None" = None) -> Iterator[HostWatch]:
-    """Watch this rank and Convoy's processes around it. device: the rank's GPU, or any other device for none.
+    """Measure what this rank and Convoy's processes around it use. device: the rank's GPU, if it has one.
 
-    Beginning and ending take some tenths of a millisecond, which belong outside of what is timed.
+    Entering and leaving the context take some tenths of a millisecond, and should not be part of a timed section.
     """
     watch, cuda = HostWatch(), device is not None and device.type == "cuda"
     if cuda:
@@ -164,13 +164,13 @@ def watch_host(device: "torch.device | None" = None) -> Iterator[HostWatch]:
 
 
 def cpu_use() -> CpuUse:
-    """Of this process so far."""
+    """CPU use of this process since its start."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return CpuUse(used.ru_utime, used.ru_stime, float(used.ru_nvcsw), float(used.ru_nivcsw))
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """CPU time of any process so far; 0 if it has ended."""
+    """CPU time of any process since its start, in seconds; 0 if it has ended."""
     # The clock of another process, as pthread_getcpuclockid makes it: /proc/<pid>/stat has ticks of 10 ms only.
     try:
         return time.clock_gettime(~pid << 3 | 2)
@@ -179,7 +179,7 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 def child_pids(pid: int | None = None) -> list[int]:
-    """Living processes that a process started; None: this one."""
+    """Process ids of the living children of a process. pid: None: this process."""
     children = []
     for task in _tasks(os.getpid() if pid is None else pid):
         with contextlib.suppress(OSError):  # the thread ended meanwhile
@@ -188,7 +188,7 @@ def child_pids(pid: int | None = None) -> list[int]:
 
 
 def switches_of(pid: int) -> int:
-    """Context switches of all threads that a process has; 0 if it has ended."""
+    """Context switches of all current threads of a process; 0 if it has ended."""
     return sum(
         int(status[name])
         for task in _tasks(pid)
@@ -199,7 +199,7 @@ def switches_of(pid: int) -> int:
 
 
 def convoy_processes(rank: int | None = None) -> dict[int, Role]:
-    """Convoy's own processes around a rank. rank: its pid; None: this process."""
+    """Roles of Convoy's own processes around a rank, by process id. rank: its process id; None: this process."""
     rank = os.getpid() if rank is None else rank
     agent = _agent_of(rank)
     found: dict[int, Role] = {} if agent is None else {agent: "agent"}
@@ -207,7 +207,7 @@ def convoy_processes(rank: int | None = None) -> dict[int, Role]:
 
 
 def heap() -> Heap | None:
-    """glibc's heap of this process now; None: the C library does not report it."""
+    """State of this process's heap; None: the C library has no mallinfo2. Source: mallinfo(3)."""
     try:
         report = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError):
@@ -218,7 +218,7 @@ def heap() -> Heap | None:
 
 
 class _Mallinfo2(ctypes.Structure):
-    """See mallinfo(3)."""
+    """The C structure that mallinfo2 returns. Source: mallinfo(3)."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -229,7 +229,10 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def _agent_of(rank: int) -> int | None:
-    """The rank's parent is the process that ranks are forked from, whose first argument names the agent."""
+    """Process id of the agent of a rank; None: the rank has none.
+
+    The parent of the rank is the process that ranks are forked from, and its first argument is the agent's process id.
+    """
     server = _parent(rank)
     words = _command(server)
     if words[1:2] == ["-m"] and words[3:4] == [str(_parent(server))]:
@@ -254,7 +257,7 @@ def _tasks(pid: int) -> list[Path]:
 
 
 def _status(place: Path) -> Mapping[str, str]:
-    """place: of a process or thread in /proc. Empty if it has ended."""
+    """Lines of the file `status` by name; empty if the process has ended. place: its folder in /proc, or a thread's."""
     with contextlib.suppress(OSError):
         lines = (line.partition(":") for line in (place / "status").read_text(errors="replace").splitlines())
         return {name: value.strip() for name, _, value in lines}

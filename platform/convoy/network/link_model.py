@@ -1,4 +1,4 @@
-"""Latency and bandwidth of a link or a collective, from times at several sizes: the α–β model. Pure.
+"""The α–β model: latency and bandwidth of a link or a collective, fitted to times at several message sizes. Pure.
 
 time = α + bytes / β. n½ = α · β is the size at which half of the bandwidth is reached (Hockney 1994).
 """
@@ -14,30 +14,30 @@ FEWEST_SIZES = 3
 
 
 class LinkModel(BaseModel):
-    """A line through times by size."""
+    """Latency and bandwidth of a link or a collective, each with its interval."""
 
     model_config = ConfigDict(frozen=True)
 
     alpha: Interval
     """Latency in seconds; never below 0."""
     beta: Interval
-    """Bytes per second."""
+    """Bandwidth in bytes per second."""
 
     @property
     def half_size(self) -> float:
-        """n½ in bytes."""
+        """n½: the message size in bytes at which half of the bandwidth is reached."""
         return self.alpha.estimate * self.beta.estimate
 
     def seconds(self, size: float) -> float:
-        """Of so many bytes."""
+        """Time of a message of `size` bytes, in seconds."""
         return self.alpha.estimate + size / self.beta.estimate
 
 
 def fit_link(times: Mapping[int, Sequence[float]]) -> LinkModel | None:
-    """The line that is nearest to the times, by relative error; times: seconds of each round, by size in bytes.
+    """Fit the model to times by least squares of relative errors. times: seconds of each round, by size in bytes.
 
-    Each round has a line of its own, so that the intervals are those of independent measurements. None: there are too
-    few sizes or rounds, or times do not grow with the size.
+    Each round is fitted separately, so that the intervals are those of independent measurements. None: there are fewer
+    than FEWEST_SIZES sizes or FEWEST rounds, or times do not grow with the size.
     """
     rounds = min(map(len, times.values()), default=0)
     if len(times) < FEWEST_SIZES or rounds < FEWEST:
@@ -51,7 +51,7 @@ def fit_link(times: Mapping[int, Sequence[float]]) -> LinkModel | None:
 
 
 def _fit_line(times: Mapping[int, float]) -> tuple[float, float]:
-    """Start and slope, by least squares of relative errors."""
+    """Latency in seconds and seconds per byte, by least squares of relative errors. times: seconds by size in bytes."""
     sizes, seconds = np.array(list(times), dtype=float), np.array(list(times.values()))
     ones = np.ones_like(sizes)
     start, slope = np.linalg.lstsq(np.stack([ones, sizes], axis=1) / seconds[:, None], ones, rcond=None)[0]

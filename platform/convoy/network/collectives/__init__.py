@@ -1,1 +1,1 @@
-"""Collectives as data and as calls: algorithms, their check, their executor, and exact contributions."""
+"""Collectives: their algorithms as schedules, the check and executor of schedules, and test data with known results."""

@@ -1,4 +1,4 @@
-"""Algorithms of collectives, as schedules for any number of ranks that they allow. Pure.
+"""The algorithms of collectives, which build schedules for every number of ranks that they support. Pure.
 
 Sources: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH (2005); Bruck et
 al., Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems (1997); Sanders, Speck and
@@ -13,7 +13,7 @@ from convoy.config.network import Operation
 from convoy.network.collectives.schedule import ROOT, Round, Schedule, Transfer, TransferOp
 
 PIECES = 8
-"""Pieces of the buffer that follow each other through a tree or a chain."""
+"""Pieces into which a tree or a chain splits the buffer, so that they are pipelined."""
 
 Rounds = Iterator[Round]
 
@@ -33,21 +33,21 @@ class Algorithm:
     allows: Callable[[Operation, int, int], bool] = _always
     """Whether it can carry out an operation among so many ranks, of which so many share a host."""
     needs: str = "2 ranks or more"
-    """The numbers of ranks that `allows` accepts, in words."""
+    """A description of the numbers of ranks that `allows` accepts."""
 
     def can(self, operation: Operation, ranks: int, per_host: int = 1) -> bool:
-        """Whether there is such a schedule."""
+        """Whether the algorithm has a schedule of the operation for so many ranks, `per_host` of them on each host."""
         return ranks > 1 and operation in self.operations and self.allows(operation, ranks, per_host)
 
     def schedule(self, operation: Operation, ranks: int, per_host: int = 1) -> Schedule:
-        """Who sends what to whom. Raises ValueError where the algorithm has no such schedule."""
+        """The schedule of an operation. Raises ValueError if the algorithm cannot carry it out among so many ranks."""
         if not self.can(operation, ranks, per_host):
             raise ValueError(f"{self.name}: has no {operation} of {ranks} ranks, {per_host} to a host")
         return self.build(operation, ranks, per_host)
 
 
 def algorithms_for(operation: Operation, ranks: int, per_host: int = 1) -> list[Algorithm]:
-    """All that can carry out an operation among so many ranks, of which so many share a host."""
+    """The algorithms that can carry out an operation among `ranks` ranks, `per_host` of them on each host."""
     return [each for each in ALGORITHMS if each.can(operation, ranks, per_host)]
 
 
@@ -85,7 +85,7 @@ def _ring(operation: Operation, n: int, per_host: int) -> Schedule:
 
 
 def _around(n: int, ahead: int, op: TransferOp) -> Round:
-    """Every rank sends the chunk that is so far ahead of its own number."""
+    """Every rank r sends chunk r + `ahead` to the next rank."""
     return tuple(Transfer(r, (r + 1) % n, ((r + ahead) % n,), op) for r in range(n))
 
 
@@ -154,7 +154,7 @@ def _halving_doubling(operation: Operation, n: int, per_host: int) -> Schedule:
 
 
 def _halves(core: int, away: int) -> list[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
-    """For each rank its partner, the parts that it keeps, and those that its partner keeps."""
+    """List, for each rank: the rank, its partner, the parts that it keeps, and those that its partner keeps."""
     found = []
     for rank in range(core):
         first = rank // (2 * away) * 2 * away
@@ -195,13 +195,12 @@ def _descend(n: int, piece: int) -> list[Round]:
 
 
 def _climb(n: int, piece: int) -> list[Round]:
-    """The same way back, adding up."""
+    """A piece from all ranks to the root, as sums: the reverse of `_descend`."""
     return [tuple(Transfer(t.target, t.source, t.chunks, "add") for t in each) for each in reversed(_descend(n, piece))]
 
 
 def _merge(pieces: Sequence[Sequence[Round]]) -> tuple[Round, ...]:
-    """The pieces one after the other, each two rounds behind the one before it. Rounds without a message are left
-    out."""
+    """Pipeline the pieces: each starts two rounds after the one before it. Rounds without a message are left out."""
     length = max(len(each) + 2 * i for i, each in enumerate(pieces))
     rounds: list[list[Transfer]] = [[] for _ in range(length)]
     for i, each in enumerate(pieces):
@@ -211,7 +210,7 @@ def _merge(pieces: Sequence[Sequence[Round]]) -> tuple[Round, ...]:
 
 
 def _direct(operation: Operation, n: int, per_host: int) -> Schedule:
-    """Each rank sends to all others at once what is theirs, and gets its own."""
+    """Each rank sends every other rank its part in a single round, and receives its own part from each."""
     others = [(r, (r + away) % n) for away in range(1, n) for r in range(n)]
     if operation == "all_to_all":
         sent = tuple(Transfer(r, p, (p,), "copy", (n + r,)) for r, p in others)
@@ -229,12 +228,12 @@ def _direct(operation: Operation, n: int, per_host: int) -> Schedule:
 
 
 def _keep_own(n: int) -> Round:
-    """What a rank has for itself in an all-to-all."""
+    """The part of an all-to-all that a rank sends itself: it moves within the rank's buffer."""
     return tuple(Transfer(r, r, (r,), "copy", (n + r,)) for r in range(n))
 
 
 def _pairwise(operation: Operation, n: int, per_host: int) -> Schedule:
-    """One partner in each round: as far behind as the other is ahead."""
+    """In each round k a rank sends to the rank k ahead of it, and receives from the rank k behind it."""
     rounds = [
         tuple(Transfer(r, (r + away) % n, ((r + away) % n,), "copy", (n + r,)) for r in range(n))
         for away in range(1, n)
@@ -247,7 +246,7 @@ def _bruck(operation: Operation, n: int, per_host: int) -> Schedule:
     other chunks that take the same hop. There are few rounds, but chunks are sent several times."""
 
     def place(rank: int, distance: int) -> int:
-        """Where a rank keeps what still has to go, or came, this far."""
+        """Index of the chunk that a rank holds for a rank `distance` ahead."""
         return (rank + distance) % n
 
     rounds: list[Round] = []

@@ -7,16 +7,16 @@ from convoy.config.network import Operation
 from convoy.network.collectives.schedule import ROOT, Schedule
 
 _BITS = 8
-"""Of a rank's count in a sum, so that a contribution that was added twice is not taken for another rank's."""
+"""Bits that count each rank's contributions, so that one that was added twice is not taken for another rank's."""
 
 
 class Content(NamedTuple):
-    """What a chunk consists of."""
+    """The contributions that a chunk holds."""
 
     origin: int
     """Chunk of the contributions in it."""
     counts: int
-    """How often each rank's is in it, `_BITS` bits for each rank."""
+    """How many times each rank's contribution is in the chunk, as `_BITS` bits for each rank."""
 
     def __str__(self) -> str:
         ranks = {r: self.counts >> _BITS * r & (1 << _BITS) - 1 for r in range(self.counts.bit_length() // _BITS + 1)}
@@ -25,16 +25,19 @@ class Content(NamedTuple):
 
 
 State = list[list[Content | None]]
-"""By rank and chunk; None: nothing that is defined."""
+"""Contents by rank and chunk; None: the content is undefined."""
 
 
 def contribution(rank: int, chunk: int) -> Content:
-    """A rank's own chunk."""
+    """The content of a chunk that holds the contribution of one rank."""
     return Content(chunk, 1 << _BITS * rank)
 
 
 def problems(operation: Operation, schedule: Schedule) -> list[str]:
-    """What is wrong at the end, a line for each chunk of each rank; empty: the schedule is right."""
+    """Errors of a schedule, one line for each chunk of a rank with a wrong result; empty: the schedule is correct.
+
+    A schedule with transfers that cannot be carried out has a line for each of these instead.
+    """
     found = _wrong_transfers(schedule)
     if found:
         return found
@@ -49,7 +52,7 @@ def problems(operation: Operation, schedule: Schedule) -> list[str]:
 
 
 def carry_out(schedule: Schedule, state: State) -> State:
-    """The contents after all rounds."""
+    """The contents after all rounds. state: the contents before the first round, which are overwritten."""
     for each in schedule.rounds:
         messages = [[state[transfer.source][chunk] for chunk in transfer.chunks] for transfer in each]
         for transfer, message in zip(each, messages, strict=True):
@@ -60,7 +63,7 @@ def carry_out(schedule: Schedule, state: State) -> State:
 
 
 def _sum(first: Content | None, second: Content | None) -> Content | None:
-    """None: one of them is nothing, or they are of different chunks."""
+    """The sum of two contents; None: one of them is undefined, or they belong to different chunks."""
     if first is None or second is None or first.origin != second.origin:
         return None
     return Content(first.origin, first.counts + second.counts)
@@ -89,7 +92,7 @@ def _wrong_transfers(schedule: Schedule) -> list[str]:
 
 
 def initial_state(operation: Operation, schedule: Schedule) -> State:
-    """What each rank has before the first round (the table in `schedule.py`)."""
+    """The contents that each rank has before the first round (see the table in `schedule.py`)."""
 
     def content(rank: int, chunk: int) -> Content | None:
         part = _part_of(chunk, schedule)
@@ -106,7 +109,7 @@ def initial_state(operation: Operation, schedule: Schedule) -> State:
 
 
 def final_state(operation: Operation, schedule: Schedule) -> State:
-    """What each rank must have after the last round; None: anything."""
+    """The contents that each rank must have after the last round; None: any content is right."""
     ranks, half = schedule.ranks, schedule.chunks // 2
     everyone = sum(1 << _BITS * rank for rank in range(ranks))
 
@@ -139,15 +142,15 @@ def _part_of(chunk: int, schedule: Schedule) -> int:
 
 
 class Cost(NamedTuple):
-    """What a schedule takes, whatever the links."""
+    """Cost of a schedule, independent of the links."""
 
     rounds: int
     sent: float
-    """Most that any rank sends, as a share of the buffer that it begins with."""
+    """The largest amount of data that any rank sends, as a share of the operation's buffer."""
 
 
 def cost(operation: Operation, schedule: Schedule) -> Cost:
-    """Rounds, and the most that a rank sends to others."""
+    """Cost of a schedule of the operation."""
     sent = [0] * schedule.ranks
     for each in schedule.rounds:
         for t in each:

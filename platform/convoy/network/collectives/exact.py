@@ -1,4 +1,4 @@
-"""Contributions of ranks to a collective whose results are known exactly, so that a single wrong element is found.
+"""Test data for collectives: contributions whose exact result is known, so that a single wrong element is found. Pure.
 
 Every element of every rank is a small pseudo-random integer, small enough that any sum of them is exact in the buffer's
 type, in whatever order it is formed. A chunk that is lost, doubled or misplaced changes elements by whole numbers.
@@ -21,10 +21,10 @@ LARGEST_EXACT = {
     torch.float64: 2**53,
     torch.int32: 2**31 - 1,
 }
-"""Integers up to this have an exact sum in the type."""
+"""The largest integer up to which every sum is exact, by element type."""
 
 MOST_VALUES = 64
-"""Values of a contribution are below this."""
+"""Upper limit (exclusive) of the values of a contribution."""
 
 SPLIT = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
 """Operations whose buffer has a part for each rank, of equal size."""
@@ -32,8 +32,10 @@ SPLIT = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scat
 
 @dataclass(frozen=True)
 class ExactProblem:
-    """What a rank puts into a collective, and what it must hold afterwards. Tensors are 1-D, of `total` elements or a
-    part of them."""
+    """A rank's input of a collective, and the result that it must hold afterwards.
+
+    Tensors are 1-D, with `total` elements or a part of them.
+    """
 
     operation: Operation
     rank: int
@@ -54,15 +56,15 @@ class ExactProblem:
         return slice(rank * each, (rank + 1) * each)
 
     def contribution(self, rank: int, where: slice | None = None) -> torch.Tensor:
-        """Values of a rank's whole buffer, or of a slice of it."""
+        """Values of a rank's whole buffer, 1-D with `total` elements, or of a slice of it."""
         return self._repeat(self._pattern(rank), where)
 
     def total_of_all(self, where: slice | None = None) -> torch.Tensor:
-        """Sum of all ranks' values, of the whole buffer or a slice of it."""
+        """Sum of the values of all ranks: 1-D, of the whole buffer or a slice of it."""
         return self._repeat(sum((self._pattern(r) for r in range(self.ranks)), torch.zeros(PERIOD).long()), where)
 
     def expected(self) -> torch.Tensor | None:
-        """What this rank must hold afterwards: the whole buffer, or its part; None: nothing, away from the root."""
+        """The result that this rank must hold: the whole buffer, or its part; None: only the root has a result."""
         if self.operation in ("reduce", "gather") and self.rank != ROOT:
             return None
         if self.operation in ("all_reduce", "reduce"):
@@ -91,5 +93,5 @@ class ExactProblem:
 
 
 def count_wrong(result: torch.Tensor, expected: torch.Tensor | None) -> int:
-    """Elements that are not exactly what they must be."""
+    """Number of elements that differ from the expected ones; 0 if nothing is expected."""
     return 0 if expected is None else int((result != expected).sum())

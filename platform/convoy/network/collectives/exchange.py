@@ -1,5 +1,4 @@
-"""Collectives as exchanges, of the backend or by a schedule: a call to be timed, on buffers whose result is known
-exactly."""
+"""Exchanges: collectives of the backend, or by a schedule, on buffers with a known result, to be timed and checked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,23 +24,23 @@ IN_PLACE: frozenset[Operation] = frozenset({"all_reduce", "reduce", "broadcast"}
 
 
 NEVER = -1
-"""No element of any result."""
+"""A value that no element of a result has."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One way of carrying out a collective, on this rank."""
+    """A collective on this rank, by the backend or by a schedule, with its buffers."""
 
     problem: ExactProblem
     fill: Callable[[], object]
     """Write this rank's contribution into its buffers."""
     run: Callable[[], object]
-    """Carry it out once. It returns when this rank's part is done, or on GPUs enqueued."""
+    """Carry out the collective once. It returns when this rank's part is done, or on GPUs enqueued."""
     result: torch.Tensor
-    """Where this rank's part of the result is."""
+    """The view of a buffer in which this rank finds its result."""
 
     def check(self) -> int:
-        """Carry it out once on new contributions, and count the wrong elements that this rank then holds."""
+        """Carry out the collective once on fresh contributions; returns the number of wrong elements on this rank."""
         self.result.fill_(NEVER)  # or what an earlier call left there might be taken for this one's result
         self.fill()
         self.run()
@@ -49,15 +48,18 @@ class Exchange:
 
 
 def element_count(operation: Operation, size: int, ranks: int, dtype: torch.dtype) -> int:
-    """Elements of the whole buffer of `size` bytes: rounded down, to equal parts where each rank has one, as nccl-tests
-    does, but at least one element, or one for each part."""
+    """Number of elements of the whole buffer of `size` bytes.
+
+    As in nccl-tests it is rounded down, to equal parts if the buffer has one for each rank. It is at least one element,
+    or one for each part.
+    """
     elements = max(1, size // dtype.itemsize)
     return max(1, elements // ranks) * ranks if operation in SPLIT else elements
 
 
 def backend_exchange(problem: ExactProblem, group: dist.ProcessGroup | None, *, in_place: bool = False) -> Exchange:
-    """The backend's own collective. group: of all ranks; None: torch's default group. in_place: see
-    IN_AND_OUT_OF_PLACE; other operations take no notice of it."""
+    """The collective of the backend. group: all ranks; None: torch's default group. in_place: input and output share
+    memory; it affects the operations in IN_AND_OUT_OF_PLACE only."""
     in_place = in_place and problem.operation in IN_AND_OUT_OF_PLACE
     whole = torch.zeros(problem.total, dtype=problem.dtype, device=problem.device)
     own, ranks, first = problem.part, problem.ranks, problem.rank == ROOT
@@ -82,7 +84,7 @@ def backend_exchange(problem: ExactProblem, group: dist.ProcessGroup | None, *, 
 
 
 def scheduled_exchange(problem: ExactProblem, schedule: Schedule, group: dist.ProcessGroup | None) -> Exchange:
-    """A schedule of the collective, in one buffer. group: of its ranks; None: torch's default group."""
+    """The collective by a schedule, in one buffer. group: the ranks of the schedule; None: torch's default group."""
     received = problem.total if problem.operation == "all_to_all" else 0
     buffer = torch.zeros(problem.total + received, dtype=problem.dtype, device=problem.device)
     whole, parts = buffer[: problem.total], schedule.chunks if problem.operation in SPLIT else 1

@@ -1,4 +1,4 @@
-"""How long a schedule takes on links of known latency and bandwidth, and which algorithm is best on them. Pure.
+"""Predicted times of schedules on links of known latency and bandwidth, and the choice of the fastest algorithm. Pure.
 
 Each rank carries out one round after the other, and in each waits for its own messages alone, as the executor does. A
 message starts when both of its ranks have come to its round, and takes
@@ -23,41 +23,41 @@ from convoy.network.collectives.schedule import Round, Schedule
 
 
 class Link(NamedTuple):
-    """From one host to another, or within one."""
+    """Properties of the path from one host to another, or within a host."""
 
     latency: float
-    """Seconds of a small message."""
+    """Time of a small message, in seconds."""
     bytes_per_second: float
     message_seconds: float
-    """Seconds of each further message when several are in flight."""
+    """Time that each further message adds when several are in flight, in seconds."""
 
 
 Links = Mapping[tuple[int, int], Link]
-"""By source and target host: of one rank of each. (h, h): between two ranks of a host."""
+"""Links by source and target host, each between one rank of either host. (h, h): between two ranks of host h."""
 
 
 class _Message(NamedTuple):
-    """A transfer on its link."""
+    """A transfer, with its time on its link."""
 
     source: int
     target: int
     fixed_seconds: float
-    """Whatever its size."""
+    """The part of the time that does not depend on the size."""
     seconds_per_byte: float
-    """For each byte of a chunk."""
+    """Seconds for each byte of a chunk."""
 
 
 class TimedSchedule:
-    """A schedule on links, which has a time for each size of the buffer."""
+    """A schedule on given links, which predicts a time for each buffer size."""
 
     def __init__(self, operation: Operation, schedule: Schedule, links: Links, hosts: Sequence[int]) -> None:
-        """hosts: number of each rank's host, by rank. Raises KeyError if a link that it needs is missing."""
+        """hosts: number of each rank's host, by rank. Raises KeyError if `links` lacks one that the schedule uses."""
         self._ranks, self._whole = schedule.ranks, schedule.whole(operation)
         ports = _Ports(links, hosts)
         self._rounds = [ports.messages(each) for each in schedule.rounds]
 
     def seconds(self, size: int) -> float:
-        """Until the last rank has ended. size: bytes of the operation's whole buffer."""
+        """Time until the last rank is done, in seconds. size: bytes of the operation's whole buffer."""
         chunk, clocks = size / self._whole, [0.0] * self._ranks
         for messages in self._rounds:
             after = list(clocks)
@@ -69,7 +69,7 @@ class TimedSchedule:
 
 
 _Port = tuple[str, int, int]
-"""What messages share: its kind, and the numbers of hosts or ranks (-1: none)."""
+"""A resource that messages share: its kind, and up to two numbers of hosts or ranks (-1: none)."""
 
 
 class _Ports:
@@ -78,7 +78,7 @@ class _Ports:
     def __init__(self, links: Links, hosts: Sequence[int]) -> None:
         self._links, self._hosts = links, hosts
         self._fastest: dict[tuple[str, int], float] = {}
-        """Of the links from and to each host."""
+        """Bandwidth of the fastest link from, and to, each host."""
         for (source, target), link in links.items():
             for end in (("from", source), ("to", target)) if source != target else ():
                 self._fastest[end] = max(self._fastest.get(end, 0.0), link.bytes_per_second)
@@ -100,7 +100,7 @@ class _Ports:
             yield ("to host", second, -1), self._fastest["to", second]
 
     def messages(self, transfers: Round) -> list[_Message]:
-        """The messages of a round; what moves within a rank takes no time."""
+        """The messages of a round. Transfers within a rank are left out, as they take no time."""
         sent = [((each.source, each.target), len(each.chunks)) for each in transfers if each.source != each.target]
         loads, sends, receives = Counter[_Port](), Counter[int](), Counter[int]()
         for (source, target), chunks in sent:
@@ -120,10 +120,10 @@ class _Ports:
 def predict_times(
     operation: Operation, sizes: Sequence[int], links: Links, hosts: Sequence[int]
 ) -> dict[Algorithm, list[float]]:
-    """Seconds at each size of the buffer in bytes, by every algorithm that can carry out the operation.
+    """Predicted seconds at each buffer size in bytes, for every algorithm that can carry out the operation.
 
-    hosts: number of each rank's host, by rank. Algorithms that go by hosts are left out where these differ in their
-    number of ranks, or where their ranks do not follow each other.
+    hosts: number of each rank's host, by rank. Hierarchical algorithms are left out if hosts have different numbers of
+    ranks, or if the ranks of a host are not consecutive. Raises KeyError if a link is missing.
     """
     per_host, names = len(hosts) // len(set(hosts)), dict.fromkeys(hosts)
     if list(hosts) != [host for host in names for _ in range(per_host)]:
@@ -138,8 +138,8 @@ def predict_times(
 def choose_algorithms(
     operation: Operation, sizes: Iterable[int], links: Links, hosts: Sequence[int]
 ) -> dict[int, Algorithm]:
-    """The algorithm with the least predicted time, by size of the buffer in bytes; of equal ones the first of
-    ALGORITHMS. hosts: as `predict_times`."""
+    """The algorithm with the shortest predicted time, by buffer size in bytes; of equally fast ones, the first in
+    ALGORITHMS. links, hosts, errors: as in `predict_times`."""
     chosen = list(sizes)
     times = predict_times(operation, chosen, links, hosts)
     return {size: min(times, key=lambda each: times[each][i]) for i, size in enumerate(chosen)}

@@ -1,4 +1,4 @@
-"""An algorithm of a collective as data: who sends which chunks to whom in each round. Pure.
+"""Schedules: the algorithm of a collective as data, which lists who sends which chunks to whom in each round. Pure.
 
 One executor runs every schedule (`network/collectives/schedule_runner.py`), `convoy net schedule` prints it, tests
 check it symbolically, and the planner can time it without running it.
@@ -35,7 +35,7 @@ class Transfer(NamedTuple):
     chunks: tuple[int, ...]
     """Indices of the sender's chunks that the message consists of, in the order in which they are sent."""
     op: TransferOp
-    """What the receiver does with them: overwrite its own chunks, or add to them."""
+    """Whether the receiver overwrites its own chunks with them (`copy`), or adds them to its own (`add`)."""
     target_chunks: tuple[int, ...] | None = None
     """Indices of the receiver's chunks; None: the same as the sender's."""
 
@@ -58,5 +58,5 @@ class Schedule(NamedTuple):
     one message to each other rank in a round."""
 
     def whole(self, operation: Operation) -> int:
-        """Chunks of the buffer whose size is the operation's: of an all-to-all, those that are sent."""
+        """Number of chunks in the operation's whole buffer; for an all-to-all, in the part that is sent."""
         return self.chunks // 2 if operation == "all_to_all" else self.chunks

@@ -1,4 +1,4 @@
-"""One rank's part of a schedule, carried out with sends and receives of the backend."""
+"""The executor of schedules: it carries out one rank's part with point-to-point messages of the backend."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ import torch.distributed as dist
 from convoy.network.collectives.schedule import Schedule, Transfer
 
 LARGE_BYTES = 2**16
-"""Messages from this size on are asked for before anything is sent: gloo sends data only once it is waited for. For
-smaller ones the question costs more than it saves."""
+"""From this message size on, receives are posted before sends: gloo sends data only once a receive waits for it. For
+smaller messages the order costs more than it saves."""
 
 PIECE_BYTES = 2**17
-"""Chunks from this size on are cut in two, so that one half is added while the other is on its way."""
+"""From this size on, chunks are split in two, so that one half is added while the other is in flight."""
 
 
 Layout = Sequence[Sequence[slice]]
-"""Where the chunks of a schedule are in a buffer, for each piece that carries out the schedule by itself."""
+"""Slices of the buffer that hold the chunks of a schedule, for each piece that runs the schedule separately."""
 
 
 class _Message(NamedTuple):
@@ -26,31 +26,31 @@ class _Message(NamedTuple):
 
     peer: int
     places: tuple[torch.Tensor, ...]
-    """Views of what is sent, or of where what comes belongs."""
+    """Views of the buffer that are sent, or in which received data is stored."""
     wire: torch.Tensor
-    """What is sent, or where it arrives: the only place itself, or a buffer of its own."""
+    """The tensor that is sent or received: the only place itself, or a separate staging buffer."""
     add: bool
 
     @property
     def staged(self) -> bool:
-        """Whether it is put together before it is sent, or stored after it came."""
+        """Whether the message passes through a staging buffer."""
         return self.wire is not self.places[0]
 
 
 class _Round(NamedTuple):
-    """This rank's messages of a round."""
+    """The messages of this rank in one round."""
 
     receives: tuple[_Message, ...]
     sends: tuple[_Message, ...]
     moves: tuple[tuple[torch.Tensor, torch.Tensor], ...]
-    """Places within the buffer, and what is copied there."""
+    """Pairs of target and source views for copies within the buffer."""
 
 
 def layout_of(length: int, chunks: int, itemsize: int, *, parts: int = 1) -> Layout:
-    """Chunks in a buffer of so many elements, a multiple of `chunks`. parts: the buffer consists of so many parts,
-    each of which holds as many consecutive chunks; 1: any elements may be in any chunk.
+    """Where each chunk of a buffer lies, for each piece. length: elements of the buffer. itemsize: bytes of an element.
 
-    Where chunks are large, there are two pieces: one half is added while the other is on its way.
+    parts: the number of equal parts of the buffer, each of which holds the same number of consecutive chunks; 1: any
+    element may be in any chunk. Large chunks are split into two pieces: one half is added while the other is in flight.
     """
     each = length // chunks
     cut = 2 if each * itemsize >= PIECE_BYTES else 1
@@ -67,7 +67,7 @@ def _divide(start: int, stop: int, parts: int) -> list[slice]:
 
 
 class ScheduleRunner:
-    """A schedule on a buffer of this rank."""
+    """Runs a schedule on a buffer of this rank."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ScheduleRunner:
         layout: Layout,
         group: dist.ProcessGroup | None,
     ) -> None:
-        """buffer: 1-D. group: of the schedule's ranks; None: torch's default group."""
+        """buffer: 1-D. group: the ranks of the schedule; None: torch's default group."""
         self._group = group
         self._on_gpu = buffer.device.type == "cuda"
         self._pieces = [[_rank_round(each, rank, piece, buffer) for each in schedule.rounds] for piece in layout]
@@ -99,7 +99,7 @@ class ScheduleRunner:
             _finish(pending[piece], rounds[-1])
 
     def _begin(self, messages: _Round, tag: int) -> list[dist.Work]:
-        """Ask for what is received, and send. tag: distinguishes the pieces."""
+        """Post the receives and the sends of a round. tag: distinguishes the pieces."""
         for each in messages.sends:
             _put_together(each)
 
@@ -114,7 +114,7 @@ class ScheduleRunner:
         return pending
 
     def _run_on_gpu(self) -> None:
-        """A batch for each round, in the order of the stream."""
+        """Enqueue one batch of messages for each round, in the order of the stream."""
         for rounds in self._pieces:
             for messages in rounds:
                 for each in messages.sends:
@@ -137,7 +137,7 @@ def _post(work: dist.Work | None) -> dist.Work:
 
 
 def _finish(pending: Sequence[dist.Work], messages: _Round) -> None:
-    """Wait for what was begun, and copy or add what came."""
+    """Wait for pending messages, and store the received ones."""
     for work in pending:
         work.wait()
     for each in messages.receives:
@@ -145,8 +145,10 @@ def _finish(pending: Sequence[dist.Work], messages: _Round) -> None:
 
 
 def _rank_round(transfers: Sequence[Transfer], rank: int, places: Sequence[slice], buffer: torch.Tensor) -> _Round:
-    """What a rank sends, receives and moves in a round. What comes goes straight to its place only if that overwrites
-    nothing that this rank sends in the same round. Chunks without elements are left out."""
+    """The messages and the copies of a rank in one round. Chunks without elements are left out.
+
+    A message is received directly into its place only if that overwrites nothing that the rank sends in the same round.
+    """
     own = [each for each in transfers if rank in (each.source, each.target) and _has_elements(each, places)]
     sent = {chunk for each in own if each.source == rank for chunk in each.chunks}
 
@@ -187,7 +189,7 @@ def _message(
 
 
 def _join(places: Sequence[slice]) -> list[slice]:
-    """Slices with neighbours in one."""
+    """Merge adjacent slices."""
     joined: list[slice] = []
     for each in places:
         if joined and joined[-1].stop == each.start:
@@ -203,7 +205,7 @@ def _put_together(message: _Message) -> None:
 
 
 def _store(message: _Message) -> None:
-    """Copy or add what came to where it belongs."""
+    """Copy a received message from its staging buffer to its places, or add it there."""
     if not message.staged:
         return
     start = 0
