@@ -13,7 +13,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "log": LazyCommand("net_log:log", "Print what carried each rank's traffic between hosts."),
     "schedule": LazyCommand("net_schedule:schedule", "Print the messages of each round of a collective algorithm."),
 }
-"""By name: the command's function, in a module `net_NAME` of this folder, and how its help begins."""
+"""Commands by name: the function, in a module `net_NAME` of this folder, and the first sentence of its help."""
 
 
 @click.group(cls=PlainErrorGroup, lazy=COMMANDS)

@@ -1,4 +1,4 @@
-"""`convoy net counters`: what a host's interfaces and adapters carried while a command ran."""
+"""`convoy net counters`: traffic of a host's interfaces and RDMA adapters while a command runs."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""`convoy net env`: which environment variables are harmful, obsolete or missing for given versions and a machine."""
+"""`convoy net env`: environment variables that are harmful, obsolete or missing for given versions and a machine."""
 
 import os
 import sys

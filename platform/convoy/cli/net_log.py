@@ -1,4 +1,4 @@
-"""`convoy net log`: what carried a run's traffic, by NCCL's log."""
+"""`convoy net log`: the network that carried a run's traffic, by NCCL's log."""
 
 import sys
 from pathlib import Path

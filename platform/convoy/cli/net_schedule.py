@@ -14,7 +14,7 @@ from convoy.network.collectives.check_schedule import cost
 from convoy.network.collectives.schedule import Schedule, TransferOp
 
 MOST_RANKS = 512
-"""Of more, the rounds of an all-to-all would take gigabytes."""
+"""Largest number of ranks: with more, the rounds of an all-to-all would take gigabytes."""
 
 Message = tuple[int, int, tuple[int, ...], TransferOp]
 """Source, target, the numbers of the chunks that are sent, and what the target does with them."""

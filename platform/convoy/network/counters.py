@@ -71,11 +71,11 @@ class Traffic(FrozenConfig):
     interfaces: tuple[InterfaceTraffic, ...]
     rails: tuple[RailTraffic, ...]
     interface_imbalance_percent: float | None
-    """By how much the busiest interface exceeds the mean, over interfaces that carried any bytes, without the loopback.
-    None: fewer than two carried any."""
+    """Percentage by which the busiest interface exceeds the mean, over all interfaces that carried any bytes but the
+    loopback. None: fewer than two carried any."""
     rail_imbalance_percent: float | None
-    """By how much the busiest rail exceeds the mean, over all rails, idle ones included. None: there are fewer than two,
-    or none carried anything."""
+    """Percentage by which the busiest rail exceeds the mean, over all rails, idle ones included. None: there are fewer
+    than two, or none carried anything."""
     transport: TransportTraffic
 
 

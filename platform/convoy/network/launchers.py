@@ -1,4 +1,4 @@
-"""The place of this process among ranks that torchrun, srun or mpirun started. Pure."""
+"""The place of this process among ranks that torchrun, srun or mpirun started, from environment variables. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ PORT = 29533
 
 
 class LaunchedPlace(NamedTuple):
-    """A rank's place, and where it meets the others."""
+    """A rank's place, and the address and port at which it meets the others."""
 
     launcher: str
     rank: int
@@ -23,7 +23,7 @@ class LaunchedPlace(NamedTuple):
 
 
 class _Launcher(NamedTuple):
-    """A launcher's variables."""
+    """The names of a launcher's variables."""
 
     name: str
     rank: str
@@ -31,7 +31,7 @@ class _Launcher(NamedTuple):
     local_rank: str
     local_ranks: str
     also: tuple[str, ...] = ()
-    """Further variables without which it was another launcher."""
+    """Further variables that distinguish the launcher from others with the same names."""
 
 
 _LAUNCHERS = (
@@ -82,7 +82,7 @@ def _read_place(launcher: _Launcher, environ: Mapping[str, str]) -> LaunchedPlac
 
 
 def _address(launcher: _Launcher, environ: Mapping[str, str], ranks: int, local_ranks: int) -> str:
-    """Where rank 0 is, without MASTER_ADDR."""
+    """The address of rank 0 if MASTER_ADDR is not set. Raises ConfigError if it cannot be derived."""
     if launcher.name == "srun" and environ.get("SLURM_STEP_NODELIST"):
         return first_host(environ["SLURM_STEP_NODELIST"])
     if ranks == local_ranks:
@@ -91,7 +91,7 @@ def _address(launcher: _Launcher, environ: Mapping[str, str], ranks: int, local_
 
 
 def _tasks_of_node(counts: str, node: str) -> str:
-    """Tasks of a node from Slurm's `2(x3),1`: three nodes of two tasks, then one of one."""
+    """Number of tasks of a node, as text; empty: not listed. counts: Slurm's list, `2(x3),1` for 2, 2, 2 and 1."""
     every: list[str] = []
     for part in counts.split(","):
         if match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
@@ -100,7 +100,7 @@ def _tasks_of_node(counts: str, node: str) -> str:
 
 
 def first_host(hosts: str) -> str:
-    """The first host of Slurm's `node[001-004,007],other`."""
+    """The first host of a Slurm host list: `node001` of `node[001-004,007],other`."""
     match = re.match(r"([^,\[]*)(?:\[([^\]\-,]+)[^\]]*\]([^,]*))?", hosts)
     assert match is not None
     return "".join(part or "" for part in match.groups())

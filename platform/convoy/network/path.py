@@ -1,4 +1,4 @@
-"""The way to another host: its round-trip time, and the largest packet that arrives. IPv4.
+"""The path to another host: round-trip time and path MTU. IPv4.
 
 Like tracepath, it sends UDP packets that may not be fragmented to a port at which nobody listens. The peer's kernel
 answers each with an ICMP message, and a router on the way with the MTU of its next link. A switch that drops frames
@@ -18,7 +18,7 @@ from convoy.config.errors import ConfigError
 from convoy.network.interfaces import interface_with
 
 PORT = 33434
-"""The first that traceroute uses, too: nobody listens there."""
+"""UDP port of the probes: the first that traceroute uses, at which nobody listens."""
 
 HEADERS = 28
 """Bytes of the IPv4 and UDP headers."""
@@ -34,17 +34,17 @@ USUAL = (8500, 4500, 1500, 1450, 1400, 1280)
 second: source: icmp(7), `icmp_ratelimit`."""
 
 _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE, _IP_RECVERR = 10, 3, 11
-"""Of Linux's in.h; the module socket does not have them."""
+"""Constants of Linux's in.h that the module socket lacks."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """What was found out about the way to a host."""
+    """Properties of the path to a host."""
 
     interface: str | None
-    """By which packets to it leave this host."""
+    """Interface by which packets to the host leave this one."""
     round_trip_seconds: float | None
-    """The least of the answers; None: the peer does not answer."""
+    """The shortest round-trip time; None: the peer does not answer."""
     mtu: int | None
     """Bytes of the largest packet that arrived; None: the peer does not answer."""
 
@@ -61,8 +61,10 @@ def resolve(peer: str) -> str:
 
 
 def examine_path(address: str, local_mtu: int) -> Path:
-    """Send to an address packets of up to local_mtu bytes, which is the MTU of the interface. Takes at most four
-    seconds. Raises ConfigError if there is no route to it."""
+    """Probe the path to an IPv4 address with packets of up to local_mtu bytes, the MTU of the interface.
+
+    Takes at most four seconds. Raises ConfigError if there is no route to the address.
+    """
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
@@ -80,7 +82,7 @@ def examine_path(address: str, local_mtu: int) -> Path:
 
 
 def _largest(probe: socket.socket, local_mtu: int) -> int:
-    """Bytes of the largest packet that arrives, among the usual sizes where nobody names the right one."""
+    """Path MTU in bytes; among the usual sizes if no router names it."""
     size = min(local_mtu, 65535)
     tried = 0
     while size > SMALL and tried < 2:  # each router on the way may have a smaller one
@@ -100,11 +102,11 @@ def _largest(probe: socket.socket, local_mtu: int) -> int:
 class _Answer:
     seconds: float
     mtu: int | None
-    """Of the next link, from a router that could not forward the packet; None: it arrived."""
+    """MTU of the next link in bytes, from a router that could not forward the packet; None: the packet arrived."""
 
 
 def _answer(probe: socket.socket, size: int) -> _Answer | None:
-    """What comes back for a packet of this many bytes, twice tried; None: nothing does."""
+    """The answer to a packet of `size` bytes, in two attempts; None: there is none."""
     for _ in range(2):
         began = time.perf_counter()
         try:
@@ -126,7 +128,7 @@ def _answer(probe: socket.socket, size: int) -> _Answer | None:
 
 
 def _next_mtu(probe: socket.socket) -> int | None:
-    """Take the answer from the error queue: struct sock_extended_err of linux/errqueue.h."""
+    """Take the answer from the error queue (struct sock_extended_err of linux/errqueue.h); returns the MTU it names."""
     _, control, _, _ = probe.recvmsg(1, 512, socket.MSG_ERRQUEUE)
     probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     for level, kind, data in control:

@@ -1,4 +1,4 @@
-"""Interleaved timing of operations that all ranks execute together. All of Convoy's network timings use it.
+"""Interleaved timing of operations that all ranks execute together, which all of Convoy's network measurements use.
 
 Each operation is timed in blocks, and in a round every operation has one block. The order is reversed with each round,
 so that a network that becomes slower or faster does so for all alike; blocks of one round are a pair.
@@ -17,27 +17,27 @@ import torch
 import torch.distributed as dist
 
 BLOCK_SECONDS = 0.02
-"""Least length of a block, which the clock and the scheduler need."""
+"""Shortest length of a block that makes the clock's and the scheduler's errors small."""
 
 MAX_OPERATIONS = 100
-"""Operations of one block at most."""
+"""Largest number of operations in a block."""
 
 WARM_UP = 2
-"""Operations that are not timed, after the first, which makes connections and buffers."""
+"""Untimed operations after the first one, which establishes connections and buffers."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """How ranks that measure together meet, apart from what they measure."""
+    """The ranks that measure together, and how they communicate apart from the measured operations."""
 
     rank: int
     ranks: int
     control: dist.ProcessGroup
-    """gloo, over all ranks."""
+    """Group of gloo over all ranks."""
     device: torch.device
-    """Where the buffers are: the host, or this rank's GPU."""
+    """Device of the buffers: the host, or this rank's GPU."""
     hosts: tuple[str, ...]
     """Name of each rank's host, by rank; equal names share a host."""
 
@@ -47,12 +47,12 @@ class Meeting:
         return tuple(self.hosts.index(host) for host in dict.fromkeys(self.hosts))
 
     def barrier(self) -> None:
-        """Wait until the device has done all that is enqueued, and every rank has come here."""
+        """Wait until the device has completed all enqueued work, and every rank has called this."""
         self.synchronize()
         dist.barrier(group=self.control)
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that is enqueued."""
+        """Wait until the device has completed all enqueued work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -80,9 +80,9 @@ class OperationTimes(NamedTuple):
     """Seconds of one operation, the same on all ranks but for `own`."""
 
     blocks: tuple[float, ...]
-    """Mean of the operations of each block, of the slowest rank; by round."""
+    """Mean seconds of an operation in each block, on the slowest rank; by round."""
     operations: tuple[float, ...]
-    """Each operation by itself, of the rank that it took longest; in their order."""
+    """Seconds of each operation, on the rank where it took longest; in their order."""
     worst_rank: int
     """The rank whose operations took longest, by the median of each rank's own."""
     own: tuple[float, ...] = ()
@@ -109,14 +109,14 @@ class CheckedCall(Protocol):
     """An operation whose results are known."""
 
     def run(self) -> object:
-        """Carry it out once. It returns when this rank's part is done on the host, or enqueued on the GPU."""
+        """Carry out the operation once. It returns when this rank's part is done, or on GPUs enqueued."""
 
     def check(self) -> int:
-        """Carry it out once, and count the bytes or elements of the result that are wrong on this rank."""
+        """Carry out the operation once; returns the number of wrong bytes or elements on this rank."""
 
 
 class CheckedTimes(NamedTuple):
-    """What was measured of a checked operation, the same on all ranks."""
+    """Times of a checked operation, the same on all ranks."""
 
     times: OperationTimes
     wrong: int
@@ -181,7 +181,7 @@ def time_in_turns(
 
 
 def _operations_of_block(call: Callable[[], object], meeting: Meeting, block_seconds: float) -> int:
-    """As many as fill the block, the same number on all ranks."""
+    """Number of operations that fill a block, the same on all ranks."""
     call()
     _time_block(call, WARM_UP, meeting)
     _, once = _time_block(call, 1, meeting)

@@ -1,4 +1,4 @@
-"""Environment variables of the network stack: which are harmful, obsolete or missing for given versions and a machine.
+"""Rules for the network stack's environment variables that are harmful, obsolete or missing for versions or a machine.
 
 The rules are dated facts of `catalog/network_variable_rules.json`; `catalog/nccl_variable_names.json` has the names
 that each version of NCCL reads. A rule that needs a version which is not known is reported as depending on it.
@@ -29,7 +29,7 @@ Severity = Literal["harmful", "missing", "obsolete", "unknown"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 EFA = "efa"
-"""In a rule's machines: every type with an Elastic Fabric Adapter."""
+"""Value in a rule's machines for every instance type with an Elastic Fabric Adapter."""
 
 OTHERS = r"NCCL_(TESTS|OFI|SHARP|IBEXT|FASTRAK|GPUDIRECTTCPX|DYNAMIC_CHUNK_SIZE|SOCKET_DYNAMIC)\w*|NCCL_VERSION"
 """Names that nccl-tests, plugins and container images use, and NCCL does not."""
@@ -43,7 +43,7 @@ class Stack(FrozenConfig):
     """aws-ofi-nccl."""
     libfabric: str | None = None
     instance: str | None = None
-    """EC2 type, of the catalog."""
+    """EC2 instance type of the catalog."""
 
     @field_validator("nccl", "ofi", "libfabric", mode="after")
     @classmethod
@@ -66,22 +66,22 @@ class Stack(FrozenConfig):
 
 
 class Rule(FrozenConfig):
-    """When a variable is harmful, obsolete or missing, and why."""
+    """A rule: the conditions under which a variable is harmful, obsolete or missing, and the reason."""
 
     variable: str
     """Its name, or a pattern such as `RDMAV_*`."""
     severity: Literal["harmful", "missing", "obsolete"]
     wanted: str | None = None
-    """Of what is missing: the value it needs."""
+    """The value that a missing variable needs."""
     replacement: str | None = None
-    """Of what is obsolete: the variable that takes its value."""
+    """The variable that replaces an obsolete one and takes its value."""
     values: tuple[str, ...] = ()
-    """Patterns of the values that the rule is about, in lower case; none: any value. Of what is missing: values that
-    are as good as the wanted one."""
+    """Patterns of the values to which the rule applies, in lower case; none: any value. For a missing variable: values
+    that are as good as the wanted one."""
     unless: tuple[str, ...] = ()
-    """Patterns of values that it is not about."""
+    """Patterns of values to which the rule does not apply."""
     versions: dict[Software, str] = {}
-    """Ranges, as pip writes them."""
+    """Version ranges of the software to which the rule applies, in the notation of pip."""
     machines: tuple[str, ...] = ()
     """Patterns of EC2 types, or `efa`; none: any machine."""
     reason: str
@@ -91,8 +91,8 @@ class Rule(FrozenConfig):
     """Day on which the source was read."""
 
     def matches(self, environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
-        """The variables that the rule is about, with their values. One that is missing has the value None or another
-        than the wanted one."""
+        """Names and values of the variables to which the rule applies. A missing one has the value None, or another
+        value than the wanted one."""
         if self.wanted is not None:
             value = environ.get(self.variable)
             fine = value is not None and value.strip().lower() in (self.wanted, *self.values)
@@ -105,7 +105,7 @@ class Rule(FrozenConfig):
         return wanted and not any(fnmatchcase(value, pattern) for pattern in self.unless)
 
     def depends_on(self, stack: Stack) -> tuple[str, ...] | None:
-        """What must be known to decide whether the rule applies; empty: it applies; None: it does not."""
+        """The unknown facts on which it depends whether the rule applies; empty: it applies; None: it does not."""
         unknown = []
         for software, wanted in self.versions.items():
             known = stack.version(software)
@@ -126,17 +126,17 @@ class Rule(FrozenConfig):
 
 
 class VariableFinding(FrozenConfig):
-    """What is wrong with one variable."""
+    """A problem of one variable."""
 
     variable: str
     value: str | None
-    """None: it is not set."""
+    """Value of the variable; None: it is not set."""
     severity: Severity
     depends_on: tuple[str, ...]
-    """What must be true for the finding to hold, and is not known; empty: it holds."""
+    """The unknown facts that must be true for the finding to hold; empty: it holds."""
     reason: str
     fix: str
-    """A line for the shell."""
+    """The shell command that fixes it."""
     source: str
     """URL."""
     date: date
@@ -144,7 +144,7 @@ class VariableFinding(FrozenConfig):
 
 
 class EnvironmentReport(FrozenConfig):
-    """What is wrong with the variables of an environment."""
+    """The problems of an environment's variables."""
 
     stack: Stack
     findings: tuple[VariableFinding, ...] = Field(default=())
@@ -156,16 +156,16 @@ class EnvironmentReport(FrozenConfig):
 
 
 def network_rules() -> list[Rule]:
-    """Every rule of the catalog."""
+    """All rules of the catalog."""
     table = load_table("network_variable_rules")
     return [Rule.model_validate({**row, "source": table["sources"][row["source"]]}) for row in table["rules"]]
 
 
 def check_variables(environ: Mapping[str, str], stack: Stack) -> EnvironmentReport:
-    """What is harmful, obsolete, missing or unknown in an environment.
+    """Find the harmful, obsolete, missing and unknown variables of an environment.
 
-    Of what is certain about a variable, only the most severe is reported; and what depends on a version, only where
-    nothing as severe is certain.
+    Only the most severe of the certain findings about a variable is reported. A finding that depends on unknown facts
+    is reported unless another finding about the variable is certain.
     """
     found = [*_rule_findings(environ, stack), *_unknown_names(environ, stack)]
     found.sort(key=lambda finding: (bool(finding.depends_on), SEVERITIES.index(finding.severity), finding.variable))
@@ -217,7 +217,7 @@ def _unknown_names(environ: Mapping[str, str], stack: Stack) -> Iterable[Variabl
 
 
 def _why_unread(name: str, nccl: str | None, spans: Mapping[str, list[str]], first: str, last: str) -> str | None:
-    """Why NCCL does not read a variable; None: it does, or the version is outside of what the catalog covers."""
+    """The reason why NCCL does not read a variable; None: it does, or the catalog does not cover the version."""
     if name not in spans:
         hint = name_hint(name, spans)
         return f"NCCL does not read it; {hint if hint.startswith('did') else 'a plugin of your own may'}"

@@ -1,6 +1,6 @@
-"""What the network suite found of collectives: bandwidths by size, their bound, and which algorithm is best where.
+"""The network suite's report: bandwidths of collectives by size, their bounds, and the fastest algorithms. Pure.
 
-Pure. Durations are in seconds, sizes in bytes, bandwidths in bytes per second.
+Durations are in seconds, sizes in bytes, bandwidths in bytes per second.
 """
 
 import itertools
@@ -32,11 +32,11 @@ from convoy.stats.interval import FEWEST, Interval, interval, paired_ratio
 
 
 class SizeFigures(FrozenResult):
-    """A case at one size."""
+    """Figures of a case at one buffer size."""
 
     size: int
     seconds: Interval
-    """Of one operation, over blocks; the slowest rank's."""
+    """Time of one operation over blocks, on the slowest rank."""
     p50: float
     p95: float
     p99: float
@@ -56,19 +56,19 @@ class SizeFigures(FrozenResult):
 
 
 class AlgorithmFigures(FrozenResult):
-    """A case of a collective."""
+    """Figures of a case: a collective by one algorithm."""
 
     name: str
     sizes: tuple[SizeFigures, ...]
-    """From small to large."""
+    """Figures by size, from small to large."""
     link: LinkModel | None
     """Latency and bandwidth that explain its times; None: too few sizes."""
     host: dict[str, float]
-    """What a rank used of its host, by the names of `HostFigure`; empty: not recorded, as of another tool."""
+    """Host resources that a rank used, by the names of `HostFigure`; empty: not recorded, as by other tools."""
     not_measured: dict[str, str]
 
     def at(self, size: int) -> SizeFigures | None:
-        """Its figures at a size, if they were measured."""
+        """The figures at a size in bytes; None: not measured."""
         return next((each for each in self.sizes if each.size == size), None)
 
 
@@ -97,13 +97,13 @@ class CollectiveFigures(FrozenResult):
     algorithms: tuple[AlgorithmFigures, ...]
     """The backend first."""
     fastest: tuple[SizeRange, ...]
-    """By size, of all cases that are out of place."""
+    """The fastest algorithm by size, among all out-of-place cases."""
     varied: tuple[str, ...] = ()
     """Environment variables that are all in which its cases differ; empty: they differ in the algorithm."""
     chosen: tuple[Choice, ...] = ()
-    """By size, from the pairs alone; empty: these were not measured."""
+    """The algorithm that pairs alone would choose, by size; empty: pairs were not measured."""
     published: tuple[PublishedCollective, ...] = ()
-    """What others published of as many machines of this type; empty: nothing, or the type is not known."""
+    """Published figures of as many machines of this type; empty: none, or the type is not known."""
 
     @property
     def is_wrong(self) -> bool:
@@ -116,15 +116,15 @@ class NetworkReport(FrozenResult):
 
     collectives: tuple[CollectiveFigures, ...]
     pairs: PairsReport | None
-    """None: no pairs were measured."""
+    """Links between pairs of ranks; None: not measured."""
     links: LinkFigures | None
-    """None: neither one-sided transfers nor transports were measured."""
+    """One-sided transfers and transports; None: neither was measured."""
     rails: RailsReport | None
-    """None: no rails were measured."""
+    """Buffers over several rails; None: not measured."""
     carried_by: tuple[NetworkUse, ...] = ()
-    """What carried the traffic of GPUs between hosts, distinct ones of all cases."""
+    """What carried the traffic of GPUs between hosts, each distinct network of all cases once."""
     not_measured: tuple[str, ...] = ()
-    """What was to be measured and was not, with the case and the reason, a line each."""
+    """Planned measurements that are missing, one line each with the case and the reason."""
 
     @property
     def is_wrong(self) -> bool:
@@ -140,7 +140,7 @@ class NetworkReport(FrozenResult):
 
 
 def network_report(cases: Sequence[Case]) -> NetworkReport | None:
-    """What the suite's cases show; None: there are none."""
+    """The report of the network suite's cases; None: there are none."""
     own = [case for case in cases if case.suite == SUITE_NAME and case.status == "measured"]
     if not own:
         return None
@@ -165,7 +165,7 @@ def network_report(cases: Sequence[Case]) -> NetworkReport | None:
 
 
 def network_figures(cases: Sequence[Case], pairs: PairsReport | None = None) -> tuple[CollectiveFigures, ...]:
-    """Of each collective among the cases, in the order of their groups. pairs: of the same ranks, if measured."""
+    """Figures of each collective among the cases, in the order of groups. pairs: of the same ranks, if measured."""
     by_group: dict[str, list[Case]] = {}
     for case in cases:
         if case.suite == SUITE_NAME and case.status == "measured" and measured_sizes(case.samples):
@@ -175,7 +175,7 @@ def network_figures(cases: Sequence[Case], pairs: PairsReport | None = None) -> 
 
 
 def _collective(group: str, cases: Sequence[Case], pairs: PairsReport | None) -> CollectiveFigures | None:
-    """None: its configuration is not that of a collective."""
+    """Figures of the cases of a group; None: its configuration is not that of a collective."""
     config = network_config(cases[0])
     if config is None or len(config.operations) != 1:
         return None
@@ -215,7 +215,7 @@ def _collective(group: str, cases: Sequence[Case], pairs: PairsReport | None) ->
 
 
 def network_config(case: Case) -> NetworkConfig | None:
-    """What the case's gang measured; None: it does not say, as of another tool's file."""
+    """The network configuration of the case's gang; None: the case has none, as one of another tool."""
     try:
         return NetworkConfig.model_validate(case.config.get("network"))
     except ValidationError:
@@ -283,7 +283,7 @@ def _scaled(figure: Interval, factor: float) -> Interval:
 
 
 def fastest_ranges(algorithms: Sequence[AlgorithmFigures]) -> tuple[SizeRange, ...]:
-    """Which algorithm has the least median time at each size, with neighbouring sizes of one algorithm together."""
+    """The algorithm with the shortest median time at each size, as ranges of sizes."""
     names: dict[int, str] = {}
     for size in sorted({each.size for case in algorithms for each in case.sizes}):
         times = {case.name: at.seconds.estimate for case in algorithms if (at := case.at(size)) is not None}

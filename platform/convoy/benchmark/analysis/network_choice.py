@@ -1,4 +1,4 @@
-"""Which algorithm would be chosen from the pairs alone, and how near to the best of those measured it comes. Pure."""
+"""The algorithm that pairs alone would choose, and its time compared with the fastest that was measured. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from convoy.network.collectives.predicted import Link, Links, choose_algorithms
 
 
 class Choice(FrozenResult):
-    """The algorithm that pairs alone would choose at a size."""
+    """The algorithm that pairs alone would choose at a size in bytes."""
 
     size: int
     name: str
@@ -19,8 +19,8 @@ class Choice(FrozenResult):
 
 
 def links_of(report: PairsReport, ranks: int) -> tuple[Links, tuple[int, ...]] | None:
-    """Links by host, and the host of each rank; None: not every pair of hosts was measured, or ranks do not follow each
-    other, as many on each host."""
+    """Links by pair of hosts, and the host of each rank; None: a pair of hosts was not measured, ranks of a host are
+    not consecutive, or hosts have different numbers of ranks."""
     hosts = sorted({host for pair in report.pairs for host in pair.hosts})
     links = dict[tuple[int, int], Link]()
     for pair in report.pairs:
@@ -52,7 +52,7 @@ def _quickest(links: Links) -> Link:
 def choices(
     operation: Operation, times: Mapping[str, Mapping[int, Sequence[float]]], report: PairsReport, ranks: int
 ) -> tuple[Choice, ...]:
-    """By size. times: seconds of the blocks of each algorithm, by size in bytes. Empty: `links_of` has no links."""
+    """Choices by size. times: seconds of the blocks by algorithm and size in bytes. Empty: `links_of` has no links."""
     found = links_of(report, ranks)
     if found is None:
         return ()

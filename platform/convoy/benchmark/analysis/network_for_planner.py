@@ -1,4 +1,4 @@
-"""What the network suite teaches the planner: the time of collectives by size, within hosts and between them. Pure.
+"""Network constants for the planner: latency and bandwidth of collectives, within hosts and between them. Pure.
 
 The lines are of the way that training takes: NCCL's own collectives on GPUs; on CPUs the exchange that
 `parallel/gloo.py` makes of gathers and reductions, which is the algorithm `direct exchange`, and gloo's own all-reduce.
@@ -79,6 +79,6 @@ def catalog_constants(cases: Sequence[Case]) -> dict[str, float]:
 
 
 def _collective(operation: Operation, ranks: int) -> Collective:
-    """Of one byte for each rank: the load of a larger one is in proportion."""
+    """The planner's collective with one byte per rank, since loads are proportional to the size."""
     kinds: dict[Operation, Kind] = {"all_gather": "all_gather", "reduce_scatter": "reduce_scatter"}
     return Collective(kinds.get(operation, "all_reduce"), "weights", "block", 1, ranks, ranks, 1)

@@ -1,4 +1,4 @@
-"""What one-sided transfers and the transports of other tools reached between two hosts. Pure.
+"""Bandwidths of one-sided transfers and of other tools' transports between two hosts. Pure.
 
 Durations are in seconds, sizes in bytes, rates in bytes per second.
 """
@@ -21,23 +21,23 @@ from convoy.stats.interval import FEWEST, Interval, interval
 
 
 class TransferFigures(FrozenResult):
-    """Transfers of one size."""
+    """Figures of transfers of one size."""
 
     size: int
     seconds: Interval
     rate: Interval
     wrong: int
-    """Bytes that were not what they should be where they arrived; 0 where the tool checks none."""
+    """Bytes that differed from the expected ones where they arrived; 0 if the tool checks none."""
 
 
 class TransportFigures(FrozenResult):
-    """A case between two hosts."""
+    """Figures of a case between two hosts."""
 
     name: str
     transfers: tuple[TransferFigures, ...]
-    """By size, from small to large; empty: the tool has one rate."""
+    """Figures by size, from small to large; empty: the tool has one rate only."""
     rate: Interval | None
-    """Payload that arrived; None: it is by size."""
+    """Rate of the payload that arrived; None: rates are by size."""
     retransmits: int | None
     """Segments that TCP sent again, over all runs; None: not TCP."""
     packets: int | None
@@ -53,7 +53,7 @@ class TransportFigures(FrozenResult):
 
 
 class LinkFigures(FrozenResult):
-    """Between two hosts, or two ranks of one."""
+    """Figures of the link between two hosts, or between two ranks of a host."""
 
     lab: str
     """Empty: real machines."""
@@ -74,7 +74,7 @@ class LinkFigures(FrozenResult):
 
     @property
     def wrong(self) -> int:
-        """Bytes that were not what they should be."""
+        """Wrong bytes of all one-sided transfers and copies."""
         return sum(each.wrong for case in (*self.one_sided, *self.copies) for each in case.transfers)
 
     @property
@@ -91,12 +91,9 @@ class LinkFigures(FrozenResult):
 
 
 def link_figures(cases: Sequence[Case], link_gbps: float | None) -> LinkFigures | None:
-    """Of the cases of these groups; None: there are none. link_gbps: of the hosts' network per direction."""
-    own = [
-        case
-        for case in cases
-        if case.group in (ONE_SIDED_GROUP, TRANSPORTS_GROUP, COPIES_GROUP) and case.status == "measured"
-    ]
+    """Figures of the cases of these groups; None: there are none. link_gbps: rate of a host's network per direction."""
+    groups = (ONE_SIDED_GROUP, TRANSPORTS_GROUP, COPIES_GROUP)
+    own = [case for case in cases if case.group in groups and case.status == "measured"]
     if not own:
         return None
     return LinkFigures(

@@ -1,4 +1,4 @@
-"""A gang of the network suite: what it measures, and the cases that it makes of that."""
+"""The measurements of a gang of the network suite, and the cases that it makes of them."""
 
 import socket
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def measure_network(group: Group, ranks: Ranks, cores: int) -> list[Case]:
 
 
 def meeting_of(ranks: Ranks, group: Group) -> Meeting:
-    """Where the ranks meet. In a lab, nodes are its hosts. All ranks call it alike."""
+    """The meeting of the gang's ranks. The hosts of a lab are its nodes. All ranks call it alike."""
     place = ranks.place
     alone = Meeting(place.rank, place.world_size, ranks.control, ranks.device, ())
     name = f"host {place.node}" if group.lab else socket.gethostname()

@@ -1,4 +1,4 @@
-"""A collective by the backend and by every algorithm, which take turns at every size."""
+"""Measure a collective by the backend and by every algorithm, which take turns at every size."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -26,7 +26,10 @@ from convoy.training.process_groups import Ranks
 def measure_collective(
     group: Group, meeting: Meeting, ranks: Ranks, progress: Callable[[], None]
 ) -> dict[str, NetworkResult]:
-    """Every case of the group's collective at every size for which all ranks have memory. All ranks call it alike."""
+    """Measure every case of the group's collective at every size that fits the memory of all ranks.
+
+    All ranks call it alike. progress: called after each block, on each rank.
+    """
     config = group.network
     assert config is not None
     (operation,) = config.operations
@@ -61,7 +64,7 @@ def buffer_sizes(operation: Operation, config: NetworkConfig, ranks: int) -> lis
 
 
 def host_values(own: HostUsage, meeting: Meeting) -> dict[str, float]:
-    """What all ranks used of their hosts, by the names of HostFigure; the same on all ranks, which call it alike."""
+    """Host resources that all ranks used, by the names of HostFigure; the same on all ranks, which call it alike."""
     seconds = own.seconds
     of_rank: dict[HostFigure, float] = {
         "host.user_cores": own.cpu.user_seconds / seconds,

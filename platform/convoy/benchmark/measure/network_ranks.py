@@ -58,8 +58,8 @@ def measure_as_rank(groups: Sequence[Group], launched: LaunchedPlace, folder: Pa
 
 
 def position(launched: LaunchedPlace, cores: int, *, lab: bool) -> RankPosition:
-    """As the ranks of a gang have it. cores: that this process may use. lab: its hosts share this one's cores and
-    memory."""
+    """The position of this rank, as the ranks of a gang have it. cores: number that this process may use. lab: the
+    hosts of a lab share the cores and the memory of this one."""
     sharing = launched.ranks if lab else launched.local_ranks
     return RankPosition(
         rank=launched.rank,

@@ -40,7 +40,7 @@ NEAR = 1.25
 
 
 class _Row(NamedTuple):
-    """A case at one size."""
+    """A row of the table: a case at one size."""
 
     case: AlgorithmFigures
     figures: SizeFigures
@@ -52,7 +52,7 @@ def comparison(report: BenchReport) -> tuple[Block, ...]:
 
 
 def network_page(report: NetworkReport | None) -> Page:
-    """What `convoy net bench` prints."""
+    """The page that `convoy net bench` prints."""
     if report is None:
         return Page("Network", (Callout("Nothing was measured", "There are no cases.", "warning"),))
     shown = (f"{ONE_SIDED_GROUP},", f"{TRANSPORTS_GROUP},")  # in their sections
@@ -61,7 +61,7 @@ def network_page(report: NetworkReport | None) -> Page:
 
 
 def sections(report: NetworkReport) -> tuple[Block, ...]:
-    """What carried the traffic, collectives, pairs, then links between two hosts."""
+    """Sections on what carried the traffic, on collectives, then on pairs, rails and links between two hosts."""
     return (*_carriers(report), *_collective_sections(report.collectives), *_link_sections(report))
 
 
@@ -120,7 +120,7 @@ def fastest_text(collective: CollectiveFigures) -> str:
 
 
 def chosen_text(collective: CollectiveFigures) -> str:
-    """The same of what the pairs alone would choose."""
+    """The algorithms that pairs alone would choose, in the form of `fastest_text`."""
     return _ranges_text(size_ranges({each.size: each.name for each in collective.chosen}))
 
 
@@ -169,7 +169,7 @@ def _charts(collective: CollectiveFigures) -> Iterator[Block]:
 
 
 def table(collective: CollectiveFigures) -> Table:
-    """At each size the backend's case and the fastest of the others."""
+    """Table with the backend's case and the fastest of the others at each size."""
     return columns(
         _best_rows(collective),
         Column("Size", lambda r: r.figures.size, formatting.buffer_size, right=True),
@@ -211,7 +211,7 @@ def _best_rows(collective: CollectiveFigures) -> list[_Row]:
 
 
 def _latencies(collective: CollectiveFigures) -> Sequence[Block]:
-    """Latency and bandwidth of each case, and its time at every size: what chooses between algorithms."""
+    """Table of each case's latency, n½, and median time by size, which decide between algorithms."""
     sizes = sorted({row.figures.size for row in _rows(collective)})
 
     def time_at(size: int) -> Column[AlgorithmFigures]:
@@ -237,7 +237,7 @@ def _median_text(figures: SizeFigures) -> str:
 
 
 def _host(collective: CollectiveFigures) -> Iterator[Block]:
-    """What a rank uses of its host, and Convoy's own processes around it."""
+    """Table of the host resources that a rank uses, and Convoy's own processes around it."""
     watched = [case for case in collective.algorithms if case.host]
     if not watched:
         return
@@ -260,7 +260,7 @@ def _host(collective: CollectiveFigures) -> Iterator[Block]:
 
 
 def _published(collective: CollectiveFigures) -> Iterator[Block]:
-    """What others measured on as many machines of this type."""
+    """Table of published figures of as many machines of this type."""
     if collective.published:
         yield columns(
             collective.published,

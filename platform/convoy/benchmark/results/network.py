@@ -36,12 +36,12 @@ HostFigure = Literal[
     "host.agent_cores",
     "host.writer_cores",
 ]
-"""What a rank used of its host while its case was measured, in `values`; means over ranks, and of the peak the largest.
+"""Host resources that a rank used during its case, in `values`: means over ranks, but the largest of all peaks.
 Cores are CPU seconds per second; `agent` and `writer` are Convoy's own processes around the rank, if it has any."""
 
 
 class NetworkResult(NamedTuple):
-    """What was measured of a case; by the names of `Case`."""
+    """The measurements of a case, in fields named as those of `Case`."""
 
     samples: dict[str, tuple[float, ...]]
     values: dict[str, float]

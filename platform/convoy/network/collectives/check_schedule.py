@@ -16,7 +16,7 @@ class Content(NamedTuple):
     origin: int
     """Chunk of the contributions in it."""
     counts: int
-    """How many times each rank's contribution is in the chunk, as `_BITS` bits for each rank."""
+    """Number of times that each rank's contribution is in the chunk, as `_BITS` bits for each rank."""
 
     def __str__(self) -> str:
         ranks = {r: self.counts >> _BITS * r & (1 << _BITS) - 1 for r in range(self.counts.bit_length() // _BITS + 1)}

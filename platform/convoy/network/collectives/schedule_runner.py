@@ -47,7 +47,7 @@ class _Round(NamedTuple):
 
 
 def layout_of(length: int, chunks: int, itemsize: int, *, parts: int = 1) -> Layout:
-    """Where each chunk of a buffer lies, for each piece. length: elements of the buffer. itemsize: bytes of an element.
+    """Slices of the chunks of a buffer, by piece. length: elements of the buffer. itemsize: bytes of an element.
 
     parts: the number of equal parts of the buffer, each of which holds the same number of consecutive chunks; 1: any
     element may be in any chunk. Large chunks are split into two pieces: one half is added while the other is in flight.

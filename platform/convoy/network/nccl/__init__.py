@@ -1,1 +1,1 @@
-"""What NCCL used to carry traffic, by its own log."""
+"""The network that NCCL used, as its own log proves it."""

@@ -1,4 +1,4 @@
-"""Why NCCL did not use RDMA, or not with GPUDirect: the lines that say so, and what to do about each."""
+"""Causes why NCCL did not use RDMA, or not with GPUDirect: the log lines that show each cause, and its fix."""
 
 import re
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 
 
 class Cause(NamedTuple):
-    """A reason for a worse network."""
+    """A reason why NCCL did not use the best network."""
 
     of: Literal["tcp", "rdma"]
-    """The verdict that it explains: `rdma` is RDMA without GPUDirect."""
+    """The verdict that the cause explains: `rdma` is RDMA without GPUDirect."""
     line: re.Pattern[bytes] | None
-    """Found in messages that say so; None for a cause that is not a line's own."""
+    """Pattern of the messages that show the cause; None: it does not follow from a single message."""
     text: str
     fix: str
 
@@ -96,7 +96,7 @@ CAUSES: Mapping[str, Cause] = {
         "aws-ofi-nccl up to 1.6.",
     ),
 }
-"""By name, the most telling first."""
+"""Causes by name, the most specific first."""
 
 _ANY = re.compile(b"|".join(b"(?:%s)" % cause.line.pattern for cause in CAUSES.values() if cause.line))
 
@@ -104,18 +104,18 @@ FIX_LOG = (
     "Run the ranks with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH, up to their first collective between "
     "hosts."
 )
-"""Where a log is silent."""
+"""The fix if the log does not show the network."""
 
 
 def cause_in(message: bytes) -> str | None:
-    """The name of the cause that a message speaks of."""
+    """Name of the cause that a message shows; None: it shows none."""
     if _ANY.search(message) is None:
         return None
     return next(name for name, cause in CAUSES.items() if cause.line and cause.line.search(message))
 
 
 def first_cause(verdict: str, lines: Mapping[str, str]) -> tuple[str, str] | None:
-    """Cause and fix of a verdict `tcp` or `rdma`. lines: those found, by the name of their cause."""
+    """Cause and fix of a verdict `tcp` or `rdma`; None: not found. lines: log lines by the name of their cause."""
     for name, cause in CAUSES.items():
         if cause.of == verdict and name in lines:
             return f"{cause.text}: {lines[name]}", cause.fix

@@ -38,27 +38,27 @@ COST_TRANSFERS = 32
 
 @dataclass(frozen=True)
 class OneSidedPlan:
-    """What to transfer between which ranks."""
+    """The transfers to measure, and the two ranks between which they take place."""
 
     initiator: int
     target: int
     sizes: tuple[int, ...]
-    """Bytes of a transfer."""
+    """Transfer sizes in bytes."""
     window: int = 16
-    """Transfers in flight at most, except in mode blocking."""
+    """Largest number of transfers in flight, in all modes but blocking."""
     rounds: int = 5
 
     @property
     def memory_bytes(self) -> int:
-        """Of each of the two ranks."""
+        """Bytes of memory that each of the two ranks registers."""
         return max(size * self.slots(size) for size in self.sizes)
 
     def slots(self, size: int) -> int:
-        """Places in memory which an operation's transfers use in turns."""
+        """Number of places in memory that the transfers of an operation use in turn. size: bytes of a transfer."""
         return min(self.window, transfers_of_operation(size, self.window))
 
     def first_of(self, operation: TransferOperation, size: int) -> int:
-        """Place of the first transfer of this kind among all that `_prepare` makes."""
+        """Index of the first transfer of this kind among all that `_prepare` makes. size: bytes of a transfer."""
         kinds = [(each, other) for each in OPERATIONS for other in self.sizes]
         return sum(self.slots(other) for _, other in kinds[: kinds.index((operation, size))])
 
@@ -86,7 +86,7 @@ def measure_one_sided(
 
 @dataclass(frozen=True)
 class _End:
-    """This rank's part. Ranks that only wait have no memory, and the target has neither agent nor proxy in use."""
+    """The resources of this rank. Ranks that only wait have no memory, and the target uses neither agent nor proxy."""
 
     backend: str
     memory: torch.Tensor
@@ -97,7 +97,7 @@ class _End:
 
 @contextlib.contextmanager
 def _ends(plan: OneSidedPlan, meeting: Meeting) -> Iterator[_End | str]:
-    """This rank's end, or why NIXL cannot be used, on all ranks alike."""
+    """The resources of this rank, or the reason why NIXL cannot be used, which is the same on all ranks."""
     takes_part = meeting.rank in (plan.initiator, plan.target)
     backend = "LIBFABRIC" if efa_devices() else "UCX"
     memory = torch.zeros(plan.memory_bytes if takes_part else 0, dtype=torch.uint8, device=meeting.device)
@@ -179,8 +179,8 @@ class _Transfers:
         self._checked: dict[Mode, int] = dict.fromkeys(MODES, 0)
 
     def measure(self, progress: Callable[[], None]) -> list[OneSidedTimes]:
-        """Every mode is checked once before it is timed, and again after each of its blocks, of which the very first
-        follows warm-up transfers of the same bytes."""
+        """Times of all modes. Each mode is checked once before it is timed, and again after each of its blocks, the
+        very first of which follows warm-up transfers of the same bytes."""
         calls: dict[str, Callable[[], None]] = {mode: self._call(mode) for mode in MODES}
         self._refill()
         self._meeting.barrier()
@@ -234,11 +234,11 @@ class _Transfers:
         return call
 
     def _submit_all(self, proxy: ProxyThread) -> list[float]:
-        """Seconds until the thread took each from the queue."""
+        """Transfer all by the proxy thread. Returns the seconds until the thread took each from the queue."""
         return [future.result(DEADLINE_SECONDS) for future in [proxy.submit(number) for number in self._numbers]]
 
     def _refill(self) -> None:
-        """Put this round's pattern where the bytes come from, and other bytes at each place where they arrive."""
+        """Write this round's pattern to the source of the bytes, and different bytes to their destination."""
         if self._is_source:
             torch.add(self._base, self._round % PERIOD, out=self._used)
         elif self._is_destination:
@@ -246,7 +246,7 @@ class _Transfers:
         self._meeting.synchronize()
 
     def _check(self) -> None:
-        """Count bytes that are not the pattern, once the initiator has seen all transfers done; then begin a round."""
+        """Count the bytes that differ from the pattern, once the initiator has seen all transfers done."""
         self._meeting.barrier()
         if self._is_destination:
             expected = self._base + self._round % PERIOD
@@ -257,7 +257,7 @@ class _Transfers:
         self._meeting.barrier()  # or the next transfer would write while its target still counts
 
     def _costs(self) -> PythonCosts | None:
-        """Of transfers that the initiator makes once more, call by call; None on all other ranks."""
+        """Mean costs of transfers that the initiator repeats call by call; None on all other ranks."""
         agent, proxy = self._end.agent, self._end.proxy
         if agent is None or proxy is None:
             return None
@@ -267,7 +267,7 @@ class _Transfers:
 
 
 def _cost_of(agent: Agent, transfer: Any) -> tuple[float, float, float, float, float]:
-    """Seconds of the post, NIXL's own of it, NIXL's of the transfer, Python's until it was done; and the polls."""
+    """Seconds of the post, of NIXL's part of it, of the transfer by NIXL and by Python, and the number of polls."""
     began = time.perf_counter()
     done = agent.post(transfer)
     posted = time.perf_counter()

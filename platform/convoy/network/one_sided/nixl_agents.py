@@ -33,7 +33,7 @@ class TransferError(RuntimeError):
 
 @dataclass(frozen=True)
 class RemoteMemory:
-    """What another rank must know to reach an agent's memory."""
+    """The data that another rank needs to reach an agent's memory."""
 
     metadata: bytes
     address: int
@@ -41,7 +41,7 @@ class RemoteMemory:
 
 
 def import_nixl() -> Nixl:
-    """Raises ImportError, whose text says how to install it."""
+    """Import NIXL's package. Raises ImportError, whose text says how to install it."""
     try:
         import nixl_cu12
     except ImportError as error:
@@ -69,21 +69,21 @@ class Agent:
 
     @property
     def remote_memory(self) -> RemoteMemory:
-        """For the rank at the other end."""
+        """The description of this agent's memory for the rank at the other end."""
         return RemoteMemory(self._agent.get_agent_metadata(), self._memory.data_ptr(), self._device)
 
     def connect(self, remote: RemoteMemory) -> None:
-        """Make another agent's memory a place for transfers."""
+        """Connect to another agent, whose memory is then the remote end of transfers."""
         self._peer = self._agent.add_remote_agent(remote.metadata)
 
     def prepare(self, operation: TransferOperation, remote: RemoteMemory, offset: int, size: int) -> Any:
-        """A transfer of `size` bytes at the same offset of both memories, which can be posted again and again."""
+        """Prepare a transfer of `size` bytes at the same byte offset of both memories. It can be posted repeatedly."""
         local = self._agent.get_xfer_descs([(self._memory.data_ptr() + offset, size, self._device)], self._segment)
         there = self._agent.get_xfer_descs([(remote.address + offset, size, remote.device)], self._segment)
         return self._agent.initialize_xfer(operation, local, there, self._peer)
 
     def post(self, transfer: Any) -> bool:
-        """Begin a transfer; whether it is done already."""
+        """Post a transfer; returns whether it is done already. Raises TransferError."""
         return self._is_done(self._agent.transfer(transfer))
 
     def is_done(self, transfer: Any) -> bool:
@@ -91,12 +91,12 @@ class Agent:
         return self._is_done(self._agent.check_xfer_state(transfer))
 
     def reported_seconds(self, transfer: Any) -> tuple[float, float]:
-        """Of a transfer that is done: NIXL's time of posting it, and from the post until it was seen done."""
+        """NIXL's times of a completed transfer, in seconds: of the post, and from the post to the completion."""
         telemetry = self._agent.get_xfer_telemetry(transfer)
         return 1e-6 * float(telemetry.postDuration), 1e-6 * float(telemetry.xferDuration)
 
     def blocking(self, transfers: Sequence[Any]) -> None:
-        """Each transfer is waited for before the next is posted."""
+        """Post each transfer and wait for it before the next is posted. Raises TransferError."""
         for transfer in transfers:
             done, deadline = self.post(transfer), time.monotonic() + DEADLINE_SECONDS
             while not done:
@@ -104,8 +104,10 @@ class Agent:
                 _yield_until(deadline)
 
     def windowed(self, transfers: Sequence[Any], window: int) -> None:
-        """At most `window` transfers are in flight, which are awaited in their order. A prepared transfer may occur
-        again among them, `window` places later or more."""
+        """Post transfers with at most `window` of them in flight, and wait for them in their order.
+
+        The same prepared transfer may occur again `window` or more places later. Raises TransferError.
+        """
         flying: deque[Any] = deque()
         for transfer in transfers:
             if len(flying) == window:
@@ -116,7 +118,7 @@ class Agent:
             self._await(flying.popleft())
 
     def close(self, transfers: Sequence[Any] = ()) -> None:
-        """Give back transfers, the other agent and the memory, in the order in which UCX takes it."""
+        """Release the transfers, the connection and the memory, in the order that UCX requires."""
         for transfer in transfers:
             transfer.release()
         if self._peer:
@@ -137,7 +139,10 @@ class Agent:
 
 
 def _yield_until(deadline: float) -> None:
-    """Let others have the core between two polls: the target's progress thread, where both ranks share a host."""
+    """Yield the core between two polls to the target's progress thread, if both ranks share a host.
+
+    deadline: value of the monotonic clock after which TransferError is raised.
+    """
     os.sched_yield()
     if time.monotonic() > deadline:
         raise TransferError(f"a transfer was not acknowledged within {DEADLINE_SECONDS:.0f} s")
@@ -158,7 +163,7 @@ class ProxyThread:
     """
 
     def __init__(self, make: Callable[[], tuple[Agent, Sequence[Any]]], window: int) -> None:
-        """make: called in the thread; the agent, and its prepared transfers. Raises what it raises."""
+        """make: called in the thread; returns the agent and its prepared transfers. Raises what it raises."""
         self._window = window
         self._queue: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
         ready: Future[None] = Future()
@@ -167,13 +172,16 @@ class ProxyThread:
         ready.result(DEADLINE_SECONDS)
 
     def submit(self, number: int) -> "Future[float]":
-        """Have a prepared transfer posted. The future's value: seconds until the thread took it from the queue."""
+        """Have a prepared transfer posted, by its index.
+
+        The future completes with the transfer. Its value: seconds until the thread took the transfer from the queue.
+        """
         submitted = _Submitted(number, time.perf_counter(), Future())
         self._queue.put(submitted)
         return submitted.future
 
     def close(self) -> None:
-        """Wait for what was submitted, and close the agent in its thread."""
+        """Wait for all submitted transfers, and close the agent in its thread."""
         self._queue.put(None)
         self._thread.join(DEADLINE_SECONDS)
 
@@ -203,7 +211,7 @@ class ProxyThread:
         agent.close(transfers)
 
     def _take(self, waiting: "deque[tuple[_Submitted, float]]", *, wait: bool) -> bool:
-        """Take all that is in the queue; whether more may come."""
+        """Take all submissions from the queue; returns whether more may follow."""
         while True:
             try:
                 submitted = self._queue.get(block=wait)

@@ -1,4 +1,4 @@
-"""What one-sided transfers took, and the arithmetic of how many of them are in flight. Pure.
+"""Times of one-sided transfers, and the arithmetic of windows of transfers in flight. Pure.
 
 A transfer that is waited for costs a round trip each time. With a window, the next one is posted while earlier ones are
 on their way, so that the link is never idle once the window holds a round trip's bytes.
@@ -17,25 +17,25 @@ to a proxy thread, which takes the transfers from a queue."""
 MODES: tuple[Mode, ...] = ("blocking", "window", "queue")
 
 OPERATION_BYTES = 8 * 2**20
-"""Transfers of an operation move so many bytes at most, unless two transfers are more."""
+"""Largest number of bytes that the transfers of an operation move, unless two transfers exceed it."""
 
 
 @dataclass(frozen=True)
 class PythonCosts:
-    """Where the time of a blocking transfer is spent, in seconds: means over transfers that were timed apart."""
+    """The parts of the time of a blocking transfer in seconds, as means over transfers that were timed separately."""
 
     post: float
-    """In the call that posts it."""
+    """Time of the call that posts it."""
     nixl_post: float
-    """The part of it that NIXL reports as its own."""
+    """The part of `post` that NIXL reports as its own."""
     transfer: float
-    """From the beginning of the post until NIXL saw it done, as NIXL reports."""
+    """Time from the beginning of the post until the completion, as NIXL reports it."""
     total: float
-    """From the beginning of the post until Python saw it done."""
+    """Time from the beginning of the post until Python saw the completion."""
     polls: float
-    """Calls that asked for its state."""
+    """Number of calls that asked for its state."""
     hand_over: float
-    """From its submission until the proxy thread took it from the queue, in mode queue."""
+    """Time from its submission until the proxy thread took it from the queue, in mode queue."""
 
     @property
     def python(self) -> float:
@@ -50,17 +50,17 @@ class OneSidedTimes:
     operation: TransferOperation
     mode: Mode
     size: int
-    """Bytes of a transfer."""
+    """Transfer size in bytes."""
     window: int
-    """Transfers in flight at most."""
+    """Largest number of transfers in flight."""
     transfers: int
-    """Transfers of an operation."""
+    """Number of transfers in an operation."""
     blocks: tuple[float, ...]
-    """Seconds of a transfer, by block: an operation's seconds over its transfers."""
+    """Seconds per transfer, by block: the seconds of an operation over its transfers."""
     operations: tuple[float, ...]
-    """The same for each operation."""
+    """Seconds per transfer, by operation."""
     wrong_bytes: int
-    """Bytes that were not what they should be where they arrived, over all blocks."""
+    """Bytes that differed from the expected ones where they arrived, over all checks."""
     checked_bytes: int
     costs: PythonCosts
     """The same for all modes of an operation and size."""
@@ -68,24 +68,24 @@ class OneSidedTimes:
 
 @dataclass(frozen=True)
 class OneSidedResult:
-    """All that was measured between two ranks, or why nothing was."""
+    """Everything that was measured between two ranks, or the reason why nothing was."""
 
     backend: str
-    """NIXL's, such as UCX."""
+    """NIXL's backend, such as UCX."""
     transport: str
-    """As UCX_TLS restricts it; empty: the backend chose."""
+    """The transports to which UCX_TLS restricts the backend; empty: the backend chose."""
     times: tuple[OneSidedTimes, ...] = ()
     not_measured: str = ""
     """Reason in one line; empty: it was measured."""
 
 
 def transfers_of_operation(size: int, window: int) -> int:
-    """How many transfers of so many bytes are timed as one operation: two windows where they are small."""
+    """Number of transfers of `size` bytes timed as one operation: at least 2, two windows if they are small."""
     return max(2, min(2 * window, OPERATION_BYTES // size))
 
 
 def transfer_seconds(size: int, round_trip: float, rate: float, window: int, transfers: int) -> float:
-    """Seconds of so many transfers of `size` bytes with at most `window` in flight, each done when it is acknowledged.
+    """Seconds of `transfers` transfers of `size` bytes, at most `window` of them in flight, until all are acknowledged.
 
     The link carries one transfer at a time, and a transfer begins when the link is free and the one `window` before it
     is acknowledged. round_trip: seconds. rate: bytes per second of the link. A window of 1 is blocking.
@@ -101,6 +101,6 @@ def transfer_seconds(size: int, round_trip: float, rate: float, window: int, tra
 
 
 def blocking_over_window(size: int, round_trip: float, rate: float, window: int, transfers: int) -> float:
-    """How many times as long the same transfers take if each is waited for. Arguments: as `transfer_seconds`."""
+    """Time of the transfers in mode blocking over their time with a window. Arguments: as for `transfer_seconds`."""
     blocking = transfer_seconds(size, round_trip, rate, 1, transfers)
     return blocking / transfer_seconds(size, round_trip, rate, window, transfers)

@@ -1,4 +1,4 @@
-"""What a host's network carried, as a page."""
+"""The page of `convoy net counters`: traffic of a host's interfaces and RDMA adapters."""
 
 from convoy.display.formatting import bandwidth, duration, size
 from convoy.display.page import Block, Column, Heading, Page, Text, columns

@@ -1,4 +1,4 @@
-"""What carried a run's traffic by NCCL's log, as a page."""
+"""The page of `convoy net log`: the network that carried each rank's traffic, by NCCL's log."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
@@ -45,7 +45,7 @@ def advice(reports: Iterable[RankReport]) -> tuple[Block, ...]:
 
 
 def rank_list(reports: Sequence[RankReport]) -> str:
-    """`0-3, 5`; of those whose rank the log does not give, `8 on 2 hosts`."""
+    """The ranks of reports as ranges, such as `0-3, 5`; `8 on 2 hosts` if the log does not give their ranks."""
     runs: list[list[int]] = []
     for rank in sorted(report.rank for report in reports if report.rank is not None):
         if runs and rank == runs[-1][-1] + 1:

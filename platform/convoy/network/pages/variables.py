@@ -1,4 +1,4 @@
-"""What is wrong with the environment variables of the network stack, as a page."""
+"""The page of `convoy net env`: problems of the environment variables of the network stack."""
 
 from collections.abc import Sequence
 from datetime import date

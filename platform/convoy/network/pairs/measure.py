@@ -1,4 +1,4 @@
-"""Links between ranks: round trips, windows of messages one way and both ways, and one half of the hosts to the other.
+"""Measure links between ranks: latency, bandwidth in one and in both directions, message rate, and bisection.
 
 A round trip carries a message one way after the other: its messages per second are half of what a link carries one way,
 and so are its bytes per second, which is why half of its time counts as the time of a message.
@@ -29,9 +29,9 @@ def measure_pairs(
     block_seconds: float = BLOCK_SECONDS,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[PairTask, TaskTimes]:
-    """Times of every task of `pair_tasks`, in turns, by pair. All ranks call it alike.
+    """Time every task of `pair_tasks` in turns, and return the times by pair. All ranks call it alike.
 
-    group: of all ranks, for the messages; None: torch's default group. largest: bytes of the largest message that is
+    group: all ranks, for the messages; None: torch's default group. largest: bytes of the largest message that is
     asked for. progress: called after each block, on each rank.
     """
     dist.all_reduce(torch.zeros(1, device=meeting.device), group=group)  # NCCL connects all ranks in their first call
@@ -51,7 +51,7 @@ def time_tasks(
     block_seconds: float = BLOCK_SECONDS,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[PairTask, TaskTimes]:
-    """Times of the tasks, in turns, by pair. All ranks call it alike. Arguments: as `measure_pairs`."""
+    """Time the tasks in turns, and return the times by pair. All ranks call it alike. Arguments: as for `measure_pairs`."""
     calls = _calls(tasks, meeting, group)
     measured = time_checked(calls, meeting, rounds, block_seconds=block_seconds, progress=progress)
     found: dict[PairTask, TaskTimes] = {}
@@ -78,10 +78,10 @@ def _halved(times: TaskTimes) -> TaskTimes:
 
 
 class Buffers(NamedTuple):
-    """Of a rank, which all its tasks use in turn."""
+    """The buffers of a rank, which all its tasks use in turn. 1-D, uint8."""
 
     sent: torch.Tensor
-    """This rank's pattern, of the longest window."""
+    """This rank's pattern, as long as the longest window."""
     received: torch.Tensor
     answer: torch.Tensor
     """One byte."""
@@ -91,7 +91,7 @@ class TaskCall:
     """A task on this rank: the messages that it sends and receives, in buffers that all tasks share."""
 
     def __init__(self, task: PairTask, rank: int, buffers: Buffers, group: dist.ProcessGroup | None) -> None:
-        """group: of all ranks; None: torch's default group."""
+        """group: all ranks; None: torch's default group."""
         total = task.size * task.messages
         self._received, self._expected = buffers.received[:total], torch.empty(0)
         self._steps: list[list[dist.P2POp]] = []
@@ -104,13 +104,13 @@ class TaskCall:
             self._expected = pattern(peer, total).to(self._received.device)
 
     def run(self) -> None:
-        """Carry it out once. It returns when this rank's part is done, or on GPUs enqueued."""
+        """Carry out the task once. It returns when this rank's part is done, or on GPUs enqueued."""
         for step in self._steps:
             for work in dist.batch_isend_irecv(step):
                 work.wait()
 
     def check(self) -> int:
-        """Carry it out once, and count the wrong bytes that this rank received."""
+        """Carry out the task once; returns the number of wrong bytes that this rank received."""
         self._received.zero_()
         self.run()
         return int((self._received[: len(self._expected)] != self._expected).sum())
@@ -119,8 +119,8 @@ class TaskCall:
 def _steps(
     task: PairTask, source: bool, peer: int, buffers: Buffers, group: dist.ProcessGroup | None
 ) -> list[list[dist.P2POp]]:
-    """Batches of messages of one rank of a pair. source: whether it is the source. What it asks for comes first in each
-    batch: gloo sends data once it knows that it is waited for."""
+    """Batches of messages of one rank of a pair. source: whether the rank is the source. Receives come first in each
+    batch: gloo sends data only once a receive waits for it."""
 
     def messages(call: Callable[..., object], buffer: torch.Tensor) -> list[dist.P2POp]:
         parts = buffer[: task.size * task.messages].split(task.size)
@@ -138,7 +138,7 @@ def _steps(
 
 
 def pattern(rank: int, count: int) -> torch.Tensor:
-    """The bytes that a rank sends: never 0, and different for each of 251 ranks."""
+    """The `count` bytes that a rank sends: 1-D, uint8, never 0, and different for each of 251 ranks."""
     values = (torch.arange(PERIOD) * 7 + 31 * rank) % PERIOD + 1
     return values.to(torch.uint8).repeat(-(-count // PERIOD))[:count]
 

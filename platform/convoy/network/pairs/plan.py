@@ -1,4 +1,4 @@
-"""Which messages are timed between which ranks to learn of every link. Pure.
+"""The plan of pairs: the messages that are timed between ranks to characterise every link. Pure.
 
 The conventions are those of the OSU micro-benchmarks: latency is half of a round trip, bandwidth is measured with a
 window of messages under way at once, for which the receiver answers with one short message when all have come.
@@ -13,22 +13,22 @@ PairKind = Literal["half round trip", "one way", "both ways", "message rate", "b
 PAIR_KINDS: tuple[PairKind, ...] = get_args(PairKind)
 
 LATENCY_SIZES = (8, 2**10, 2**15, 2**18, 2**20, 2**22, 2**24)
-"""Bytes of the messages of round trips: enough sizes for a line through their times."""
+"""Message sizes of round trips in bytes, enough to fit latency and bandwidth to their times."""
 
 LEAST_LARGEST = 2**20
-"""Round trips of messages of up to so many bytes are timed however slow the network is."""
+"""Round trips up to this message size in bytes are timed even on a slow network."""
 
 WINDOW = 64
-"""Messages under way at once."""
+"""Number of messages in flight at once."""
 
 WINDOW_SIZES = (2**16, 2**18, 2**20, 2**22)
-"""Bytes of the messages of a window, of which one is chosen."""
+"""Message sizes of a window in bytes, of which one is chosen."""
 
 SMALL = 8
-"""Bytes of the messages whose rate is measured."""
+"""Message size in bytes at which the message rate is measured."""
 
 OPERATION_SECONDS = 0.05
-"""An operation may take about so long on the slowest link, unless it is the shortest one."""
+"""Approximate longest time of an operation on the slowest link; only the smallest size may exceed it."""
 
 
 MOST_HOSTS_ALONE = 8
@@ -46,11 +46,11 @@ class PairTask(NamedTuple):
     pairs: tuple[tuple[int, int], ...]
     """Source and target ranks. No rank is in two pairs."""
     size: int
-    """Bytes of a message."""
+    """Message size in bytes."""
     messages: int = 1
-    """From each source to its target in one operation."""
+    """Number of messages from each source to its target in one operation."""
     both: bool = False
-    """Targets send as many messages back at the same time."""
+    """Bidirectional: targets send as many messages back at the same time."""
 
     @property
     def link(self) -> str:
@@ -62,7 +62,7 @@ class PairTask(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Sent in one operation by all sources and, if both sides send, targets; a round trip counts as one message."""
+        """Bytes sent in one operation by all sources, and by the targets if both send; a round trip is one message."""
         return self.size * self.messages * len(self.pairs) * (2 if self.both else 1)
 
     def by_pair(self) -> "tuple[PairTask, ...]":
@@ -73,16 +73,16 @@ class PairTask(NamedTuple):
 
 
 class TaskTimes(NamedTuple):
-    """What was measured of a task, the same on all ranks."""
+    """Times of a task, the same on all ranks."""
 
     blocks: tuple[float, ...]
-    """Seconds of one operation, by round: the median of the block; of round trips, half of it."""
+    """Seconds of one operation, by round: the median of the block, or half of it for round trips."""
     wrong: int
-    """Bytes that were not what the sender had sent, at all receivers of two checks."""
+    """Bytes that differed from those sent, at all receivers, over two checks."""
 
 
 def pairs_between(hosts: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs of ranks on different hosts, each host represented by its first rank. hosts: of each rank, by rank."""
+    """Pairs of ranks on different hosts, each host represented by its first rank. hosts: name of the host, by rank."""
     first = [hosts.index(host) for host in dict.fromkeys(hosts)]
     return list(itertools.combinations(first, 2))
 
@@ -111,7 +111,7 @@ def rounds_of(hosts: Sequence[str]) -> list[tuple[tuple[int, int], ...]]:
 
 
 def pairs_within(hosts: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs of ranks of the first host that has several. hosts: of each rank, by rank."""
+    """Pairs of ranks on the first host that has several ranks. hosts: name of the host, by rank."""
     for host in dict.fromkeys(hosts):
         ranks = [rank for rank, of in enumerate(hosts) if of == host]
         if len(ranks) > 1:
@@ -120,10 +120,10 @@ def pairs_within(hosts: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def bisection_pairs(hosts: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """Every rank of the first half of the hosts, with the rank that has its place on a host of the second half.
+    """Each rank on the first half of the hosts, paired with the rank in the same place on a host of the second half.
 
-    The one in the middle of an odd number of hosts takes no part. On one host, its ranks are halved. hosts: of each
-    rank, by rank.
+    The middle one of an odd number of hosts takes no part. The ranks of a single host are halved instead. hosts: name
+    of the host, by rank.
     """
     names = list(dict.fromkeys(hosts))
     members = [[rank for rank, of in enumerate(hosts) if of == name] for name in names]
@@ -140,19 +140,19 @@ def bisection_pairs(hosts: Sequence[str]) -> tuple[tuple[int, int], ...]:
 
 
 def window_probes(hosts: Sequence[str], largest: int) -> list[PairTask]:
-    """One window of the smallest message for every pair, by whose times the larger sizes are chosen.
+    """One window of the smallest messages for every pair, whose times determine the message sizes of `pair_tasks`.
 
-    largest: bytes of the largest message that is asked for.
+    hosts: name of the host, by rank. largest: the largest requested message size in bytes.
     """
     size = min(WINDOW_SIZES[0], largest)
     return [PairTask("one way", pairs, size, WINDOW) for pairs in rounds_of(hosts)]
 
 
 def pair_tasks(hosts: Sequence[str], largest: int, bytes_per_second: float) -> list[PairTask]:
-    """All that is timed, for each round of pairs in turn.
+    """All tasks to time, round by round of pairs.
 
-    largest: bytes of the largest message that is asked for. bytes_per_second: of the slowest link, about; it decides
-    which sizes take too long.
+    hosts: name of the host, by rank. largest: the largest requested message size in bytes. bytes_per_second: the
+    approximate bandwidth of the slowest link, which decides which sizes would take too long.
     """
     affordable = OPERATION_SECONDS * bytes_per_second
     sizes = [size for size in LATENCY_SIZES if size <= min(largest, max(LEAST_LARGEST, affordable))] or [largest]

@@ -1,4 +1,4 @@
-"""Which port or link is slow, from the rates between all pairs of hosts. Pure.
+"""Detection of slow ports and links from the bandwidths between all pairs of hosts. Pure.
 
 A host's port that sends slowly makes every rate from that host low, and one that receives slowly every rate to it. A
 single link that is slow makes one rate low while the others of both of its ends are not. Where hosts form groups, such
@@ -46,20 +46,20 @@ class SlowLink(BaseModel):
 
 
 class SlowFinding(BaseModel):
-    """What is slow among hosts."""
+    """The slow ports, links and paths among hosts."""
 
     model_config = ConfigDict(frozen=True)
 
     ports: tuple[SlowPort, ...] = ()
     links: tuple[SlowLink, ...] = ()
-    """Of two hosts, the slower direction: whether a port or what lies between them is slow cannot be known there."""
+    """Slow links; for two hosts the slower direction, where a slow port cannot be distinguished from a slow path."""
     groups: tuple[tuple[int, ...], ...] = ()
     """Groups of hosts between which every rate is slow, as over a trunk; empty: there are none."""
     hosts: int
 
     @property
     def is_slow(self) -> bool:
-        """Whether anything was found."""
+        """Whether any port, link or path is slow."""
         return bool(self.ports or self.links or self.groups)
 
     @property
@@ -75,7 +75,7 @@ class SlowFinding(BaseModel):
 
     @property
     def summary(self) -> str:
-        """One sentence."""
+        """The finding in one sentence, without a capital or a full stop."""
         if self.hosts == 2 and self.links:
             slow = self.links[0]
             return (
@@ -94,7 +94,7 @@ class SlowFinding(BaseModel):
 
 
 def find_slow(rates: Rates) -> SlowFinding:
-    """Ports and links that are slow in comparison with the others.
+    """Find ports and links that are slow in comparison with the others. rates: see `Rates`.
 
     If most links are slow, they are the norm, and nothing is found: what is compared are hosts with each other, never
     with a nominal rate.
@@ -112,7 +112,7 @@ def find_slow(rates: Rates) -> SlowFinding:
 
 
 def _find_within(hosts: Sequence[int], rates: Rates) -> SlowFinding:
-    """What is slow among some hosts, by the rates between them."""
+    """The slow ports and links within a group of hosts, by the rates between them."""
     own = {link: values for link, values in rates.items() if values and link[0] in hosts and link[1] in hosts}
     medians = {link: statistics.median(values) for link, values in own.items()}
     candidates = SLOW_SHARE * max(medians.values(), default=0.0)  # others are slow in comparison with nothing

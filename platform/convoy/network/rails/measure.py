@@ -1,4 +1,4 @@
-"""Buffers over several rails between two hosts: one after the other, split over all, or spread over them.
+"""Measure buffers over several rails between two hosts: on one rail, split over all, or round-robin.
 
 Over gloo a rail is a process group on one interface; torch's `new_group` takes no notice of options that choose it, so
 the groups are made by themselves. Between GPUs a rail is a communicator of NCCL, which chooses the adapters itself.
@@ -19,24 +19,24 @@ from convoy.network.rails.plan import RailTask, RailTimes, common_rails, rail_me
 from convoy.network.timing import BLOCK_SECONDS, Meeting, time_checked
 
 COMMUNICATORS = 4
-"""Rails between GPUs."""
+"""Number of rails between GPUs."""
 
 CONNECT_TIMEOUT = datetime.timedelta(seconds=60)
 
 PROVEN_BYTES = 2**20
-"""Sent over each rail to see whether its interface carries it."""
+"""Bytes sent over each rail to verify that its interface carries them."""
 
 PROVEN_SHARE = 0.9
-"""Of these bytes that an interface must have counted; the headers make it more than all of them."""
+"""Share of these bytes that an interface must have counted; with headers it counts more than all of them."""
 
 
 class RailsResult(NamedTuple):
-    """What was measured between two hosts, the same on all ranks."""
+    """Times between two hosts, the same on all ranks."""
 
     rails: int
     times: dict[RailTask, RailTimes]
     why_not: str
-    """Why nothing was measured, in one line; empty: it was."""
+    """The reason why nothing was measured, in one line; empty: it was measured."""
 
 
 def measure_rails(
@@ -48,9 +48,9 @@ def measure_rails(
     block_seconds: float = BLOCK_SECONDS,
     progress: Callable[[], None] = lambda: None,
 ) -> RailsResult:
-    """Every task of `rail_tasks` from the first of two ranks to the second, in turns. All ranks call it alike.
+    """Time every task of `rail_tasks` from the first of two ranks to the second, in turns. All ranks call it alike.
 
-    largest: bytes of the largest buffer. progress: called after each block, on each rank.
+    ends: the two ranks. largest: bytes of the largest buffer. progress: called after each block, on each rank.
     """
     rails, why_not = _open_rails(meeting, ends)
     if why_not:
@@ -65,7 +65,7 @@ def measure_rails(
 
 
 class RailCall:
-    """A task on this rank."""
+    """A task on this rank, in a buffer that all tasks share."""
 
     def __init__(
         self, task: RailTask, meeting: Meeting, ends: tuple[int, int], rails: Sequence[Any], buffer: torch.Tensor
@@ -80,7 +80,7 @@ class RailCall:
         self._messages = [(rails[each.rail], buffer[each.start : each.stop]) for each in messages]
 
     def run(self) -> None:
-        """Carry it out once. It returns when this rank's part is done, or on GPUs enqueued."""
+        """Carry out the task once. It returns when this rank's part is done, or on GPUs enqueued."""
         if not self._messages:
             return
         if self._sends:
@@ -94,7 +94,7 @@ class RailCall:
             self._rails[0].send([self._answer], 0, 0).wait()
 
     def check(self) -> int:
-        """Carry it out once, and count the wrong bytes that this rank received."""
+        """Carry out the task once; returns the number of wrong bytes that this rank received."""
         if self._sends or not self._messages:
             self.run()
             return 0
@@ -104,13 +104,13 @@ class RailCall:
 
 
 def _buffer(meeting: Meeting, ends: tuple[int, int], size: int) -> torch.Tensor:
-    """Of this rank, for tasks of up to so many bytes; empty if it has no part in them."""
+    """This rank's buffer for tasks of up to `size` bytes; empty if it takes no part in them."""
     size = size if meeting.rank in ends else 0
     return pattern(meeting.rank, size).to(meeting.device)
 
 
 def _open_rails(meeting: Meeting, ends: tuple[int, int]) -> tuple[list[Any], str]:
-    """Groups of the two ranks, one for each rail, and why there are none. All ranks call it alike."""
+    """Groups of the two ranks, one for each rail, and the reason if there are none. All ranks call it alike."""
     if meeting.hosts[ends[0]] == meeting.hosts[ends[1]]:
         return [], "there is one host, and rails are between two"
     if meeting.device.type == "cuda":

@@ -1,4 +1,4 @@
-"""What splitting a buffer over several rails will gain, from times over one rail. Pure.
+"""The model of rails: predicted times of a buffer that is split over several rails, from times over one rail. Pure.
 
 Each rail carries its part as one rail carries a buffer of that size, all of them at the same time:
 

@@ -1,4 +1,4 @@
-"""How buffers are sent over several rails: on one of them, split over all, or spread over them in turn. Pure."""
+"""The plan of rails: buffers sent over one rail, split over all, or round-robin over them. Pure."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
@@ -12,10 +12,10 @@ whole, on rail (target + source + number of the buffer) mod n, so that the pairs
 RAIL_MODES: tuple[RailMode, ...] = get_args(RailMode)
 
 SIZES = (2**6, *(2**power for power in range(10, 25, 2)))
-"""Bytes of a buffer: the smallest, whose time is that of a message, and 1 KiB to 16 MiB."""
+"""Buffer sizes in bytes: the smallest, whose time is the latency of a message, and 1 KiB to 16 MiB."""
 
 MANY = 4
-"""Independent buffers, versus one."""
+"""Number of independent buffers that are compared with a single one."""
 
 
 class RailTask(NamedTuple):
@@ -28,10 +28,10 @@ class RailTask(NamedTuple):
 
 
 class RailTimes(NamedTuple):
-    """What was measured of a task, the same on all ranks."""
+    """Times of a task, the same on all ranks."""
 
     blocks: tuple[float, ...]
-    """Seconds until all buffers have come and the target has answered, by round: the median of the block."""
+    """Seconds until all buffers have arrived and the target has answered, by round: the median of the block."""
     wrong: int
     """Wrong bytes received, over two checks."""
 
@@ -53,7 +53,7 @@ def rail_tasks(largest: int) -> list[RailTask]:
 
 
 def rail_messages(task: RailTask, rails: int, source: int, target: int) -> list[RailMessage]:
-    """What the source sends, in order. Parts without bytes are left out."""
+    """The messages of the source in order, one for each part of a buffer. Parts without bytes are left out."""
     messages = []
     for number in range(task.buffers):
         start = number * task.size

@@ -1,1 +1,1 @@
-"""What other tools say of a network: one reader for each of their formats. Pure."""
+"""Readers of other tools' network results, one for each format. Pure."""

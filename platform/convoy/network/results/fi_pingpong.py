@@ -1,4 +1,4 @@
-"""What libfabric's fi_pingpong prints: a row for each size, of messages that go back and forth."""
+"""Reader of the output of libfabric's fi_pingpong: latency and bandwidth of round trips by message size. Pure."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ _SIZE = re.compile(r"(\d+)(?:\.(\d))?([kmg]?)")
 
 @dataclass(frozen=True)
 class FiPingpongRow:
-    """One size."""
+    """Result at one message size."""
 
     size: int
-    """Bytes of a message. It is printed with one decimal at most, which is exact for the sizes of `-S all`."""
+    """Message size in bytes. It is printed with one decimal at most, which is exact for the sizes of `-S all`."""
     half_round_trip_seconds: float
-    """`usec/xfer`: the time of a message one way, its answer's arrival over two."""
+    """`usec/xfer`: half of the round-trip time."""
     bytes_per_second: float
-    """`MB/sec`, of 10^6 bytes: a message's bytes over that time."""
+    """`MB/sec`, of 10^6 bytes: the message size over half of the round-trip time."""
     are_all_answered: bool
     """Whether `#ack` is `=`: as many messages came back as were sent."""
     line: int = field(default=0, compare=False)

@@ -1,4 +1,4 @@
-"""What perftest's ib_write_bw prints, and its siblings that measure bandwidth: a row for each size."""
+"""Reader of the output of perftest's ib_write_bw, ib_read_bw and ib_send_bw: bandwidth by message size. Pure."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ _BYTES_PER_SECOND = {"MB/sec": 2**20, "MiB/sec": 2**20, "Gb/sec": 125_000_000}
 
 @dataclass(frozen=True)
 class PerftestRow:
-    """One size."""
+    """Result at one message size in bytes."""
 
     size: int
     iterations: int
     peak_bytes_per_second: float | None
-    """None: not measured, as in a run of given duration."""
+    """Peak bandwidth; None: not measured, as in a run with a fixed duration."""
     bytes_per_second: float
-    """Average."""
+    """Average bandwidth."""
     messages_per_second: float
     line: int = field(default=0, compare=False)
     """Number of the line, from 1."""

@@ -1,5 +1,7 @@
-"""What ibstat prints: the ports of a host's RDMA devices, their state and rate. Source: rdma-core,
-infiniband-diags/ibstat.c. Pure."""
+"""Reader of the output of ibstat: state and rate of the ports of a host's RDMA devices. Pure.
+
+Source: rdma-core, infiniband-diags/ibstat.c.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -11,7 +13,7 @@ _FACT = re.compile(r"(State|Physical state|Rate|Effective speed|Link layer|Firmw
 
 @dataclass(frozen=True)
 class IbPort:
-    """One port."""
+    """State of one port."""
 
     where: str
     """`line 12`."""
@@ -21,18 +23,18 @@ class IbPort:
     """`Active` where it can carry data."""
     physical_state: str = ""
     rate_gbps: float | None = None
-    """10^9 bits per second in each direction, as rounded by the tool."""
+    """Rate in 10^9 bits per second in each direction, as rounded by the tool."""
     link_layer: str = ""
     """`InfiniBand` or `Ethernet`."""
 
     @property
     def transport(self) -> str:
-        """As people call what the port speaks."""
+        """Common name of the port's transport: `InfiniBand` or `RoCE`."""
         return "RoCE" if self.link_layer == "Ethernet" else self.link_layer
 
 
 def is_ibstat(text: str) -> bool:
-    """Whether it has a device of ibstat."""
+    """Whether a text is the output of ibstat."""
     return _DEVICE.search(text) is not None
 
 
@@ -68,7 +70,7 @@ def _with_fact(port: IbPort, name: str, value: str, number: int) -> IbPort:
 
 
 def contradiction_of(port: IbPort) -> str:
-    """Why a port's facts cannot be true together; empty: they can."""
+    """The reason why a port's facts contradict each other; empty: they do not."""
     if port.state == "Active" and port.physical_state not in ("", "LinkUp"):
         return f"{port.device} port {port.port}: Active, while its physical state is {port.physical_state}"
     return ""

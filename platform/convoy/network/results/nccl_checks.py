@@ -1,4 +1,4 @@
-"""Whether rows of nccl-tests can be true: bandwidths are computed anew from times, to the printed digits. Pure."""
+"""Checks of nccl-tests' rows: bandwidths are recomputed from times, to the printed digits. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from convoy.network.bandwidth import ALL_SEND_ALL, bus_factor, busbw_bound
 from convoy.network.results.nccl_run import TYPE_BYTES, NcclOperation, NcclRow, NcclRun, Printed, Timing
 
 MOST_RANKS = 4096
-"""Ranks up to which they are inferred."""
+"""Largest number of ranks that is inferred."""
 
 _ROUNDING = 1e-9
 """Relative error of the arithmetic itself, of ours and of the program's."""
@@ -19,7 +19,7 @@ class Contradiction(NamedTuple):
     where: str
     """Line of the file, or index of a JSON list."""
     text: str
-    """What contradicts what."""
+    """Description of the contradiction."""
 
 
 def contradictions(run: NcclRun, link_bytes_per_second: float | None = None) -> list[Contradiction]:

@@ -1,4 +1,4 @@
-"""What nccl-tests' programs write with `-J`, read in versions 1 to 3, and written in version 3. Pure.
+"""The JSON format of nccl-tests (`-J`): reader of versions 1 to 3, and writer of version 3. Pure.
 
 Truth values are text, the root is padded text, and `devices` has one entry for each process, whatever its number of
 GPUs. Source: nccl-tests, src/util.cu.
@@ -36,8 +36,10 @@ def is_nccl_json(document: object) -> bool:
 def parse_nccl_json(
     document: Mapping[str, Any], operation: NcclOperation | None = None, ranks: int | None = None
 ) -> NcclRun:
-    """The run of a document. operation, ranks: of one that does not name them. Raises ValueError for a newer version,
-    with what is missing, and for a document without rows."""
+    """The run in a document. operation, ranks: used if the document does not name them.
+
+    Raises ValueError for a newer version, for a document without rows, and if something is missing, which it names.
+    """
     if document["version"] not in range(1, VERSION + 1):
         raise ValueError(f"version = {document['version']}: must be a version of nccl-tests' JSON, 1 to {VERSION}")
     try:
@@ -72,7 +74,7 @@ def _operation(args: Sequence[str]) -> NcclOperation | None:
 
 
 def _ranks(config: Mapping[str, Any]) -> int | None:
-    """Of one communicator: processes of the first group, each with `nthreads` times `ngpus`; None: not named."""
+    """Ranks of one communicator: processes of the first group times `nthreads` times `ngpus`; None: not named."""
     devices = config.get("devices") or []
     processes = sum(device["group"] == devices[0]["group"] for device in devices)
     return processes * int(config["nthreads"]) * int(config["ngpus"]) or None
@@ -119,8 +121,8 @@ def _iterations(figures: Mapping[str, Any]) -> IterationTimes:
 
 
 def format_nccl_json(run: NcclRun) -> str:
-    """A run as nccl-tests writes it, from which `parse_nccl_json` reads the same. What the run does not say is null or
-    empty."""
+    """A run in the JSON format of nccl-tests, from which `parse_nccl_json` reads the same run. Unknown facts are null
+    or empty."""
     program = next(name for name, operation in PROGRAMS.items() if operation == run.operation)
     timings = [timing for row in run.rows for timing in row.timings]
     wrong = sum(timing.wrong or 0 for timing in timings)

@@ -55,18 +55,18 @@ class IterationTimes:
     skipped: int = 0
     """First iterations that the figures above leave out."""
     times: tuple[float, ...] = ()
-    """In the order of iterations; empty: not reported."""
+    """Times in the order of iterations; empty: not reported."""
     process_times: tuple[tuple[float, ...], ...] = ()
-    """Of each process, its slowest rank's; empty: not reported."""
+    """Times by process, each of its slowest rank; empty: not reported."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One row's figures out of place or in place."""
+    """The figures of a row, out of place or in place."""
 
     microseconds: Printed
     algbw: Printed
-    """GB/s, of 10^9 bytes."""
+    """Algorithm bandwidth in GB/s of 10^9 bytes; so is the bus bandwidth."""
     busbw: Printed
     wrong: float | None = None
     """Wrong elements; None: not checked, as the text's `N/A`."""
@@ -77,7 +77,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class NcclRow:
-    """One size."""
+    """The figures at one size of the buffer."""
 
     where: str
     """`line 12`, or `results[3]` of JSON."""
@@ -85,7 +85,7 @@ class NcclRow:
     count: int
     dtype: str
     redop: str
-    """Empty: none."""
+    """Reduction operation; empty: none."""
     root: int | None
     out_of_place: Timing | None
     in_place: Timing | None
@@ -103,7 +103,7 @@ class NcclRow:
 
     @property
     def timings(self) -> list[Timing]:
-        """Those that were measured, out of place first."""
+        """The timings that were measured, out of place first."""
         return [timing for timing in (self.out_of_place, self.in_place) if timing is not None]
 
 
@@ -113,9 +113,9 @@ class NcclRun:
 
     operation: NcclOperation
     ranks: int
-    """Of one communicator."""
+    """Number of ranks in one communicator."""
     hosts: int | None
-    """None: the file does not name them."""
+    """Number of hosts; None: the file does not name them."""
     rows: tuple[NcclRow, ...]
     devices: tuple[str, ...] = ()
     """Names of the GPUs, each once."""
@@ -127,7 +127,7 @@ class NcclRun:
     tests_version: str = ""
     iterations: int | None = None
     started: str = ""
-    """As printed: local time of an unknown time zone."""
+    """Start time as printed: local time of an unknown time zone."""
     environment: tuple[str, ...] = ()
     """`NAME=VALUE`, all that the file has."""
 

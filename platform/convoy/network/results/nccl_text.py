@@ -1,4 +1,4 @@
-"""What nccl-tests' programs print, of all versions since NCCL 2.4, also with what launchers put before each line. Pure.
+"""Reader of the text output of nccl-tests, all versions since NCCL 2.4, with or without launchers' line prefixes. Pure.
 
 The columns of a row are `size count type [redop] [root]`, then for out of place and in place `time algbw busbw` and
 `#wrong` (`error` before 2.13), and with `-I 1` four figures of single iterations. Sources: nccl-tests, src/util.cu and
@@ -35,7 +35,7 @@ _NCCL_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _ITERATIONS = re.compile(r"(?<!warmup )\biters: (\d+)")
 _CLOCK = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
 _TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<\w+>:)?")
-"""What mpirun puts before each piece of output, which is not always a line."""
+"""The tag that mpirun puts before each piece of output, which is not always a line."""
 
 _REDOP = re.compile(r"sum|prod|max|min|avg|mulsum|none|all")
 _NUMBER = re.compile(r"(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$")
@@ -68,7 +68,7 @@ def is_nccl_text(text: str) -> bool:
 
 
 def parse_nccl_text(text: str, operation: NcclOperation | None = None, ranks: int | None = None) -> list[NcclRun]:
-    """All runs of a text, in its order. operation, ranks: of a text that does not name them, as an excerpt may not.
+    """All runs in a text, in order. operation, ranks: used if the text does not name them, as in an excerpt.
 
     Raises ValueError for a text without rows, of an operation that is not read, or whose operation or ranks are neither
     named nor given, nor follow from the rows.
@@ -123,7 +123,7 @@ def _read_line(part: _Part, line: str, number: int) -> None:
 
 
 def _read_row(line: str, where: str, columns: tuple[str, ...]) -> NcclRow | None:
-    """None: the line is no row."""
+    """The row in a line; None: the line is no row. where: the row's place in the file. columns: names in the header."""
     match = _ROW.search(_CLOCK.sub("", line))
     if match is None:
         return None
@@ -191,7 +191,7 @@ def _run(part: _Part, operation: NcclOperation | None, ranks: int | None) -> Ncc
 
 
 def _infer_operation(part: _Part) -> NcclOperation:
-    """Of a text that does not name its program. Raises ValueError unless the columns of its rows are those of one."""
+    """The operation of rows whose text does not name it. Raises ValueError unless their columns fit a single one."""
     rows = [row for row in part.rows if row.count]
     reduced, rooted = {bool(row.redop) for row in rows}, {row.root is not None for row in rows}
     whole = {row.size == row.count * TYPE_BYTES[row.dtype] for row in rows}

@@ -1,4 +1,4 @@
-"""What nvbandwidth prints with --json: copies between GPUs, and between GPUs and the host. Pure.
+"""Reader of the output of nvbandwidth --json: bandwidth of copies between GPUs, and between GPUs and the host. Pure.
 
 Source: NVIDIA/nvbandwidth 0.8, json_output.cpp.
 """
@@ -13,18 +13,18 @@ SUM_DIGITS = 1e-4
 
 @dataclass(frozen=True)
 class CopyTest:
-    """One test."""
+    """Result of one test."""
 
     where: str
     """`testcases[3]`."""
     name: str
-    """Such as `device_to_device_memcpy_read_ce`."""
+    """Name of the test, such as `device_to_device_memcpy_read_ce`."""
     status: str
     """`Passed`, `Waived`, `Not Found` or `Error`."""
     bandwidths: tuple[tuple[float | None, ...], ...]
     """Bytes per second from the row's GPU, or host, to the column's; None: not measured. Empty: the test has none."""
     total: float | None
-    """Their sum, as printed, in bytes per second."""
+    """Sum of the bandwidths as printed, in bytes per second; None: not printed."""
 
     @property
     def measured(self) -> list[float]:
@@ -58,12 +58,12 @@ def _read_test(where: str, test: Mapping[str, Any]) -> CopyTest:
 
 
 def _bandwidth(cell: object) -> float | None:
-    """From GB/s of 10^9 bytes."""
+    """Bytes per second of a cell in GB/s of 10^9 bytes; None: not measured."""
     return None if cell == "N/A" else 1e9 * float(str(cell))
 
 
 def contradiction_of(test: CopyTest) -> str:
-    """Why a test's figures cannot be true; empty: they can."""
+    """The reason why a test's figures contradict each other; empty: they do not."""
     if test.status == "Passed" and not test.measured:
         return f"{test.name}: Passed, without a bandwidth"
     total = sum(test.measured)

@@ -1,4 +1,4 @@
-"""Results of other tools, recognised by their content, and what in them cannot be true. Pure."""
+"""The reader of any tool's result, which it recognises by content, and checks for contradictions. Pure."""
 
 import json
 import re
@@ -34,12 +34,12 @@ _PINGPONG_HALF = 0.005
 
 @dataclass(frozen=True)
 class PairRow:
-    """A size, sent between two ends."""
+    """Time of one message size between two ends."""
 
     where: str
     size: int
     seconds: float
-    """Of one message: half a round trip, or of many in flight their bytes over the bandwidth."""
+    """Time of one message: half of a round trip, or the message size over the bandwidth of many in flight."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PairRun:
 
     tool: str
     transport: str
-    """As far as the output names it."""
+    """The transport, as far as the output names it."""
     rows: tuple[PairRow, ...] = ()
     """Empty: the tool sent one stream of bytes."""
     stream: Iperf3Report | None = None
@@ -56,7 +56,7 @@ class PairRun:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """What one file holds."""
+    """The content of one file."""
 
     tool: Tool
     runs: tuple[NcclRun, ...] = ()
@@ -64,9 +64,9 @@ class NetworkResult:
     ports: tuple[IbPort, ...] = ()
     copies: tuple[CopyTest, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
-    """Of software, by name, where `runs` have none."""
+    """Software versions by name, unless `runs` have them."""
     contradictions: tuple[Contradiction, ...] = ()
-    """What cannot be true, in the order of the file."""
+    """Contradictions in the order of the file."""
 
 
 def read_result(
