@@ -61,6 +61,7 @@ class Stack(FrozenConfig):
         return name
 
     def version(self, software: Software) -> str | None:
+        """Version of a piece of software; None: not known."""
         version: str | None = getattr(self, software)
         return version
 
@@ -152,6 +153,7 @@ class EnvironmentReport(FrozenConfig):
 
     @property
     def harmful(self) -> bool:
+        """Whether any variable is certain to be harmful."""
         return any(finding.severity == "harmful" and not finding.depends_on for finding in self.findings)
 
 

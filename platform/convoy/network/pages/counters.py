@@ -8,6 +8,7 @@ _TITLE = "Traffic of this host"
 
 
 def traffic_page(traffic: Traffic) -> Page:
+    """Tables of the interfaces and the RDMA adapters, their imbalance, and the losses of TCP and UDP."""
     seconds = traffic.seconds
 
     def rate(count: int) -> str:

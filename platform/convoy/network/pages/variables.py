@@ -10,6 +10,7 @@ _TITLE = "Variables of the network stack"
 
 
 def variables_page(report: EnvironmentReport) -> Page:
+    """Certain findings with the commands that fix them, then those that depend on unknown facts, and all sources."""
     certain = [finding for finding in report.findings if not finding.depends_on]
     dependent = [finding for finding in report.findings if finding.depends_on]
     sources = list(dict.fromkeys((finding.source, finding.date) for finding in [*certain, *dependent]))
