@@ -51,7 +51,7 @@ def time_tasks(
     block_seconds: float = BLOCK_SECONDS,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[PairTask, TaskTimes]:
-    """Time the tasks in turns, and return the times by pair. All ranks call it alike. Arguments: as for `measure_pairs`."""
+    """Time the tasks in turns, and return times by pair. All ranks call it alike. Arguments: as for `measure_pairs`."""
     calls = _calls(tasks, meeting, group)
     measured = time_checked(calls, meeting, rounds, block_seconds=block_seconds, progress=progress)
     found: dict[PairTask, TaskTimes] = {}
