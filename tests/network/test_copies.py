@@ -1,13 +1,10 @@
 """Copies between memories, here all of the host's; a GPU's is only another one."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.network import copies
-from convoy.network.copies import COPIES, Copy, NoGpuError, measure_copies, time_copies
+from convoy.network.copies import COPIES, Copy, CopyCall, NoGpuError, measure_copies, time_copies
 from convoy.network.timing import Meeting
 from tests.ranks import in_a_group
 
@@ -22,31 +19,22 @@ def meeting(rank: int, ranks: int) -> Meeting:
     return Meeting(rank, ranks, group, torch.device("cpu"), ("a",) * ranks)
 
 
-def buffers() -> list[torch.Tensor]:
-    return [torch.empty(max(SIZES), dtype=torch.uint8) for _ in range(3)]
-
-
 def timed(rank: int, ranks: int) -> dict[Copy, dict[int, tuple[int, int]]]:
     """Blocks and wrong bytes of each; on rank 1, one byte of one kind of copy is changed on its way."""
-    pageable, pinned, other = buffers()
-    call = copies._call
+    pageable, pinned, other = (torch.empty(max(SIZES), dtype=torch.uint8) for _ in range(3))
+    run = CopyCall.run
 
-    def changing(source: torch.Tensor, target: torch.Tensor) -> Callable[[], object]:
-        copy = call(source, target)
-
-        def run() -> None:
-            copy()
-            if source.data_ptr() == other.data_ptr() and target.data_ptr() == pinned.data_ptr():
-                target[len(target) // 2] += 1
-
-        return run
+    def changing(call: CopyCall) -> None:
+        run(call)
+        if call.source.data_ptr() == other.data_ptr() and call.target.data_ptr() == pinned.data_ptr():
+            call.target[len(call.target) // 2] += 1
 
     if rank == 1:
-        copies._call = changing
+        CopyCall.run = changing  # type: ignore[method-assign]
     try:
         found = time_copies({"pageable": pageable, "pinned": pinned}, other, meeting(rank, ranks), SIZES, 6)
     finally:
-        copies._call = call
+        CopyCall.run = run  # type: ignore[method-assign]
         dist.destroy_process_group()
     return {
         copy: {size: (len(e.times.blocks), e.wrong) for size, e in by_size.items()} for copy, by_size in found.items()

@@ -5,12 +5,13 @@ switches and its memory bandwidth. CUDA copies pageable memory by way of a pinne
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 
 from convoy.network.pairs.measure import pattern
-from convoy.network.timing import Meeting, OperationTimes, time_in_turns
+from convoy.network.timing import CheckedTimes, Meeting, time_checked
 
 HostMemory = Literal["pageable", "pinned"]
 
@@ -35,21 +36,13 @@ COPIES: tuple[Copy, ...] = (
 )
 
 
-class CopyTimes(NamedTuple):
-    """Copies of one kind and size; the same on all ranks."""
-
-    times: OperationTimes
-    wrong: int
-    """Bytes on all ranks that were not what they should be after the copy."""
-
-
 class NoGpuError(RuntimeError):
     """There is no GPU to copy to."""
 
 
 def measure_copies(
     meeting: Meeting, sizes: Sequence[int], rounds: int, progress: Callable[[], None] = lambda: None
-) -> dict[Copy, dict[int, CopyTimes]]:
+) -> dict[Copy, dict[int, CheckedTimes]]:
     """Times of each kind of copy at each size in bytes, in turns. All ranks call it alike.
 
     progress: called after each block, on each rank. Raises NoGpuError on all ranks if any has no GPU.
@@ -73,35 +66,40 @@ def time_copies(
     sizes: Sequence[int],
     rounds: int,
     progress: Callable[[], None] = lambda: None,
-) -> dict[Copy, dict[int, CopyTimes]]:
+) -> dict[Copy, dict[int, CheckedTimes]]:
     """As `measure_copies`, between these memories of a host and another buffer, all of the largest size in bytes."""
-    found: dict[Copy, dict[int, CopyTimes]] = {copy: {} for copy in COPIES}
+    found: dict[Copy, dict[int, CheckedTimes]] = {copy: {} for copy in COPIES}
     expected = pattern(meeting.rank, max(sizes))
     for size in sizes:
-        ends = {copy: _ends(copy, memories[copy.memory][:size], other[:size]) for copy in COPIES}
-        wrong = {copy: _wrong_bytes(*ends[copy], expected[:size], meeting) for copy in COPIES}
-        times = time_in_turns({str(copy): _call(*ends[copy]) for copy in COPIES}, meeting, rounds, progress=progress)
-        totals = meeting.sum([wrong[copy] + _wrong_bytes(*ends[copy], expected[:size], meeting) for copy in COPIES])
-        for copy, total in zip(COPIES, totals, strict=True):
-            found[copy][size] = CopyTimes(times[str(copy)], round(total))
+        calls = {copy: _call(copy, memories[copy.memory][:size], other[:size], expected[:size]) for copy in COPIES}
+        for copy, times in time_checked(calls, meeting, rounds, progress=progress).items():
+            found[copy][size] = times
     return found
 
 
-def _ends(copy: Copy, host: torch.Tensor, gpu: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the bytes come from, and where they go."""
-    return (host, gpu) if copy.direction == "host to GPU" else (gpu, host)
+def _call(copy: Copy, host: torch.Tensor, gpu: torch.Tensor, expected: torch.Tensor) -> "CopyCall":
+    source, target = (host, gpu) if copy.direction == "host to GPU" else (gpu, host)
+    return CopyCall(source, target, expected)
 
 
-def _call(source: torch.Tensor, target: torch.Tensor) -> Callable[[], object]:
-    """A copy that the host does not wait for, where the memory allows that."""
-    return lambda: target.copy_(source, non_blocking=True)
+@dataclass(frozen=True)
+class CopyCall:
+    """A copy of this rank's between two memories of equal size."""
 
+    source: torch.Tensor
+    target: torch.Tensor
+    expected: torch.Tensor
+    """Bytes that are to arrive."""
 
-def _wrong_bytes(source: torch.Tensor, target: torch.Tensor, expected: torch.Tensor, meeting: Meeting) -> int:
-    """Copy once; how many bytes are not those that were at the source."""
-    source.copy_(expected)
-    target.zero_()
-    meeting.synchronize()
-    _call(source, target)()
-    meeting.synchronize()
-    return int((target.cpu() != expected).count_nonzero())
+    def run(self) -> None:
+        """Copy, without waiting for the end where the memory allows that."""
+        self.target.copy_(self.source, non_blocking=True)
+
+    def check(self) -> int:
+        """Copy once; how many bytes are not those that were at the source."""
+        self.source.copy_(self.expected)
+        self.target.zero_()
+        self.run()
+        if not self.source.is_cpu or not self.target.is_cpu:
+            torch.cuda.synchronize()
+        return int((self.target.cpu() != self.expected).count_nonzero())

@@ -116,7 +116,7 @@ class CheckedCall(Protocol):
 
 
 class CheckedTimes(NamedTuple):
-    """Times of a checked operation, the same on all ranks."""
+    """Times of a checked operation, the same on all ranks but for what is a rank's own."""
 
     times: OperationTimes
     wrong: int
