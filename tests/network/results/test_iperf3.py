@@ -46,6 +46,24 @@ def test_a_udp_report_has_the_receiver_s_losses() -> None:
     assert (read.retransmits, read.round_trip_seconds, read.congestion) == (None, None, "")
 
 
+def test_datagrams_after_the_last_one_that_was_read_are_lost_too() -> None:
+    """A report of iperf 3.12 on five datagrams, of which one in the middle and the last one were dropped."""
+    end = {
+        "streams": [],
+        "sum": {**COUNTED, "packets": 5, "lost_packets": 1, "bytes": 5000, "bits_per_second": 20e3},
+        "sum_sent": {**COUNTED, "packets": 5, "lost_packets": 0, "bytes": 5000, "bits_per_second": 20e3},
+        "sum_received": {**COUNTED, "packets": 4, "lost_packets": 1, "bytes": 3000, "bits_per_second": 12e3},
+    }
+    read = parse_iperf3(report("UDP", end))
+    assert (read.packets, read.lost_packets, read.received_bytes) == (5, 2, 3000)
+
+
+def test_the_server_s_own_udp_report_has_the_losses_that_it_saw() -> None:
+    sent = {**COUNTED, "packets": 0, "lost_packets": 0, "bytes": 0, "bits_per_second": 0.0}
+    read = parse_iperf3(report("UDP", {**UDP, "sum_sent": sent}))
+    assert (read.packets, read.lost_packets) == (2000, 20)
+
+
 def test_an_older_udp_report_has_one_sum() -> None:
     read = parse_iperf3(report("UDP", {"streams": [], "sum": UDP["sum"]}))
     assert (read.lost_packets, read.received_bytes, read.bytes_per_second) == (20, None, 1.4e6)

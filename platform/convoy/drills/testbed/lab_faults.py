@@ -19,15 +19,31 @@ WAITING_FRAMES = 5_000
 """Between the kernel and the relay: what arrives while the relay waits for a processor."""
 
 
-PROTOCOLS = {"tcp": "ip protocol tcp", "udp": "ip protocol udp", "other": "ip protocol != { tcp, udp }"}
-"""What is counted apart, by name, as nftables matches it: a program for UDP has a TCP connection for itself too."""
+TCP_HEADERS = 80
+"""Most bytes of the headers of IP, without options, and TCP. A longer packet carries data."""
+
+KINDS = {
+    "tcp_data": f"ip protocol tcp ip length > {TCP_HEADERS}",
+    "tcp_short": f"ip protocol tcp ip length <= {TCP_HEADERS}",
+    "udp": "ip protocol udp",
+    "other": "ip protocol != { tcp, udp }",
+}
+"""What is counted separately, by name, as nftables matches it: a program for UDP has a TCP connection for itself too."""
+
+SPARED = "ip protocol udp udp length 12"
+"""Never dropped: the datagrams of 4 bytes by which iperf3 opens a test over UDP. It waits for a lost one for 30 s, and
+then fails (iperf_udp_connect of iperf 3.12)."""
 
 
 @dataclass(frozen=True)
 class Drops:
     """Frames of one host on one rail that were lost on purpose."""
 
-    tcp: int
+    tcp_data: int
+    """Segments of TCP with data, which it has to send again."""
+    tcp_short: int
+    """Segments too short to be certain of that: acknowledgements, which TCP does not send again, what opens or closes a
+    connection, and a few bytes of data."""
     udp: int
     other: int
 
@@ -37,17 +53,18 @@ OUT_OF = 10**6
 
 
 class Loss:
-    """Drops frames at random where they enter a switch. What asks for addresses (ARP) is never dropped: a second of
-    waiting for it would be taken for a slow connection."""
+    """Drops frames at random where they enter a switch, but for `SPARED`. What asks for addresses (ARP) is never dropped
+    either: a second of waiting for it would be taken for a slow connection."""
 
     def __init__(self, network: Network, percent: float, entries: Mapping[Side, str]) -> None:
         """entries: the interface of the switch by which each host's frames enter it."""
         self._prefix = ["ip", "netns", "exec", network.switch, "nft"]
         self._names = {side: f"host{side[0]}_rail{side[1]}" for side in entries}
         rules = ["add table bridge loss", "add chain bridge loss enter { type filter hook prerouting priority 0; }"]
+        rules.append(f"add rule bridge loss enter {SPARED} accept")
         for side, entry in entries.items():
-            for protocol, match in PROTOCOLS.items():
-                counter = f"{self._names[side]}_{protocol}"
+            for kind, match in KINDS.items():
+                counter = f"{self._names[side]}_{kind}"
                 rules.append(f"add counter bridge loss {counter}")
                 chance = f"numgen random mod {OUT_OF} < {round(percent / 100 * OUT_OF)}"
                 rules.append(f"add rule bridge loss enter iifname {entry} {match} {chance} counter name {counter} drop")
@@ -60,7 +77,7 @@ class Loss:
         counters = [entry["counter"] for entry in listed if "counter" in entry]
         frames = {counter["name"]: int(counter["packets"]) for counter in counters}
         return {
-            side: Drops(**{protocol: frames[f"{name}_{protocol}"] for protocol in PROTOCOLS})
+            side: Drops(**{kind: frames[f"{name}_{kind}"] for kind in KINDS})
             for side, name in self._names.items()
         }
 

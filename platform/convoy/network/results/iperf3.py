@@ -30,7 +30,8 @@ class Iperf3Report:
     packets: int | None
     """Datagrams that were sent; None: TCP."""
     lost_packets: int | None
-    """Datagrams missing at the receiver; None: TCP."""
+    """Datagrams that the receiver did not read: lost on the way, without room in its buffer, or unread when the test
+    ended. None: TCP."""
     jitter_seconds: float | None
     """Variation of the datagrams' travel time, as RFC 1889; None: TCP."""
     version: str
@@ -75,7 +76,20 @@ def _report(report: Mapping[str, Any], start: Mapping[str, Any], end: Mapping[st
         retransmits=None if udp or "retransmits" not in sent else int(sent["retransmits"]),
         round_trip_seconds=sum(trips) / len(trips) if trips else None,
         packets=int(counted["packets"]) if udp else None,
-        lost_packets=int(counted["lost_packets"]) if udp else None,
+        lost_packets=_lost_packets(end, counted) if udp else None,
         jitter_seconds=1e-3 * float(counted["jitter_ms"]) if udp else None,
         version=str(start["version"]),
     )
+
+
+def _lost_packets(end: Mapping[str, Any], counted: Mapping[str, Any]) -> int:
+    """What the sender counted less what the receiver did, where the report has both, which is so at the client.
+
+    The receiver by itself counts the gaps between the numbers of the datagrams that it reads. It does not know of those
+    that were sent after the last one that it read: of five datagrams of which the last two are lost, it reports three
+    without a loss.
+    """
+    sent, received = end.get("sum_sent", {}).get("packets"), end.get("sum_received", {})
+    if not sent or "packets" not in received:
+        return int(counted["lost_packets"])
+    return int(sent) - (int(received["packets"]) - int(received["lost_packets"]))
