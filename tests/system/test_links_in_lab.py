@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy.benchmark.results.pairs import fit_pair
+from convoy.benchmark.results.pairs import BISECTION_WAYS, fit_pair
 from convoy.benchmark.results.rails import GROUP, RailsReport, rail_cases, rails_report
 from convoy.drills.testbed.lab import CARRIED, Lab
 from convoy.drills.testbed.lab_spec import parse_lab
@@ -71,13 +71,22 @@ def test_a_slow_port_of_four_is_named_with_its_direction(run: int) -> None:
 
 
 def test_a_trunk_limits_the_bisection() -> None:
-    found = on_lab("4 hosts, 400mbit, trunk 200mbit", "measured", "bisection")
-    tasks = [task for task in pair_tasks(tuple("abcd"), LEAST_LARGEST, 1.0) if task.kind == "bisection"]
-    rates = {task.link: task.bytes / statistics.median(found[task.link][0]) for task in tasks}
-    assert rates["forth"] == pytest.approx(RATE / 2, rel=0.1)
-    assert rates["back"] == pytest.approx(RATE / 2, rel=0.1)
-    # What answers one direction waits behind the data of the other, the longer the busier this host is.
-    assert 0.75 * RATE <= rates["both"] <= 1.1 * RATE
+    """With cubic, as hosts have it: what acknowledges one direction waits behind the data of the other, and a reno that
+    halves its window meanwhile leaves a sixth of both directions unused."""
+    for _ in range(TRIES):
+        forth, back, both = (rate / (RATE / 2) for rate in bisection("4 hosts, 400mbit, trunk 200mbit, cubic"))
+        print(f"of the trunk: {forth:.3f} forth, {back:.3f} back, {both / 2:.3f} of both directions at once")
+        if both / 2 > 0.9:
+            break
+    assert min(forth, back, both / 2) >= 0.9
+    assert max(forth, back, both / 2) <= 1.05
+
+
+def bisection(text: str) -> list[float]:
+    """Bytes per second forth, back and both ways at once."""
+    found = on_lab(text, "measured", "bisection")
+    tasks = {task.link: task for task in pair_tasks(tuple("abcd"), LEAST_LARGEST, 1.0) if task.kind == "bisection"}
+    return [tasks[link].bytes / statistics.median(found[link][0]) for link in BISECTION_WAYS]
 
 
 def rails_of(meeting: Meeting, largest: int) -> list[dict[str, Any]]:

@@ -76,10 +76,7 @@ class Loss:
         listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["nftables"]
         counters = [entry["counter"] for entry in listed if "counter" in entry]
         frames = {counter["name"]: int(counter["packets"]) for counter in counters}
-        return {
-            side: Drops(**{kind: frames[f"{name}_{kind}"] for kind in KINDS})
-            for side, name in self._names.items()
-        }
+        return {side: Drops(**{kind: frames[f"{name}_{kind}"] for kind in KINDS}) for side, name in self._names.items()}
 
 
 class Delay:
