@@ -58,7 +58,7 @@ def test_a_tool_that_measured_small_messages_only_says_so() -> None:
     texts = [each.text for each in below(benchmark_page([case]), "Network: transports", Text)]
     assert "Not measured: fi_pingpong, tcp, larger sizes: did not finish within 5 s." in texts
     (table,) = below(benchmark_page([case]), "Network: transports", Table)
-    assert table.rows == ((name, "1 B in 5.00 ms", "1 B", "200 B/s (200 to 200)", "< 0.001 %"),)
+    assert table.rows == ((name, "1 B in 5.00 ms, up to 1 B", "200 B/s (200 to 200)", "< 0.001 %"),)
     report = network_report([case])
     said = [each.text for each in network_page(report).blocks if isinstance(each, Text)]
     assert sum("did not finish" in text for text in said) == 1

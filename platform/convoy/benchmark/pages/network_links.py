@@ -185,8 +185,7 @@ def _transports(links: LinkFigures) -> Iterator[Block]:
         yield columns(
             measured,
             Column("Transport", lambda c: c.name),
-            Column("Smallest message", _smallest_text),
-            Column("Largest message", _largest_size, formatting.buffer_size, right=True),
+            Column("Messages", _messages_text),
             Column("Bandwidth", lambda c: c.best_rate, _bandwidth),
             Column("Of the link", lambda c: c.best_rate and links.share(c.best_rate), formatting.percent, right=True),
             Column("Retransmits", lambda c: c.retransmits, formatting.integer, right=True),
@@ -214,15 +213,12 @@ def _copies(links: LinkFigures) -> Iterator[Block]:
         )
 
 
-def _smallest_text(case: TransportFigures) -> str | None:
+def _messages_text(case: TransportFigures) -> str | None:
+    """The time of the smallest message, and the size of the largest."""
     if not case.transfers:
         return None
-    first = case.transfers[0]
-    return f"{formatting.buffer_size(first.size)} in {formatting.duration(first.seconds.estimate)}"
-
-
-def _largest_size(case: TransportFigures) -> int | None:
-    return case.transfers[-1].size if case.transfers else None
+    first, last = case.transfers[0], formatting.buffer_size(case.transfers[-1].size)
+    return f"{formatting.buffer_size(first.size)} in {formatting.duration(first.seconds.estimate)}, up to {last}"
 
 
 def _lost_text(case: TransportFigures) -> str | None:
