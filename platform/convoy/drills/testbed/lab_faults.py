@@ -28,7 +28,7 @@ KINDS = {
     "udp": "ip protocol udp",
     "other": "ip protocol != { tcp, udp }",
 }
-"""What is counted separately, by name, as nftables matches it: a program for UDP has a TCP connection for itself too."""
+"""Kinds of frames that are counted separately, as nftables matches them: a test over UDP has a TCP connection too."""
 
 SPARED = "ip protocol udp udp length 12"
 """Never dropped: the datagrams of 4 bytes by which iperf3 opens a test over UDP. It waits for a lost one for 30 s, and
@@ -53,8 +53,8 @@ OUT_OF = 10**6
 
 
 class Loss:
-    """Drops frames at random where they enter a switch, but for `SPARED`. What asks for addresses (ARP) is never dropped
-    either: a second of waiting for it would be taken for a slow connection."""
+    """Drops frames at random where they enter a switch, except for `SPARED` and ARP: the second for which a host waits
+    for an address would be taken for a slow connection."""
 
     def __init__(self, network: Network, percent: float, entries: Mapping[Side, str]) -> None:
         """entries: the interface of the switch by which each host's frames enter it."""
