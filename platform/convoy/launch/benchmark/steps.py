@@ -34,12 +34,13 @@ def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[
 
 
 def prepare_data(shares: Sequence[Json]) -> None:
-    """Prepare every model's token shards, before any expensive machine starts."""
+    """Prepare the token shards of every model that is trained, before any expensive machine starts."""
     from convoy.data.manifest import check_vocabulary
     from convoy.data.prepare import prepare_dataset
 
     with plain_errors():
-        for group in _groups(shares):
+        trained = (group for group in _groups(shares) if group.network is None)
+        for group in trained:
             store = _store(group)
             check_vocabulary(prepare_dataset(group.run.data, store).vocab_size, group.run.model.vocab_size)
 
