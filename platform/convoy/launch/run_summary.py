@@ -93,6 +93,8 @@ def _summary_lines(launched: LaunchedRun) -> Iterator[str]:
     for job in jobs:
         read = partial(lambda job: read_job_report(job_store(root, job)), job)
         report = BackgroundCall("the job's root", read, LOOK_SECONDS).result()
+        if len(jobs) > 1 and report.started is None:
+            continue  # gangs of a benchmark with a root of its own, which its card describes
         yield state_line(job, report)
         if len(jobs) == 1:
             command = same_command(sys.argv, option_word_counts(), os.environ)
