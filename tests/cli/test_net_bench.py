@@ -100,6 +100,15 @@ def test_bad_input_is_one_line(words: tuple[str, ...], message: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_a_launcher_of_one_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    done = convoy()
+    assert (done.exit_code, done.stderr) == (2, "convoy: the launcher started 1 rank: must be 2 or more\n")
+
+
 def test_a_launcher_without_an_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("RANK", "8"), ("SIZE", "16"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "8")):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)

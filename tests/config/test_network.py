@@ -36,10 +36,10 @@ def test_sizes_grow_by_a_factor_up_to_the_last(text: str, sizes: list[int]) -> N
         ({"operations": ["reduce", "reduce"]}, "network.operations = reduce, reduce: must differ from each other"),
         ({"links": ["pairs", "pairs"]}, "network.links = pairs, pairs: must differ from each other"),
         ({"links": ["trunks"]}, "network.links.0 = trunks: must be one of"),
-        ({"nccl_settings": ["Ring"]}, "network.nccl_settings.0 = Ring: must have the form ^(Ring|Tree|"),
+        ({"nccl_settings": ["Ring"]}, "network.nccl_settings.0 = Ring: must have the form ^((Ring|Tree)"),
         (
-            {"nccl_settings": ["PAT/LL"] * 2},
-            "network.nccl_settings = PAT/LL, PAT/LL: must differ from each other",
+            {"nccl_settings": ["Ring/LL"] * 2},
+            "network.nccl_settings = Ring/LL, Ring/LL: must differ from each other",
         ),
         ({"dtype": "fp8"}, "network.dtype = fp8: must be one of"),
         ({"link_gbps": 0}, "network.link_gbps = 0: must be"),

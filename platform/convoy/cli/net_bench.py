@@ -103,6 +103,8 @@ def _measure(config: BenchConfig, lab: str | None, launched: LaunchedPlace | Non
     """Write the cases into the folder; returns what failed."""
     command = shlex.join(["convoy", *sys.argv[1:]])
     if launched is not None:
+        if launched.ranks < 2:
+            raise ConfigError("the launcher started 1 rank: must be 2 or more")
         from convoy.benchmark.measure.network_ranks import measure_as_rank
         from convoy.benchmark.plan import network_groups
 

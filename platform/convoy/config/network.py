@@ -23,9 +23,10 @@ LINK_KINDS: tuple[LinkKind, ...] = get_args(LinkKind)
 NetworkDtype = Literal["fp32", "bf16", "fp16", "fp64", "int32"]
 
 NcclSetting = Annotated[
-    str, StringConstraints(pattern=r"^(Ring|Tree|CollNetDirect|CollNetChain|NVLS|NVLSTree|PAT)/(LL|LL128|Simple)$")
+    str,
+    StringConstraints(pattern=r"^((Ring|Tree)/(LL|LL128|Simple)|(CollNetDirect|CollNetChain|NVLS|NVLSTree)/Simple)$"),
 ]
-"""A value of NCCL_ALGO and one of NCCL_PROTO, as NCCL 2.24 and later name them."""
+"""A value of NCCL_ALGO and one of NCCL_PROTO with which NCCL can carry out all_reduce, by the names of NCCL 2.24."""
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 

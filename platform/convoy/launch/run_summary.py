@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from convoy.config.loader import default_root
+from convoy.display.formatting import plural
 from convoy.gang.async_call import BackgroundCall
 from convoy.job.heartbeat import read_heartbeat
 from convoy.job.record import job_store
@@ -90,15 +91,19 @@ def _summary_lines(launched: LaunchedRun) -> Iterator[str]:
     root = ClientRun(RunIdentity(pathspec, get_metadata())).root() or default_root()
     if not jobs and launched.has_job_option:
         yield "convoy: the run ended before its job began. No checkpoint exists yet."
+    unknown = 0
     for job in jobs:
         read = partial(lambda job: read_job_report(job_store(root, job)), job)
         report = BackgroundCall("the job's root", read, LOOK_SECONDS).result()
         if len(jobs) > 1 and report.started is None:
-            continue  # gangs of a benchmark with a root of its own, which its card describes
+            unknown += 1
+            continue
         yield state_line(job, report)
         if len(jobs) == 1:
             command = same_command(sys.argv, option_word_counts(), os.environ)
             yield from next_commands(launched, job, root, command, report, _card_task(launched))
+    if unknown:
+        yield f"convoy: {root} has nothing of {plural(unknown, 'job')} of this run: not begun, or of another root."
 
 
 def _card_task(launched: LaunchedRun) -> str | None:

@@ -18,6 +18,7 @@ from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import read_cases
 from convoy.config.cluster import NetworkRequirement
 from convoy.config.errors import ConfigError
+from convoy.config.network import LinkKind, NetworkConfig
 from convoy.network.nccl.proof import NetworkWatch
 from convoy.report.train_report import NetworkUse
 from convoy.training.process_groups import Ranks
@@ -74,6 +75,15 @@ def test_another_network_than_required_ends_all_ranks_with_the_first_cause(tmp_p
 def test_a_gang_on_one_host_says_nothing(tmp_path: Path) -> None:
     (case,), _ = in_a_group(2, _with_use, tmp_path, group_of(tmp_path, "efa"), "socket", 1)
     assert case.carried_by == ()
+
+
+@pytest.mark.parametrize(("links", "named"), [(("pairs",), True), (("transports",), False), (("copies",), False)])
+def test_only_what_nccl_carries_is_said_to_be_carried_by_its_network(
+    tmp_path: Path, links: tuple[LinkKind, ...], named: bool
+) -> None:
+    group = replaced(group_of(tmp_path, "efa"), network=NetworkConfig(operations=(), links=links))
+    (case,), _ = in_a_group(2, _with_use, tmp_path, group, "efa+gdr", 2)
+    assert case.carried_by == ((EFA,) if named else ())
 
 
 def _measure(rank: int, group: Group, folder: Path, port: int, carrier: Carrier | None) -> None:

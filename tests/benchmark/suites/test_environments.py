@@ -119,6 +119,27 @@ def test_an_environment_that_fails_ends_its_group_with_its_name(tmp_path: Path) 
     ]
 
 
+def test_of_three_environments_one_may_fail_and_is_not_tried_again(tmp_path: Path) -> None:
+    started: list[str] = []
+
+    def run_gang(group: Group, script: Script) -> None:
+        given = Group.model_validate_json(Path(script.args[0]).read_text())
+        assert given.environment is not None
+        started.append(given.environment.name)
+        if given.environment.name == "EFA":
+            raise GangFailedError("rank 1: no such provider")
+        write_case(Path(script.args[1]), gang_case(Turn(0, given.environment.name, given), 1.0))
+
+    compared = {"environments": [*CONFIG.sync.environments, {"name": "TCP 4", "set": {"NCCL_SOCKET_NTHREADS": "4"}}]}
+    config = BenchConfig.model_validate({"suites": ["sync"], "sync": compared})
+    (ran,) = run_groups(groups_of(config, Ranks(2, 1))[1:], run_gang, lambda _: None)
+    assert ran.failure == ""
+    assert {name: started.count(name) for name in started} == {"TCP": 6, "EFA": 1, "TCP 4": 6}
+    assert {case.name: (case.status, len(case.blocks), case.reason) for case in ran.cases} == {
+        "TCP": ("measured", 6, ""), "TCP 4": ("measured", 6, ""), "EFA": ("failed", 0, "rank 1: no such provider"),
+    }  # fmt: skip
+
+
 def test_on_other_nodes_gangs_run_alike_and_there_are_no_cases() -> None:
     started: list[str] = []
     (ran,) = run_groups([a_group()], lambda group, _: started.append(group.name), lambda _: None)

@@ -1,8 +1,11 @@
 """A rank has NCCL log into its output, and judges what it reads there."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -85,6 +88,32 @@ def test_a_rank_looks_until_its_log_shows_what_leaves_the_host(tmp_path: Path) -
     second = proof.look()
     assert second is not None
     assert (second.verdict, second.carrier, proof.is_final) == ("rdma+gdr", "efa", True)
+
+
+def test_what_child_processes_of_a_rank_write_into_its_log_proves_nothing_of_it(tmp_path: Path) -> None:
+    own = Job(ranks=2, per_host=1, first_pid=os.getpid())
+    child = Job(ranks=1, per_host=1, host="node-0", first_pid=own.first_pid + 1, carrier="socket")
+    (tmp_path / "log").write_text("".join(f"{line}\n" for line in own.rank_lines(0) + child.rank_lines(0)))
+    proof = own_proof(tmp_path / "log", required="efa")
+    found = proof.look()
+    assert found is not None
+    assert (found.verdict, found.carrier) == ("rdma+gdr", "efa")
+    proof.refuse_other_network()
+
+
+def test_a_rank_looks_again_until_the_adapters_have_counted_what_its_gpu_sends(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("".join(f"{line}\n" for line in Job(ranks=2, per_host=1).rank_lines(0)))
+    counted = [0]
+    watch: Any = SimpleNamespace(adapter_bytes=lambda: counted[0])
+    proof = OwnProof(0, None, watch, tmp_path / "log")
+    first = proof.look()
+    assert first is not None
+    assert (first.verdict, first.adapter_bytes, proof.is_final) == ("rdma+gdr", 0, False)
+    assert proof.look() is None
+    counted[0] = 10**9
+    second = proof.look()
+    assert second is not None
+    assert (second.adapter_bytes, proof.is_final) == (10**9, True)
 
 
 def test_a_rank_that_sees_another_network_than_required_names_itself_the_cause_and_the_fix(tmp_path: Path) -> None:

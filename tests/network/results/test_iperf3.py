@@ -58,6 +58,20 @@ def test_datagrams_after_the_last_one_that_was_read_are_lost_too() -> None:
     assert (read.packets, read.lost_packets, read.received_bytes) == (5, 2, 3000)
 
 
+def test_where_no_datagram_comes_the_rate_is_zero() -> None:
+    """A path whose MTU is too small passes the datagram that opens the test, and none of those that follow."""
+    nothing = {**COUNTED, "packets": 2000, "lost_packets": 2000, "bytes": 0, "bits_per_second": 0.0}
+    read = parse_iperf3(report("UDP", {**UDP, "sum_received": nothing}))
+    assert (read.lost_packets, read.received_bytes, read.bytes_per_second) == (2000, 0, 0.0)
+
+
+def test_with_omitted_seconds_the_receiver_s_own_count_is_taken() -> None:
+    """Both ends begin to count when their own time is over, so that the receiver may count more than the sender."""
+    end = {**UDP, "sum": {**UDP["sum"], "lost_packets": 0}, "sum_received": {**UDP["sum_received"], "packets": 2004}}
+    text = report("UDP", end).replace('"num_streams": 2', '"num_streams": 2, "omit": 1')
+    assert parse_iperf3(text).lost_packets == 0
+
+
 def test_the_server_s_own_udp_report_has_the_losses_that_it_saw() -> None:
     sent = {**COUNTED, "packets": 0, "lost_packets": 0, "bytes": 0, "bits_per_second": 0.0}
     read = parse_iperf3(report("UDP", {**UDP, "sum_sent": sent}))

@@ -25,8 +25,13 @@ def with_network_use(
 
     Raises NetworkRequirementError on all of them if that is not what the group's `cluster.require_network` wants.
     """
-    if watch is None or not ranks.across_hosts:
+    if watch is None or not ranks.across_hosts or not _is_by_backend(group):
         return list(cases)
     proofs = prove_network(ranks, group.run.cluster.require_network, read_own_log(log), watch.adapter_bytes())
     carried_by = network_use(proofs, ranks.place.world_size)
     return [case.model_copy(update={"carried_by": carried_by}) for case in cases]
+
+
+def _is_by_backend(group: Group) -> bool:
+    """Whether NCCL carries what the group measures; not iperf3's connections, NIXL's transfers or copies in a host."""
+    return group.network is None or bool(group.network.operations) or {*group.network.links} <= {"pairs", "rails"}

@@ -104,16 +104,24 @@ def _run_gang(group: Group, run: Callable[[Group, Script], None]) -> tuple[tuple
 def _run_gangs_in_turns(
     group: Group, run: Callable[[Group, Script], None], say: Callable[[str], None]
 ) -> tuple[tuple[Case, ...], str]:
-    """Run a gang for each turn of each environment. The first failure ends them all: too few pairs might remain, and a
-    broken environment would fail again each time."""
+    """Run a gang for each turn of each environment. An environment that fails is not tried again; without one to
+    compare with, or to be compared, nothing is."""
     measured, gangs = [], list(turns(group))
+    failed: dict[str, str] = {}
     for number, turn in enumerate(gangs, 1):
+        if turn.case in failed:
+            continue
         say(f"{group.name}: gang {number} of {len(gangs)}, {turn.case}")
         cases, failure = _run_gang(turn.group, run)
         if failure:
-            return (), f"{turn.case}: {failure}"
+            failed[turn.case] = failure
+            if turn.case == group.baseline or len(failed) == len(group.case_specs) - 1:
+                return (), f"{turn.case}: {failure}"
+            say(f"{group.name}: {turn.case}: {failure}")
         measured += [(turn, case) for case in cases]
-    return merged_cases(group, measured), ""
+    whole = merged_cases(group, [(turn, case) for turn, case in measured if turn.case not in failed])
+    specs = (spec for spec in group.case_specs if spec.name in failed)
+    return (*whole, *(unmeasured_case(group, spec, "failed", failed[spec.name]) for spec in specs)), ""
 
 
 def local_gang_runner(job: str, nodes: int, nproc: int) -> Callable[[Group, Script], None]:

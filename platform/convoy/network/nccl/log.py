@@ -143,6 +143,15 @@ class NcclLog:
         """Of NCCL, of lines that name no process."""
         self._writers: dict[bytes, tuple[Process, int]] = {}
 
+    def of_process(self, pid: int) -> "NcclLog":
+        """What one process wrote, of a log into which its children write too; all of it if the process wrote none."""
+        own = {key: process for key, process in self.processes.items() if process.pid == pid}
+        if not own:
+            return self
+        log = NcclLog()
+        log.lines, log.versions, log.processes = self.lines, self.versions, own
+        return log
+
     def feed(self, line: bytes) -> None:
         """One line, with or without its newline."""
         at = line.find(b" NCCL INFO ")

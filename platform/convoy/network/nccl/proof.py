@@ -23,6 +23,10 @@ _RECORDED = {"verdict", "carrier", "why", "cause", "fix", "nccl", "plugin", "pro
 """What an event takes over from a report."""
 
 
+LEAST_BYTES = 65_536
+"""Adapters that sent less have carried no step: management of a fabric alone sends a few kilobytes."""
+
+
 class NetworkRequirementError(ConfigError):
     """Another network than `cluster.require_network` carries traffic between hosts."""
 
@@ -68,20 +72,23 @@ class OwnProof:
     watch: NetworkWatch
     output: Path = OWN_OUTPUT
     _last: RankReport | None = field(default=None, init=False)
+    _are_counted: bool = field(default=False, init=False)
 
     @property
     def is_final(self) -> bool:
-        """Whether the log has shown what carries this rank's traffic between hosts."""
-        return self._last is not None and self._last.carrier is not None
+        """Whether the log has shown what carries this rank's traffic between hosts, and the adapters have counted it: a
+        GPU may send long after its host has asked for it."""
+        return self._last is not None and self._last.carrier is not None and self._are_counted
 
     def look(self) -> NetworkProof | None:
         """What the log shows now; None: nothing since the last look, or no line of NCCL."""
         log = read_lines(read_own_log(self.output))
-        report = report_of(self.rank, log)
-        if not log.lines or report == self._last:
+        report, sent = report_of(self.rank, log), self.watch.adapter_bytes()
+        are_counted = not report.verdict.startswith("rdma") or sent is None or sent >= LEAST_BYTES
+        if not log.lines or (report, are_counted) == (self._last, self._are_counted):
             return None
-        self._last = report
-        return proof_of(report, self.watch.adapter_bytes())
+        self._last, self._are_counted = report, are_counted
+        return proof_of(report, sent)
 
     def refuse_other_network(self) -> None:
         """Raise NetworkRequirementError if the last look shows something else than what is required."""
@@ -98,9 +105,9 @@ def read_own_log(file: Path = OWN_OUTPUT) -> Iterable[bytes]:
 
 
 def report_of(rank: int, log: NcclLog) -> RankReport:
-    """What the log that a rank itself has written proves of it."""
+    """What the log that a rank itself has written proves of it, without what its child processes wrote there."""
     try:
-        found = judge(log).ranks
+        found = judge(log.of_process(os.getpid())).ranks
     except ConfigError as error:
         return RankReport(rank=rank, verdict="unknown", why=str(error), host="")
     own = next((report for report in found if report.rank == rank), found[0])

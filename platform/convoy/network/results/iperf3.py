@@ -62,7 +62,8 @@ def _report(report: Mapping[str, Any], start: Mapping[str, Any], end: Mapping[st
     sent = end["sum"] if udp and "sum_sent" not in end else end["sum_sent"]
     received = end.get("sum_received")
     counted = end["sum"] if udp and "sum" in end else sent  # of datagrams: the receiver's counts
-    at_receiver = received if received and received["bytes"] else None
+    # Before 3.2 the receiver of datagrams reports none, in the same words as if none had come.
+    at_receiver = received if received and (received["bytes"] or received.get("packets")) else None
     trips = [1e-6 * each["sender"]["mean_rtt"] for each in end["streams"] if "mean_rtt" in each.get("sender", {})]
     return Iperf3Report(
         protocol=protocol,
@@ -76,20 +77,20 @@ def _report(report: Mapping[str, Any], start: Mapping[str, Any], end: Mapping[st
         retransmits=None if udp or "retransmits" not in sent else int(sent["retransmits"]),
         round_trip_seconds=sum(trips) / len(trips) if trips else None,
         packets=int(counted["packets"]) if udp else None,
-        lost_packets=_lost_packets(end, counted) if udp else None,
+        lost_packets=_lost_packets(start["test_start"], end, counted) if udp else None,
         jitter_seconds=1e-3 * float(counted["jitter_ms"]) if udp else None,
         version=str(start["version"]),
     )
 
 
-def _lost_packets(end: Mapping[str, Any], counted: Mapping[str, Any]) -> int:
+def _lost_packets(test: Mapping[str, Any], end: Mapping[str, Any], counted: Mapping[str, Any]) -> int:
     """What the sender counted less what the receiver did, where the report has both, which is so at the client.
 
     The receiver by itself counts the gaps between the numbers of the datagrams that it reads. It does not know of those
     that were sent after the last one that it read: of five datagrams of which the last two are lost, it reports three
-    without a loss.
+    without a loss. With --omit, both ends begin to count at times of their own, so the receiver's count is taken.
     """
     sent, received = end.get("sum_sent", {}).get("packets"), end.get("sum_received", {})
-    if not sent or "packets" not in received:
+    if not sent or "packets" not in received or test.get("omit"):
         return int(counted["lost_packets"])
     return int(sent) - (int(received["packets"]) - int(received["lost_packets"]))

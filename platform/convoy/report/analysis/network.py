@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from convoy.job.events.registry import Event, NetworkProof
-from convoy.network.nccl.proof import combined_proofs
+from convoy.network.nccl.proof import LEAST_BYTES, combined_proofs
 from convoy.network.nccl.verdict import carrier_name
 from convoy.report.train_report import NetworkUse
-
-LEAST_BYTES = 65_536
-"""Adapters that sent less have carried no step: management of a fabric alone sends a few kilobytes."""
 
 
 def network_use(newest: Sequence[Event], world_size: int) -> tuple[NetworkUse, ...]:

@@ -121,10 +121,10 @@ def run_assignment(assignment_json: bytes, listener: int | None) -> int:
 
 def _network_proof(assignment: Assignment) -> OwnProof | None:
     """Have NCCL log what it uses, before the script can use it; None: nothing crosses hosts."""
-    watch, place = NetworkWatch.begin(), assignment.place
+    place = assignment.place
     if place.host_ranks == place.world_size:
         return None
-    return OwnProof(place.rank, assignment.config.cluster.require_network, watch)
+    return OwnProof(place.rank, assignment.config.cluster.require_network, NetworkWatch.begin())
 
 
 def _run_file(path: str, main: ModuleType) -> None:
