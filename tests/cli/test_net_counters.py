@@ -66,7 +66,13 @@ def test_the_exit_code_is_the_command_s(script: str, code: int) -> None:
 @pytest.mark.parametrize(("name", "code"), [("INT", 130), ("TERM", 143), ("USR1", 3)])
 def test_signals_reach_the_command_and_its_traffic_is_still_reported(name: str, code: int) -> None:
     script = "trap 'exit 3' USR1; echo ready; while :; do sleep 0.02; done"
-    with subprocess.Popen(counters("--", "sh", "-c", script), stdout=subprocess.PIPE, text=True) as process:
+    # Of a job in the background of a shell without job control, SIGINT is ignored, and a child inherits that.
+    with subprocess.Popen(
+        counters("--", "sh", "-c", script),
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.Signals[f"SIG{name}"])
