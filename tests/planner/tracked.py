@@ -32,9 +32,10 @@ from convoy.parallel.fsdp import DTYPES, parallelize
 from convoy.parallel.mesh import build_mesh
 from convoy.parallel.pipeline import Pipeline
 from convoy.planner.workload import Workload
-from convoy.training.build import ShardedModel
+from convoy.training.batch import Batch
+from convoy.training.engines.convoy import ConvoyEngine
 from convoy.training.optimizer import build_optimizer
-from convoy.training.step import Batch, StepAgreement, Stepper
+from convoy.training.step import StepAgreement, Stepper
 
 
 class Call(NamedTuple):
@@ -147,8 +148,8 @@ def _step(
     train, parallel = workload.train, workload.parallel
     pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
     clock = _Clock()
-    trained = ShardedModel(fsdp, optimizer, pipeline=pipeline)
-    stepper = Stepper(trained, train, parallel, cast(Any, _Alone()), cast(Any, clock))
+    engine = ConvoyEngine(fsdp, optimizer, train, parallel, pipeline=pipeline)
+    stepper = Stepper(engine, train.seed, parallel.ranks_per_sample, cast(Any, _Alone()), cast(Any, clock))
 
     def step(passed: Callable[[], None]) -> None:
         clock.passed = passed

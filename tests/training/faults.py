@@ -21,8 +21,9 @@ from convoy.checkpoint.save.queue import StatusCounts
 from convoy.checkpoint.save.staging import StagedCopy, Stager
 from convoy.checkpoint.writer import post_commit
 from convoy.storage import Store
+from convoy.training.batch import Batch
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.step import Batch, Stepper, StepResult
+from convoy.training.step import Stepper, StepResult
 
 Action = Callable[[Stepper, int, Sequence[Batch]], object]
 
@@ -70,9 +71,10 @@ def spoil_losses(spoils: Mapping[int, Spoil], rank: int) -> Callable[[int], None
 
     def fault(own: int) -> None:
         def act(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
-            module: Any = stepper._trained.module
+            engine: Any = stepper._engine
+            module = engine.module
             spoil = spoils.get(step) if own == rank else None
-            stepper._forward = module if spoil is None else lambda *x: spoil(module(*x))
+            engine._forward = module if spoil is None else lambda *x: spoil(module(*x))
 
         before_step(act)
 
@@ -87,8 +89,8 @@ def spoil_state(where: str, step: int, rank: int) -> Callable[[int], None]:
 
         def save(self: Saver, progress: Progress, *, copy_now: bool = False) -> Save | None:
             if progress.step == step and own == rank:
-                weight = self._trained.optimizer.param_groups[0]["params"][0]
-                spoiled: Any = weight if where == "weights" else self._trained.optimizer.state[weight]["exp_avg"]
+                weight = self._engine.optimizer.param_groups[0]["params"][0]
+                spoiled: Any = weight if where == "weights" else self._engine.optimizer.state[weight]["exp_avg"]
                 getattr(spoiled, "_local_tensor", spoiled).detach().view(-1)[0] = torch.nan
             return begin(self, progress, copy_now=copy_now)
 

@@ -16,8 +16,9 @@ from convoy.gang.diagnosis.hang_detector import HangDetector, find_hang, progres
 from convoy.gang.workers.board import PHASES, Board, Mark, Marker, Phase
 from convoy.job.events.registry import CheckpointSaved
 from convoy.parallel.pipeline import OnOtherStage
+from convoy.training.batch import Batch
 from convoy.training.loop import Training
-from convoy.training.step import Batch, Stepper
+from convoy.training.step import Stepper
 from tests.training.faults import at_step
 from tests.training.job import LLAMA, Fault, Job, tiny
 
@@ -186,7 +187,7 @@ def _in_forward(at: int, rank: int, hang: Callable[[], None]) -> Fault:
     """Between two of the layers, all of which gather their weights from all ranks."""
 
     def act(stepper: Stepper) -> None:
-        model: Any = stepper._trained.module
+        model: Any = stepper._engine.module
         block = next(block for block in model.blocks if not isinstance(block, OnOtherStage))
         handle = block.register_forward_hook(lambda *_: (handle.remove(), hang())[0])
 

@@ -8,7 +8,7 @@ import pytest
 from convoy.config.model import TransformerConfig
 from convoy.job.events.registry import Evaluated, ModelBuilt, Restored
 from convoy.model.counts import parameter_count
-from convoy.training.step import Stepper
+from convoy.training.engines.convoy import ConvoyEngine
 from tests.ranks import KILLED
 from tests.training.faults import die_at
 from tests.training.job import GPT_OF_4, LLAMA_OF_4, PEER_LOST, STAGES, Job, cases, differing, tiny
@@ -125,4 +125,4 @@ def test_dropout_is_the_same_each_time_in_stages_that_share(tmp_path: Path) -> N
 
 
 def without_updates(rank: int) -> None:
-    Stepper._clip_and_update = lambda *_: None  # type: ignore[method-assign]
+    ConvoyEngine.update = lambda *_: None  # type: ignore[method-assign]

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from convoy.job.events.registry import Evaluated, StepDone
+from convoy.training.batch import Batch
 from convoy.training.module_buffers import ModuleBuffers
-from convoy.training.step import Batch, Stepper
+from convoy.training.step import Stepper
 from tests.ranks import RankFailedError
 from tests.training.faults import before_step, die_at, spoil_loss
 from tests.training.job import Fault, Job, differing, tiny
@@ -31,7 +32,7 @@ def note_buffers(folder: Path) -> Fault:
 
     def fault(rank: int) -> None:
         def note(stepper: Stepper, step: int, _: Sequence[Batch]) -> None:
-            module: Any = stepper._trained.module
+            module: Any = stepper._engine.module
             held = {name: tensor.clone() for name, tensor in module.module.named_buffers() if name in KEPT}
             (folder / f"{step}-{rank}").write_bytes(pickle.dumps(held))
 

@@ -70,7 +70,7 @@ def test_weights_that_are_broken_at_the_end_are_not_committed(tmp_path: Path) ->
     job = a_job(tmp_path)
 
     def break_weights(stepper: Stepper) -> None:
-        weight = stepper._parameters[0]
+        weight = stepper._engine._parameters[0]
         assert isinstance(weight, DTensor)
         weight.to_local().detach().fill_(torch.nan)
 

@@ -14,10 +14,9 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.job.events.registry import StepDone
-from convoy.training import step
-from convoy.training.build import ShardedModel
-from convoy.training.measure.clock import HostClock
-from convoy.training.step import StepAgreement, StepExchange, Stepper, StopReason, Vote
+from convoy.training.engines import convoy
+from convoy.training.engines.convoy import ConvoyEngine
+from convoy.training.step import StepAgreement, StepExchange, StopReason, Vote
 from tests.ranks import in_a_group
 from tests.training.job import GPT, Job, tiny
 from tests.training.sharded import alone, sharded_model
@@ -95,7 +94,7 @@ def late_at_the_norm(rank: int) -> None:
         return get_total_norm(*args, **named)
 
     if rank == 1:
-        step.get_total_norm = late  # type: ignore[attr-defined]
+        convoy.get_total_norm = late  # type: ignore[attr-defined]
 
 
 @pytest.mark.sampled(2)
@@ -120,11 +119,9 @@ def test_gradients_are_clipped_to_the_bits_of_torchs_own(norm: float, clip: floa
     tokens_bs = torch.zeros(2, 16, dtype=torch.int64)
     model(tokens_bs, tokens_bs).backward()
     gradients = [parameter.grad.to_local().clone() for parameter in parameters]  # type: ignore[union-attr,operator]
-    optimizer, group = torch.optim.SGD(parameters, lr=0.0), cast(dist.ProcessGroup, dist.group.WORLD)
+    optimizer = torch.optim.SGD(parameters, lr=0.0)
 
-    trained = ShardedModel(cast(FSDPModule, model), optimizer)
-    stepper = Stepper(trained, config.train, config.parallel, StepExchange(group), HostClock())
-    stepper._clip_and_update(0.0, norm)
+    ConvoyEngine(cast(FSDPModule, model), optimizer, config.train, config.parallel).update(0.0, norm)
 
     expected = [torch.nn.Parameter(gradient) for gradient in gradients]
     for parameter, gradient in zip(expected, gradients, strict=True):

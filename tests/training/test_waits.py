@@ -60,9 +60,8 @@ def sum_losses(work: Any) -> None:
     agreement = StepAgreement(1, None, StatusCounts())
     stepper: Any = SimpleNamespace(
         _exchange=SimpleNamespace(begin=lambda *_: None),
-        _trained=SimpleNamespace(pipeline=None, optimizer=SimpleNamespace(zero_grad=lambda **_: None)),
         _run_passes=lambda *_: (torch.tensor(1.0), agreement),
-        _grad_norm=lambda: float("nan"),
+        _engine=SimpleNamespace(pipeline=None, grad_norm=lambda _: float("nan"), drop_gradients=lambda: None),
         _training_group=None,
         _buffers=None,
         _clock=SimpleNamespace(end_phase=lambda _: None),

@@ -23,8 +23,8 @@ from convoy.data.sequences import IGNORED, TokenBatch, TokenSequences, validatio
 from convoy.data.tokenizer import TextTokenizer
 from convoy.parallel.mesh import data_rank_and_size
 from convoy.storage import open_store
+from convoy.training.batch import Batch
 from convoy.training.process_groups import Ranks
-from convoy.training.step import Batch
 
 
 class RankData:

@@ -29,8 +29,8 @@ from convoy.model.transformer import Transformer
 from convoy.parallel.fsdp import DTYPES
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import RankData
-from convoy.training.build import ShardedModel
 from convoy.training.checkpointing.restore import PREFIX, check_same_model
+from convoy.training.engines.engine import Engine
 from convoy.training.measure.machine import memory_peak
 from convoy.training.process_groups import Ranks
 
@@ -41,7 +41,7 @@ GATHERED_BYTES = 4 * 1024**3
 def sample_and_export(
     assignment: Assignment,
     ranks: Ranks,
-    trained: ShardedModel,
+    engine: Engine,
     data: RankData,
     events: EventWriter,
     step: int,
@@ -50,7 +50,7 @@ def sample_and_export(
 ) -> None:
     """All ranks call it after the last commit, of `step`. A failed export is logged, and fails nothing else."""
     events.append(memory_peak(ranks, step))
-    log_sample_texts(assignment, ranks, trained, data, events, step)
+    log_sample_texts(assignment, ranks, engine, data, events, step)
     # From here on rank 0 is alone. Nobody waits for it: to export a large model takes longer than a barrier may.
     dist.barrier(group=ranks.control)
     wanted = assignment.config.checkpoint.export_model and is_exportable(assignment.config.model)
@@ -61,18 +61,17 @@ def sample_and_export(
 
 
 def log_sample_texts(
-    assignment: Assignment, ranks: Ranks, trained: ShardedModel, data: RankData, events: EventWriter, step: int
+    assignment: Assignment, ranks: Ranks, engine: Engine, data: RankData, events: EventWriter, step: int
 ) -> None:
     """Continue each prompt of the configuration; all ranks run the same forward passes."""
     wanted, tokenizer = assignment.config.evaluation, data.tokenizer()
-    model = trained.module
+    model = engine.module
     if tokenizer is None or wanted.sample_tokens == 0:
         return
     if not isinstance(model, Transformer):
         return  # a module of the user's may take no input that is shorter than it was trained on
-    if gathered_weight_bytes(trained, assignment.config.train.param_dtype) <= GATHERED_BYTES:
-        # Kept gathered: token by token, the gathers would cost more than the passes.
-        trained.fsdp.set_reshard_after_forward(False)
+    if gathered_weight_bytes(engine, assignment.config.train.param_dtype) <= GATHERED_BYTES:
+        engine.keep_gathered()  # token by token, the gathers would cost more than the passes
     for i, prompt in enumerate(wanted.prompts):
         ids = [int(x) for x in tokenizer.encode_batch([prompt])[0]] or [tokenizer.eos_id]
         seed = assignment.config.train.seed + i
@@ -81,9 +80,9 @@ def log_sample_texts(
             events.append(SampleText(step=step, prompt=prompt, text=tokenizer.decode(drawn)))
 
 
-def gathered_weight_bytes(trained: ShardedModel, param_dtype: str) -> int:
+def gathered_weight_bytes(engine: Engine, param_dtype: str) -> int:
     """Bytes of the whole model's weights in the type of forward; the same on all ranks."""
-    return sum(p.numel() for p in trained.module.parameters()) * DTYPES[param_dtype].itemsize
+    return sum(p.numel() for p in engine.module.parameters()) * DTYPES[param_dtype].itemsize
 
 
 def export_to_store(tiers: list[Store], ref: CommitRef, assignment: Assignment, data: RankData) -> str | None:

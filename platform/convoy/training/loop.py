@@ -10,10 +10,11 @@ from convoy.config.run import RunConfig
 from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import Evaluated, MemoryPeak, RankThroughput, StepDone, Stopping
+from convoy.training.batch import Batch
 from convoy.training.checkpointing.saver import Saver
 from convoy.training.measure.clock import Clock, OwnTime, UnknownOwnTime
 from convoy.training.optimizer import learning_rate
-from convoy.training.step import URGENT_REASONS, Batch, Stepper, StepResult, StopReason, Vote
+from convoy.training.step import URGENT_REASONS, Stepper, StepResult, StopReason, Vote
 
 RANK_LOG_STEPS = 10
 """Each rank logs its own throughput and memory each time at least this many steps are done."""

@@ -19,10 +19,13 @@ from convoy.model.build import CustomModel
 from convoy.network.nccl.proof import NetworkWatch, read_own_log
 from convoy.parallel.gloo import exchange_shards
 from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.training.batch import Batch
 from convoy.training.batches import RankData
-from convoy.training.build import ShardedModel, build_sharded_model, model_built_event
+from convoy.training.build import model_built_event
 from convoy.training.checkpointing.restore import restore_newest_commit
 from convoy.training.checkpointing.saver import Saver
+from convoy.training.engines.convoy import build_convoy_engine
+from convoy.training.engines.engine import Engine
 from convoy.training.export import sample_and_export
 from convoy.training.loop import Evaluator, Training, train
 from convoy.training.measure.clock import clock_for, own_time_for
@@ -33,7 +36,7 @@ from convoy.training.measure.network_proof import prove_network
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.optimizer import check_all_updated
 from convoy.training.process_groups import Ranks, connect_ranks
-from convoy.training.step import URGENT_REASONS, Batch, StepExchange, Stepper, StopReason, UrgentStop, Vote, evaluate
+from convoy.training.step import URGENT_REASONS, StepExchange, Stepper, StopReason, UrgentStop, Vote, evaluate
 
 StartPhase = Literal["imported", "connected", "built", "restored", "first_step"]
 
@@ -100,27 +103,27 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     events.append(environment(ranks, config.train.param_dtype))
     if assignment.check_node:
         check_node(ranks, config.train.param_dtype, config.train.node_check_seconds, events)
-    trained = build_sharded_model(config, ranks, with_weights=assignment.parent is None)
+    engine = build_convoy_engine(config, ranks, with_weights=assignment.parent is None)
     if ranks.first:
-        events.append(model_built_event(config, trained.module))
+        events.append(model_built_event(config, engine.module))
     data = RankData(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     log.log_ready("built")
     if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
         marker.enter("restore")
-    start = restore_newest_commit(assignment, ranks, trained, tiers, events)
+    start = restore_newest_commit(assignment, ranks, engine, tiers, events)
     log.log_ready("restored")
     marker.enter("first_step", start.progress.step)
-    saver = Saver(assignment, ranks, trained, [tier.uri for tier in tiers], events, start.parent, marker)
+    saver = Saver(assignment, ranks, engine, [tier.uri for tier in tiers], events, start.parent, marker)
     patience = 0.0
     try:
         with data.prefetch_from(start.progress.step) as batches:
             training = _make_training(
-                assignment, ranks, trained, data, saver, log, batches, start.progress, marker, watch
+                assignment, ranks, engine, data, saver, log, batches, start.progress, marker, watch
             )
             ended = train(training)
         marker.enter("finish")
         if training.stopped not in URGENT_REASONS:
-            sample_and_export(assignment, ranks, trained, data, events, ended.step, tiers, saver.newest_commit)
+            sample_and_export(assignment, ranks, engine, data, events, ended.step, tiers, saver.newest_commit)
             patience = config.checkpoint.deadline_seconds
     except BaseException:
         marker.enter("leave")
@@ -133,7 +136,7 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
 def _make_training(
     assignment: Assignment,
     ranks: Ranks,
-    trained: ShardedModel,
+    engine: Engine,
     data: RankData,
     saver: Saver,
     log: StartLog,
@@ -143,22 +146,24 @@ def _make_training(
     watch: NetworkWatch | None,
 ) -> Training:
     config, clock = assignment.config, clock_for(ranks.device, marker.mark_shared_point)
-    buffers = ModuleBuffers(trained.module, ranks.training_group) if isinstance(trained.module, CustomModel) else None
+    buffers = ModuleBuffers(engine.module, ranks.training_group) if isinstance(engine.module, CustomModel) else None
     exchange, advance = StepExchange(ranks.control, config.parallel.ranks_per_sample), marker.mark_own_progress
-    stepper = Stepper(trained, config.train, config.parallel, exchange, clock, buffers=buffers, advance=advance)
+    stepper = Stepper(
+        engine, config.train.seed, config.parallel.ranks_per_sample, exchange, clock, buffers=buffers, advance=advance
+    )
     return Training(
         config=config,
         first=ranks.first,
         batches=batches,
         stepper=stepper,
-        evaluate=_make_evaluator(trained, data, ranks, marker, buffers),
+        evaluate=_make_evaluator(engine, data, ranks, marker, buffers),
         saver=saver,
         events=log.events,
         clock=clock,
         elapsed=lambda: max(assignment.spent_seconds, progress.seconds) + log.elapsed_seconds(),
         vote=_install_voter(assignment, marker),
         after_first_step=lambda: _finish_start(
-            log, ranks, trained, config, saver, watch, new_job=assignment.parent is None
+            log, ranks, engine, config, saver, watch, new_job=assignment.parent is None
         ),
         memory=lambda step: memory_peak(ranks, step),
         progress=progress,
@@ -168,12 +173,12 @@ def _make_training(
 
 
 def _make_evaluator(
-    trained: ShardedModel, data: RankData, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
+    engine: Engine, data: RankData, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
 ) -> Evaluator:
     batches, token_bytes_v = data.validation_batches(), data.token_bytes_v()
 
     def evaluate_held_out(step: int, is_urgent: Callable[[], bool]) -> Evaluated | None:
-        measured = evaluate(trained, ranks, batches, token_bytes_v, step, marker.mark_shared_point, is_urgent)
+        measured = evaluate(engine, ranks, batches, token_bytes_v, step, marker.mark_shared_point, is_urgent)
         if buffers is not None:
             buffers.put_back()
         return measured
@@ -184,7 +189,7 @@ def _make_evaluator(
 def _finish_start(
     log: StartLog,
     ranks: Ranks,
-    trained: ShardedModel,
+    engine: Engine,
     config: RunConfig,
     saver: Saver,
     watch: NetworkWatch | None,
@@ -194,7 +199,7 @@ def _finish_start(
     """What is made ready once the machine is warm, after the start-up that people wait for. new_job: the job goes on
     from nothing."""
     log.log_ready("first_step")
-    check_all_updated(trained.module, trained.optimizer)
+    check_all_updated(engine.module, engine.optimizer)
     if watch is not None and ranks.across_hosts:
         required = config.cluster.require_network
         prove_network(ranks, required, read_own_log(), watch.adapter_bytes(), log.events.append)

@@ -9,17 +9,13 @@ from typing import Literal, get_args
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
-from torch.nn.utils import get_total_norm
 
 from convoy.checkpoint.save.queue import StatusCounts
-from convoy.config.parallel import ParallelConfig
-from convoy.config.train import TrainConfig
 from convoy.job.events.registry import Evaluated
-from convoy.training.build import ShardedModel
+from convoy.training.batch import Batch
+from convoy.training.engines.engine import Engine
 from convoy.training.measure.clock import Clock
 from convoy.training.module_buffers import ModuleBuffers
-from convoy.training.optimizer import set_learning_rate
 from convoy.training.process_groups import Ranks
 
 StopReason = Literal["preempted_unsaved", "preempted", "max_hours", "max_cost_usd", "requested"]
@@ -96,19 +92,6 @@ class UrgentStop:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One forward pass of one rank: tokens and targets (b, S), target -100 has no weight; documents or None."""
-
-    index: int
-    """Place among all micro batches of the step, over all ranks."""
-    tokens_bs: torch.Tensor
-    targets_bs: torch.Tensor
-    documents_bs: torch.Tensor | None
-    weight: int
-    """Targets that count."""
-
-
-@dataclass(frozen=True)
 class StepResult:
     """What a step did; the same on every rank."""
 
@@ -131,9 +114,9 @@ class Stepper:
 
     def __init__(
         self,
-        trained: ShardedModel,
-        train: TrainConfig,
-        parallel: ParallelConfig,
+        engine: Engine,
+        seed: int,
+        ranks_per_sample: int,
         exchange: StepExchange,
         clock: Clock,
         *,
@@ -141,125 +124,78 @@ class Stepper:
         buffers: ModuleBuffers | None = None,
         advance: Callable[[], None] = lambda: None,
     ) -> None:
-        """training_group: the ranks that train together; None: the default group. buffers: those that a forward
-        may change; None: there are none. advance: called as a stage begins a micro batch; stages do so at different
-        times."""
-        self._trained = trained
-        self._forward: Callable[..., torch.Tensor] = trained.module
-        self._train = train
-        self._reduce_every_pass = parallel.reduce_every_pass
+        """seed: of all randomness. ranks_per_sample: number of ranks that have the same tokens. training_group: the
+        ranks that train together; None: the default group. buffers: those that a forward may change; None: there are
+        none. advance: called as a stage begins a micro batch; stages do so at different times."""
+        self._engine = engine
+        self._seed = seed
         self._exchange = exchange
         self._clock = clock
         self._training_group = training_group
         self._buffers = buffers
         self._advance = advance
-        self._batches = dist.get_world_size(training_group) // parallel.ranks_per_sample
-        self._parameters = [p for p in trained.module.parameters() if p.requires_grad]
+        self._batches = dist.get_world_size(training_group) // ranks_per_sample
 
     def __call__(
         self, batches: Sequence[Batch], step: int, lr: float, vote: Vote | None, save_status: StatusCounts
     ) -> StepResult:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, save_status)
-        loss_sum, agreed = (self._run_passes if self._trained.pipeline is None else self._run_pipeline)(batches, step)
+        loss_sum, agreed = (self._run_passes if self._engine.pipeline is None else self._run_pipeline)(batches, step)
         reduction = dist.all_reduce(loss_sum, group=self._training_group, async_op=True)
-        norm = self._grad_norm()
+        # The rank's own part of the norm counts as optimizer; what follows waits for the others.
+        norm = self._engine.grad_norm(lambda: self._clock.end_phase("optimizer"))
         reduction.wait()
         loss = float(loss_sum) / max(1, agreed.tokens)
+        # Loss and norm are the same on all ranks, so all of them judge alike.
         skipped = not (math.isfinite(loss) and math.isfinite(norm))
         if self._buffers is not None:
             self._buffers.put_back() if skipped else self._buffers.sync_from_rank_0()
         self._clock.end_phase("exchange")
         if not skipped:
-            self._clip_and_update(lr, norm)
-        self._trained.optimizer.zero_grad(set_to_none=True)
+            self._engine.update(lr, norm)
+        self._engine.drop_gradients()
         self._clock.end_phase("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.save_status, agreed.save)
 
     def _run_passes(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, StepAgreement]:
         """Forward and backward of each: the sum of their losses, and what the ranks exchanged meanwhile."""
         loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
-        for i, batch in enumerate(batches):
-            self._set_gradient_sync(last=i == len(batches) - 1)
-            seed_randomness(self._train.seed, step, batch.index, batch.tokens_bs.device)
-            batch_loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
-            loss_sum += batch_loss.detach()
+
+        def scale() -> float:
+            nonlocal agreed
             self._clock.end_phase("forward")
             if agreed is None:
                 agreed = self._exchange.finish()
                 self._clock.end_phase("exchange")
-            # FSDP averages gradients over its ranks; the loss is to be the mean over the global batch's tokens.
-            (batch_loss * (self._batches / max(1, agreed.tokens))).backward()
+            return self._loss_scale(agreed)
+
+        for i, batch in enumerate(batches):
+            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device)
+            loss_sum += self._engine.forward_backward(batch, scale, last=i == len(batches) - 1)
             self._clock.end_phase("backward")
         assert agreed is not None
         return loss_sum, agreed
 
     def _run_pipeline(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, StepAgreement]:
         """As `_run_passes`, with all stages at work; forward and backward take turns, and count as backward."""
-        pipeline, agreed = self._trained.pipeline, self._exchange.finish()
+        pipeline, agreed = self._engine.pipeline, self._exchange.finish()
         assert pipeline is not None
         self._clock.end_phase("exchange")
 
         def seed_and_advance(number: int) -> None:
             batch = batches[number]
-            seed_randomness(self._train.seed, step, batch.index, batch.tokens_bs.device, pipeline.stage)
+            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device, pipeline.stage)
             self._advance()
 
         inputs = [(b.tokens_bs, b.targets_bs, b.documents_bs) for b in batches]
-        loss_sum = pipeline.train(inputs, self._batches / max(1, agreed.tokens), seed_and_advance)
+        loss_sum = pipeline.train(inputs, self._loss_scale(agreed), seed_and_advance)
         self._clock.end_phase("backward")
         return loss_sum, agreed
 
-    def _set_gradient_sync(self, *, last: bool) -> None:
-        """Between replicas (HSDP) gradients cross once per step; within a sharding group, as configured."""
-        if self._reduce_every_pass:
-            self._trained.fsdp.set_requires_all_reduce(last)
-        else:
-            self._trained.fsdp.set_requires_gradient_sync(last)
-        self._trained.fsdp.set_is_last_backward(last)
-
-    @torch.no_grad()  # or each gradient's own part would be an operation of autograd's
-    def _grad_norm(self) -> float:
-        """L2 norm over all parameters of all ranks; both loss and norm are all-reduced, so all ranks judge alike. One
-        all-reduce over all of them gives all the same bits, which one after the other along each dimension of a mesh
-        need not.
-
-        The rank's own part of it counts as optimizer; what follows waits for the others, and is the caller's to mark.
-        """
-        grads: dict[int, list[torch.Tensor]] = {}
-        for parameter in self._parameters:
-            if parameter.grad is not None:
-                grads.setdefault(_ranks_per_element(parameter), []).append(_own_shard(parameter.grad))
-        total = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
-        for count, some in grads.items():
-            total += get_total_norm(some, foreach=True).double() ** 2 / count
-        self._clock.end_phase("optimizer")
-        dist.all_reduce(total, group=self._training_group)
-        return float(total.sqrt())
-
-    @torch.no_grad()
-    def _clip_and_update(self, lr: float, norm: float) -> None:
-        clip_norm = self._train.clip_norm
-        if clip_norm is not None and norm > clip_norm:
-            # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
-            own = [_own_shard(p.grad) for p in self._parameters if p.grad is not None]
-            scale = clip_norm / (torch.tensor(norm, device=self._parameters[0].device) + 1e-6)
-            if own:
-                torch._foreach_mul_(own, scale.clamp(max=1.0))
-        set_learning_rate(self._trained.optimizer, lr)
-        self._trained.optimizer.step()
-
-
-def _own_shard(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor  # that of `layout` imports too much
-
-
-def _ranks_per_element(parameter: torch.Tensor) -> int:
-    """How many ranks hold each element."""
-    if not isinstance(parameter, DTensor):
-        return 1
-    mesh = parameter.device_mesh
-    return math.prod(mesh.size(i) for i, placed in enumerate(parameter.placements) if placed.is_replicate())
+    def _loss_scale(self, agreed: StepAgreement) -> float:
+        """Engines average gradients over ranks; the loss is to be the mean over the global batch's tokens."""
+        return self._batches / max(1, agreed.tokens)
 
 
 def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device, stage: int = 0) -> None:
@@ -276,7 +212,7 @@ def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device
 
 @torch.no_grad()
 def evaluate(
-    trained: ShardedModel,
+    engine: Engine,
     ranks: Ranks,
     batches: Sequence[Batch],
     token_bytes_v: torch.Tensor | None,
@@ -291,7 +227,7 @@ def evaluate(
     None after that batch.
     """
     began = time.perf_counter()
-    module, pipeline = trained.module, trained.pipeline
+    module, pipeline = engine.module, engine.pipeline
     module.eval()
     nats, tokens, text_bytes = 0.0, 0, 0
     urgent_stop, stopped = UrgentStop(ranks.control), False

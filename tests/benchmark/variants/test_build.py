@@ -10,7 +10,7 @@ from convoy.benchmark.variants.baseline import BaselineVariant, hf_model
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.model.hf import to_hf_tensors
 from convoy.training.batches import RankData
-from convoy.training.build import build_sharded_model
+from convoy.training.engines.convoy import build_convoy_engine
 from convoy.training.process_groups import connect_ranks
 from tests.training.job import GPT, LLAMA, Job, tiny
 
@@ -69,5 +69,5 @@ def _largest_difference(rank: int, assignments: list[Any]) -> float:
     config = assignments[rank].config
     ranks = connect_ranks(assignments[rank])
     theirs = dict(hf_model(config, ranks.device).named_parameters())
-    ours = {name: p.full_tensor() for name, p in build_sharded_model(config, ranks).module.state_dict().items()}
+    ours = {name: p.full_tensor() for name, p in build_convoy_engine(config, ranks).module.state_dict().items()}
     return max(float((theirs[name] - tensor).abs().max()) for name, tensor in to_hf_tensors(config.model, ours))

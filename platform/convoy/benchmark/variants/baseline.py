@@ -99,7 +99,7 @@ def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
         model = cast(nn.Module, transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager"))
     with torch.device("cpu"):
         ours = Transformer(shape)
-    initialise_weights(ours, config.train.seed, device)  # the weights of `build_sharded_model`, which draws them there
+    initialise_weights(ours, config.train.seed, device)  # the weights of `build_convoy_engine`, which draws them there
     tensors = dict(to_hf_tensors(shape, ours.state_dict()))
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:

@@ -13,7 +13,8 @@ from convoy.config.run import RunConfig
 from convoy.job.events.log import EventWriter
 from convoy.storage import open_store
 from convoy.training.batches import RankData
-from convoy.training.build import build_sharded_model, whole_parameter_count
+from convoy.training.build import whole_parameter_count
+from convoy.training.engines.convoy import build_convoy_engine
 from convoy.training.loop import step_done_event
 from convoy.training.measure.clock import Clock, StepPhase, clock_for
 from convoy.training.optimizer import learning_rate
@@ -60,13 +61,13 @@ class ConvoyVariant(Variant):
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: RankData) -> None:
         super().__init__(name)
         self._config = config
-        self._trained = build_sharded_model(config, ranks)
-        self.parameters = whole_parameter_count(config.model, self._trained.module)
+        self._engine = build_convoy_engine(config, ranks)
+        self.parameters = whole_parameter_count(config.model, self._engine.module)
         self.clock = MarkedClock(clock_for(ranks.device))
         self._stepper = Stepper(
-            self._trained,
-            config.train,
-            config.parallel,
+            self._engine,
+            config.train.seed,
+            config.parallel.ranks_per_sample,
             StepExchange(ranks.control, config.parallel.ranks_per_sample),
             self.clock,
             training_group=ranks.training_group,
@@ -99,8 +100,8 @@ class ConvoyVariant(Variant):
         return dict(self.clock.phase_seconds())
 
     def held(self) -> Held:
-        optimizer = list(moments(self._trained.optimizer))
-        return {"parameters": list(self._trained.module.parameters()), "optimizer": optimizer}
+        optimizer = list(moments(self._engine.optimizer))
+        return {"parameters": list(self._engine.module.parameters()), "optimizer": optimizer}
 
     def close(self) -> None:
         self._batches.close()

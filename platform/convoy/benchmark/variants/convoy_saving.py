@@ -26,7 +26,6 @@ from convoy.checkpoint.format import Commit, Progress
 from convoy.checkpoint.restore.load import restore
 from convoy.checkpoint.save.driver import Save
 from convoy.checkpoint.save.queue import StatusCounts
-from convoy.checkpoint.state.tensors import CachedTensors
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.run import RunConfig
 from convoy.data.manifest import data_fingerprint
@@ -58,7 +57,7 @@ class SavingVariant(ConvoyVariant):
         box = [uuid.uuid4().hex[:12]]
         dist.broadcast_object_list(box, group=ranks.control, group_src=0)
         self._place = f"{str(config.root).rstrip('/')}/benchmarks-checkpoints/{box[0]}"
-        self._state = CachedTensors(self._trained.module, self._trained.optimizer)
+        self._state = self._engine.saved_state()
         self._store, self._saver = self._open_saver("beside", self._state, config.checkpoint.write_mb_per_second)
         self._due = True
         self._save: Save | None = None
@@ -196,7 +195,7 @@ class SavingVariant(ConvoyVariant):
             master_port=0,
             reason_path="",
         )
-        return store, Saver(assignment, ranks, self._trained, [place], self._events, None, state=state)
+        return store, Saver(assignment, ranks, self._engine, [place], self._events, None, state=state)
 
     def _padded_state(self, least_bytes: float) -> dict[str, Any]:
         """The state, and so many random bytes of each rank that it writes at least `least_bytes`.

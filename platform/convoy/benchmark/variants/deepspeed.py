@@ -16,9 +16,9 @@ from convoy.benchmark.variants.peer import whole_model
 from convoy.benchmark.variants.variant import Held, moments
 from convoy.config.run import RunConfig
 from convoy.config.train import split_batch
+from convoy.training.batch import Batch
 from convoy.training.optimizer import adamw, set_learning_rate
 from convoy.training.process_groups import Ranks
-from convoy.training.step import Batch
 
 
 class DeepSpeedZero:

@@ -16,11 +16,12 @@ from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.config.run import RunConfig
 from convoy.model.build import build_model
 from convoy.parallel.fsdp import DTYPES, wrap_and_compile_blocks
+from convoy.training.batch import Batch
 from convoy.training.batches import RankData
 from convoy.training.build import materialise_weights
 from convoy.training.optimizer import adamw, learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
-from convoy.training.step import Batch, seed_randomness
+from convoy.training.step import seed_randomness
 
 
 class Engine(Protocol):

@@ -17,7 +17,7 @@ from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import CheckpointDamaged, Restored
 from convoy.job.lineage import CommitRef, read_history, restore_candidates
 from convoy.storage import Store, StoreUnavailable
-from convoy.training.build import ShardedModel
+from convoy.training.engines.engine import Engine
 from convoy.training.process_groups import Ranks
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class StartPoint:
 
 
 def restore_newest_commit(
-    assignment: Assignment, ranks: Ranks, trained: ShardedModel, tiers: list[Store], events: EventWriter
+    assignment: Assignment, ranks: Ranks, engine: Engine, tiers: list[Store], events: EventWriter
 ) -> StartPoint:
     """Fill model and optimizer. All ranks call it and get the same; without a parent the state stays as built.
 
@@ -49,12 +49,11 @@ def restore_newest_commit(
         return StartPoint(Progress(), None)
     # A new job's first step does not wait for what reads checkpoints.
     from convoy.checkpoint.restore import load
-    from convoy.checkpoint.state.tensors import put_tensors, tensors_of
     from convoy.checkpoint.verify.marks import mark_damaged
 
     commits = _read_candidates(assignment, ranks, tiers)
-    tensors = tensors_of(trained.module, trained.optimizer, trained.rows)
-    whole_state = _gather_tensor_infos(tensors, ranks, trained)
+    tensors = engine.tensors()
+    whole_state = _gather_tensor_infos(tensors, ranks, engine)
     shapes = {name.removeprefix(PREFIX): info.shape for name, info in whole_state.items() if name.startswith(PREFIX)}
 
     def check_fit(commit: Commit) -> None:
@@ -76,8 +75,8 @@ def restore_newest_commit(
         )
         if restored is None:
             raise CheckpointError(f"{assignment.job_uri}: {bad or 'the job had checkpoints, and none is there now'}")
-        put_tensors(trained.module, trained.optimizer, tensors)
-        bad = find_nonfinite(trained, ranks)
+        engine.put_tensors(tensors)
+        bad = find_nonfinite(engine, ranks)
         if bad and commits is not None:  # not marked in the storage: there it is as it was written
             at = [ref for ref, _ in commits].index(restored.commit.ref)
             (ref, places), commits = commits[at], commits[at + 1 :]
@@ -95,16 +94,16 @@ def restore_newest_commit(
     return StartPoint(commit.progress, commit.ref)
 
 
-def find_nonfinite(trained: ShardedModel, ranks: Ranks) -> str | None:
+def find_nonfinite(engine: Engine, ranks: Ranks) -> str | None:
     """The first weight or optimizer state that is NaN or infinite, as a rank finds it; None: all are finite.
     All ranks call it and get the same."""
-    return next(filter(None, all_gather_objects(_find_own_nonfinite(trained), ranks.saving)), None)
+    return next(filter(None, all_gather_objects(_find_own_nonfinite(engine), ranks.saving)), None)
 
 
-def _find_own_nonfinite(trained: ShardedModel) -> str | None:
-    weights = ((name, weight) for name, weight in trained.module.named_parameters() if weight.requires_grad)
+def _find_own_nonfinite(engine: Engine) -> str | None:
+    weights = ((name, weight) for name, weight in engine.module.named_parameters() if weight.requires_grad)
     for name, weight in weights:  # a frozen one may hold infinity, such as a mask
-        state = trained.optimizer.state.get(weight, {})
+        state = engine.optimizer.state.get(weight, {})
         for what, value in {"the weights": weight.detach(), **state}.items():
             local = getattr(value, "_local_tensor", value)
             if isinstance(local, torch.Tensor) and not torch.isfinite(local).all():
@@ -112,13 +111,13 @@ def _find_own_nonfinite(trained: ShardedModel) -> str | None:
     return None
 
 
-def _gather_tensor_infos(tensors: dict[str, Any], ranks: Ranks, trained: ShardedModel) -> dict[str, TensorInfo]:
+def _gather_tensor_infos(tensors: dict[str, Any], ranks: Ranks, engine: Engine) -> dict[str, TensorInfo]:
     """The tensors of the whole state: each stage of a pipeline has those of its own blocks alone."""
     from convoy.checkpoint.restore.compatibility import tensor_infos
     from convoy.checkpoint.state.tree import flatten
 
     own = tensor_infos(flatten(tensors).tensors)
-    if trained.pipeline is None:
+    if engine.pipeline is None:
         return own
     return {name: info for some in all_gather_objects(own, ranks.saving) for name, info in some.items()}
 

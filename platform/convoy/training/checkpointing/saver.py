@@ -21,7 +21,7 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.lineage import CommitRef
 from convoy.storage import StoreUnavailable
-from convoy.training.build import ShardedModel
+from convoy.training.engines.engine import Engine
 from convoy.training.process_groups import Ranks
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Saver:
         self,
         assignment: Assignment,
         ranks: Ranks,
-        trained: ShardedModel,
+        engine: Engine,
         tiers: list[str],
         events: EventWriter,
         parent: CommitRef | None,
@@ -54,7 +54,7 @@ class Saver:
         """
         self._assignment = assignment
         self._ranks = ranks
-        self._trained = trained
+        self._engine = engine
         self._tiers = tiers
         self._events = events
         self._parent = parent
@@ -94,11 +94,10 @@ class Saver:
         from convoy.checkpoint.save.driver import SaveDriver
         from convoy.checkpoint.save.engine import SaveEngine
         from convoy.checkpoint.save.post_commit import distinct_host_names
-        from convoy.checkpoint.state.tensors import CachedTensors
         from convoy.training.checkpointing.save_events import SaveEvents
 
         config, place, group = self._assignment.config.checkpoint, self._ranks.place, self._ranks.saving
-        self._state = self._state or CachedTensors(self._trained.module, self._trained.optimizer, self._trained.rows)
+        self._state = self._state or self._engine.saved_state()
         setup = WriterSetup(
             tiers=self._tiers,
             store=config.store,
@@ -108,16 +107,16 @@ class Saver:
         )
         names = all_gather_objects((uuid.uuid4().hex[:12], socket.gethostname()), group)
         # Before and after the engine's own hook, in which the update waits for the copy of the state.
-        before = self._trained.optimizer.register_step_pre_hook(lambda *_: self._marker.enter("save"))
+        before = self._engine.optimizer.register_step_pre_hook(lambda *_: self._marker.enter("save"))
         engine = SaveEngine(
             setup,
             rank=place.rank,
             world_size=place.world_size,
             group=group,
             device=self._ranks.device,
-            optimizer=self._trained.optimizer,
+            optimizer=self._engine.optimizer,
         )
-        after = self._trained.optimizer.register_step_pre_hook(lambda *_: self._marker.enter("step"))
+        after = self._engine.optimizer.register_step_pre_hook(lambda *_: self._marker.enter("step"))
         self._hooks = [before, after]
         self._observer = SaveEvents(
             self._events,

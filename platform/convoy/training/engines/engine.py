@@ -1,0 +1,61 @@
+"""What trains a model. The loop, the saver and the sampler know only this interface."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from convoy.parallel.pipeline import Pipeline
+from convoy.training.batch import Batch
+
+
+class Engine(ABC):
+    """A model as it trains: distributed, with the optimizer that updates it."""
+
+    module: nn.Module
+    """Called with tokens, targets (b, S) and documents or None, it returns the summed loss of the targets."""
+    optimizer: torch.optim.Optimizer
+    """Everything that a checkpoint holds changes only in its step."""
+    pipeline: Pipeline | None = None
+    """How batches go through stages; None: a rank runs the whole model."""
+
+    @abstractmethod
+    def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
+        """Forward and backward of one micro batch; returns its summed loss, a scalar without gradient.
+
+        scale: called once, after the forward is enqueued; the factor of the loss before its backward. Gradients are
+        averaged over ranks. last: of the step's micro batches, after which gradients must be reduced.
+        """
+
+    @abstractmethod
+    def grad_norm(self, own_part_done: Callable[[], None]) -> float:
+        """L2 norm of the reduced gradients over all parameters of all ranks, the same bits on every rank.
+
+        own_part_done: called before the rank waits for the others.
+        """
+
+    @abstractmethod
+    def update(self, lr: float, norm: float) -> None:
+        """Clip by the norm as configured, and apply one update at this learning rate."""
+
+    @abstractmethod
+    def drop_gradients(self) -> None:
+        """Free the gradients of a step, applied or not."""
+
+    @abstractmethod
+    def saved_state(self) -> Callable[[], dict[str, Any]]:
+        """A function that returns the tensors of a checkpoint each time it is called, after the first update."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Any]:
+        """The tensors of a checkpoint, to be filled from one; also before the first update."""
+
+    @abstractmethod
+    def put_tensors(self, tensors: dict[str, Any]) -> None:
+        """Take over filled `tensors`."""
+
+    @abstractmethod
+    def keep_gathered(self) -> None:
+        """Keep weights that a forward gathers until the end of training, if they are sharded at all."""
