@@ -5,7 +5,7 @@ import random
 import tempfile
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -25,6 +25,8 @@ from convoy.checkpoint.api import Checkpoints
 from convoy.checkpoint.format import Commit, PartRecord
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.restore.reshard import reshard
+from convoy.checkpoint.save.staging import _box_view
+from convoy.checkpoint.state.flat_shard import FlatShard
 from convoy.checkpoint.state.layout import (
     Layout,
     Rows,
@@ -121,8 +123,18 @@ MESHES = st.sampled_from([(1,), (2,), (3,), (5,), (2, 2), (3, 2), (2, 3)])
 PLACEMENTS = st.lists(st.none() | st.integers(0, 2), min_size=2, max_size=2)
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.uint8])
 WAYS = st.tuples(MESHES, PLACEMENTS)
-ORDERS = st.none() | st.integers(0, 99)
+ORDERS = st.none() | st.integers(0, 99) | st.integers(0, 99).map(lambda seed: FlatCuts(seed))
 TENSORS = st.lists(st.tuples(SHAPES, DTYPES, PLACEMENTS, PLACEMENTS, ORDERS, ORDERS), min_size=1, max_size=4)
+
+
+class FlatCuts(NamedTuple):
+    """Ranks have stretches of the tensor's elements, cut anywhere: some may have none."""
+
+    seed: int
+
+    def stretch(self, elements: int, ranks: int, rank: int) -> tuple[int, int]:
+        cuts = sorted(random.Random(self.seed).choices(range(elements + 1), k=ranks - 1))
+        return [0, *cuts, elements][rank], [0, *cuts, elements][rank + 1]
 
 
 def mesh_of(rank: int, shape: tuple[int, ...]) -> Any:
@@ -132,9 +144,12 @@ def mesh_of(rank: int, shape: tuple[int, ...]) -> Any:
     return init_device_mesh("cpu", shape)
 
 
-def spread(mesh: Any, whole: torch.Tensor, dims: list[int | None], order: Rows = ()) -> torch.Tensor:
+def spread(mesh: Any, whole: torch.Tensor, dims: list[int | None], order: Rows | FlatCuts = ()) -> torch.Tensor:
     """This rank's view of the tensor, whose rows are to lie in that order. Sharded twice along the first dimension, it
     is as FSDP shards what is cut already: the second dimension of the mesh first."""
+    if isinstance(order, FlatCuts):
+        begin, end = order.stretch(whole.numel(), mesh.size(), dist.get_rank())
+        return FlatShard(whole.reshape(-1)[begin:end].clone(), whole.shape, begin)
     placed: list[Any] = [Replicate() if d is None or d >= whole.ndim else Shard(d) for d in dims[: mesh.ndim]]
     if placed == [Shard(0), Shard(0)] and len(whole) % mesh.size(1) == 0:
         placed[0] = _StridedShard(0, split_factor=mesh.size(1))
@@ -152,10 +167,10 @@ def spread(mesh: Any, whole: torch.Tensor, dims: list[int | None], order: Rows =
     return shown
 
 
-def in_pieces(rows: int, seed: int | None) -> Rows:
-    """An order of so many rows; None: theirs."""
-    if seed is None:
-        return ()
+def in_pieces(rows: int, seed: int | FlatCuts | None) -> Rows | FlatCuts:
+    """An order of so many rows; None: theirs. Flat cuts have no rows."""
+    if seed is None or isinstance(seed, FlatCuts):
+        return seed or ()
     shuffled = random.Random(seed)
     cuts = sorted(shuffled.sample(range(1, rows), min(rows - 1, 3)))
     pieces = [(first, end - first) for first, end in pairwise([0, *cuts, rows])]
@@ -163,7 +178,11 @@ def in_pieces(rows: int, seed: int | None) -> Rows:
 
 
 def save(
-    store: Store, mesh: tuple[int, ...], wholes: dict[str, torch.Tensor], dims: dict[str, Any], orders: dict[str, Rows]
+    store: Store,
+    mesh: tuple[int, ...],
+    wholes: dict[str, torch.Tensor],
+    dims: dict[str, Any],
+    orders: dict[str, Rows | FlatCuts],
 ) -> Commit:
     """As ranks on a mesh would: the planner's plan, their parts, the commit."""
     views = []
@@ -204,9 +223,7 @@ def request(store: Store, writer: int, writers: int, draft: Commit) -> WritePart
 def staged(own: Layout, view: dict[str, torch.Tensor]) -> memoryview:
     data = bytearray(own.bytes)
     for start, box in zip(own.starts(), own.boxes, strict=True):
-        local = local_tensor(view[box.name])
-        for dim, (begin, length) in enumerate(zip(box.inner, box.size, strict=True)):
-            local = local.narrow(dim, begin, length)
+        local = _box_view(view, box)
         data[start : start + box.bytes] = bytes(local.contiguous().view(-1).view(torch.uint8).numpy())
     return memoryview(data)
 

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 
 from convoy.checkpoint.commits import TensorsMissingError, chunk_span, read_chunk
 from convoy.checkpoint.format import Commit, DataFile, PartRecord, TensorShard
+from convoy.checkpoint.state.flat_shard import FlatShard
 from convoy.checkpoint.state.layout import local_tensor, row_order, row_pieces
 from convoy.checkpoint.state.values import dtype_of
 from convoy.checkpoint.writer.coordinator import AttemptFailedError, checked_tensor_infos
@@ -121,19 +122,29 @@ def _plan_reads(commit: Commit, parts: Sequence[PartRecord], tensors: Mapping[st
 
 def _plan_read_items(wanted: Mapping[str, torch.Tensor], metadata: Metadata) -> Iterator[tuple[ReadItem, torch.Tensor]]:
     """The items to be read, each with the box of this rank's memory that it counts from."""
-    in_order = {name: tensor for name, tensor in wanted.items() if not row_order(tensor)}
+    flat = {name: tensor for name, tensor in wanted.items() if isinstance(tensor, FlatShard)}
+    in_order = {name: tensor for name, tensor in wanted.items() if name not in flat and not row_order(tensor)}
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     planner.set_up_planner(in_order, metadata, is_coordinator=False)
     for item in planner.create_local_plan().items:
         yield item, local_tensor(in_order[item.dest_index.fqn])
+    for name, offset, target in _boxes_in_pieces(wanted):
+        saved = metadata.state_dict_metadata[name]
+        assert isinstance(saved, TensorStorageMetadata)
+        chunk = ChunkStorageMetadata(torch.Size(offset), target.shape)
+        for item in create_read_items_for_chunk_list(name, saved, [chunk]):
+            yield item, target
+
+
+def _boxes_in_pieces(wanted: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, tuple[int, ...], torch.Tensor]]:
+    """Name, index and memory of each box of the tensors that torch's planner does not know to be in pieces."""
     for name, tensor in wanted.items():
+        if isinstance(tensor, FlatShard):
+            for box in tensor.boxes():
+                yield name, box.offset, tensor.box_view(box.offset, box.size)
+            continue
         for part in row_pieces(tensor):
-            box = ChunkStorageMetadata(torch.Size(part.offset), torch.Size(part.size))
-            target = narrow_tensor_by_index(local_tensor(tensor), part.inner, part.size)
-            saved = metadata.state_dict_metadata[name]
-            assert isinstance(saved, TensorStorageMetadata)
-            for item in create_read_items_for_chunk_list(name, saved, [box]):
-                yield item, target
+            yield name, part.offset, narrow_tensor_by_index(local_tensor(tensor), part.inner, part.size)
 
 
 def _check_tensor_whole(commit: Commit, parts: Sequence[PartRecord], name: str) -> None:

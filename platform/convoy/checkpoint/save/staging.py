@@ -19,6 +19,7 @@ import torch
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.save.shm_buffers import Buffer, Buffers
+from convoy.checkpoint.state.flat_shard import FlatShard
 from convoy.checkpoint.state.layout import Box, Layout, local_tensor
 from convoy.checkpoint.state.replicas import condense, condensed_digest
 from convoy.config.errors import one_line
@@ -302,7 +303,10 @@ def _to_host(data: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _box_view(tensors: Mapping[str, torch.Tensor], box: Box) -> torch.Tensor:
-    local = local_tensor(tensors[box.name])
+    tensor = tensors[box.name]
+    if isinstance(tensor, FlatShard):
+        return tensor.box_view(box.offset, box.size)
+    local = local_tensor(tensor)
     if local.shape == box.size:
         return local
     for dim, (begin, length) in enumerate(zip(box.inner, box.size, strict=True)):

@@ -15,13 +15,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from convoy.checkpoint.errors import CheckpointError
 from convoy.checkpoint.format import ALIGNMENT, FILE_BYTES, TensorInfo, TensorShard
+from convoy.checkpoint.state.flat_shard import FlatShard
 
 PAGE_BYTES = 4096
 """Files of a part begin at multiples of this in a buffer, for direct I/O."""
@@ -188,7 +194,7 @@ def make_plan(
         raise CheckpointError(answer)
     held, groups, infos = answer
     held = tuple(_with_inner_offset(box, tensors[box.name]) for box in held)
-    replicas = [b.name for b in held if len(b.holders) > 1 and not isinstance(tensors[b.name], DTensor)]
+    replicas = [b.name for b in held if len(b.holders) > 1 and not isinstance(tensors[b.name], (DTensor, FlatShard))]
     own = make_layout([b for b in held if b.owner == rank])
     return Plan(signature(tensors), held, groups, infos, own, tuple(replicas))
 
@@ -210,6 +216,8 @@ def make_layout(boxes: Sequence[Box], file_bytes: int = FILE_BYTES) -> Layout:
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's own part of a tensor. Call it without gradients: then it is the storage itself, no view of it."""
+    if isinstance(tensor, FlatShard):
+        return tensor.flat
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -217,11 +225,12 @@ def _local_plan(tensors: Mapping[str, torch.Tensor], rank: int) -> tuple[SavePla
     """The planner's own, or why there is none: the others must hear of that."""
     try:
         planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
-        planner.set_up_planner(dict(tensors), is_coordinator=rank == 0)
+        flat = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, FlatShard)}
+        planner.set_up_planner({n: t for n, t in tensors.items() if n not in flat}, is_coordinator=rank == 0)
         plan = planner.create_local_plan()
-        return replace(
-            plan, items=[part for item in plan.items for part in _split_write_item(item, tensors[item.index.fqn])]
-        ), None
+        items = [part for item in plan.items for part in _split_write_item(item, tensors[item.index.fqn])]
+        items += [item for name, shard in flat.items() for item in _flat_write_items(name, shard)]
+        return replace(plan, items=items), None
     except Exception as failure:
         return None, f"rank {rank}: {type(failure).__name__}: {failure}"
 
@@ -239,6 +248,15 @@ def _split_write_item(item: WriteItem, tensor: torch.Tensor) -> list[WriteItem]:
         )
         for piece in row_pieces_of_box(rows, tuple(data.chunk.offsets), tuple(data.chunk.sizes))
     ]
+
+
+def _flat_write_items(name: str, shard: FlatShard) -> Iterator[WriteItem]:
+    """An item for each box of the shard."""
+    properties = TensorProperties(dtype=shard.dtype)
+    for box in shard.boxes():
+        chunk = ChunkStorageMetadata(torch.Size(box.offset), torch.Size(box.size))
+        data = TensorWriteData(chunk, properties, shard.shape)
+        yield WriteItem(MetadataIndex(name, chunk.offsets), WriteItemType.SHARD, tensor_data=data)
 
 
 def _with_inner_offset(box: Box, tensor: torch.Tensor) -> Box:
@@ -342,6 +360,8 @@ def _writing_rank(box: Box, reachable: frozenset[int]) -> int:
 
 
 def _sharding_of(tensor: torch.Tensor) -> Any:
+    if isinstance(tensor, FlatShard):
+        return tensor.start, len(tensor.flat)
     return (tensor.placements, id(tensor.device_mesh), row_order(tensor)) if isinstance(tensor, DTensor) else None
 
 
