@@ -55,6 +55,7 @@ OWN_MODEL = {"build": "my.models:make", "name": "mine", "vocab_size": 5000, "max
         (spot(backend="local"), "machine", "this host", ""),
         (spot(backend="local"), "price", "unknown", "unknown"),
         (resolve({"model": OWN_MODEL}, {}), "model", "mine, built by my.models:make", ""),
+        (resolve(read_run("engine: deepspeed"), {}), "model", "tiny, 4 layers", "trained by DeepSpeed ZeRO-3"),
         (RunConfig(), "budget", "no limit", ""),
         (resolve({}, {"budget": {"max_hours": 2, "max_cost_usd": 10.5}}), "budget", "2 h or 10.5 USD", ""),
     ],

@@ -173,6 +173,12 @@ def test_of_a_model_of_one_s_own_nothing_is_planned() -> None:
     assert (found.memory, found.step, found.budget, found.changes) == (None, None, None, ())
 
 
+def test_of_another_engine_nothing_is_planned() -> None:
+    found = plan(preset("gpt-7b-p4d", "engine=deepspeed parallel.strategy=fsdp parallel.shard_size=null"))
+    assert found.missing[0].why == "engine = deepspeed: plans are of Convoy's own engine"
+    assert (found.memory, found.step) == (None, None)
+
+
 def test_on_this_host_without_a_gpu_there_is_memory_and_no_time() -> None:
     found = plan(RunConfig(), Measurements(host_bytes=8 * 2**30))
     assert found.memory is not None

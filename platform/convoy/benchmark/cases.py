@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-import torch
-
 from convoy import script
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.measure import collectives
@@ -137,7 +135,7 @@ def _case(
         model=config.model.name,
         parameters=variant.parameters,
         tokens_per_step=variant.tokens_per_step * jobs,
-        flops_per_token=model_built_event(config, torch.nn.Module()).flops_per_token,
+        flops_per_token=model_built_event(config, 0, 0).flops_per_token,
         config={key: value for key, value in config.model_dump(mode="json").items() if key != "root"},
         hardware=Hardware(
             device=machine.device,

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from convoy.config.engine import ENGINES
 from convoy.config.errors import ConfigError, Keys, classes_at, first_problem_line, name_hint, yaml_value
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -17,7 +18,7 @@ Tree = dict[str, Any]
 
 def read_run(text: str) -> Tree:
     """The base configuration from the text of a YAML file; presets are filled in, nothing is checked yet."""
-    return expand_preset(read_tree("the configuration", text))
+    return expand_shorthands(read_tree("the configuration", text))
 
 
 def read_overrides(text: str) -> Tree:
@@ -42,7 +43,7 @@ def read_overrides(text: str) -> Tree:
         if keys == ("model",) and isinstance(parsed, str):
             keys = ("model", "preset")
         tree = _merge_plain(tree, _nest_value(keys, parsed))
-    return expand_preset(tree)
+    return expand_shorthands(tree)
 
 
 def resolve(base: Tree, overrides: Tree) -> RunConfig:
@@ -71,6 +72,8 @@ def merge_config(base: Tree, overrides: Tree, at: Keys = ()) -> Tree:
 
 
 def _replaces_whole(value: Tree, old: Tree, at: Keys) -> bool:
+    if at == ("engine",):
+        return "name" in value and value["name"] != old.get("name")
     if len(classes_at(RunConfig, at)) < 2:
         return False
     another_kind = "kind" in value and value["kind"] != old.get("kind")
@@ -116,6 +119,29 @@ def config_file(name: str, kind: str) -> Path:
     if name not in presets:
         raise ConfigError(f"{name}: no such file, and no preset of {folder}; {name_hint(name, presets)}")
     return folder / f"{name}.yaml"
+
+
+def expand_shorthands(tree: Tree) -> Tree:
+    """The tree with a preset of a model, and an engine and its file, spelled out."""
+    return expand_engine(expand_preset(tree))
+
+
+def expand_engine(tree: Tree) -> Tree:
+    """`engine: deepspeed`, or `engine: {deepspeed: SETTINGS}` with the settings or the path of a file that has them,
+    as name and settings. Raises ConfigError for a file that cannot be read."""
+    engine = tree.get("engine")
+    if isinstance(engine, str):
+        return {**tree, "engine": {"name": engine, "settings": {}}}
+    if not isinstance(engine, dict) or len(engine) != 1 or (name := next(iter(engine))) not in ENGINES:
+        return tree
+    settings = engine[name]
+    if isinstance(settings, str):
+        file = Path(settings)
+        try:
+            settings = read_tree(f"engine.{name} = {settings}", file.read_text())
+        except OSError as error:
+            raise ConfigError(f"engine.{name} = {settings}: {error.strerror or error}") from None
+    return {**tree, "engine": {"name": name, "settings": {} if settings is None else settings}}
 
 
 def expand_preset(tree: Tree) -> Tree:

@@ -9,6 +9,7 @@ from convoy.config.base import FrozenConfig
 from convoy.config.checkpoint import CheckpointConfig
 from convoy.config.cluster import ClusterConfig
 from convoy.config.data import BpeTokenizer, BytesTokenizer, DataConfig, ShardsCorpus, SyntheticCorpus
+from convoy.config.engine import EngineConfig, refused_keys
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import short_hash
 from convoy.config.model import ModelConfig, TransformerConfig
@@ -61,6 +62,7 @@ class RunConfig(FrozenConfig):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     parallel: ParallelConfig = ParallelConfig()
+    engine: EngineConfig = EngineConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     notices: NoticesConfig = NoticesConfig()
@@ -84,6 +86,12 @@ class RunConfig(FrozenConfig):
             raise ValueError("parallel.wrap = linear: not with train.activation_checkpointing: selective; full works")
         if self.train.attention == "plain" and not isinstance(self.model, TransformerConfig):
             raise ValueError(f"train.attention = plain: model.build = {self.model.build} has an attention of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _engine_can_do_it(self) -> "RunConfig":
+        for problem in refused_keys(self.engine, self.train, self.parallel):
+            raise ValueError(problem)
         return self
 
     @model_validator(mode="after")
@@ -142,6 +150,7 @@ def training_hash(config: RunConfig) -> str:
     train = config.train.model_dump(mode="json", include=set(TRAIN), exclude_defaults=True)
     if train.get("param_dtype") == "bf16":
         del train["param_dtype"]
+    engine = config.engine.model_dump(mode="json", exclude_defaults=True)
     return short_hash(
         {
             "model": config.model.model_dump(mode="json", exclude=set(MODEL_UNTIMED), exclude_defaults=True),
@@ -151,6 +160,7 @@ def training_hash(config: RunConfig) -> str:
             "fused": config.optimizer.fused,
             "parallel": config.parallel.model_dump(mode="json", exclude_defaults=True),
             "checkpoint": config.checkpoint.model_dump(mode="json", include=set(_CHECKPOINT), exclude_defaults=True),
+            **({"engine": engine} if engine else {}),
         }
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from convoy.catalog.instances import instance
 from convoy.catalog.prices import SHIPPED, Price
+from convoy.config.engine import engine_text
 from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import TIMES, RunConfig
@@ -110,9 +111,10 @@ def _price_text(price: Price) -> str:
 
 def _model_text(config: RunConfig) -> str:
     model = config.model
+    by = "" if config.engine.name == "convoy" else f", trained by {engine_text(config.engine)}"
     if isinstance(model, CustomModelConfig):
-        return f"{model.name}, built by {model.build}"
-    return f"{model.name}, {model.n_layers} layers of width {model.d_model}"
+        return f"{model.name}, built by {model.build}{by}"
+    return f"{model.name}, {model.n_layers} layers of width {model.d_model}{by}"
 
 
 def _batch_text(config: RunConfig) -> str:

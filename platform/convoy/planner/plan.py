@@ -94,6 +94,9 @@ class _Planner:
         config, model = self._config, self._config.model
         if isinstance(model, CustomModelConfig):
             return self._make_plan(missing=_all_missing(f"model.build = {model.build}: nothing is known of it"))
+        if config.engine.name != "convoy":
+            why = f"engine = {config.engine.name}: plans are of Convoy's own engine"
+            return self._make_plan(missing=_all_missing(why))
         train, parallel, nodes = config.train, config.parallel, config.cluster.nodes
         job = Workload(model, config.data.sequence_length, train, parallel, self._machine, nodes)
         needed = self._plan_part("memory", lambda: self._rank_memory(job))

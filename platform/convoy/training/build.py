@@ -9,10 +9,25 @@ from torch.distributed.tensor import DTensor
 from convoy.config.model import ModelConfig, TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.job.events.registry import ModelBuilt
+from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token, parameter_count
 from convoy.model.hf import read_hf_weights
 from convoy.model.init import initialise_weights, load_full_weights
 from convoy.model.transformer import Transformer
+from convoy.parallel.fsdp import wrap_and_compile_blocks
+from convoy.training.process_groups import Ranks
+
+
+def build_whole_model(config: RunConfig, ranks: Ranks, *, with_weights: bool = True) -> nn.Module:
+    """The model for a library that distributes it by itself: whole on every rank, recomputed and compiled as the run
+    asks for. with_weights: False leaves a transformer's weights undefined."""
+    train = config.train
+    fused = train.attention == "fused"
+    model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
+    for _ in wrap_and_compile_blocks(model, train):
+        pass
+    materialise_weights(model, config, ranks.device, fill=with_weights)
+    return model.to(ranks.device).train()
 
 
 def materialise_weights(model: nn.Module, config: RunConfig, device: torch.device, *, fill: bool = True) -> None:
@@ -29,15 +44,20 @@ def materialise_weights(model: nn.Module, config: RunConfig, device: torch.devic
         load_full_weights(model, read_hf_weights(Path(config.model.init_from), config.model))
 
 
-def model_built_event(config: RunConfig, model: nn.Module) -> ModelBuilt:
-    """The event with the model's size."""
+def model_built_event(config: RunConfig, parameters: int, own_bytes: int) -> ModelBuilt:
+    """The event with the model's size. parameters: of the whole model. own_bytes: of this rank's weights."""
     shape, length = config.model, config.data.sequence_length
     return ModelBuilt(
         name=shape.name,
-        parameters=whole_parameter_count(shape, model),
+        parameters=parameters,
         flops_per_token=flops_per_token(shape, length) if isinstance(shape, TransformerConfig) else None,
-        sharded_bytes=sum((p.to_local() if isinstance(p, DTensor) else p).nbytes for p in model.parameters()),
+        sharded_bytes=own_bytes,
     )
+
+
+def own_weight_bytes(model: nn.Module) -> int:
+    """Bytes of this rank's shards."""
+    return sum((p.to_local() if isinstance(p, DTensor) else p).nbytes for p in model.parameters())
 
 
 def whole_parameter_count(shape: ModelConfig, model: nn.Module) -> int:

@@ -1,6 +1,7 @@
 """AdamW over sharded master weights, and the learning rate of each step."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -34,9 +35,13 @@ def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     )
 
 
-def check_all_updated(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raises ConfigError if the first update left a parameter out: its checkpoints could not be restored."""
-    left_out = [name for name, p in model.named_parameters() if p.requires_grad and p not in optimizer.state]
+def without_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Names of trained parameters that no update has reached."""
+    return [name for name, p in model.named_parameters() if p.requires_grad and p not in optimizer.state]
+
+
+def check_all_updated(left_out: Sequence[str]) -> None:
+    """Raises ConfigError if the first update left parameters out: their checkpoints could not be restored."""
     if left_out:
         raise ConfigError(
             f"model: parameter {left_out[0]} got no gradient in the first step ({len(left_out)} in all): "

@@ -24,7 +24,7 @@ from convoy.training.batches import RankData
 from convoy.training.build import model_built_event
 from convoy.training.checkpointing.restore import restore_newest_commit
 from convoy.training.checkpointing.saver import Saver
-from convoy.training.engines.convoy import build_convoy_engine
+from convoy.training.engines.build import build_engine
 from convoy.training.engines.engine import Engine
 from convoy.training.export import sample_and_export
 from convoy.training.loop import Evaluator, Training, train
@@ -103,9 +103,9 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     events.append(environment(ranks, config.train.param_dtype))
     if assignment.check_node:
         check_node(ranks, config.train.param_dtype, config.train.node_check_seconds, events)
-    engine = build_convoy_engine(config, ranks, with_weights=assignment.parent is None)
+    engine = build_engine(config, ranks, with_weights=assignment.parent is None)
     if ranks.first:
-        events.append(model_built_event(config, engine.module))
+        events.append(model_built_event(config, engine.parameters, engine.weight_bytes()))
     data = RankData(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     log.log_ready("built")
     if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
@@ -199,7 +199,7 @@ def _finish_start(
     """What is made ready once the machine is warm, after the start-up that people wait for. new_job: the job goes on
     from nothing."""
     log.log_ready("first_step")
-    check_all_updated(engine.module, engine.optimizer)
+    check_all_updated(engine.not_updated())
     if watch is not None and ranks.across_hosts:
         required = config.cluster.require_network
         prove_network(ranks, required, read_own_log(), watch.adapter_bytes(), log.events.append)

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.loader import resolve
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
+from convoy.launch.checks import host
 from convoy.launch.checks.host import (
     check_interpreter,
     check_local_prerequisites,
@@ -94,6 +95,17 @@ def config(root: Path, **over: Any) -> RunConfig:
 
 def files(path: Path) -> dict[str, Any]:
     return {"corpus": {"kind": "files", "path": str(path)}}
+
+
+def test_an_engine_that_is_not_installed_is_refused_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "find_spec", lambda _: None)
+    config = resolve({"root": str(tmp_path), "engine": {"name": "deepspeed"}}, {})
+    with pytest.raises(
+        PrerequisiteMissing, match=r"^engine = deepspeed: .*pip install 'metaflow-convoy\[deepspeed\]'$"
+    ):
+        check_local_prerequisites(config)
 
 
 def test_a_corpus_that_is_there_is_fine(tmp_path: Path) -> None:

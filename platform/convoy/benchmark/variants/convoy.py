@@ -13,8 +13,7 @@ from convoy.config.run import RunConfig
 from convoy.job.events.log import EventWriter
 from convoy.storage import open_store
 from convoy.training.batches import RankData
-from convoy.training.build import whole_parameter_count
-from convoy.training.engines.convoy import build_convoy_engine
+from convoy.training.engines.build import build_engine
 from convoy.training.loop import step_done_event
 from convoy.training.measure.clock import Clock, StepPhase, clock_for
 from convoy.training.optimizer import learning_rate
@@ -61,8 +60,8 @@ class ConvoyVariant(Variant):
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: RankData) -> None:
         super().__init__(name)
         self._config = config
-        self._engine = build_convoy_engine(config, ranks)
-        self.parameters = whole_parameter_count(config.model, self._engine.module)
+        self._engine = build_engine(config, ranks)
+        self.parameters = self._engine.parameters
         self.clock = MarkedClock(clock_for(ranks.device))
         self._stepper = Stepper(
             self._engine,

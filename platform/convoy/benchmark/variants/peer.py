@@ -14,11 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.config.run import RunConfig
-from convoy.model.build import build_model
-from convoy.parallel.fsdp import DTYPES, wrap_and_compile_blocks
+from convoy.parallel.fsdp import DTYPES
 from convoy.training.batch import Batch
 from convoy.training.batches import RankData
-from convoy.training.build import materialise_weights
+from convoy.training.build import build_whole_model
 from convoy.training.optimizer import adamw, learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
 from convoy.training.step import seed_randomness
@@ -91,22 +90,11 @@ class PeerVariant(Variant):
         self._batches.close()
 
 
-def whole_model(config: RunConfig, ranks: Ranks) -> nn.Module:
-    """Our model with its initial weights, not sharded; recomputed and compiled as the run asks for."""
-    train = config.train
-    fused = train.attention == "fused"
-    model = build_model(config.model, train.loss_chunk_tokens, seed=train.seed, fused_attention=fused)
-    for _ in wrap_and_compile_blocks(model, train):
-        pass
-    materialise_weights(model, config, ranks.device)
-    return model.to(ranks.device).train()
-
-
 class TorchDdp:
     """Gradients are views of the buckets in which they are reduced, which saves their copies."""
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
-        model = whole_model(config, ranks)
+        model = build_whole_model(config, ranks)
         self.parameters = sum(p.numel() for p in model.parameters())
         self._model = DistributedDataParallel(
             model,

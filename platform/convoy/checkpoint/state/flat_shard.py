@@ -72,10 +72,10 @@ class FlatShard(Tensor):
         return self
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         raise TypeError(f"{function}: not on a FlatShard, which is only saved and restored")
 
-    def __repr__(self, *_: Any, **__: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"FlatShard({tuple(self.shape)}, {self.start} to {self.start + len(self.flat)})"
 
     def boxes(self) -> list[FlatBox]:

@@ -15,9 +15,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from convoy.config.errors import ConfigError
+from convoy.config.engine import missing_package
+from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.memory import check_host_memory, host_memory_mib
@@ -94,6 +96,8 @@ def check_local_prerequisites(config: RunConfig) -> None:
     _check_readable(config)
     _check_space(config)
     check_host_memory(config, local_gpus(), host_memory_mib())
+    if config.engine.name != "convoy" and find_spec(config.engine.name) is None:
+        raise PrerequisiteMissing(missing_package(config.engine.name))
     if isinstance(config.model, CustomModelConfig):
         _check_importable(config.model)
     elif config.model.init_from is not None:

@@ -127,7 +127,7 @@ def gang_config(config: Any, nodes: int, environment: Mapping[str, str]) -> RunC
 
 
 def _resolve_config(config: Any) -> RunConfig:
-    from convoy.config.loader import expand_preset, read_run, resolve
+    from convoy.config.loader import expand_shorthands, read_run, resolve
 
     if isinstance(config, RunConfig):
         return config
@@ -137,7 +137,7 @@ def _resolve_config(config: Any) -> RunConfig:
         except OSError as error:
             raise ConfigError(f"config = {config}: cannot read it: {error.strerror}") from None
         return resolve(read_run(text), {})
-    return resolve(expand_preset(_config_dict(config)), {})
+    return resolve(expand_shorthands(_config_dict(config)), {})
 
 
 def _config_dict(config: Any) -> Json:

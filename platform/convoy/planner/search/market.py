@@ -66,12 +66,15 @@ def search_machines(
 ) -> PlanSearch:
     """Searches parallelism, micro batch and recomputation for the model, batch, tokens and types of `config`. In each
     market it saves at the best interval. What the configured backend does not run is left out. base: None: keys are
-    laid on `config` itself. Raises ConfigError for a custom model, and for a type that the catalog does not have."""
+    laid on `config` itself. Raises ConfigError for a custom model, another engine, and for a type that the catalog does
+    not have."""
     base = base or SearchBase("", config)
     config, base = auto_as_bf16(config), base._replace(config=auto_as_bf16(base.config))
     model = config.model
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"model.build = {model.build}: nothing is known of it, so nothing is planned")
+    if config.engine.name != "convoy":
+        raise ConfigError(f"engine = {config.engine.name}: plans are of Convoy's own engine, so nothing is planned")
     for name in instances:
         instance(name)  # refuse a wrong name before anything is searched
     measurements = measurements or Measurements()

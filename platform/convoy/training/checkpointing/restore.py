@@ -76,7 +76,7 @@ def restore_newest_commit(
         if restored is None:
             raise CheckpointError(f"{assignment.job_uri}: {bad or 'the job had checkpoints, and none is there now'}")
         engine.put_tensors(tensors)
-        bad = find_nonfinite(engine, ranks)
+        bad = find_nonfinite(tensors, ranks)
         if bad and commits is not None:  # not marked in the storage: there it is as it was written
             at = [ref for ref, _ in commits].index(restored.commit.ref)
             (ref, places), commits = commits[at], commits[at + 1 :]
@@ -94,19 +94,19 @@ def restore_newest_commit(
     return StartPoint(commit.progress, commit.ref)
 
 
-def find_nonfinite(engine: Engine, ranks: Ranks) -> str | None:
-    """The first weight or optimizer state that is NaN or infinite, as a rank finds it; None: all are finite.
-    All ranks call it and get the same."""
-    return next(filter(None, all_gather_objects(_find_own_nonfinite(engine), ranks.saving)), None)
+def find_nonfinite(tensors: Mapping[str, Any], ranks: Ranks) -> str | None:
+    """The first trained weight or its optimizer state that is NaN or infinite, as a rank finds it; None: all are
+    finite. All ranks call it and get the same. tensors: as `Engine.tensors` returns them."""
+    return next(filter(None, all_gather_objects(_find_own_nonfinite(tensors), ranks.saving)), None)
 
 
-def _find_own_nonfinite(engine: Engine) -> str | None:
-    weights = ((name, weight) for name, weight in engine.module.named_parameters() if weight.requires_grad)
-    for name, weight in weights:  # a frozen one may hold infinity, such as a mask
-        state = engine.optimizer.state.get(weight, {})
-        for what, value in {"the weights": weight.detach(), **state}.items():
-            local = getattr(value, "_local_tensor", value)
-            if isinstance(local, torch.Tensor) and not torch.isfinite(local).all():
+@torch.no_grad()
+def _find_own_nonfinite(tensors: Mapping[str, Any]) -> str | None:
+    from convoy.checkpoint.state.layout import local_tensor
+
+    for name, state in tensors["optimizer"]["state"].items():  # a frozen weight may hold infinity, such as a mask
+        for what, value in {"the weights": tensors["model"][name], **state}.items():
+            if isinstance(value, torch.Tensor) and not torch.isfinite(local_tensor(value)).all():
                 return f"{what} of {name} hold values that are not finite"
     return None
 

@@ -20,9 +20,9 @@ from convoy.model.init import row_orders
 from convoy.parallel.fsdp import DTYPES, parallelize, shard_device
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.batch import Batch
-from convoy.training.build import materialise_weights
+from convoy.training.build import materialise_weights, own_weight_bytes, whole_parameter_count
 from convoy.training.engines.engine import Engine
-from convoy.training.optimizer import build_optimizer, set_learning_rate
+from convoy.training.optimizer import build_optimizer, set_learning_rate, without_state
 from convoy.training.process_groups import Ranks
 
 
@@ -36,17 +36,19 @@ class ConvoyEngine(Engine):
         train: TrainConfig,
         parallel: ParallelConfig,
         *,
+        parameters: int | None = None,
         rows: Mapping[str, RowOrder] | None = None,
         pipeline: Pipeline | None = None,
         training_group: dist.ProcessGroup | None = None,
     ) -> None:
-        """rows: order in memory of the rows of weights that are cut by heads, by name. training_group: the ranks that
-        train together; None: the default group."""
+        """parameters: of the whole model; None: all are here. rows: order in memory of the rows of weights that are cut
+        by heads, by name. training_group: the ranks that train together; None: the default group."""
         self._fsdp = fsdp
         self.module = cast(nn.Module, fsdp)
         self._forward: Callable[..., torch.Tensor] = self.module
         self.optimizer = optimizer
         self.pipeline = pipeline
+        self.parameters = sum(p.numel() for p in self.module.parameters()) if parameters is None else parameters
         self._rows = rows or {}
         self._clip_norm = train.clip_norm
         self._reduce_every_pass = parallel.reduce_every_pass
@@ -111,6 +113,12 @@ class ConvoyEngine(Engine):
 
         put_tensors(self.module, self.optimizer, tensors)
 
+    def not_updated(self) -> list[str]:
+        return without_state(self.module, self.optimizer)
+
+    def weight_bytes(self) -> int:
+        return own_weight_bytes(self.module)
+
     def keep_gathered(self) -> None:
         self._fsdp.set_reshard_after_forward(False)
 
@@ -134,6 +142,7 @@ def build_convoy_engine(config: RunConfig, ranks: Ranks, *, with_weights: bool =
         build_optimizer(model, config.optimizer),
         train,
         config.parallel,
+        parameters=whole_parameter_count(config.model, model),
         rows=row_orders(model),
         pipeline=pipeline,
         training_group=ranks.training_group,

@@ -14,6 +14,8 @@ from convoy.training.batch import Batch
 class Engine(ABC):
     """A model as it trains: distributed, with the optimizer that updates it."""
 
+    parameters: int
+    """Parameters of the whole model."""
     module: nn.Module
     """Called with tokens, targets (b, S) and documents or None, it returns the summed loss of the targets."""
     optimizer: torch.optim.Optimizer
@@ -55,6 +57,14 @@ class Engine(ABC):
     @abstractmethod
     def put_tensors(self, tensors: dict[str, Any]) -> None:
         """Take over filled `tensors`."""
+
+    @abstractmethod
+    def not_updated(self) -> list[str]:
+        """Names of trained parameters that the first update left out, as far as the engine knows it."""
+
+    @abstractmethod
+    def weight_bytes(self) -> int:
+        """Bytes of the weights that this rank keeps between two steps."""
 
     @abstractmethod
     def keep_gathered(self) -> None:

@@ -1,0 +1,122 @@
+"""accelerate's FSDP2 as an engine: its plugin shards the model, its wrapped optimizer updates."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, cast
+
+import torch
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate.utils import DistributedType
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from convoy.checkpoint.state.tensors import CachedTensors, put_tensors, tensors_of
+from convoy.config.run import RunConfig
+from convoy.parallel.fsdp import mixed_precision
+from convoy.training.batch import Batch
+from convoy.training.build import build_whole_model, own_weight_bytes
+from convoy.training.engines.engine import Engine
+from convoy.training.optimizer import adamw, set_learning_rate, without_state
+from convoy.training.process_groups import Ranks
+
+
+class AccelerateEngine(Engine):
+    """The plugin as it is but for three things: it shards by our blocks, reduces in our types, which for bf16 would
+    otherwise be bf16, and takes the weights that each rank has."""
+
+    def __init__(self, config: RunConfig, ranks: Ranks, *, with_weights: bool = True) -> None:
+        """There can be one per process, since accelerate has one state in each. with_weights: False leaves a
+        transformer's weights undefined, for a checkpoint to fill."""
+        model = build_whole_model(config, ranks, with_weights=with_weights)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        with _process_left_alone():
+            self.accelerator = _accelerator(_plugin(model, config), config, cpu=ranks.device.type == "cpu")
+            self.module, self._wrapped = self.accelerator.prepare(model, adamw(model, config.optimizer))
+        self._forward: Callable[..., torch.Tensor] = self.module
+        self.optimizer = self._wrapped.optimizer
+        self._clip_norm = config.train.clip_norm
+        self._norm = torch.zeros(())
+
+    def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
+        with nullcontext() if last else self.accelerator.no_sync(self.module):
+            loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+            self.accelerator.backward(loss * scale())
+        return loss.detach()
+
+    def grad_norm(self, own_part_done: Callable[[], None]) -> float:
+        """What `clip_grad_norm_` computes before it clips."""
+        grads = [p.grad for p in self.module.parameters() if p.grad is not None]
+        norm = get_total_norm(grads, foreach=True)
+        own_part_done()
+        self._norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return float(self._norm)
+
+    def update(self, lr: float, norm: float) -> None:
+        if self._clip_norm is not None:
+            clip_grads_with_norm_(self.module.parameters(), self._clip_norm, self._norm, foreach=True)
+        self.step(lr)
+
+    def step(self, lr: float) -> None:
+        """Update without clipping."""
+        set_learning_rate(self.optimizer, lr)
+        self._wrapped.step()
+
+    def drop_gradients(self) -> None:
+        self._wrapped.zero_grad()
+
+    def saved_state(self) -> Callable[[], dict[str, Any]]:
+        return CachedTensors(self.module, self.optimizer)
+
+    def tensors(self) -> dict[str, Any]:
+        return tensors_of(self.module, self.optimizer)
+
+    def put_tensors(self, tensors: dict[str, Any]) -> None:
+        put_tensors(self.module, self.optimizer, tensors)
+
+    def not_updated(self) -> list[str]:
+        return without_state(self.module, self.optimizer)
+
+    def weight_bytes(self) -> int:
+        return own_weight_bytes(self.module)
+
+    def keep_gathered(self) -> None:
+        cast(FSDPModule, self.module).set_reshard_after_forward(False)
+
+
+def _plugin(model: torch.nn.Module, config: RunConfig) -> FullyShardedDataParallelPlugin:
+    blocks: Any = model.blocks
+    # A block that is recomputed is inside a wrapper, which the plugin looks through.
+    classes = {type(getattr(block, "_checkpoint_wrapped_module", block)).__name__ for block in blocks}
+    return FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        reshard_after_forward=config.parallel.reshard_after_forward,
+        mixed_precision_policy=mixed_precision(config.train),
+        auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=sorted(classes),
+        cpu_ram_efficient_loading=False,
+    )
+
+
+def _accelerator(plugin: FullyShardedDataParallelPlugin, config: RunConfig, *, cpu: bool) -> Accelerator:
+    mixed_precision = "bf16" if config.train.param_dtype == "bf16" else "no"
+    accelerator = Accelerator(cpu=cpu, mixed_precision=mixed_precision, fsdp_plugin=plugin)
+    if cpu:  # accelerate ignores the plugin on a CPU, though all that follows works on gloo
+        accelerator.state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = plugin
+    return accelerator
+
+
+@contextmanager
+def _process_left_alone() -> Iterator[None]:
+    """Restore the threads and variables that accelerate sets for the whole process, and so for all other variants."""
+    threads, before = torch.get_num_threads(), dict(os.environ)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else accelerate chooses, with a warning
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)

@@ -1,0 +1,84 @@
+"""The engine that trains, and what may be set in a library's own words."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy.config.errors import ConfigError
+from convoy.config.loader import read_overrides, read_run, resolve
+from convoy.config.run import RunConfig, training_hash
+
+
+def run_of(text: str, overrides: str = "") -> RunConfig:
+    return resolve(read_run(text), read_overrides(overrides))
+
+
+def test_an_engine_is_a_name_settings_or_the_library_s_own_file(tmp_path: Path) -> None:
+    assert run_of("").engine.name == "convoy"
+    assert run_of("engine: deepspeed").engine.zero_stage == 3
+    inline = run_of("engine: {deepspeed: {zero_optimization: {stage: 2}}}")
+    (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": "auto", "zero_optimization": {"stage": 2}}))
+    of_file = run_of(f"engine: {{deepspeed: {tmp_path}/ds.json}}")
+    assert inline.engine.zero_stage == of_file.engine.zero_stage == 2
+    assert RunConfig.model_validate(of_file.model_dump(mode="json")) == of_file
+
+
+def test_an_override_sets_a_key_of_the_settings_or_takes_another_engine() -> None:
+    text = "engine: {deepspeed: {zero_optimization: {stage: 2, reduce_bucket_size: 1000}}}"
+    more = run_of(text, "engine.settings.zero_optimization.stage=1").engine
+    assert more.settings == {"zero_optimization": {"stage": 1, "reduce_bucket_size": 1000}}
+    assert run_of(text, "engine=accelerate").engine.settings == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("engine: horovod", "engine.name = horovod: must be one of"),
+        ("engine: {settings: {a: 1}}", 'engine.settings = {"a": 1}: only with accelerate or deepspeed'),
+        ("engine: {deepspeed: none.json}", "engine.deepspeed = none.json: No such file or directory"),
+        ("{engine: deepspeed, parallel: {tensor: 2}}", "parallel.tensor = 2: must be 1 with engine = deepspeed"),
+        ("{engine: accelerate, parallel: {strategy: ddp}}", "parallel.strategy = ddp: must be fsdp with engine = acc"),
+        (
+            "{engine: deepspeed, parallel: {cpu_offload: true}}",
+            "parallel.cpu_offload = true: must be false with",
+        ),
+        (
+            "engine: {deepspeed: {train_batch_size: 7}}",
+            "engine.deepspeed.train_batch_size = 7: train.global_batch sets it; leave it out, or write",
+        ),
+        (
+            "engine: {deepspeed: {gradient_accumulation_steps: 4}}",
+            "engine.deepspeed.gradient_accumulation_steps = 4: train.micro_batch sets it; leave it out, or write auto",
+        ),
+        ("engine: {deepspeed: {optimizer: {type: Adam}}}", "engine.deepspeed.optimizer = {"),
+        ("engine: {deepspeed: {zero_optimisation: {}}}", "did you mean zero_optimization?"),
+        ("engine: {deepspeed: {zero_optimization: {stage: 0}}}", "zero_optimization.stage = 0: must be 1, 2 or 3"),
+        ("engine: {deepspeed: {zero_optimization: {zero_hpz_partition_size: 8}}}", "partition_size = 8: not known"),
+        ("engine: {deepspeed: {zero_optimization: 3}}", "engine.deepspeed.zero_optimization = 3: must be a mapping"),
+        ("engine: {accelerate: {distributed_type: MULTI_GPU}}", "engine.accelerate.distributed_type = MULTI_GPU: "),
+        ("engine: {accelerate: {fsdp_config: {fsdp_version: 1}}}", "engine.accelerate.fsdp_config.fsdp_version = 1: "),
+    ],
+)
+def test_what_contradicts_or_is_not_known_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        run_of(text)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_agrees_is_taken_over() -> None:
+    batch, clip = RunConfig().train.global_batch, RunConfig().train.clip_norm
+    agrees: dict[str, Any] = {"train_batch_size": batch, "gradient_clipping": clip, "bf16": {"enabled": "auto"}}
+    config = resolve({"engine": {"name": "deepspeed", "settings": agrees}}, {})
+    assert config.engine.settings == agrees
+    written = {"num_processes": 8, "distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2}}
+    assert resolve({"engine": {"name": "accelerate", "settings": written}}, {}).engine.settings == written
+
+
+def test_another_engine_is_another_training_and_the_default_is_none() -> None:
+    assert training_hash(run_of("engine: deepspeed")) != training_hash(run_of(""))
+    plain = RunConfig().model_dump(mode="json")
+    del plain["engine"]
+    assert training_hash(RunConfig.model_validate(plain)) == training_hash(RunConfig())

@@ -1,0 +1,120 @@
+"""Engines train as a bare torch loop does, and continue each other's jobs."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from convoy.job.events.registry import StepDone
+from convoy.training.step import Stepper
+from tests.training.faults import at_step, spoil_losses
+from tests.training.job import LLAMA, Job, differing, tiny
+from tests.training.plain import plain_training
+
+Name = Literal["fsdp", "zero1", "zero2", "zero3", "accelerate"]
+
+ENGINES: dict[Name, dict[str, Any]] = {
+    "fsdp": {"name": "convoy"},
+    "accelerate": {"name": "accelerate"},
+    **{f"zero{n}": {"name": "deepspeed", "settings": {"zero_optimization": {"stage": n}}} for n in (1, 2, 3)},
+}
+
+STEPS = 6
+QUICK = {"optimizer": {"lr": 4e-3}}
+
+CASES: dict[str, tuple[Name, int, dict[str, Any]]] = {
+    "zero1 on two, accumulating, clipped": (
+        "zero1",
+        2,
+        {"train": {"micro_batch": 2, "clip_norm": 0.3}},
+    ),
+    "zero2 on three, batch not divisible": ("zero2", 3, {"train": {"global_batch": 7, "micro_batch": 2}}),
+    "zero3 on two, llama, clipped": ("zero3", 2, {"model": LLAMA, "train": {"micro_batch": 2, "clip_norm": 0.3}}),
+    "zero3 on one": ("zero3", 1, {}),
+    "accelerate on two, accumulating, clipped": ("accelerate", 2, {"train": {"micro_batch": 2, "clip_norm": 0.3}}),
+}
+
+
+def job_of(folder: Path, sections: dict[str, Any], name: Name = "fsdp") -> Job:
+    own = {"engine": ENGINES[name], **sections}
+    train = {"steps": STEPS, "log_every_steps": 1} | own.pop("train", {})
+    return Job(str(folder), tiny(train=train, **(QUICK | own)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_and_gradient_norms_are_those_of_a_bare_loop(tmp_path: Path, case: str) -> None:
+    name, world, sections = CASES[case]
+    job = job_of(tmp_path, sections, name)
+    assert job.run(world) == [False] * world
+    found = [(each.loss, each.grad_norm) for each in job.events(StepDone)]
+    expected = plain_training(job, STEPS)
+    assert len(found) == STEPS
+    for (loss, norm), (plain_loss, plain_norm) in zip(found, expected, strict=True):
+        assert loss == pytest.approx(plain_loss, rel=2e-6)
+        assert norm == pytest.approx(plain_norm, rel=2e-5)
+
+
+WALK: list[tuple[Name, int]] = [("fsdp", 2), ("zero3", 3), ("zero1", 2), ("accelerate", 1), ("zero2", 2), ("fsdp", 2)]
+
+
+def test_a_job_walks_over_engines_and_trains_as_by_one(tmp_path: Path) -> None:
+    steps = 2 * len(WALK)
+    job = job_of(tmp_path / "walk", {"train": {"steps": steps, "global_batch": 6, "micro_batch": 3}})
+    for leg, (name, world) in enumerate(WALK, 1):
+        # Each leg ends where its steps do; the schedule is that of all of them.
+        job.run(world, engine=ENGINES[name], train={"steps": 2 * leg}, schedule={"decay_steps": steps})
+    other = job_of(tmp_path / "one", {"train": {"steps": steps, "global_batch": 6, "micro_batch": 3}})
+    other.run(2, schedule={"decay_steps": steps})
+    walked, alone = ([each.loss for each in one.events(StepDone)] for one in (job, other))
+    assert walked == pytest.approx(alone, rel=2e-6)
+
+
+@pytest.mark.parametrize("name", ["zero1", "zero2", "zero3", "accelerate"])
+def test_a_job_that_is_interrupted_continues_to_the_bit(tmp_path: Path, name: Name) -> None:
+    whole, cut = job_of(tmp_path / "whole", {}, name), job_of(tmp_path / "cut", {}, name)
+    whole.run(2)
+    cut.run(2, train={"steps": 3}, schedule={"decay_steps": STEPS})
+    cut.run(2)
+    one, other = ([(e.loss, e.grad_norm) for e in job.events(StepDone)] for job in (whole, cut))
+    assert len(one) == STEPS
+    assert one == other
+    assert differing(whole.state(), cut.state()) == []
+
+
+@pytest.mark.parametrize("name", ["zero1", "zero2", "zero3", "accelerate"])
+def test_a_step_that_is_not_finite_leaves_no_trace_in_weights_moments_and_gradients(tmp_path: Path, name: Name) -> None:
+    spoiled = spoil_losses({1: lambda loss: loss * torch.nan}, rank=1)
+    engines: tuple[Name, Name] = (name, "fsdp")
+    jobs = [job_of(tmp_path / each, {"train": {"micro_batch": 2}}, each) for each in engines]
+    for job in jobs:
+        job.run(2, spoiled)
+    found, expected = ([(e.skipped, e.loss, e.grad_norm) for e in job.events(StepDone)] for job in jobs)
+    assert [skipped for skipped, *_ in found] == [False, True, False, False, False, False]
+    for (_, loss, norm), (_, other, other_norm) in zip(found[2:], expected[2:], strict=True):
+        assert (loss, norm) == (pytest.approx(other, rel=2e-6), pytest.approx(other_norm, rel=2e-5))
+
+
+@pytest.mark.parametrize("name", ["zero1", "zero2", "zero3"])
+def test_what_is_saved_is_what_deepspeed_itself_says_it_has(tmp_path: Path, name: Name) -> None:
+    def compare(stepper: Stepper) -> None:
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+        zero: Any = stepper._engine.zero  # type: ignore[attr-defined]
+        if name != "zero3":  # it had linked them after the first group's step, when the second one's had none
+            zero._hp_optimizer_states_linked = False
+            zero._lazy_init_hp_params_optimizer_state()
+        tensors = stepper._engine.tensors()
+        for parameter_name, parameter in stepper._engine.module.named_parameters():
+            state = tensors["optimizer"]["state"][parameter_name]
+            moments = {key: safe_get_full_optimizer_state(parameter, key) for key in ("exp_avg", "exp_avg_sq")}
+            wholes = {"weight": safe_get_full_fp32_param(parameter), **moments}
+            for key, shard in {"weight": tensors["model"][parameter_name], **state}.items():
+                if key == "step":
+                    assert float(shard) == 5
+                    continue
+                stretch = wholes[key].flatten()[shard.start : shard.start + len(shard.flat)]
+                assert torch.equal(stretch, shard.flat), (parameter_name, key)
+
+    job = job_of(tmp_path, {}, name)
+    assert job.run(2, at_step(5, [0, 1], compare)) == [False, False]
