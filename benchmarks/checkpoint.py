@@ -47,7 +47,7 @@ from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
 from convoy.stats.interval import interval
 from convoy.training.batches import RankData
-from convoy.training.build import build_sharded_model
+from convoy.training.engines.convoy import build_convoy_engine
 from convoy.training.process_groups import Ranks
 
 MIB = 2**20
@@ -148,7 +148,7 @@ def turns_of_rank(
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     alone: list[dict[str, float]] = []
     with data.prefetch_from(0) as batches:
-        trained = build_sharded_model(assignment.config, ranks)
+        trained = build_convoy_engine(assignment.config, ranks)
         training = gang.training(assignment, ranks, batches, trained=trained)
         bench = Bench(assignment, ranks, trained, training, {})
         _step(bench)  # makes the moments

@@ -24,8 +24,8 @@ from convoy.checkpoint.save.driver import Save
 from convoy.gang.task import Assignment
 from convoy.job.lineage import CommitRef
 from convoy.storage import open_store
-from convoy.training.build import ShardedModel
 from convoy.training.checkpointing.saver import Saver as TrainingSaver
+from convoy.training.engines.convoy import ConvoyEngine
 from convoy.training.loop import Training
 from convoy.training.process_groups import Ranks
 
@@ -40,7 +40,7 @@ class Bench:
 
     assignment: Assignment
     ranks: Ranks
-    trained: ShardedModel
+    trained: ConvoyEngine
     training: Training
     """Its saver is that of the save under way."""
     state: State

@@ -27,8 +27,8 @@ from convoy.job.events.log import EventWriter
 from convoy.job.generations import form_generation
 from convoy.storage import open_store
 from convoy.training.batches import RankData
-from convoy.training.build import ShardedModel, build_sharded_model
 from convoy.training.checkpointing.saver import Saver
+from convoy.training.engines.convoy import ConvoyEngine, build_convoy_engine
 from convoy.training.loop import Training, log_step, run_step
 from convoy.training.measure.clock import OwnTime, UnknownOwnTime, clock_for, own_time_for
 from convoy.training.measure.machine import memory_peak
@@ -97,14 +97,15 @@ def training(
     batches: Any,
     marker: Marker | None = None,
     own_time: OwnTime | UnknownOwnTime | None = None,
-    trained: ShardedModel | None = None,
+    trained: ConvoyEngine | None = None,
 ) -> Training:
     """The product's loop. marker: of a board. trained: the model; None: one of its own."""
     config, store = assignment.config, open_store(assignment.job_uri)
-    trained = trained or build_sharded_model(config, ranks)
+    trained = trained or build_convoy_engine(config, ranks)
     marker = marker or Marker(None, 0)
     clock, began = clock_for(ranks.device, marker.mark_shared_point), time.perf_counter()
-    stepper = Stepper(trained, config.train, config.parallel, StepExchange(ranks.control), clock)
+    exchange = StepExchange(ranks.control)
+    stepper = Stepper(trained, config.train.seed, config.parallel.ranks_per_sample, exchange, clock)
     events = EventWriter(store, assignment.generation, 0, ranks.place.rank)
     saver = Saver(assignment, ranks, trained, assignment.tiers, events, None, marker)
     return Training(

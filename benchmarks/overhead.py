@@ -48,7 +48,7 @@ from convoy.config.run import RunConfig
 from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, Phase, heartbeat
 from convoy.training.batches import RankData
-from convoy.training.build import ShardedModel, build_sharded_model
+from convoy.training.engines.convoy import ConvoyEngine, build_convoy_engine
 from convoy.training.loop import Training
 from convoy.training.measure.clock import UnknownOwnTime
 from convoy.training.optimizer import learning_rate, set_learning_rate
@@ -103,11 +103,11 @@ def loop_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *, pairs:
     config = assignment.config
     with data.prefetch_from(0) as ours_batches, data.prefetch_from(0) as bare_batches:
         ours = partial(gang.one_step_of, gang.training(assignment, ranks, ours_batches))
-        bare = bare_loop(build_sharded_model(config, ranks), config, bare_batches)
+        bare = bare_loop(build_convoy_engine(config, ranks), config, bare_batches)
         return RankResult(alternate(partial(block, ours, steps, ranks), partial(block, bare, steps, ranks), pairs))
 
 
-def bare_loop(trained: ShardedModel, config: RunConfig, batches: Any) -> Callable[[], None]:
+def bare_loop(trained: ConvoyEngine, config: RunConfig, batches: Any) -> Callable[[], None]:
     """One step as one would write it by hand: the global token count is known, nothing is agreed or logged."""
     parameters = list(trained.module.parameters())
     tokens = config.train.global_batch * config.data.sequence_length
