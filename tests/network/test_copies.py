@@ -1,5 +1,7 @@
 """Copies between memories, here all of the host's; a GPU's is only another one."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -29,13 +31,9 @@ def timed(rank: int, ranks: int) -> dict[Copy, dict[int, tuple[int, int]]]:
         if call.source.data_ptr() == other.data_ptr() and call.target.data_ptr() == pinned.data_ptr():
             call.target[len(call.target) // 2] += 1
 
-    if rank == 1:
-        CopyCall.run = changing  # type: ignore[method-assign]
-    try:
+    with patch.object(CopyCall, "run", changing if rank == 1 else run):
         found = time_copies({"pageable": pageable, "pinned": pinned}, other, meeting(rank, ranks), SIZES, 6)
-    finally:
-        CopyCall.run = run  # type: ignore[method-assign]
-        dist.destroy_process_group()
+    dist.destroy_process_group()
     return {
         copy: {size: (len(e.times.blocks), e.wrong) for size, e in by_size.items()} for copy, by_size in found.items()
     }

@@ -5,6 +5,7 @@ import pytest
 from convoy.benchmark.analysis.network import network_report
 from convoy.benchmark.groups import Group, Ranks
 from convoy.benchmark.pages.network import network_page
+from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.network import figure_name, seconds_name
 from convoy.benchmark.suites.environments import Turn, merged_cases, turns
 from convoy.config.benchmark import BenchConfig
@@ -53,12 +54,12 @@ def test_each_gang_of_a_setting_is_a_block_and_is_compared_with_nccl_s_choice() 
     *_, group = planned(ON_GPUS)
     speed = {"NCCL's choice": 1.0, "Ring/LL": 2.0, "Tree/Simple": 0.5}
 
-    def of_gang(turn: Turn) -> tuple[Turn, object]:
+    def of_gang(turn: Turn) -> tuple[Turn, Case]:
         line = (1e-3 / speed[turn.case], 4e7 * speed[turn.case])
         wrong = {figure_name("wrong", SIZES[0]): float(turn.pair == 2)}
         return turn, network_case(turn.case, line=line, group=turn.group.name, baseline=None, figures=wrong)
 
-    merged = merged_cases(group, [of_gang(turn) for turn in turns(group)])  # type: ignore[misc]
+    merged = merged_cases(group, [of_gang(turn) for turn in turns(group)])
     assert [(case.group, case.baseline) for case in merged] == [
         ("network-nccl", None), ("network-nccl", "NCCL's choice"), ("network-nccl", "NCCL's choice"),
     ]  # fmt: skip

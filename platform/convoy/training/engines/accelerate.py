@@ -3,26 +3,24 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.utils import DistributedType
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from convoy.checkpoint.state.tensors import CachedTensors, put_tensors, tensors_of
 from convoy.config.run import RunConfig
 from convoy.parallel.fsdp import mixed_precision
 from convoy.training.batch import Batch
-from convoy.training.build import build_whole_model, own_weight_bytes
-from convoy.training.engines.engine import Engine
-from convoy.training.optimizer import adamw, set_learning_rate, without_state
+from convoy.training.build import build_whole_model
+from convoy.training.engines.engine import Fsdp2Engine
+from convoy.training.optimizer import adamw, set_learning_rate
 from convoy.training.process_groups import Ranks
 
 
-class AccelerateEngine(Engine):
+class AccelerateEngine(Fsdp2Engine):
     """The plugin as it is but for three things: it shards by our blocks, reduces in our types, which for bf16 would
     otherwise be bf16, and takes the weights that each rank has."""
 
@@ -65,24 +63,6 @@ class AccelerateEngine(Engine):
 
     def drop_gradients(self) -> None:
         self._wrapped.zero_grad()
-
-    def saved_state(self) -> Callable[[], dict[str, Any]]:
-        return CachedTensors(self.module, self.optimizer)
-
-    def tensors(self) -> dict[str, Any]:
-        return tensors_of(self.module, self.optimizer)
-
-    def put_tensors(self, tensors: dict[str, Any]) -> None:
-        put_tensors(self.module, self.optimizer, tensors)
-
-    def not_updated(self) -> list[str]:
-        return without_state(self.module, self.optimizer)
-
-    def weight_bytes(self) -> int:
-        return own_weight_bytes(self.module)
-
-    def keep_gathered(self) -> None:
-        cast(FSDPModule, self.module).set_reshard_after_forward(False)
 
 
 def _plugin(model: torch.nn.Module, config: RunConfig) -> FullyShardedDataParallelPlugin:

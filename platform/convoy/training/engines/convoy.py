@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -20,13 +20,13 @@ from convoy.model.init import row_orders
 from convoy.parallel.fsdp import DTYPES, parallelize, shard_device
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.batch import Batch
-from convoy.training.build import materialise_weights, own_weight_bytes, whole_parameter_count
-from convoy.training.engines.engine import Engine
-from convoy.training.optimizer import build_optimizer, set_learning_rate, without_state
+from convoy.training.build import materialise_weights, whole_parameter_count
+from convoy.training.engines.engine import Fsdp2Engine
+from convoy.training.optimizer import build_optimizer, set_learning_rate
 from convoy.training.process_groups import Ranks
 
 
-class ConvoyEngine(Engine):
+class ConvoyEngine(Fsdp2Engine):
     """A model that FSDP2 shards, and the optimizer of its shards."""
 
     def __init__(
@@ -49,7 +49,7 @@ class ConvoyEngine(Engine):
         self.optimizer = optimizer
         self.pipeline = pipeline
         self.parameters = sum(p.numel() for p in self.module.parameters()) if parameters is None else parameters
-        self._rows = rows or {}
+        self.rows = rows or {}
         self._clip_norm = train.clip_norm
         self._reduce_every_pass = parallel.reduce_every_pass
         self._training_group = training_group
@@ -97,30 +97,6 @@ class ConvoyEngine(Engine):
 
     def drop_gradients(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-
-    def saved_state(self) -> Callable[[], dict[str, Any]]:
-        from convoy.checkpoint.state.tensors import CachedTensors
-
-        return CachedTensors(self.module, self.optimizer, self._rows)
-
-    def tensors(self) -> dict[str, Any]:
-        from convoy.checkpoint.state.tensors import tensors_of
-
-        return tensors_of(self.module, self.optimizer, self._rows)
-
-    def put_tensors(self, tensors: dict[str, Any]) -> None:
-        from convoy.checkpoint.state.tensors import put_tensors
-
-        put_tensors(self.module, self.optimizer, tensors)
-
-    def not_updated(self) -> list[str]:
-        return without_state(self.module, self.optimizer)
-
-    def weight_bytes(self) -> int:
-        return own_weight_bytes(self.module)
-
-    def keep_gathered(self) -> None:
-        self._fsdp.set_reshard_after_forward(False)
 
 
 def build_convoy_engine(config: RunConfig, ranks: Ranks, *, with_weights: bool = True) -> ConvoyEngine:

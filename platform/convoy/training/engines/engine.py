@@ -1,14 +1,18 @@
 """What trains a model. The loop, the saver and the sampler know only this interface."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
+from convoy.model.block import RowOrder
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.batch import Batch
+from convoy.training.build import own_weight_bytes
+from convoy.training.optimizer import without_state
 
 
 class Engine(ABC):
@@ -69,3 +73,34 @@ class Engine(ABC):
     @abstractmethod
     def keep_gathered(self) -> None:
         """Keep weights that a forward gathers until the end of training, if they are sharded at all."""
+
+
+class Fsdp2Engine(Engine):
+    """Any engine whose model FSDP2 shards and whose optimizer is torch's, whoever applied them."""
+
+    rows: Mapping[str, RowOrder] = {}
+    """Order in memory of the rows of weights that are cut by heads, by name."""
+
+    def saved_state(self) -> Callable[[], dict[str, Any]]:
+        from convoy.checkpoint.state.tensors import CachedTensors
+
+        return CachedTensors(self.module, self.optimizer, self.rows)
+
+    def tensors(self) -> dict[str, Any]:
+        from convoy.checkpoint.state.tensors import tensors_of
+
+        return tensors_of(self.module, self.optimizer, self.rows)
+
+    def put_tensors(self, tensors: dict[str, Any]) -> None:
+        from convoy.checkpoint.state.tensors import put_tensors
+
+        put_tensors(self.module, self.optimizer, tensors)
+
+    def not_updated(self) -> list[str]:
+        return without_state(self.module, self.optimizer)
+
+    def weight_bytes(self) -> int:
+        return own_weight_bytes(self.module)
+
+    def keep_gathered(self) -> None:
+        cast(FSDPModule, self.module).set_reshard_after_forward(False)
