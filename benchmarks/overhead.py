@@ -117,7 +117,7 @@ def bare_loop(trained: ConvoyEngine, config: RunConfig, batches: Any) -> Callabl
         nonlocal done
         total = 0.0
         for batch in next(batches):
-            loss = trained.module(batch.tokens_bs, batch.targets_bs) * (gang.RANKS / tokens)
+            loss = trained.module(*batch.inputs) * (gang.RANKS / tokens)
             loss.backward()
             total += float(loss.detach())
         clip_grad_norm_(parameters, config.train.clip_norm or float("inf"), foreach=True)

@@ -162,7 +162,7 @@ def _step(
 
 def _batch(index: int, shape: tuple[int, int]) -> Batch:
     tokens = torch.zeros(shape, dtype=torch.int64)
-    return Batch(index, tokens, torch.zeros_like(tokens), None, tokens.numel())
+    return Batch(index, (tokens, torch.zeros_like(tokens), None), tokens.numel(), tokens.device)
 
 
 class _Alone:

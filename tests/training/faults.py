@@ -106,9 +106,7 @@ def note_samples(folder: Path) -> Callable[[int], None]:
 
     def fault(rank: int) -> None:
         def note(_: Stepper, step: int, batches: Sequence[Batch]) -> None:
-            rows = [
-                digest(row) for b in batches for row, t in zip(b.tokens_bs, b.targets_bs, strict=True) if t.max() >= 0
-            ]
+            rows = [digest(row) for b in batches for row, t in zip(*b.inputs[:2], strict=True) if t.max() >= 0]
             (folder / f"{step}-{rank}").write_text("\n".join(rows))
 
         folder.mkdir(exist_ok=True)

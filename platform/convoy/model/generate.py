@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from convoy.model.build import CustomModel
+from convoy.model.custom import CustomModel
 from convoy.model.transformer import Transformer
 
 

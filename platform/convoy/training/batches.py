@@ -82,12 +82,12 @@ class RankData:
 
     def _batch_on_device(self, index: int, arrays: TokenBatch) -> Batch:
         device = self._ranks.device
+        documents_bs = None if arrays.documents_bs is None else _to_device(arrays.documents_bs, device)
         return Batch(
             index=index,
-            tokens_bs=_to_device(arrays.tokens_bs, device),
-            targets_bs=_to_device(arrays.targets_bs, device),
-            documents_bs=None if arrays.documents_bs is None else _to_device(arrays.documents_bs, device),
+            inputs=(_to_device(arrays.tokens_bs, device), _to_device(arrays.targets_bs, device), documents_bs),
             weight=int((arrays.targets_bs != IGNORED).sum()),
+            device=device,
         )
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from convoy.config.errors import ConfigError
-from convoy.model.build import CustomModel
+from convoy.model.custom import CustomModel
 
 
 class ModuleBuffers:

@@ -15,7 +15,7 @@ from convoy.gang.task import Assignment
 from convoy.gang.workers.board import Marker, OrderKind, heartbeat
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import Evaluated, WorkerReady
-from convoy.model.build import CustomModel
+from convoy.model.custom import CustomModel
 from convoy.network.nccl.proof import NetworkWatch, read_own_log
 from convoy.parallel.gloo import exchange_shards
 from convoy.storage import Store, StoreUnavailable, open_store

@@ -160,7 +160,7 @@ class Stepper:
 
     def _run_passes(self, batches: Sequence[Batch], step: int) -> tuple[torch.Tensor, StepAgreement]:
         """Forward and backward of each: the sum of their losses, and what the ranks exchanged meanwhile."""
-        loss_sum, agreed = torch.zeros((), device=batches[0].tokens_bs.device), None
+        loss_sum, agreed = torch.zeros((), device=batches[0].device), None
 
         def scale() -> float:
             nonlocal agreed
@@ -171,7 +171,7 @@ class Stepper:
             return self._loss_scale(agreed)
 
         for i, batch in enumerate(batches):
-            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device)
+            seed_randomness(self._seed, step, batch.index, batch.device)
             loss_sum += self._engine.forward_backward(batch, scale, last=i == len(batches) - 1)
             self._clock.end_phase("backward")
         assert agreed is not None
@@ -185,11 +185,10 @@ class Stepper:
 
         def seed_and_advance(number: int) -> None:
             batch = batches[number]
-            seed_randomness(self._seed, step, batch.index, batch.tokens_bs.device, pipeline.stage)
+            seed_randomness(self._seed, step, batch.index, batch.device, pipeline.stage)
             self._advance()
 
-        inputs = [(b.tokens_bs, b.targets_bs, b.documents_bs) for b in batches]
-        loss_sum = pipeline.train(inputs, self._loss_scale(agreed), seed_and_advance)
+        loss_sum = pipeline.train([b.inputs for b in batches], self._loss_scale(agreed), seed_and_advance)
         self._clock.end_phase("backward")
         return loss_sum, agreed
 
@@ -233,11 +232,11 @@ def evaluate(
     urgent_stop, stopped = UrgentStop(ranks.control), False
     for batch in batches:
         urgent_stop.begin(is_urgent())
-        inputs = (batch.tokens_bs, batch.targets_bs, batch.documents_bs)
-        nats += float(module(*inputs)) if pipeline is None else pipeline.evaluate(inputs)
+        nats += float(module(*batch.inputs)) if pipeline is None else pipeline.evaluate(batch.inputs)
         tokens += batch.weight
         if token_bytes_v is not None:
-            counted = batch.targets_bs[batch.targets_bs >= 0].cpu()
+            _, targets_bs, _ = batch.inputs
+            counted = targets_bs[targets_bs >= 0].cpu()
             text_bytes += int(token_bytes_v[counted].sum())
         on_batch_done()
         stopped = urgent_stop.finish()

@@ -52,14 +52,15 @@ class BaselineVariant(Variant):
     def step(self) -> None:
         config, done = self._config, len(self.losses)
         batches = next(self._batches)
-        total = torch.zeros((), device=batches[0].tokens_bs.device)
+        total = torch.zeros((), device=batches[0].device)
         weights = torch.tensor(float(sum(batch.weight for batch in batches)), device=total.device)
         if self._world_size > 1:
             dist.all_reduce(weights, group=self._training_group)
         for i, batch in enumerate(batches):
             with self._without_sync() if i < len(batches) - 1 else nullcontext():
-                logits_bsv = self._model(batch.tokens_bs).logits
-                loss = F.cross_entropy(logits_bsv.flatten(0, 1), batch.targets_bs.flatten(), reduction="sum")
+                tokens_bs, targets_bs, _ = batch.inputs
+                logits_bsv = self._model(tokens_bs).logits
+                loss = F.cross_entropy(logits_bsv.flatten(0, 1), targets_bs.flatten(), reduction="sum")
                 (loss * (self._world_size / float(weights))).backward()
             total += loss.detach()
         if config.train.clip_norm is not None:

@@ -60,7 +60,7 @@ class PeerVariant(Variant):
         tokens = self._start_token_sum(batches)
         loss_sum = torch.zeros((), device=self._ranks.device)
         for i, batch in enumerate(batches):
-            seed_randomness(config.train.seed, done, batch.index, batch.tokens_bs.device)
+            seed_randomness(config.train.seed, done, batch.index, batch.device)
             # Engines average gradients over ranks; the loss is to be the mean over the global batch's tokens.
             loss_sum += self._engine.forward_backward(
                 batch, lambda: self._ranks.place.world_size / tokens(), last=i == len(batches) - 1
@@ -110,7 +110,7 @@ class TorchDdp:
     def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
         with nullcontext() if last else self._model.no_sync():
             with torch.autocast(self._device, self._dtype, enabled=self._dtype != torch.float32):
-                loss: torch.Tensor = self._model(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+                loss: torch.Tensor = self._model(*batch.inputs)
             (loss * scale()).backward()
         return loss.detach()
 

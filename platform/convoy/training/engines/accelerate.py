@@ -39,7 +39,7 @@ class AccelerateEngine(Fsdp2Engine):
 
     def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
         with nullcontext() if last else self.accelerator.no_sync(self.module):
-            loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+            loss = self._forward(*batch.inputs)
             self.accelerator.backward(loss * scale())
         return loss.detach()
 

@@ -57,7 +57,7 @@ class ConvoyEngine(Fsdp2Engine):
 
     def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
         self._set_gradient_sync(last=last)
-        loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+        loss = self._forward(*batch.inputs)
         (loss * scale()).backward()
         return loss.detach()
 

@@ -64,7 +64,7 @@ class DeepSpeedEngine(Engine):
 
     def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> Tensor:
         with self._own_linear():
-            loss = self._forward(batch.tokens_bs, batch.targets_bs, batch.documents_bs)
+            loss = self._forward(*batch.inputs)
             self._library.backward(loss * scale(), scale_wrt_gas=False)
             if not last:
                 self._library.step()  # counts micro batches, and updates after the last one
