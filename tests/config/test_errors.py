@@ -59,7 +59,18 @@ COMPLAINTS = {
     "data.tokenizer.kind=bytez": ("data.tokenizer.kind = bytez: must be one of bpe, bytes, file; did you mean bytes?"),
     # what is missing
     "data.corpus.kind=files": "data.corpus.path: required, but missing",
-    "model.build=pkg.mod:build": "model.vocab_size, model.max_sequence_length: required, but missing",
+    "model.build=pkg.mod:build": "model.vocab_size: required, but missing",
+    "model.build=pkg.mod:build model.task=module": (
+        "model.task = module: needs data.build, which gives the batches that the module takes"
+    ),
+    "data.build=pkg.mod:data": "data.build = pkg.mod:data: needs model.build with model.task: module",
+    "model.build=pkg.mod:build model.task=module data.build=pkg.mod:data model.vocab_size=3": (
+        "model.vocab_size = 3: only with task: tokens"
+    ),
+    "model.build=pkg.mod:build model.task=module data.build=pkg.mod:data data.packing=false": (
+        "data.packing: not with build = pkg.mod:data, which gives the samples themselves"
+    ),
+    "data.unit=images": "data.unit = images: only with build",
     "model.build=pkg.mod:build model.vocab_size=300": "model.max_sequence_length: required, but missing",
     "model.build=nothing model.vocab_size=5000 model.max_sequence_length=256": (
         "model.build = nothing: must have the form package.module:function"

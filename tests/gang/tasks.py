@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from convoy.config.run import RunConfig
-from convoy.data.manifest import data_fingerprint
-from convoy.data.prepare import prepare_dataset
+from convoy.data.job_data import prepare_job_data
 from convoy.drills.gang import newest_of_name
 from convoy.gang.agent import Gang
 from convoy.gang.messages import GangOutcome
@@ -37,8 +36,8 @@ DEADLINE_SECONDS = 60.0
 def a_task(root: str, **sections: Any) -> Task:
     """A job of 20 tiny steps; sections as in `tiny`."""
     config: RunConfig = tiny(**{"train": {"threads_per_rank": 1}, **sections})
-    manifest = prepare_dataset(config.data, open_store(root))
-    return Task(config, "job", root, manifest.id, data_fingerprint(manifest, config.data), None)
+    data = prepare_job_data(config, open_store(root))
+    return Task(config, "job", root, data.id, data.fingerprint, None)
 
 
 def a_node(nproc: int = 2, index: int = 0, nodes: int = 1, run: str = "Flow/1", attempt: int = 0) -> Node:

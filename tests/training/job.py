@@ -16,8 +16,7 @@ from convoy.checkpoint.format import Commit
 from convoy.checkpoint.restore import load
 from convoy.checkpoint.state.values import dtype_of
 from convoy.config.run import RunConfig
-from convoy.data.manifest import data_fingerprint
-from convoy.data.prepare import prepare_dataset
+from convoy.data.job_data import prepare_job_data
 from convoy.gang.task import Assignment, RankPosition
 from convoy.gang.workers.board import Board
 from convoy.job.events.log import read_events
@@ -89,10 +88,8 @@ class Job:
     name: str = "job"
 
     def __post_init__(self) -> None:
-        manifest = prepare_dataset(self.config.data, open_store(self.root))
         self.store = job_store(self.root, self.name)
-        self.data_id = manifest.id
-        self.fingerprint = data_fingerprint(manifest, self.config.data)
+        self.data_id, self.fingerprint, _ = prepare_job_data(self.config, open_store(self.root))
 
     def run(
         self,

@@ -9,6 +9,9 @@ from convoy.config.errors import yaml_value
 MAX_INTEGER = 2**63 - 1
 """What every store, tensor and log can hold; and a float, to which sums convert it."""
 
+FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+"""Of text that names a user's function as `package.module:function`."""
+
 UnixTime = Annotated[float, Field(ge=0, le=2**36, allow_inf_nan=False)]
 """Seconds since 1970, in an object that is read from a store: a moment that a calendar can name."""
 

@@ -1,10 +1,10 @@
-"""The corpus, the tokenizer, and how documents become sequences."""
+"""The corpus, the tokenizer, and how documents become sequences; or a user's own dataset."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from convoy.config.base import FrozenConfig
+from convoy.config.base import FUNCTION, FrozenConfig
 
 
 class StdlibCorpus(FrozenConfig):
@@ -114,8 +114,13 @@ class FileTokenizer(FrozenConfig):
 Tokenizer = Annotated[BpeTokenizer | BytesTokenizer | FileTokenizer, Field(discriminator="kind")]
 
 
+_OF_TOKENS = ("corpus", "tokenizer", "sequence_length", "packing", "respect_documents", "validation_fraction")
+
+_OF_DATASETS = ("args", "collate", "workers", "unit")
+
+
 class DataConfig(FrozenConfig):
-    """From a corpus to fixed-length sequences."""
+    """From a corpus to fixed-length sequences; or, with `build`, the samples of a dataset of one's own."""
 
     corpus: Corpus = StdlibCorpus()
     """Where documents come from."""
@@ -132,6 +137,29 @@ class DataConfig(FrozenConfig):
     """Share of files (of documents, if there is one file) held out for evaluation, chosen by a hash of the name."""
     cache: str | None = None
     """Local folder for the memory-mapped shards of a remote root. Default: `convoy` in the user's cache folder."""
+    build: str | None = Field(None, pattern=FUNCTION)
+    """`package.module:function`; called with `"train"` or `"validation"` and `args`, returns a `torch.utils.data`
+    Dataset, or None where there is nothing to evaluate on. For `model.task: module`; the keys above do not apply."""
+    args: dict[str, Any] = {}
+    """Keyword arguments of that function."""
+    collate: str | None = Field(None, pattern=FUNCTION)
+    """`package.module:function` that makes a batch, a dict or tuple with tensors, of a list of samples. Default:
+    torch's `default_collate`."""
+    workers: int = Field(0, ge=0)
+    """Processes of each rank that read samples ahead, as `num_workers` of torch's DataLoader."""
+    unit: str = Field("samples", pattern=r"^[a-z][a-z ]*$")
+    """What a sample is called on cards, in the plural, such as images."""
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> "DataConfig":
+        fields = type(self).model_fields
+        own = [name for name in _OF_DATASETS + _OF_TOKENS if getattr(self, name) != fields[name].default]
+        for name in own:
+            if self.build is None and name in _OF_DATASETS:
+                raise ValueError(f"{name} = {getattr(self, name)}: only with build")
+            if self.build is not None and name in _OF_TOKENS:
+                raise ValueError(f"{name}: not with build = {self.build}, which gives the samples themselves")
+        return self
 
     @model_validator(mode="after")
     def _has_document_boundaries(self) -> "DataConfig":

@@ -72,6 +72,8 @@ def merge_config(base: Tree, overrides: Tree, at: Keys = ()) -> Tree:
 
 
 def _replaces_whole(value: Tree, old: Tree, at: Keys) -> bool:
+    if at == ("data",):
+        return bool(value.get("build")) and not old.get("build")
     if at == ("engine",):
         return "name" in value and value["name"] != old.get("name")
     if len(classes_at(RunConfig, at)) < 2:

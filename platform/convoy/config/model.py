@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from convoy.config.base import FrozenConfig
+from convoy.config.base import FUNCTION, FrozenConfig
 
 
 class TransformerConfig(FrozenConfig):
@@ -83,16 +83,28 @@ class TransformerConfig(FrozenConfig):
 class CustomModelConfig(FrozenConfig):
     """A user's own `nn.Module`, trained by the same loop."""
 
-    build: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    """`package.module:function`; called with `args`, returns a module from token ids (B, S) to logits (B, S, V)."""
+    build: str = Field(pattern=FUNCTION)
+    """`package.module:function`; called with `args`, returns the module that `task` describes."""
+    task: Literal["tokens", "module"] = "tokens"
+    """tokens: the module maps token ids (B, S) to logits (B, S, V), and Convoy computes the loss. module: the module
+    takes a batch of `data.build` and returns its loss."""
     args: dict[str, Any] = {}
     """Keyword arguments of the builder."""
     name: str = "custom"
     """Name of the model on cards and in results."""
-    vocab_size: int = Field(ge=2)
-    """Width V of the logits."""
-    max_sequence_length: int = Field(ge=2)
-    """Longest sequence the model takes, in tokens."""
+    vocab_size: int = Field(0, ge=0)
+    """Width V of the logits; of `task: tokens` alone."""
+    max_sequence_length: int = Field(0, ge=0)
+    """Longest sequence the model takes, in tokens; of `task: tokens` alone."""
+
+    @model_validator(mode="after")
+    def _has_the_sizes_of_its_task(self) -> "CustomModelConfig":
+        for key, size in {"vocab_size": self.vocab_size, "max_sequence_length": self.max_sequence_length}.items():
+            if self.task == "tokens" and size < 2:
+                raise ValueError(f"{key} = {size}: must be at least 2" if size else f"{key}: required, but missing")
+            if self.task == "module" and size:
+                raise ValueError(f"{key} = {size}: only with task: tokens")
+        return self
 
 
 def _model_kind(value: Any) -> str:

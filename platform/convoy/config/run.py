@@ -12,7 +12,7 @@ from convoy.config.data import BpeTokenizer, BytesTokenizer, DataConfig, ShardsC
 from convoy.config.engine import EngineConfig, refused_keys
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import short_hash
-from convoy.config.model import ModelConfig, TransformerConfig
+from convoy.config.model import CustomModelConfig, ModelConfig, TransformerConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import (
     BudgetConfig,
@@ -72,11 +72,12 @@ class RunConfig(FrozenConfig):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "RunConfig":
+        self._check_task()
         length, longest = self.data.sequence_length, self.model.max_sequence_length
-        if length > longest:
+        if length > longest and self.data.build is None:
             raise ValueError(f"data.sequence_length = {length}: must be at most model.max_sequence_length, {longest}")
         needed = tokenizer_vocabulary(self.data)
-        if needed is not None and needed > self.model.vocab_size:
+        if needed is not None and needed > self.model.vocab_size and self.data.build is None:
             raise ValueError(
                 f"model.vocab_size = {self.model.vocab_size}: must be at least the tokenizer's vocabulary, {needed}"
             )
@@ -87,6 +88,13 @@ class RunConfig(FrozenConfig):
         if self.train.attention == "plain" and not isinstance(self.model, TransformerConfig):
             raise ValueError(f"train.attention = plain: model.build = {self.model.build} has an attention of its own")
         return self
+
+    def _check_task(self) -> None:
+        task = self.model.task if isinstance(self.model, CustomModelConfig) else "tokens"
+        if task == "module" and self.data.build is None:
+            raise ValueError("model.task = module: needs data.build, which gives the batches that the module takes")
+        if task == "tokens" and self.data.build is not None:
+            raise ValueError(f"data.build = {self.data.build}: needs model.build with model.task: module")
 
     @model_validator(mode="after")
     def _engine_can_do_it(self) -> "RunConfig":

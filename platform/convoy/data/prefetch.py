@@ -2,8 +2,8 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -30,13 +30,13 @@ class Prefetcher(Generic[T]):
         if depth:
             self._thread.start()
 
-    def __enter__(self) -> "Prefetcher[T]":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:

@@ -53,10 +53,21 @@ def _in_largest_unit(value: float, units: Mapping[str, float]) -> str:
     return "" if unit is None else f"{significant(value / units[unit])}{unit}"
 
 
-def rate(tokens_per_second: float) -> str:
-    """Tokens per second, e.g. `12.3k tok/s`."""
-    units = {"M tok/s": 1e6, "k tok/s": 1e3}
-    return _in_largest_unit(tokens_per_second, units) or f"{significant(tokens_per_second)} tok/s"
+def rate(per_second: float, unit: str = "tokens") -> str:
+    """Tokens per second, e.g. `12.3k tok/s`, or what else a model is trained on, e.g. `12.3k images/s`."""
+    name = unit_name(unit)
+    units = {f"M {name}/s": 1e6, f"k {name}/s": 1e3}
+    return _in_largest_unit(per_second, units) or f"{significant(per_second)} {name}/s"
+
+
+def unit_name(unit: str) -> str:
+    """As it is written with a number."""
+    return "tok" if unit == "tokens" else unit
+
+
+def rate_of(unit: str) -> Form:
+    """As `rate`, of this unit."""
+    return lambda per_second: rate(per_second, unit)
 
 
 def duration(seconds: float) -> str:

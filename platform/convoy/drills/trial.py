@@ -167,13 +167,11 @@ def run_undisturbed(fault: Fault, plan: DrillOptions, config: RunConfig, jobs: P
 
 def new_gang(fault: Fault, config: RunConfig, job: str, root: str) -> DrillGang:
     """The gang, whose data are there; no process of it is started yet."""
-    from convoy.data.manifest import data_fingerprint
-    from convoy.data.prepare import prepare_dataset
+    from convoy.data.job_data import prepare_job_data
 
-    manifest = prepare_dataset(config.data, open_store(root))
-    digest = data_fingerprint(manifest, config.data)
-    ensure_record(job_store(root, job, config), job, config, digest)
-    return DrillGang(fault, config, job, root, manifest.id, digest)
+    data = prepare_job_data(config, open_store(root))
+    ensure_record(job_store(root, job, config), job, config, data.fingerprint)
+    return DrillGang(fault, config, job, root, data.id, data.fingerprint)
 
 
 def _must_be_ended(fault: Fault) -> bool:

@@ -119,6 +119,8 @@ def _model_text(config: RunConfig) -> str:
 
 def _batch_text(config: RunConfig) -> str:
     train, length = config.train, config.data.sequence_length
+    if config.data.build is not None:
+        return f"{train.global_batch} {config.data.unit} a step of {config.data.build}, {train.steps:,} steps"
     tokens = train.global_batch * length
     return f"{train.global_batch} sequences of {length} = {tokens:,} tokens a step, {train.steps:,} steps"
 

@@ -72,20 +72,18 @@ def settle(run_config: Any, overrides: Any, job_option: str | None, current: Any
 
 
 def prepare_data(config_json: Json, job: str) -> Json:
-    """Make or find the token shards. Fails plainly, also if the job was started with other data."""
-    from convoy.data.manifest import check_vocabulary, data_fingerprint
-    from convoy.data.prepare import prepare_dataset
+    """Make or find the token shards; of a user's dataset nothing. Fails plainly, also if the job was started with
+    other data."""
+    from convoy.data.job_data import prepare_job_data
 
     config = RunConfig.model_validate(config_json)
     assert config.root is not None
     with plain_errors():
-        manifest = prepare_dataset(config.data, open_store(config.root, config.checkpoint.store))
-        check_vocabulary(manifest.vocab_size, config.model.vocab_size)
-        digest = data_fingerprint(manifest, config.data)
+        data = prepare_job_data(config, open_store(config.root, config.checkpoint.store))
         # Made here, so that the gang can distinguish a new job from one whose root is not mounted where it runs.
-        ensure_record(job_store(config.root, job, config), job, config, digest)
-    print(_preparation_line(manifest))
-    return {"id": manifest.id, "fingerprint": digest}
+        ensure_record(job_store(config.root, job, config), job, config, data.fingerprint)
+    print(f"data of {config.data.build}" if data.prepared is None else _preparation_line(data.prepared))
+    return {"id": data.id, "fingerprint": data.fingerprint}
 
 
 def _preparation_line(manifest: "PreparedData") -> str:

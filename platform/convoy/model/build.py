@@ -3,7 +3,7 @@
 import torch
 
 from convoy.config.model import CustomModelConfig, TransformerConfig
-from convoy.model.custom import CustomModel, build_module
+from convoy.model.custom import CustomModel, CustomTask, CustomTokenModel, build_module
 from convoy.model.transformer import Transformer
 
 
@@ -22,6 +22,9 @@ def build_model(
     hold the same ones. Raises ConfigError when a custom module cannot be built.
     """
     if isinstance(config, CustomModelConfig):
-        return CustomModel(config, build_module(config, seed), loss_chunk_tokens)
+        module = build_module(config, seed)
+        if config.task == "module":
+            return CustomTask(config, module)
+        return CustomTokenModel(config, module, loss_chunk_tokens)
     with torch.device(device):
         return Transformer(config, loss_chunk_tokens, fused_attention=fused_attention)

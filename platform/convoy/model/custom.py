@@ -1,8 +1,6 @@
 """A user's own module: found by name, built, checked, and given the loop's contract."""
 
-import importlib
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,23 +10,32 @@ from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import checkpoint
 
 from convoy.config.errors import ConfigError
+from convoy.config.functions import check_arguments, import_function
 from convoy.config.model import CustomModelConfig
 from convoy.model.loss import IGNORE
 
 
 class CustomModel(nn.Module):
-    """A user's module from token ids (b, s) to logits (b, s, v), with the forward contract of `Transformer`."""
+    """A user's module as the loop calls it."""
 
-    def __init__(self, config: CustomModelConfig, module: nn.Module, loss_chunk_tokens: int = 0) -> None:
+    def __init__(self, config: CustomModelConfig, module: nn.Module) -> None:
         super().__init__()
         self.config = config
-        self.loss_chunk_tokens = loss_chunk_tokens
         self.module = module
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """Elements of each nn.ModuleList of the user's module that is not itself inside another."""
+        """The repeated layers of the user's module, each of which is sharded by itself: elements of an nn.ModuleList,
+        or of an nn.Sequential whose elements are of one class, that is not itself inside another."""
         return list(_blocks_in(self.module))
+
+
+class CustomTokenModel(CustomModel):
+    """A user's module from token ids (b, s) to logits (b, s, v), with the forward contract of `Transformer`."""
+
+    def __init__(self, config: CustomModelConfig, module: nn.Module, loss_chunk_tokens: int = 0) -> None:
+        super().__init__(config, module)
+        self.loss_chunk_tokens = loss_chunk_tokens
 
     def forward(
         self, tokens_bs: Tensor, targets_bs: Tensor | None = None, documents_bs: Tensor | None = None
@@ -51,27 +58,90 @@ class CustomModel(nn.Module):
         return _cross_entropy_sum(logits_bsv.flatten(0, 1), targets_bs.flatten(), self.loss_chunk_tokens)
 
 
+class CustomTask(CustomModel):
+    """A user's module that takes a batch of the user's dataset and returns its loss."""
+
+    weight: Tensor | None = None
+    """Sum of the weights of the losses since `take_weight` was last called."""
+
+    def forward(self, batch: Any, rows: int) -> Tensor:
+        """The summed loss, in fp32; its weight is added to `weight`.
+
+        batch: a dict, given to the module as keyword arguments, or a tuple or list, given as positional ones. rows:
+        samples in it; 0: it is padding, of no weight. The module returns the summed loss and its weight, or the mean
+        loss over the samples, whose weight is their number: a scalar, or as `loss` of a dict or an object. Raises
+        ConfigError for anything else.
+        """
+        returned = self.module(**batch) if isinstance(batch, Mapping) else self.module(*batch)
+        loss, weight = self._loss_and_weight(returned, rows)
+        if rows == 0:
+            loss, weight = loss * 0.0, weight * 0.0
+        self.weight = weight if self.weight is None else self.weight + weight
+        return loss
+
+    def take_weight(self) -> Tensor:
+        """The sum of the weights since the last call, a scalar in fp64."""
+        weight, self.weight = self.weight, None
+        return torch.zeros((), dtype=torch.float64) if weight is None else weight
+
+    def _loss_and_weight(self, returned: Any, rows: int) -> tuple[Tensor, Tensor]:
+        if isinstance(returned, tuple) and len(returned) == 2 and all(_is_scalar(each) for each in returned):
+            summed, weight = (torch.as_tensor(each) for each in returned)
+            return self._checked(summed).float(), weight.detach().to(summed.device, torch.float64)
+        loss = returned.get("loss") if isinstance(returned, Mapping) else getattr(returned, "loss", returned)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            raise ConfigError(
+                f"model.build = {self.config.build}: the module's forward returned {_described(returned)}: must return "
+                "the mean loss of the batch, or its summed loss and the weight of that"
+            )
+        mean = self._checked(loss.reshape(()))
+        return mean.float() * rows, mean.new_full((), rows, dtype=torch.float64)
+
+    def _checked(self, loss: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise ConfigError(
+                f"model.build = {self.config.build}: the loss of the module's forward has no gradient: it must be "
+                "computed from the parameters, and not detached"
+            )
+        return loss
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, Tensor) and value.ndim == 0)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with the keys {', '.join(map(str, value)) or 'none'}"
+    return f"a {type(value).__name__}"
+
+
 def _blocks_in(module: nn.Module) -> Iterator[nn.Module]:
     for child in module.children():
-        if isinstance(child, nn.ModuleList):
-            yield from child
+        if isinstance(child, nn.ModuleList) or _is_repeated(child):
+            yield from child.children()
         else:
             yield from _blocks_in(child)
 
 
-def build_module(config: CustomModelConfig, seed: int) -> nn.Module:
-    """What the user's function returns, made under this seed. Raises ConfigError for what cannot be trained."""
-    build = _import_builder(config)
-    try:
-        inspect.signature(build).bind(**config.args)
-    except TypeError as error:
-        raise ConfigError(f"model.args = {config.args}: {config.build} does not take them: {error}") from None
+def _is_repeated(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential) and len(module) > 1 and len({type(each) for each in module}) == 1
+
+
+def build_module(config: CustomModelConfig, seed: int, *, values: bool = True) -> nn.Module:
+    """What the user's function returns, made under this seed. values: its tensors must have values. Raises ConfigError
+    for what cannot be trained."""
+    build = import_function("model.build", config.build)
+    check_arguments("model", config.build, build, **config.args)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = build(**config.args)
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model.build = {config.build}: returned {type(module).__name__}: must be a torch.nn.Module")
-    _check_trainable(config, module)
+    if values:
+        _check_trainable(config, module)
     return module
 
 
@@ -95,20 +165,6 @@ def _check_trainable(config: CustomModelConfig, module: nn.Module) -> None:
     if len(first_of) > 1:
         found = ", ".join(f"{name} in {str(dtype).removeprefix('torch.')}" for dtype, name in first_of.items())
         raise ConfigError(f"{built} with parameters of several types ({found}): all trainable ones must be of one type")
-
-
-def _import_builder(config: CustomModelConfig) -> Callable[..., Any]:
-    module_name, _, function_name = config.build.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise ConfigError(f"model.build = {config.build}: no module named {error.name} on the Python path") from None
-    build = getattr(module, function_name, None)
-    if not callable(build):
-        raise ConfigError(f"model.build = {config.build}: no function {function_name} in {module.__file__}")
-    return build
 
 
 def _cross_entropy_sum(logits_tv: Tensor, targets_t: Tensor, chunk_tokens: int) -> Tensor:

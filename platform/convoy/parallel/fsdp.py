@@ -13,6 +13,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 from convoy.parallel.activation_checkpointing import apply_activation_checkpointing
+from convoy.parallel.batch_norm import run_batch_norm_in_fp32
 from convoy.parallel.gloo import set_cpu_collectives
 from convoy.parallel.mesh import data_submesh
 from convoy.parallel.pipeline import OnOtherStage, keep_stage
@@ -37,6 +38,8 @@ def parallelize(
         apply_tensor_parallel(model, mesh["tensor"])
     mesh = data_submesh(mesh)
     policy = mixed_precision(train)
+    if train.param_dtype == "bf16":
+        run_batch_norm_in_fp32(model)
     shard = partial(fully_shard, mesh=mesh, mp_policy=policy, offload_policy=_offload_policy(parallel, mesh))
     reshard = parallel.reshard_after_forward
     for block, wrapped in wrap_and_compile_blocks(model, train, fullgraph=parallel.wrap == "block"):

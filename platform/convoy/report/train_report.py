@@ -295,6 +295,8 @@ class Model(ReportPart):
     name: str
     parameters: int
     flops_per_token: float | None
+    unit: str = "tokens"
+    """What is counted as tokens: those, or a user's samples, such as images."""
 
 
 class Hardware(ReportPart):
@@ -355,7 +357,7 @@ class TrainReport(ReportPart):
     measured_training: str = ""
     """`training_hash` of their configuration; empty: not in the log."""
     tokens_per_second: Spread | None
-    """The rate of the whole gang in its steps, without checkpoints and evaluations."""
+    """The rate of the whole gang in its steps, without checkpoints and evaluations; of samples, if `unit` says so."""
     step_time: StepTime | None
     stretch: TrainedStretch | None
     """None before a step is done."""
@@ -394,6 +396,11 @@ class TrainReport(ReportPart):
     samples: tuple[Sample, ...]
     startup: tuple[StartupPhase, ...]
     timeline: tuple[Moment, ...]
+
+    @property
+    def unit(self) -> str:
+        """What is counted as tokens: those, or a user's samples, such as images."""
+        return self.model.unit if self.model else "tokens"
 
 
 FORMAT = 1

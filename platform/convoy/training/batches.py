@@ -24,10 +24,11 @@ from convoy.data.tokenizer import TextTokenizer
 from convoy.parallel.mesh import data_rank_and_size
 from convoy.storage import open_store
 from convoy.training.batch import Batch
+from convoy.training.data import TrainingData
 from convoy.training.process_groups import Ranks
 
 
-class RankData:
+class RankData(TrainingData):
     """The prepared data of a job as one rank sees it."""
 
     def __init__(self, config: RunConfig, root: str, data_id: str, expected_fingerprint: str, ranks: Ranks) -> None:
@@ -41,6 +42,7 @@ class RankData:
             raise DataDamaged(f"{root}: prepared data {data_id} has fingerprint {actual}, not {expected_fingerprint}")
         check_vocabulary(manifest.vocab_size, config.model.vocab_size)
         refuse_short_splits(manifest, config.data.sequence_length)
+        self.fingerprint, self.data_id = expected_fingerprint, data_id
         self.manifest: PreparedData = manifest
         self.folder: Path = ensure_local_data(manifest, store, config.data)
         self._config = config

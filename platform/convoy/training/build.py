@@ -1,6 +1,7 @@
 """Weights of a model that is built, and its size."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from convoy.config.run import RunConfig
 from convoy.job.events.registry import ModelBuilt
 from convoy.model.build import build_model
 from convoy.model.counts import flops_per_token, parameter_count
+from convoy.model.flops import count_task_flops
 from convoy.model.hf import read_hf_weights
 from convoy.model.init import initialise_weights, load_full_weights
 from convoy.model.transformer import Transformer
@@ -44,13 +46,21 @@ def materialise_weights(model: nn.Module, config: RunConfig, device: torch.devic
         load_full_weights(model, read_hf_weights(Path(config.model.init_from), config.model))
 
 
-def model_built_event(config: RunConfig, parameters: int, own_bytes: int) -> ModelBuilt:
-    """The event with the model's size. parameters: of the whole model. own_bytes: of this rank's weights."""
-    shape, length = config.model, config.data.sequence_length
+def model_built_event(
+    config: RunConfig, parameters: int, own_bytes: int, sample: tuple[Any, int] | None = None
+) -> ModelBuilt:
+    """The event with the model's size. parameters: of the whole model. own_bytes: of this rank's weights. sample: of a
+    user's dataset, a batch and its rows, by which FLOPs are counted."""
+    shape, flops = config.model, None
+    if isinstance(shape, TransformerConfig):
+        flops = flops_per_token(shape, config.data.sequence_length)
+    elif sample is not None:
+        flops = count_task_flops(shape, *sample)
     return ModelBuilt(
         name=shape.name,
         parameters=parameters,
-        flops_per_token=flops_per_token(shape, length) if isinstance(shape, TransformerConfig) else None,
+        flops_per_token=flops,
+        unit="tokens" if config.data.build is None else config.data.unit,
         sharded_bytes=own_bytes,
     )
 

@@ -30,6 +30,7 @@ from convoy.parallel.fsdp import DTYPES
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batches import RankData
 from convoy.training.checkpointing.restore import PREFIX, check_same_model
+from convoy.training.data import TrainingData
 from convoy.training.engines.engine import Engine
 from convoy.training.measure.machine import memory_peak
 from convoy.training.process_groups import Ranks
@@ -42,7 +43,7 @@ def sample_and_export(
     assignment: Assignment,
     ranks: Ranks,
     engine: Engine,
-    data: RankData,
+    data: TrainingData,
     events: EventWriter,
     step: int,
     tiers: list[Store],
@@ -54,14 +55,14 @@ def sample_and_export(
     # From here on rank 0 is alone. Nobody waits for it: to export a large model takes longer than a barrier may.
     dist.barrier(group=ranks.control)
     wanted = assignment.config.checkpoint.export_model and is_exportable(assignment.config.model)
-    if ranks.first and wanted and commit is not None:
+    if ranks.first and wanted and commit is not None and isinstance(data, RankData):
         failure = export_to_store(tiers, commit, assignment, data)
         if failure is not None:
             events.append(ExportFailed(step=step, error=failure))
 
 
 def log_sample_texts(
-    assignment: Assignment, ranks: Ranks, engine: Engine, data: RankData, events: EventWriter, step: int
+    assignment: Assignment, ranks: Ranks, engine: Engine, data: TrainingData, events: EventWriter, step: int
 ) -> None:
     """Continue each prompt of the configuration; all ranks run the same forward passes."""
     wanted, tokenizer = assignment.config.evaluation, data.tokenizer()

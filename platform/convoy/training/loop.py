@@ -28,7 +28,7 @@ RETRY_SHARE = 10
 
 Evaluator = Callable[[int, Callable[[], bool]], Evaluated | None]
 """The held-out loss after a step; its second argument, called before each batch, says whether this rank must stop soon.
-None: a rank had to."""
+None: a rank had to, or nothing is held out."""
 
 
 class TrainingFailedError(RuntimeError):
@@ -230,9 +230,8 @@ def check_held_out_loss(t: Training) -> None:
     """Whether the weights are worth keeping though the last step was skipped: raises TrainingFailedError if not."""
     t.marker.enter("evaluate")
     measured = t.evaluate(t.progress.step, lambda: False)
-    assert measured is not None
     t.marker.enter("save")
-    if not math.isfinite(loss := measured.loss):
+    if measured is not None and not math.isfinite(loss := measured.loss):
         t.saver.settle_all(t.progress.step)
         newest = t.saver.newest_committed_step
         remains = "there is no checkpoint" if newest is None else f"the newest checkpoint (step {newest}) remains valid"

@@ -20,10 +20,10 @@ from convoy.network.nccl.proof import NetworkWatch, read_own_log
 from convoy.parallel.gloo import exchange_shards
 from convoy.storage import Store, StoreUnavailable, open_store
 from convoy.training.batch import Batch
-from convoy.training.batches import RankData
 from convoy.training.build import model_built_event
 from convoy.training.checkpointing.restore import restore_newest_commit
 from convoy.training.checkpointing.saver import Saver
+from convoy.training.data import TrainingData, open_data
 from convoy.training.engines.build import build_engine
 from convoy.training.engines.engine import Engine
 from convoy.training.export import sample_and_export
@@ -104,9 +104,10 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     if assignment.check_node:
         check_node(ranks, config.train.param_dtype, config.train.node_check_seconds, events)
     engine = build_engine(config, ranks, with_weights=assignment.parent is None)
+    data = open_data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    assignment = assignment.model_copy(update={"fingerprint": data.fingerprint})
     if ranks.first:
-        events.append(model_built_event(config, engine.parameters, engine.weight_bytes()))
-    data = RankData(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+        events.append(model_built_event(config, engine.parameters, engine.weight_bytes(), data.first_sample()))
     log.log_ready("built")
     if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
         marker.enter("restore")
@@ -137,7 +138,7 @@ def _make_training(
     assignment: Assignment,
     ranks: Ranks,
     engine: Engine,
-    data: RankData,
+    data: TrainingData,
     saver: Saver,
     log: StartLog,
     batches: Iterator[Sequence[Batch]],
@@ -173,11 +174,13 @@ def _make_training(
 
 
 def _make_evaluator(
-    engine: Engine, data: RankData, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
+    engine: Engine, data: TrainingData, ranks: Ranks, marker: Marker, buffers: ModuleBuffers | None
 ) -> Evaluator:
     batches, token_bytes_v = data.validation_batches(), data.token_bytes_v()
 
     def evaluate_held_out(step: int, is_urgent: Callable[[], bool]) -> Evaluated | None:
+        if not batches:
+            return None
         measured = evaluate(engine, ranks, batches, token_bytes_v, step, marker.mark_shared_point, is_urgent)
         if buffers is not None:
             buffers.put_back()

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.job.events.registry import Evaluated
+from convoy.model.custom import CustomTask
 from convoy.training.batch import Batch
 from convoy.training.engines.engine import Engine
 from convoy.training.measure.clock import Clock
@@ -128,6 +129,7 @@ class Stepper:
         ranks that train together; None: the default group. buffers: those that a forward may change; None: there are
         none. advance: called as a stage begins a micro batch; stages do so at different times."""
         self._engine = engine
+        self._task = engine.module if isinstance(engine.module, CustomTask) else None
         self._seed = seed
         self._exchange = exchange
         self._clock = clock
@@ -142,18 +144,20 @@ class Stepper:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, save_status)
         loss_sum, agreed = (self._run_passes if self._engine.pipeline is None else self._run_pipeline)(batches, step)
-        reduction = dist.all_reduce(loss_sum, group=self._training_group, async_op=True)
+        sums = loss_sum if self._task is None else torch.stack([loss_sum.double(), self._task.take_weight()])
+        reduction = dist.all_reduce(sums, group=self._training_group, async_op=True)
         # The rank's own part of the norm counts as optimizer; what follows waits for the others.
         norm = self._engine.grad_norm(lambda: self._clock.end_phase("optimizer"))
         reduction.wait()
-        loss = float(loss_sum) / max(1, agreed.tokens)
+        loss, factor = self._mean_loss(sums, agreed.tokens)
+        norm *= factor
         # Loss and norm are the same on all ranks, so all of them judge alike.
         skipped = not (math.isfinite(loss) and math.isfinite(norm))
         if self._buffers is not None:
             self._buffers.put_back() if skipped else self._buffers.sync_from_rank_0()
         self._clock.end_phase("exchange")
         if not skipped:
-            self._engine.update(lr, norm)
+            self._engine.update(lr, norm, factor)
         self._engine.drop_gradients()
         self._clock.end_phase("optimizer")
         return StepResult(loss, norm, agreed.tokens, skipped, agreed.stop, agreed.save_status, agreed.save)
@@ -193,8 +197,17 @@ class Stepper:
         return loss_sum, agreed
 
     def _loss_scale(self, agreed: StepAgreement) -> float:
-        """Engines average gradients over ranks; the loss is to be the mean over the global batch's tokens."""
+        """Engines average gradients over ranks; the loss is to be the mean over the global batch's tokens, or over the
+        weights of its samples, for which `_mean_loss` corrects."""
         return self._batches / max(1, agreed.tokens)
+
+    def _mean_loss(self, sums: torch.Tensor, tokens: int) -> tuple[float, float]:
+        """The loss over the global batch, and what gradients of the mean over its tokens, or samples, are to be
+        multiplied by. sums: over all ranks, of the loss and with a task of its weight."""
+        if self._task is None:
+            return float(sums) / max(1, tokens), 1.0
+        loss, weight = sums.tolist()
+        return (loss / weight, tokens / weight) if weight else (loss, 0.0)
 
 
 def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device, stage: int = 0) -> None:
@@ -219,7 +232,7 @@ def evaluate(
     on_batch_done: Callable[[], None],
     is_urgent: Callable[[], bool],
 ) -> Evaluated | None:
-    """Mean loss over the targets of all ranks' batches. All ranks call it, with equally many batches.
+    """Mean loss over the targets, or samples, of all ranks' batches. All ranks call it, with equally many batches.
 
     token_bytes_v: UTF-8 bytes of each id (V,); then bits per byte = loss in nats / ln 2 / bytes, all summed.
     on_batch_done: called after each batch. is_urgent: called before each: where one rank must stop soon, all return
@@ -228,11 +241,12 @@ def evaluate(
     began = time.perf_counter()
     module, pipeline = engine.module, engine.pipeline
     module.eval()
-    nats, tokens, text_bytes = 0.0, 0, 0
+    nats, weight, tokens, text_bytes = 0.0, 0.0, 0, 0
     urgent_stop, stopped = UrgentStop(ranks.control), False
     for batch in batches:
         urgent_stop.begin(is_urgent())
         nats += float(module(*batch.inputs)) if pipeline is None else pipeline.evaluate(batch.inputs)
+        weight += float(module.take_weight()) if isinstance(module, CustomTask) else batch.weight
         tokens += batch.weight
         if token_bytes_v is not None:
             _, targets_bs, _ = batch.inputs
@@ -245,13 +259,13 @@ def evaluate(
     module.train()
     if stopped:
         return None
-    sums = torch.tensor([nats, tokens, text_bytes], dtype=torch.float64)
+    sums = torch.tensor([nats, weight, tokens, text_bytes], dtype=torch.float64)
     dist.all_reduce(sums, group=ranks.control)
     nats, *counts = sums.tolist()
-    total, total_bytes = (count / ranks.ranks_per_sample for count in counts)
+    weight, total, total_bytes = (count / ranks.ranks_per_sample for count in counts)
     return Evaluated(
         step=step,
-        loss=nats / max(1.0, total),
+        loss=nats / (weight or 1.0),
         bits_per_byte=nats / math.log(2) / total_bytes if total_bytes else None,
         tokens=int(total),
         seconds=time.perf_counter() - began,

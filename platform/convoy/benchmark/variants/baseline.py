@@ -22,7 +22,7 @@ from convoy.model.hf import to_hf_tensors
 from convoy.model.hf_config import hf_config, hf_format
 from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
-from convoy.training.batches import RankData
+from convoy.training.data import TrainingData
 from convoy.training.optimizer import learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
 
@@ -30,7 +30,7 @@ from convoy.training.process_groups import Ranks
 class BaselineVariant(Variant):
     """A loop as one writes it by hand."""
 
-    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: RankData) -> None:
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: TrainingData) -> None:
         """Raises ConfigError for a model that `transformers` does not have."""
         super().__init__(name)
         self._config = config

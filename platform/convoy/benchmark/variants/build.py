@@ -11,10 +11,9 @@ from convoy.benchmark.variants.peer import Engine, PeerVariant, TorchDdp
 from convoy.benchmark.variants.ranks import join_world
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.run import RunConfig
-from convoy.data.manifest import data_fingerprint
-from convoy.data.prepare import prepare_dataset
+from convoy.data.job_data import prepare_job_data
 from convoy.storage import open_store
-from convoy.training.batches import RankData
+from convoy.training.data import open_data
 from convoy.training.process_groups import Ranks
 
 PreparedData = tuple[str, dict[str, str]]
@@ -25,9 +24,9 @@ def prepare_group_data(group: Group, ranks: Ranks) -> PreparedData:
     """Prepared by rank 0 for all ranks, which call it alike."""
     prepared: list[PreparedData] = [("", {})]
     if ranks.first:
-        manifest = prepare_dataset(group.run.data, open_store(str(group.run.root)))
-        fingerprints = {spec.name: data_fingerprint(manifest, spec.config(group.run).data) for spec in group.variants}
-        prepared = [(manifest.id, fingerprints)]
+        store = open_store(str(group.run.root))
+        data = {spec.name: prepare_job_data(spec.config(group.run), store) for spec in group.variants}
+        prepared = [(next(iter(data.values())).id, {name: each.fingerprint for name, each in data.items()})]
     dist.broadcast_object_list(prepared, group=ranks.control, group_src=0)
     return prepared[0]
 
@@ -40,7 +39,7 @@ def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepa
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
         return Variant(spec.name)
     data_id, fingerprints = prepared
-    data = RankData(config, str(config.root), data_id, fingerprints[spec.name], world)
+    data = open_data(config, str(config.root), data_id, fingerprints[spec.name], world)
     match spec.kind:
         case "ours":
             return ConvoyVariant(spec.name, config, world, data)

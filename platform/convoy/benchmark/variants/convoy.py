@@ -12,7 +12,7 @@ from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.run import RunConfig
 from convoy.job.events.log import EventWriter
 from convoy.storage import open_store
-from convoy.training.batches import RankData
+from convoy.training.data import TrainingData
 from convoy.training.engines.build import build_engine
 from convoy.training.loop import step_done_event
 from convoy.training.measure.clock import Clock, StepPhase, clock_for
@@ -57,7 +57,7 @@ def set_mark(name: str) -> None:
 class ConvoyVariant(Variant):
     """Prefetched batches, the exchange of decisions, forward and backward, clipping, the update, the step's event."""
 
-    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: RankData) -> None:
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: TrainingData) -> None:
         super().__init__(name)
         self._config = config
         self._engine = build_engine(config, ranks)

@@ -28,13 +28,12 @@ from convoy.checkpoint.save.driver import Save
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.checkpoint import StoreConfig
 from convoy.config.run import RunConfig
-from convoy.data.manifest import data_fingerprint
 from convoy.gang.task import Assignment
 from convoy.job.generations import form_generation
 from convoy.stats.interval import FEWEST
 from convoy.storage import Store, StoreUnavailable, open_store
-from convoy.training.batches import RankData
 from convoy.training.checkpointing.saver import Saver
+from convoy.training.data import TrainingData
 from convoy.training.measure.machine import max_over_ranks, slowest_seconds
 from convoy.training.process_groups import Ranks
 
@@ -48,7 +47,7 @@ class SavingVariant(ConvoyVariant):
     """Its second step begins a save, of the state after its first, and so does the first step after each
     `begin_block`."""
 
-    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: RankData) -> None:
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: TrainingData) -> None:
         super().__init__(name, config, ranks, data)
         self.samples: dict[str, list[float]] = defaultdict(list)
         self.values: dict[str, float] = {}
@@ -186,8 +185,8 @@ class SavingVariant(ConvoyVariant):
             job_uri=place,
             tiers=[place],
             root=str(self._config.root),
-            data_id=data.manifest.id,
-            fingerprint=data_fingerprint(data.manifest, self._config.data),
+            data_id=data.data_id,
+            fingerprint=data.fingerprint,
             generation=generation[0],
             parent=None,
             place=ranks.place,

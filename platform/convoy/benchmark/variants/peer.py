@@ -16,8 +16,8 @@ from convoy.benchmark.variants.variant import Held, Variant, moments
 from convoy.config.run import RunConfig
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.batch import Batch
-from convoy.training.batches import RankData
 from convoy.training.build import build_whole_model
+from convoy.training.data import TrainingData
 from convoy.training.optimizer import adamw, learning_rate, set_learning_rate
 from convoy.training.process_groups import Ranks
 from convoy.training.step import seed_randomness
@@ -46,7 +46,7 @@ class Engine(Protocol):
 class PeerVariant(Variant):
     """A step around an engine, with nothing but what each library needs to compute the same as all others."""
 
-    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: RankData, engine: Engine) -> None:
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: TrainingData, engine: Engine) -> None:
         super().__init__(name)
         self.parameters = engine.parameters
         self._config = config

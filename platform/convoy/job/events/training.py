@@ -59,7 +59,9 @@ class ModelBuilt(Event):
     name: str
     parameters: int
     flops_per_token: float | None
-    """Forward and backward, without recomputation; None for a custom module."""
+    """Forward and backward, without recomputation; None where it is not known, as for some custom modules."""
+    unit: str = "tokens"
+    """What `tokens` of this and other events count: tokens, or the samples of a user's dataset as it calls them."""
     sharded_bytes: int = 0
     """Parameter bytes of rank 0's shards."""
 

@@ -35,14 +35,12 @@ def settle(bench_config: Any, overrides: Any, current: Any) -> tuple[Json, list[
 
 def prepare_data(shares: Sequence[Json]) -> None:
     """Prepare the token shards of every model that is trained, before any expensive machine starts."""
-    from convoy.data.manifest import check_vocabulary
-    from convoy.data.prepare import prepare_dataset
+    from convoy.data.job_data import prepare_job_data
 
     with plain_errors():
         trained = (group for group in _groups(shares) if group.network is None)
         for group in trained:
-            store = _store(group)
-            check_vocabulary(prepare_dataset(group.run.data, store).vocab_size, group.run.model.vocab_size)
+            prepare_job_data(group.run, _store(group))
 
 
 def measure(share: Json, name: str, command: str, current: Any) -> list[Json]:

@@ -196,6 +196,9 @@ def check_same_data(job: str, earlier: Json, config: RunConfig) -> None:
     earlier: the configuration the job ran with, as plain data.
     """
     ours = config.model_dump(mode="json")["data"]
+    if earlier["data"].get("build") != config.data.build:
+        was, now = earlier["data"].get("build"), config.data.build
+        raise ConfigError(f"data.build = {now}: job {job} was started with {was}; keep that, or name a new job")
     unused = {"tokenizer"} if config.data.corpus.kind in _NO_TOKENIZER else set()
     _refuse_changes(
         job, "data", _without(earlier["data"], unused), _without(ours, unused), _DATA_MAY_CHANGE | _TOKENIZER_MAY_CHANGE

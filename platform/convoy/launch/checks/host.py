@@ -90,16 +90,17 @@ FILES_LOOKED_AT = 10_000
 def check_local_prerequisites(config: RunConfig) -> None:
     """Raise ConfigError for what the run would read and cannot, for a root without room for the token shards, or for a
     host without the memory for the state."""
-    from convoy.data.prepare import check_data_config
-
-    check_data_config(config.data, config.model.vocab_size)
-    _check_readable(config)
-    _check_space(config)
+    if config.data.build is None:
+        _check_corpus(config)
+    else:
+        _check_importable("data.build", config.data.build)
+    if config.data.collate is not None:
+        _check_importable("data.collate", config.data.collate)
     check_host_memory(config, local_gpus(), host_memory_mib())
     if config.engine.name != "convoy" and find_spec(config.engine.name) is None:
         raise PrerequisiteMissing(missing_package(config.engine.name))
     if isinstance(config.model, CustomModelConfig):
-        _check_importable(config.model)
+        _check_importable("model.build", config.model.build)
     elif config.model.init_from is not None:
         from convoy.model.hf_config import check_same_shape
         from convoy.model.hf_tensors import check_tensors
@@ -107,6 +108,14 @@ def check_local_prerequisites(config: RunConfig) -> None:
         folder = Path(config.model.init_from)
         check_same_shape(folder, config.model)
         check_tensors(folder, config.model)
+
+
+def _check_corpus(config: RunConfig) -> None:
+    from convoy.data.prepare import check_data_config
+
+    check_data_config(config.data, config.model.vocab_size)
+    _check_readable(config)
+    _check_space(config)
 
 
 def _check_readable(config: RunConfig) -> None:
@@ -137,19 +146,19 @@ def _check_space(config: RunConfig) -> None:
     check_disk_space("root", root, shard_bytes_estimate(config.data, corpus_bytes))
 
 
-def _check_importable(model: CustomModelConfig) -> None:
+def _check_importable(key: str, reference: str) -> None:
     """Look for the module's file and the function's name in it: importing it could import torch."""
-    module, _, function = model.build.partition(":")
+    module, _, function = reference.partition(":")
     # Workers run as `python -m`, so they find modules in the working directory, not next to the flow's file.
     where: Sequence[str] | None = [str(Path.cwd()), *sys.path[1:]]
     spec = None
     for name in module.split("."):
         spec = importlib.machinery.PathFinder.find_spec(name, where)
         if spec is None:
-            raise ConfigError(f"model.build = {model.build}: no module named {name} on the Python path")
+            raise ConfigError(f"{key} = {reference}: no module named {name} on the Python path")
         where = spec.submodule_search_locations
     if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
         source = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
         # By its name alone: it may be defined, assigned or imported there.
         if not re.search(rf"\b{re.escape(function)}\b", source):
-            raise ConfigError(f"model.build = {model.build}: no function {function} in {spec.origin}")
+            raise ConfigError(f"{key} = {reference}: no function {function} in {spec.origin}")

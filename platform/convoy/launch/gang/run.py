@@ -164,7 +164,7 @@ def _fetch_data(config: RunConfig, data: Json) -> None:
     from convoy.data.manifest import read_manifest
 
     store = open_store(str(config.root), config.checkpoint.store)
-    if is_shared(store.uri):
+    if is_shared(store.uri) and data["id"]:
         manifest = read_manifest(store, data["id"])
         if manifest is not None:
             ensure_local_data(manifest, store, config.data)

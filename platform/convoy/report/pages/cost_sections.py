@@ -17,8 +17,8 @@ def cost_value(report: TrainReport) -> Value:
         return Value("Cost", "—", "not known: these machines have no price")
     if spent.total is None:
         return Value("Cost", "—", f"not known: {spent.lacking[0]}")
-    per_token = spent.usd_per_million_tokens
-    each = f"{formatting.significant(per_token)} USD per million tokens" if per_token is not None else "no tokens yet"
+    per_token, unit = spent.usd_per_million_tokens, report.unit
+    each = f"{formatting.significant(per_token)} USD per million {unit}" if per_token is not None else f"no {unit} yet"
     return Value("Cost", usd(spent.total), f"{each}{_saved_on_demand(spent)}", _saving_tone(spent))
 
 

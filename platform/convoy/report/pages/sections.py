@@ -109,11 +109,16 @@ def curves(report: TrainReport) -> tuple[Block, ...]:
     losses = [s for s in (training, validation) if s.points]
     if not losses:
         return ()
-    loss = charts.curves("Loss", losses, "nats per token")
+    loss = charts.curves("Loss", losses, loss_unit(report))
     if not report.steps:
         return (loss,)
-    rates = charts.Series("tokens per second", [(s.step, s.tokens_per_second) for s in report.steps])
-    return (loss, charts.curves("Throughput", [rates], "tokens per second", from_zero=True))
+    rates = charts.Series(f"{report.unit} per second", [(s.step, s.tokens_per_second) for s in report.steps])
+    return (loss, charts.curves("Throughput", [rates], f"{report.unit} per second", from_zero=True))
+
+
+def loss_unit(report: TrainReport) -> str:
+    """What a loss is a mean of."""
+    return "nats per token" if report.unit == "tokens" else "mean loss"
 
 
 def optimizer_curves(report: TrainReport) -> tuple[Block, ...]:
@@ -158,12 +163,13 @@ def step_breakdown(report: TrainReport, detailed: bool = False) -> tuple[Block, 
 def ranks_section(report: TrainReport) -> tuple[Block, ...]:
     if not report.ranks:
         return ()
+    form = formatting.rate_of(report.unit)
     table = columns(
         report.ranks,
         Column("Rank", lambda r: r.rank),
         Column("Node", lambda r: r.node),
-        Column("Throughput", lambda r: r.tokens_per_second, lambda rate: formatting.rate(rate.median), "not measured"),
-        Column("Spread", lambda r: r.tokens_per_second, lambda rate: formatting.quartiles(rate, formatting.rate)),
+        Column("Throughput", lambda r: r.tokens_per_second, lambda rate: form(rate.median), "not measured"),
+        Column("Spread", lambda r: r.tokens_per_second, lambda rate: formatting.quartiles(rate, form)),
         Column("Memory peak", lambda r: r.memory_peak_bytes, formatting.size, "not measured"),
         Column("Matmul rate", lambda r: r.matmul_tflops, formatting.in_unit("TFLOP/s"), "not measured"),
     )

@@ -1,6 +1,6 @@
 """The pages of a job: of training while it runs and when it has ended, well or not, and of a user's own script."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from convoy.display import formatting
@@ -23,7 +23,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None
         (
             *_top_blocks(report, config),
             *sections.progress(report),
-            Values((_loss(report), _bits_per_byte(report), _throughput(report), _last_checkpoint(report))),
+            Values((_loss(report), *_bits_per_byte(report), _throughput(report), _last_checkpoint(report))),
             *incident_sections.incidents(report),
             *sections.tiers(report),
             *sections.curves(report),
@@ -49,7 +49,7 @@ def final_page(
             Values(
                 (
                     _loss(report),
-                    _bits_per_byte(report),
+                    *_bits_per_byte(report),
                     _throughput(report),
                     _utilisation(report),
                     _memory(report),
@@ -142,14 +142,21 @@ def _loss(report: TrainReport) -> Value:
     if last is not None and last.step >= report.step:
         first = report.validations[0]
         since = f"step {last.step:,}" if first is last else f"from {formatting.significant(first.loss)}"
-        return Value("Validation loss", formatting.significant(last.loss), f"nats per token, {since}")
+        return Value("Validation loss", formatting.significant(last.loss), f"{sections.loss_unit(report)}, {since}")
     if report.steps:
         newest = report.steps[-1]
-        return Value("Training loss", formatting.significant(newest.loss), f"nats per token, step {newest.step:,}")
+        return Value(
+            "Training loss", formatting.significant(newest.loss), f"{sections.loss_unit(report)}, step {newest.step:,}"
+        )
     return Value("Training loss", "—", "no step yet")
 
 
-def _bits_per_byte(report: TrainReport) -> Value:
+def _bits_per_byte(report: TrainReport) -> Iterator[Value]:
+    if report.unit == "tokens":
+        yield _bits_per_byte_value(report)
+
+
+def _bits_per_byte_value(report: TrainReport) -> Value:
     measured = [v for v in report.validations if v.bits_per_byte is not None]
     if not measured:
         why = "these tokens have no bytes" if report.validations else "not evaluated yet"
@@ -167,7 +174,8 @@ def _throughput(report: TrainReport) -> Value:
     rate = report.tokens_per_second
     if rate is None:
         return Value("Throughput", "—", f"measured after {report.warmup_steps} steps of warm-up")
-    return Value("Throughput", formatting.rate(rate.median), formatting.quartiles(rate, formatting.rate))
+    form = formatting.rate_of(report.unit)
+    return Value("Throughput", form(rate.median), formatting.quartiles(rate, form))
 
 
 def _utilisation(report: TrainReport) -> Value:

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from convoy.config.run import RunConfig
+from convoy.parallel.batch_norm import run_batch_norm_in_fp32
 from convoy.parallel.fsdp import mixed_precision
 from convoy.training.batch import Batch
 from convoy.training.build import build_whole_model
@@ -29,6 +30,8 @@ class AccelerateEngine(Fsdp2Engine):
         transformer's weights undefined, for a checkpoint to fill."""
         model = build_whole_model(config, ranks, with_weights=with_weights)
         self.parameters = sum(p.numel() for p in model.parameters())
+        if config.train.param_dtype == "bf16":
+            run_batch_norm_in_fp32(model)
         with _process_left_alone():
             self.accelerator = _accelerator(_plugin(model, config), config, cpu=ranks.device.type == "cpu")
             self.module, self._wrapped = self.accelerator.prepare(model, adamw(model, config.optimizer))
@@ -51,9 +54,11 @@ class AccelerateEngine(Fsdp2Engine):
         self._norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         return float(self._norm)
 
-    def update(self, lr: float, norm: float) -> None:
+    def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
+        if factor != 1.0:
+            torch._foreach_mul_([p.grad for p in self.module.parameters() if p.grad is not None], factor)
         if self._clip_norm is not None:
-            clip_grads_with_norm_(self.module.parameters(), self._clip_norm, self._norm, foreach=True)
+            clip_grads_with_norm_(self.module.parameters(), self._clip_norm, self._norm * factor, foreach=True)
         self.step(lr)
 
     def step(self, lr: float) -> None:

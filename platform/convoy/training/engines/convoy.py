@@ -85,13 +85,16 @@ class ConvoyEngine(Fsdp2Engine):
         return float(total.sqrt())
 
     @torch.no_grad()
-    def update(self, lr: float, norm: float) -> None:
-        if self._clip_norm is not None and norm > self._clip_norm:
+    def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
+        clip = self._clip_norm if self._clip_norm is not None and norm > self._clip_norm else None
+        if clip is not None or factor != 1.0:
             # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
             own = [_own_shard(p.grad) for p in self._parameters if p.grad is not None]
-            scale = self._clip_norm / (torch.tensor(norm, device=self._parameters[0].device) + 1e-6)
+            scale = torch.tensor(factor, device=self._parameters[0].device)
+            if clip is not None:
+                scale *= (clip / (scale.new_tensor(norm) + 1e-6)).clamp(max=1.0)
             if own:
-                torch._foreach_mul_(own, scale.clamp(max=1.0))
+                torch._foreach_mul_(own, scale)
         set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
 

@@ -19,11 +19,14 @@ import torch.nn.functional as F
 from deepspeed.runtime.utils import combine_grad_norm_groups
 from deepspeed.utils import logger
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from convoy.checkpoint.state.flat_shard import FlatShard
 from convoy.config.engine import DEEPSPEED_KEYS, STAGE
 from convoy.config.run import RunConfig
 from convoy.config.train import split_batch
+from convoy.model.custom import CustomModel
+from convoy.parallel.batch_norm import run_batch_norm_in_fp32
 from convoy.training.batch import Batch
 from convoy.training.build import build_whole_model
 from convoy.training.engines.engine import Engine
@@ -48,6 +51,11 @@ class DeepSpeedEngine(Engine):
         self._rank, self._stage = ranks.place.rank, library_config["zero_optimization"]["stage"]
         model = build_whole_model(config, ranks, with_weights=with_weights)
         self.parameters = sum(p.numel() for p in model.parameters())
+        dtypes: dict[str, torch.dtype] = {}
+        if isinstance(model, CustomModel) and config.train.param_dtype == "bf16":
+            dtypes = {name: buffer.dtype for name, buffer in model.named_buffers()}
+            run_batch_norm_in_fp32(model)
+            model.register_forward_pre_hook(_cast_inputs)
         self._linear = F.linear
         with self._own_linear():
             self._library, self.zero, *_ = deepspeed.initialize(
@@ -57,6 +65,9 @@ class DeepSpeedEngine(Engine):
                 dist_init_required=False,
             )
         self.module: nn.Module = self._library.module
+        for name, dtype in dtypes.items():  # bf16 would round statistics, which other engines save as they are
+            buffer = self.module.get_buffer(name)
+            buffer.data = buffer.data.to(dtype)
         self._forward: Callable[..., Tensor] = self._library
         self.optimizer = self.zero.optimizer
         self._updated = False
@@ -85,10 +96,13 @@ class DeepSpeedEngine(Engine):
         self.zero._get_norm_groups = lambda: [norm]
         self.zero.scaled_global_norm = lambda norm_type=2: norm
 
-    def update(self, lr: float, norm: float) -> None:
+    def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
         set_learning_rate(self.zero, lr)
+        scaler = self.zero.loss_scaler
+        before, scaler.cur_scale = scaler.cur_scale, 1.0 / factor  # DeepSpeed divides gradients and norm by it
         with self._own_linear():
             self._library.step()
+        scaler.cur_scale = before
         self._updated = True
 
     def drop_gradients(self) -> None:
@@ -212,6 +226,16 @@ class _Shard:
 
     def _of(self, flat: Tensor) -> FlatShard:
         return FlatShard(flat.detach()[self.begin : self.begin + self.count], self.shape, self.start)
+
+
+def _cast_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As FSDP2's mixed precision casts them."""
+
+    def cast(tensor: Tensor) -> Tensor:
+        return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
+
+    cast_inputs: tuple[Any, ...] = tree_map_only(Tensor, cast, inputs)
+    return cast_inputs
 
 
 def _silence_logging() -> None:

@@ -21,7 +21,7 @@ class Engine(ABC):
     parameters: int
     """Parameters of the whole model."""
     module: nn.Module
-    """Called with tokens, targets (b, S) and documents or None, it returns the summed loss of the targets."""
+    """Called with the inputs of a batch, it returns their summed loss."""
     optimizer: torch.optim.Optimizer
     """Everything that a checkpoint holds changes only in its step."""
     pipeline: Pipeline | None = None
@@ -43,8 +43,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def update(self, lr: float, norm: float) -> None:
-        """Clip by the norm as configured, and apply one update at this learning rate."""
+    def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
+        """Clip by the norm as configured, and apply one update at this learning rate.
+
+        factor: multiplies all gradients first. norm: of the result, so what `grad_norm` returned, times `factor`.
+        """
 
     @abstractmethod
     def drop_gradients(self) -> None:
