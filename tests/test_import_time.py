@@ -11,7 +11,7 @@ import pytest
 
 import convoy
 
-HEAVY = {"benchmark", "data", "model", "network", "parallel", "checkpoint", "training"}
+HEAVY = {"benchmark", "data", "model", "network", "parallel", "checkpoint", "training", "workloads"}
 """Rooms that may import torch; every other module may not, not even indirectly."""
 
 TOP = [module.name for module in pkgutil.iter_modules(convoy.__path__)]

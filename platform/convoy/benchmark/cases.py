@@ -127,6 +127,7 @@ def _case(
     if "state" in group.measures:
         values[STATE_BYTES] = float(variant.held_bytes)
     versions = machine.versions | {name: version(name) for name in peers.packages(spec)}
+    built = model_built_event(config, 0, 0, variant.example())
     return Case(
         suite=group.suite,
         group=group.name,
@@ -135,7 +136,8 @@ def _case(
         model=config.model.name,
         parameters=variant.parameters,
         tokens_per_step=variant.tokens_per_step * jobs,
-        flops_per_token=model_built_event(config, 0, 0).flops_per_token,
+        unit=built.unit,
+        flops_per_token=built.flops_per_token,
         config={key: value for key, value in config.model_dump(mode="json").items() if key != "root"},
         hardware=Hardware(
             device=machine.device,

@@ -74,6 +74,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         name=first.group,
         model=first.model,
         parameters=first.parameters,
+        unit=first.unit,
         tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
         hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
         lab=first.lab,

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.benchmark.results.case import Block, CasePrediction
+from convoy.benchmark.results.values import FIRST_STEP_SECONDS
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
 from convoy.network.host_usage import child_pids, cpu_seconds_of
@@ -73,6 +74,7 @@ def measure(
             # The same on all ranks: they end at one step.
             times.append(_run_block(variant, 0, 1, ranks, counter).seconds)
             progress()
+        warm.values[FIRST_STEP_SECONDS] = times[0]
         warm.warm_up_steps, warm.steady = len(times), is_steady(times)
         steps[variant.name] = _steps_of_block(statistics.median(times[-WINDOW:]), amount)
         report(f"{variant.name}: {len(times)} steps of warm-up, {'steady' if warm.steady else 'not steady yet'}")

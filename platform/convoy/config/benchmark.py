@@ -138,6 +138,15 @@ class RecoveryConfig(FrozenConfig):
     campaign: CampaignConfig = CampaignConfig()
 
 
+class WorkloadsConfig(FrozenConfig):
+    """The models of the workloads suite."""
+
+    names: tuple[str, ...] = Field(("resnet50", "bert-large", "vit-large", "gpt2-xl", "detection"), min_length=1)
+    """Models to measure."""
+    size: Literal["small", "full"] = "small"
+    """small: twins of a few layers that a CPU trains. full: the models themselves, of GPT-2 XL 12 of its 48 layers."""
+
+
 class BenchConfig(FrozenConfig):
     """The whole configuration of a benchmark. The defaults are those of `configs/bench/default.yaml`, except for
     `cases` and `run`."""
@@ -157,6 +166,7 @@ class BenchConfig(FrozenConfig):
     measure: MeasureConfig = MeasureConfig()
     sync: SyncConfig = SyncConfig()
     network: NetworkConfig = NetworkConfig()
+    workloads: WorkloadsConfig = WorkloadsConfig()
     run: dict[str, Any] = {}
     """The job that all cases share, as keys of `configs/train/`, with their defaults: each suite changes its part."""
     peers: tuple[PeerName, ...] = ()

@@ -54,7 +54,8 @@ def event_lines(events: list[Event], unit: str = "tokens") -> list[str]:
 def _step_line(e: StepDone, unit: str) -> str:
     rate = formatting.significant(e.tokens / e.seconds) if e.seconds else "?"
     note = "  skipped: not finite" if e.skipped else ""
-    return f"step {e.step:,}  loss {formatting.significant(e.loss)}  {rate} {formatting.unit_name(unit)}/s  lr {e.lr:.3g}{note}"
+    name = formatting.unit_name(unit)
+    return f"step {e.step:,}  loss {formatting.significant(e.loss)}  {rate} {name}/s  lr {e.lr:.3g}{note}"
 
 
 def progress_line(report: TrainReport) -> str:

@@ -43,8 +43,8 @@ class TrainingData(ABC):
         """This rank's part of the held-out data, the same each time; equally many batches on all ranks. Empty where
         nothing is held out."""
 
-    def first_sample(self) -> tuple[Any, int] | None:
-        """A batch of one sample of a user's dataset, and 1; None for tokens."""
+    def example(self) -> tuple[Any, int] | None:
+        """A batch of a user's dataset, and its rows; None for tokens."""
         return None
 
     def token_bytes_v(self) -> torch.Tensor | None:

@@ -97,9 +97,11 @@ class DatasetSamples(TrainingData):
             batches.append(self._make_batch(0, len(keys), made))
         return batches
 
-    def first_sample(self) -> tuple[Any, int]:
+    def example(self) -> tuple[Any, int]:
         assert self._train is not None
-        return self._collate(KeyedSamples(self._train, self._config.train.seed).__getitems__([(0, 0)])), 1
+        samples = KeyedSamples(self._train, self._config.train.seed)
+        keys = [(0, 0), (0, self._size - 1)]  # two, since batch normalisation refuses one
+        return self._collate(samples.__getitems__(keys)), len(keys)
 
     def _plan(self, step: int) -> list[Pass]:
         train = self._config.train

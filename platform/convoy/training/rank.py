@@ -107,7 +107,7 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     data = open_data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     assignment = assignment.model_copy(update={"fingerprint": data.fingerprint})
     if ranks.first:
-        events.append(model_built_event(config, engine.parameters, engine.weight_bytes(), data.first_sample()))
+        events.append(model_built_event(config, engine.parameters, engine.weight_bytes(), data.example()))
     log.log_ready("built")
     if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
         marker.enter("restore")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from convoy.benchmark.analysis.report import CaseFigures, CostFigures, GroupFigures, TokenPrice, is_valid_training
 from convoy.benchmark.results.case import CHANGED, key_of
-from convoy.catalog.prices import MARKETS, Market, Price, PriceBook
+from convoy.catalog.prices import MARKETS, SHIPPED, Market, Price, PriceBook
 from convoy.stats.interval import Interval
 
 OFFERED: tuple[Market, ...] = ("on_demand", "spot")
@@ -19,7 +19,7 @@ def cost_figures(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[Cos
     a model that was changed so that it can be cut, which nobody trains."""
     fastest: dict[tuple[object, ...], tuple[GroupFigures, CaseFigures]] = {}
     for group in groups:
-        if group.model.endswith(CHANGED):
+        if group.model.endswith(CHANGED) or group.unit != "tokens":
             continue
         key = (group.model, group.hardware.device, group.hardware.instance_type, group.hardware.nodes, group.region)
         for case in group.cases:
@@ -32,6 +32,14 @@ def preferred_offer(cost: CostFigures) -> TokenPrice:
     """In the market that was configured, else on demand, else what there is. Raises IndexError for no offer."""
     by_market = {offer.market: offer for offer in cost.offers}
     return next((by_market[each] for each in (cost.market or "", "on_demand") if each in by_market), cost.offers[0])
+
+
+def case_offer(group: GroupFigures, case: CaseFigures, prices: PriceBook = SHIPPED) -> float | None:
+    """USD for a million tokens or samples, in the preferred market; None: the rate or the price is not known."""
+    if case.tokens_per_second is None or not is_valid_training(case):
+        return None
+    cost = _case_cost(group, case, prices)
+    return preferred_offer(cost).usd_per_million_tokens.estimate if cost.offers else None
 
 
 def _case_cost(group: GroupFigures, case: CaseFigures, prices: PriceBook) -> CostFigures:

@@ -83,6 +83,8 @@ class GroupFigures(FrozenResult):
     name: str
     model: str
     parameters: int
+    unit: str = "tokens"
+    """What is counted as tokens: those, or the samples of another kind of model, such as images."""
     tokens_per_step: tuple[int, ...]
     """Distinct ones of its cases."""
     hardware: Hardware

@@ -11,13 +11,16 @@ from convoy.stats.interval import Interval, unpaired_ratio
 
 SUITE = "scaling"
 
-_MAY_DIFFER = ("case:", "hardware.ranks:", "hardware.jobs:", "hardware.nodes:", "config.")
+_MAY_DIFFER = (
+    *("case:", "hardware.ranks:", "hardware.jobs:", "hardware.nodes:", "config."),
+    *("versions.accelerate:", "versions.deepspeed:"),
+)
 """Differences that are allowed between cases of one curve."""
 
 
-def scaling_points(cases: Sequence[Case]) -> tuple[ScalingPoint, ...]:
+def scaling_points(cases: Sequence[Case], suite: str = SUITE) -> tuple[ScalingPoint, ...]:
     """Each measured case of the suite: weak before strong before independent jobs, from few ranks to many."""
-    measured = [c for c in cases if c.suite == SUITE and c.status == "measured" and c.tokens_per_step]
+    measured = [c for c in cases if c.suite == suite and c.status == "measured" and c.tokens_per_step]
     points = [point for case in measured for kind in curves_of(case) if (point := _point(case, kind, measured))]
     order = ("weak", "strong", "independent")
     return tuple(sorted(points, key=lambda point: (point.model, order.index(point.kind), point.ranks, point.case)))

@@ -29,7 +29,7 @@ def describe_group(group: GroupFigures) -> str:
     tokens = " or ".join(f"{n:,}" for n in group.tokens_per_step)
     return (
         f"{group.model}, {formatting.count(group.parameters)} parameters; {hardware_of(group)} of {threads}{on}; "
-        f"{tokens} tokens per step."
+        f"{tokens} {group.unit} per step."
     )
 
 
@@ -39,10 +39,10 @@ def charts(group: GroupFigures) -> Sequence[Chart]:
     if len(measured) < 2:
         return ()
     rows = [
-        Row(case.name, rate, formatting.rate(rate.estimate), GREY if case.baseline is None else BLUE)
+        Row(case.name, rate, formatting.rate(rate.estimate, group.unit), GREY if case.baseline is None else BLUE)
         for case, rate in measured
     ]
-    charts = [bars("Throughput", rows, "tokens per second")]
+    charts = [bars("Throughput", rows, f"{group.unit} per second")]
     compared = [(case, case.speedup) for case in group.cases if case.speedup is not None]
     for base in dict.fromkeys(str(case.baseline) for case, _ in compared):
         rows = [_speedup_row(case.name, speedup) for case, speedup in compared if case.baseline == base]
@@ -62,10 +62,10 @@ def table(group: GroupFigures) -> Table:
     return columns(
         group.cases,
         Column("Case", lambda c: c.name),
-        Column("Tokens per second", _rate),
+        Column(f"{group.unit.capitalize()} per second", lambda c: _rate(c, group.unit)),
         Column("Blocks", lambda c: c.blocks if c.rate else None),
         Column("Speedup", lambda c: _speedup(c, several)),
-        Column("CPU time per token", lambda c: c.cpu_ratio, formatting.ratio),
+        Column(f"CPU time per {group.unit.removesuffix('s')}", lambda c: c.cpu_ratio, formatting.ratio),
         Column("MFU", lambda c: c.mfu, formatting.percent),
         Column("Share of matmul rate", lambda c: c.matmul_share if c.mfu is None else None, formatting.percent),
         Column("Memory peak", lambda c: c.memory_peak_bytes, formatting.size),
@@ -81,10 +81,10 @@ def value_column(title: str, name: str, form: formatting.Form) -> Column[CaseFig
     return Column(title, lambda case: case.values.get(name), form)
 
 
-def _rate(case: CaseFigures) -> str:
+def _rate(case: CaseFigures, unit: str) -> str:
     if case.tokens_per_second is None:
         return case.status if case.status != "measured" else "too few blocks"
-    return formatting.estimate(case.tokens_per_second, formatting.rate)
+    return formatting.estimate(case.tokens_per_second, formatting.rate_of(unit))
 
 
 def _speedup(case: CaseFigures, name_baseline: bool) -> str:

@@ -98,8 +98,9 @@ def main_case(report: BenchReport) -> tuple[GroupFigures, CaseFigures] | None:
 def _throughput(group: GroupFigures, case: CaseFigures) -> Value:
     rate = case.tokens_per_second
     assert rate is not None
-    bounds = formatting.bounds(rate, formatting.rate)
-    return Value("Throughput", formatting.rate(rate.estimate), f"{bounds}, n = {rate.n}; {case.name}, {group.model}")
+    form = formatting.rate_of(group.unit)
+    bounds = formatting.bounds(rate, form)
+    return Value("Throughput", form(rate.estimate), f"{bounds}, n = {rate.n}; {case.name}, {group.model}")
 
 
 def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
@@ -152,7 +153,7 @@ def _scaling(report: BenchReport) -> Value | None:
 def _cost(report: BenchReport) -> Value:
     priced = [(preferred_offer(cost), cost) for cost in report.costs if cost.offers]
     if not priced:
-        why = report.costs[0].why if report.costs else "no rate was measured"
+        why = report.costs[0].why if report.costs else "no rate in tokens was measured"
         return Value("Cost", "—", f"not known: {why}")
     offer, cost = min(priced, key=lambda each: each[0].usd_per_million_tokens.estimate)
     usd = f"{formatting.significant(offer.usd_per_million_tokens.estimate)} USD"

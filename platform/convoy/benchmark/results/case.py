@@ -130,6 +130,8 @@ class Case(FrozenResult):
     """Why it was refused or failed, or what went wrong in it, in one line."""
     model: str
     parameters: int = Field(ge=0)
+    unit: str = "tokens"
+    """What is counted as tokens: those, or the samples of another kind of model, such as images."""
     tokens_per_step: int = Field(ge=0)
     """Targets that count, of all ranks together, and of all jobs; where steps have unequally many, their mean."""
     flops_per_token: float | None = None

@@ -16,6 +16,9 @@ NETWORK_BYTES = "network_bytes"
 LINK_BYTES_PER_SECOND = "link_bytes_per_second"
 """Values of the suite scaling. The case without the first two is the reference of all others."""
 
+FIRST_STEP_SECONDS = "first_step_seconds"
+"""Value of all suites whose cases train."""
+
 STATE_BYTES = "state_bytes"
 LARGEST_MODEL_PARAMETERS = "largest_model_parameters"
 LARGEST_MODEL_LAYERS = "largest_model_layers"

@@ -13,6 +13,7 @@ from convoy.benchmark.suites import (
     sync,
     throughput,
     utilisation,
+    workloads,
 )
 from convoy.config.errors import ConfigError, must_be_one_of
 
@@ -26,6 +27,7 @@ SUITES: tuple[Suite, ...] = (
     checkpoint.SUITE,
     recovery.SUITE,
     scaling.SUITE,
+    workloads.SUITE,
 )
 
 

@@ -4,6 +4,7 @@ profiler records.
 
 import tempfile
 from collections.abc import Mapping
+from typing import Any
 
 from torch.profiler import record_function
 
@@ -72,6 +73,7 @@ class ConvoyVariant(Variant):
             training_group=ranks.training_group,
         )
         self._batches = data.prefetch_from(0)
+        self._data = data
         self._folder = tempfile.TemporaryDirectory(prefix="convoy-bench-events-")
         self._first = ranks.first
         self._events = EventWriter(open_store(self._folder.name), 1, ranks.place.node, ranks.place.rank)
@@ -97,6 +99,9 @@ class ConvoyVariant(Variant):
 
     def parts(self) -> Mapping[str, float]:
         return dict(self.clock.phase_seconds())
+
+    def example(self) -> tuple[Any, int] | None:
+        return self._data.example()
 
     def held(self) -> Held:
         optimizer = list(moments(self._engine.optimizer))

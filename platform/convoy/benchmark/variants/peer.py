@@ -5,7 +5,7 @@ torch's own DistributedDataParallel is here; engines of other packages have file
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -53,6 +53,7 @@ class PeerVariant(Variant):
         self._ranks = ranks
         self._engine = engine
         self._batches = data.prefetch_from(0)
+        self._data = data
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)
@@ -82,6 +83,9 @@ class PeerVariant(Variant):
             return max(1, int(count))
 
         return tokens
+
+    def example(self) -> tuple[Any, int] | None:
+        return self._data.example()
 
     def held(self) -> Held:
         return self._engine.held()

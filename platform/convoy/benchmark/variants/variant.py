@@ -1,6 +1,7 @@
 """What every variant of a group provides: steps, their losses and tokens, and the tensors that a rank holds."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -37,6 +38,10 @@ class Variant:
     def tokens_per_step(self) -> int:
         """Targets that count, of all ranks that train together: the mean over the steps so far."""
         return round(self._tokens / len(self.losses)) if self.losses else 0
+
+    def example(self) -> tuple[Any, int] | None:
+        """As `TrainingData.example`; also after the variant is closed."""
+        return None
 
     def parts(self) -> Mapping[str, float]:
         """Seconds of the last step by part, if the variant measures them; may wait for the device."""

@@ -1,0 +1,1 @@
+"""Models that people compare machines by: their modules, their data, and small twins of both."""
