@@ -12,7 +12,7 @@ PARALLEL := -n auto --durations 15
 # Terraform's provider, where its registry is out of reach: tools/check_terraform.sh.
 export TF_PLUGIN_DIR ?= $(wildcard /opt/tf-plugins)
 
-.PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills test-infra campaign campaign-examples campaign-samples lint docs clean
+.PHONY: help train bench check test test-one test-slow test-long test-drills test-system test-system-drills test-infra test-frameworks campaign campaign-examples campaign-samples lint docs clean
 
 help:
 	@echo "make train               train the default model on this machine and leave a card"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-system         run the tests that need Debian packages or root (chromium)"
 	@echo "make test-system-drills  inject network and disk faults into real gangs; needs root"
 	@echo "make test-infra          test infra/: needs Terraform, which tools/check_terraform.sh says how to get"
+	@echo "make test-frameworks     test JAX and MLX next to Convoy; installs both into .venv"
 	@echo "make test-long           run test-slow and test-system together"
 	@echo "make campaign            as root: run the slow campaigns in full, every drill, and random faults for 20 minutes"
 	@echo "make lint                run ruff, mypy and import-linter, and build the documentation"
@@ -61,6 +62,9 @@ test-infra: $(VENV)/.dev $(VENV)-checkov/.done
 	tools/check_terraform.sh
 	$(PYTEST) -m infra -n 4 --durations 15 tests/infra $(ARGS)
 
+test-frameworks: $(VENV)/.frameworks
+	$(PYTEST) -m frameworks tests/benchmark/variants $(ARGS)
+
 # One run of both: neither waits for the longest test of the other.
 test-long: $(VENV)/.dev
 	$(PYTEST) -m "(slow or system) and not alone" $(PARALLEL) $(ARGS)
@@ -78,6 +82,7 @@ campaign: $(VENV)/.dev
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m "slow or system" tests/drills/test_drills.py $(ARGS)
 	CONVOY_CAMPAIGN=full $(PYTEST) -s -m slow --timeout=3600 tests/gang/test_script_exits.py $(ARGS)
 	CONVOY_CAMPAIGN=full $(MAKE) test-infra
+	$(MAKE) test-frameworks
 
 campaign-examples: $(VENV)/.dev
 	CONVOY_CAMPAIGN=full $(PYTEST) -m "campaign and not (slow or system or infra)" --timeout=3600 $(ARGS)
@@ -114,6 +119,10 @@ $(VENV)/.bench: pyproject.toml constraints.txt tools/setup_venv.sh
 $(VENV)/.dev: pyproject.toml constraints.txt tools/setup_venv.sh
 	$(SETUP) "[dev,peers]"
 	@touch $@ $(VENV)/.runtime $(VENV)/.bench
+
+$(VENV)/.frameworks: $(VENV)/.dev
+	$(SETUP) "[dev,peers,jax,mlx]"
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -158,7 +158,7 @@ def _case(
         blocks=tuple(own.blocks),
         memory_peak_bytes=own.memory_peak_bytes,
         losses=tuple(variant.losses[:10]),
-        values=values | own.values,
+        values=values | own.values | dict(variant.values),
         samples={name: tuple(each) for name, each in own.samples.items()},
         not_measured=spec.not_measured | own.not_measured,
         predicted=own.predicted,

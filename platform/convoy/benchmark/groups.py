@@ -38,7 +38,10 @@ the bytes that training sends with the rate of its links, or each collective by 
 PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpeed ZeRO-2", "DeepSpeed ZeRO-3"]
 """Ways of other libraries to distribute our model; `benchmark/suites/peers.py` has what each needs."""
 
-Kind = Literal["ours", "baseline", "saving"] | PeerKind
+FrameworkKind = Literal["JAX", "MLX", "Horovod"]
+"""Frameworks that train a decoder of the same form; `benchmark/suites/frameworks.py` has what each needs."""
+
+Kind = Literal["ours", "baseline", "saving"] | PeerKind | FrameworkKind
 
 
 class Ranks(NamedTuple):
@@ -72,6 +75,10 @@ class VariantSpec(FrozenConfig):
     """Values of its case that are not measured, by documented names."""
     not_measured: dict[str, str] = {}
     """What cannot be measured of its case, and why."""
+    needed_for: FrameworkKind | None = None
+    """The framework that it is measured for: where its packages are missing, there is nothing to compare."""
+    refused: str = ""
+    """Why it is refused wherever the gang runs, in one line; empty: it is not."""
     needs_gpu: bool = False
     """On machines without one the variant is left out, and the group's baseline has the reason."""
     at_once: bool = False

@@ -54,7 +54,10 @@ def gangs_that_fit(group: Group, ranks: Ranks) -> list[Group]:
                 for spec in left
                 if spec.name not in large
             ),
-            "refused": tuple(RefusedCase(spec=s, reason=large[s.name]) for s in group.variants if s.name in large),
+            "refused": (
+                *group.refused,
+                *(RefusedCase(spec=s, reason=large[s.name]) for s in group.variants if s.name in large),
+            ),
         }
     )
     return [smaller] if group.whole else list(_split_into_gangs(smaller, sizes, ranks))

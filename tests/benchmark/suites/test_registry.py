@@ -75,7 +75,7 @@ def planned(*suites: str, nodes: int = 2) -> list[Share]:
 
 
 def test_every_suite_of_the_default_benchmark_exists() -> None:
-    others = {"memory", "network", "utilisation", "workloads", COOLING.name}
+    others = {"frameworks", "memory", "network", "utilisation", "workloads", COOLING.name}
     assert set(BenchConfig().suites) == {suite.name for suite in registry.SUITES} - others
 
 

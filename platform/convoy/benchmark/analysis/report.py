@@ -145,6 +145,23 @@ class SyncFigures(FrozenResult):
     why: str = ""
 
 
+class FrameworkFigures(FrozenResult):
+    """A training of all ranks of a gang together, in the frameworks suite."""
+
+    group: str
+    case: str
+    step_seconds: Interval | None
+    parts: dict[str, float]
+    """Seconds of `forward`, `backward`, `sync` and `update`; medians over blocks. Of ours, sync is what the other parts
+    take longer than in its training alone."""
+    share: Interval | None
+    """Share of a step that training together adds. None: `why` says why."""
+    why: str = ""
+    compile_seconds: float | None = None
+    loss_difference: float | None = None
+    """Largest one from the baseline's losses, relative to these; None: it is the baseline."""
+
+
 class EnvironmentFigures(FrozenResult):
     """An environment versus the first one of its group, over pairs of gangs."""
 
@@ -229,6 +246,7 @@ class BenchReport(FrozenResult):
     scaling: tuple[ScalingPoint, ...] = ()
     sync: tuple[SyncFigures, ...] = ()
     environments: tuple[EnvironmentFigures, ...] = ()
+    frameworks: tuple[FrameworkFigures, ...] = ()
     network: NetworkReport | None = None
     """None: the network suite measured nothing."""
     costs: tuple[CostFigures, ...]

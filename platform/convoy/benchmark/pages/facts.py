@@ -14,8 +14,8 @@ from convoy.report.pages.sections import network_facts
 IN_OTHER_SECTIONS = {
     values.WEAK, values.INDEPENDENT, values.COMMUNICATION_SECONDS, values.NETWORK_BYTES, values.LINK_BYTES_PER_SECOND,
     values.STATE_BYTES, *values.OF_LARGEST, *values.MEMORY_PARTS.values(), values.MEMORY_HOST_BYTES,
-    values.MEMORY_FRAGMENTATION, values.RDMA_CLAIMED, *values.OF_UTILISATION, *values.OF_CHECKPOINTS,
-    *values.OF_RECOVERY, values.FIRST_STEP_SECONDS,
+    values.MEMORY_FRAGMENTATION, values.RDMA_CLAIMED, values.COMPILE_SECONDS, *values.OF_UTILISATION,
+    *values.OF_CHECKPOINTS, *values.OF_RECOVERY, values.FIRST_STEP_SECONDS,
 }  # fmt: skip
 
 

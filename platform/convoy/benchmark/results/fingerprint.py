@@ -8,7 +8,7 @@ from convoy.config.json_text import short_hash
 MAJOR_VERSIONS = ("python", "torch", "cuda", "nccl")
 """Software of which another version may have another speed; Convoy's own is what a history shows."""
 
-MEASURED = ("accelerate", "deepspeed", "transformers")
+MEASURED = ("accelerate", "deepspeed", "flax", "horovod", "jax", "mlx", "transformers")
 """The same, of software that has cases of its own."""
 
 

@@ -67,6 +67,9 @@ MEMORY_PARTS = {
 
 MEMORY_HOST_BYTES, MEMORY_FRAGMENTATION = "memory_host_bytes", "memory_fragmentation"
 
+COMPILE_SECONDS = "compile_seconds"
+"""Value of the suite frameworks."""
+
 SAVED_BYTES, REST_BYTES = "saved_bytes", "rest_bytes"
 FIRST_STALL_SECONDS, FIRST_SAVE_SECONDS = "first_stall_seconds", "first_save_seconds"
 PREDICTED_WRITERS = "predicted_writers"

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from convoy.benchmark.groups import Group, PeerKind, RefusedCase, VariantSpec
+from convoy.benchmark.suites import frameworks
 from convoy.config.benchmark import PeerName
 
 
@@ -41,7 +42,8 @@ def variants_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
 
 
 def refuse_missing_packages(group: Group) -> Group:
-    """The group whose cases are refused if their packages are not installed on this machine."""
+    """The group whose cases are refused if their packages are not installed on this machine, or for a reason that holds
+    on every machine. It has no variants if that are all."""
     missing = {spec.name: reason for spec in group.variants if (reason := _why_missing(spec))}
     refused = tuple(RefusedCase(spec=s, reason=missing[s.name]) for s in group.variants if s.name in missing)
     variants = tuple(spec for spec in group.variants if spec.name not in missing)
@@ -50,11 +52,23 @@ def refuse_missing_packages(group: Group) -> Group:
 
 def _why_missing(spec: VariantSpec) -> str:
     """Why a case cannot be measured here; empty: it can."""
-    absent = next((name for name in packages(spec) if find_spec(name) is None), None)
+    if spec.refused:
+        return spec.refused
+    needed = frameworks.PACKAGES[spec.needed_for] if spec.needed_for else packages(spec)
+    absent = next((name for name in needed if find_spec(name) is None), None)
     if absent is None:
         return ""
-    extra = "transformers" if spec.kind == "baseline" else "'metaflow-convoy[peers]'"
-    return f"{absent} is not installed: pip install {extra}"
+    if reason := frameworks.MISSING.get(spec.needed_for or spec.kind):
+        return reason
+    return f"{absent} is not installed: pip install {_installed_by(spec)}"
+
+
+def _installed_by(spec: VariantSpec) -> str:
+    """What pip is to install for the packages of a case."""
+    if spec.kind == "baseline":
+        return "transformers"
+    extra = frameworks.EXTRAS.get(spec.needed_for or spec.kind, "peers")
+    return f"'metaflow-convoy[{extra}]'"
 
 
 def packages(spec: VariantSpec) -> list[str]:
@@ -63,4 +77,6 @@ def packages(spec: VariantSpec) -> list[str]:
         return []
     if spec.kind == "baseline":
         return ["transformers"]
-    return [PEERS[spec.kind].library]
+    if spec.kind in frameworks.PACKAGES:
+        return list(frameworks.PACKAGES[spec.kind])
+    return [PEERS[cast(PeerKind, spec.kind)].library]

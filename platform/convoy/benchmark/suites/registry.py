@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from convoy.benchmark.groups import Suite
 from convoy.benchmark.suites import (
     checkpoint,
+    frameworks,
     memory,
     network,
     recovery,
@@ -20,6 +21,7 @@ from convoy.config.errors import ConfigError, must_be_one_of
 SUITES: tuple[Suite, ...] = (
     throughput.SUITE,
     strategies.SUITE,
+    frameworks.SUITE,
     memory.SUITE,
     utilisation.SUITE,
     sync.SUITE,

@@ -1,12 +1,16 @@
 """The variants of a gang, built next to each other."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch.distributed as dist
 
-from convoy.benchmark.groups import Group, PeerKind, VariantSpec
+from convoy.benchmark.groups import Group, Kind, PeerKind, VariantSpec
 from convoy.benchmark.suites import peers
 from convoy.benchmark.variants.baseline import BaselineVariant
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.convoy_saving import SavingVariant
+from convoy.benchmark.variants.framework import FrameworkVariant, Training
 from convoy.benchmark.variants.peer import Engine, PeerVariant, TorchDdp
 from convoy.benchmark.variants.ranks import join_world
 from convoy.benchmark.variants.variant import Variant
@@ -35,6 +39,7 @@ def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepa
     """A variant on the ranks that it trains on, ready for its first step; on the others one that waits. All ranks call
     it."""
     config = spec.config(group.run)
+    training = connect_framework(spec.kind, ranks)
     world = join_world(ranks, spec.ranks or ranks.place.world_size, config.parallel)
     if ranks.place.rank >= world.place.world_size and not spec.at_once:
         return Variant(spec.name)
@@ -47,8 +52,32 @@ def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepa
             return SavingVariant(spec.name, config, world, data)
         case "baseline":
             return BaselineVariant(spec.name, config, world, data)
+        case "JAX" | "MLX" | "Horovod":
+            assert training is not None
+            return FrameworkVariant(spec.name, config, data, training(config, world))
         case kind:
             return PeerVariant(spec.name, config, world, data, build_engine(kind, config, world))
+
+
+def connect_framework(kind: Kind, ranks: Ranks) -> Callable[[RunConfig, Ranks], Training] | None:
+    """Connect the ranks of the gang by a framework's own means: what then builds its training on some of them; None:
+    the kind needs none. Its package is imported here, and not before. All ranks call it alike."""
+    match kind:
+        case "JAX":
+            from convoy.benchmark.variants import jax_training
+
+            jax_training.connect_processes(ranks)
+            return jax_training.JaxTraining
+        case "MLX":
+            from convoy.benchmark.variants import mlx_training
+
+            return partial(mlx_training.MlxTraining, mlx_training.connect_ring(ranks))
+        case "Horovod":
+            from convoy.benchmark.variants import horovod_training
+
+            horovod_training.connect_processes(ranks)
+            return horovod_training.HorovodTraining
+    return None
 
 
 def build_engine(kind: PeerKind, config: RunConfig, ranks: Ranks) -> Engine:

@@ -50,7 +50,6 @@ class SavingVariant(ConvoyVariant):
     def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: TrainingData) -> None:
         super().__init__(name, config, ranks, data)
         self.samples: dict[str, list[float]] = defaultdict(list)
-        self.values: dict[str, float] = {}
         self._ranks = ranks
         self._data = data
         box = [uuid.uuid4().hex[:12]]

@@ -25,6 +25,8 @@ class Variant:
         self.losses: list[float] = []
         """Losses of all steps so far."""
         self._tokens = 0
+        self.values: dict[str, float] = {}
+        """Further figures that it measures itself, by the names of `Case.values`."""
 
     def step(self) -> None:
         """One optimizer step, enqueued at least: the device is waited for around a block, not in it."""
@@ -44,7 +46,8 @@ class Variant:
         return None
 
     def parts(self) -> Mapping[str, float]:
-        """Seconds of the last step by part, if the variant measures them; may wait for the device."""
+        """Seconds of the last step by part, or of a further step made for this, if the variant measures them; may wait
+        for the device. All ranks call it after each block."""
         return {}
 
     def held(self) -> Held:

@@ -78,7 +78,7 @@ def run_groups(
         run = partial(run_drills, say=say) if here.recovery else run_gang
         cases: tuple[Case, ...] = ()
         failure = ""
-        if drills or not here.recovery:
+        if here.variants and (drills or not here.recovery):
             cases, failure = _run_gangs_in_turns(recorded, run, say) if here.compared else _run_gang(recorded, run)
         if failure:
             say(f"{group.name}: {failure}")
