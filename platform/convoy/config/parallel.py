@@ -12,12 +12,12 @@ class ParallelConfig(FrozenConfig):
 
     strategy: Literal["fsdp", "hsdp", "ddp"] = "fsdp"
     """`fsdp` shards over all ranks; `hsdp` shards within groups of `shard_size` and replicates across them; with `ddp`
-    every rank holds the whole model and optimizer."""
+    every rank holds the whole model and optimizer, and torch's DistributedDataParallel reduces gradients."""
     shard_size: int | None = Field(None, ge=1)
     """Ranks per sharding group of `hsdp`; must divide the world size. Default: the ranks of one node."""
     reshard_after_forward: bool = True
-    """Free a block's full parameters after its forward (ZeRO-3); false keeps them for backward (ZeRO-2). With `ddp`
-    these are copies in `train.param_dtype`, and making them again costs 1.5 % of a step's CPU time (4 blocks)."""
+    """Free a block's full parameters after its forward (ZeRO-3); false keeps them for backward (ZeRO-2). Not of
+    `ddp`."""
     wrap: Literal["block", "linear"] = "block"
     """Unit that is gathered at a time: a whole decoder block, or each of its linear layers (less memory, more messages;
     not with `train.activation_checkpointing: selective`)."""

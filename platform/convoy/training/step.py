@@ -133,7 +133,6 @@ class Stepper:
         self._seed = seed
         self._exchange = exchange
         self._clock = clock
-        self._training_group = training_group
         self._buffers = buffers
         self._advance = advance
         self._batches = dist.get_world_size(training_group) // ranks_per_sample
@@ -144,11 +143,10 @@ class Stepper:
         """All ranks call it with the same `step` (steps done before it) and equally many, equally large batches."""
         self._exchange.begin(sum(b.weight for b in batches), vote, save_status)
         loss_sum, agreed = (self._run_passes if self._engine.pipeline is None else self._run_pipeline)(batches, step)
-        sums = loss_sum if self._task is None else torch.stack([loss_sum.double(), self._task.take_weight()])
-        reduction = dist.all_reduce(sums, group=self._training_group, async_op=True)
+        weights = () if self._task is None else (self._task.take_weight(),)
+        sums = torch.stack([loss_sum.double(), *weights])
         # The rank's own part of the norm counts as optimizer; what follows waits for the others.
-        norm = self._engine.grad_norm(lambda: self._clock.end_phase("optimizer"))
-        reduction.wait()
+        norm = self._engine.grad_norm(sums, lambda: self._clock.end_phase("optimizer"))
         loss, factor = self._mean_loss(sums, agreed.tokens)
         norm *= factor
         # Loss and norm are the same on all ranks, so all of them judge alike.
@@ -205,7 +203,7 @@ class Stepper:
         """The loss over the global batch, and what gradients of the mean over its tokens, or samples, are to be
         multiplied by. sums: over all ranks, of the loss and with a task of its weight."""
         if self._task is None:
-            return float(sums) / max(1, tokens), 1.0
+            return sums.item() / max(1, tokens), 1.0
         loss, weight = sums.tolist()
         return (loss / weight, tokens / weight) if weight else (loss, 0.0)
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
@@ -46,12 +47,15 @@ class AccelerateEngine(Fsdp2Engine):
             self.accelerator.backward(loss * scale())
         return loss.detach()
 
-    def grad_norm(self, own_part_done: Callable[[], None]) -> float:
+    def grad_norm(self, sums: torch.Tensor, own_part_done: Callable[[], None]) -> float:
         """What `clip_grad_norm_` computes before it clips."""
+        reduction = dist.all_reduce(sums, async_op=True)
         grads = [p.grad for p in self.module.parameters() if p.grad is not None]
         norm = get_total_norm(grads, foreach=True)
         own_part_done()
         self._norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        assert reduction is not None
+        reduction.wait()
         return float(self._norm)
 
     def update(self, lr: float, norm: float, factor: float = 1.0) -> None:

@@ -24,6 +24,10 @@ def build_engine(config: RunConfig, ranks: Ranks, *, with_weights: bool = True) 
         if error.name != name:
             raise
         raise PrerequisiteMissing(missing_package(name)) from None
+    if config.parallel.strategy == "ddp" and not config.parallel.cpu_offload:
+        from convoy.training.engines.ddp import DdpEngine
+
+        return DdpEngine(config, ranks, with_weights=with_weights)
     from convoy.training.engines.convoy import build_convoy_engine
 
     return build_convoy_engine(config, ranks, with_weights=with_weights)

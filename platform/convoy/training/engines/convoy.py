@@ -21,7 +21,7 @@ from convoy.parallel.fsdp import DTYPES, parallelize, shard_device
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.batch import Batch
 from convoy.training.build import materialise_weights, whole_parameter_count
-from convoy.training.engines.engine import Fsdp2Engine
+from convoy.training.engines.engine import Fsdp2Engine, clip_scale
 from convoy.training.optimizer import build_optimizer, set_learning_rate
 from convoy.training.process_groups import Ranks
 
@@ -70,7 +70,7 @@ class ConvoyEngine(Fsdp2Engine):
         self._fsdp.set_is_last_backward(last)
 
     @torch.no_grad()  # or each gradient's own part would be an operation of autograd's
-    def grad_norm(self, own_part_done: Callable[[], None]) -> float:
+    def grad_norm(self, sums: torch.Tensor, own_part_done: Callable[[], None]) -> float:
         """One all-reduce over all ranks gives all the same bits, which one after the other along each dimension of a
         mesh need not."""
         grads: dict[int, list[torch.Tensor]] = {}
@@ -81,18 +81,16 @@ class ConvoyEngine(Fsdp2Engine):
         for count, some in grads.items():
             total += get_total_norm(some, foreach=True).double() ** 2 / count
         own_part_done()
-        dist.all_reduce(total, group=self._training_group)
-        return float(total.sqrt())
+        together = torch.cat([sums, total.reshape(1)])
+        dist.all_reduce(together, group=self._training_group)
+        sums.copy_(together[:-1])
+        return float(together[-1].sqrt())
 
     @torch.no_grad()
     def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
-        clip = self._clip_norm if self._clip_norm is not None and norm > self._clip_norm else None
-        if clip is not None or factor != 1.0:
-            # As torch's clip_grads_with_norm_, to the bit; that would pass each gradient through DTensor's dispatch.
+        if scale := clip_scale(norm, self._clip_norm, factor):
+            # Through DTensor's dispatch each would take longer than its product.
             own = [_own_shard(p.grad) for p in self._parameters if p.grad is not None]
-            scale = torch.tensor(factor, device=self._parameters[0].device)
-            if clip is not None:
-                scale *= (clip / (scale.new_tensor(norm) + 1e-6)).clamp(max=1.0)
             if own:
                 torch._foreach_mul_(own, scale)
         set_learning_rate(self.optimizer, lr)

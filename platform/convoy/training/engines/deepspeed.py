@@ -15,6 +15,7 @@ from typing import Any
 
 import deepspeed
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from deepspeed.runtime.utils import combine_grad_norm_groups
 from deepspeed.utils import logger
@@ -81,7 +82,8 @@ class DeepSpeedEngine(Engine):
                 self._library.step()  # counts micro batches, and updates after the last one
         return loss.detach()
 
-    def grad_norm(self, own_part_done: Callable[[], None]) -> float:
+    def grad_norm(self, sums: Tensor, own_part_done: Callable[[], None]) -> float:
+        reduction = dist.all_reduce(sums, async_op=True)
         own_part_done()
         kind = type(self.zero)
         if self._stage == 3:
@@ -89,6 +91,8 @@ class DeepSpeedEngine(Engine):
         else:
             norm = kind.scaled_global_norm(self.zero)
         self._set_norm(norm)
+        assert reduction is not None
+        reduction.wait()
         return float(norm)
 
     def _set_norm(self, norm: Tensor) -> None:

@@ -36,10 +36,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def grad_norm(self, own_part_done: Callable[[], None]) -> float:
+    def grad_norm(self, sums: torch.Tensor, own_part_done: Callable[[], None]) -> float:
         """L2 norm of the reduced gradients over all parameters of all ranks, the same bits on every rank.
 
-        own_part_done: called before the rank waits for the others.
+        sums: (n,) in fp64, is summed over all ranks on the way, in place. own_part_done: called before the rank waits
+        for the others.
         """
 
     @abstractmethod
@@ -78,8 +79,8 @@ class Engine(ABC):
         """Keep weights that a forward gathers until the end of training, if they are sharded at all."""
 
 
-class Fsdp2Engine(Engine):
-    """Any engine whose model FSDP2 shards and whose optimizer is torch's, whoever applied them."""
+class TorchEngine(Engine):
+    """Any engine whose parameters torch itself names, whole or sharded, and whose optimizer is torch's."""
 
     rows: Mapping[str, RowOrder] = {}
     """Order in memory of the rows of weights that are cut by heads, by name."""
@@ -105,5 +106,19 @@ class Fsdp2Engine(Engine):
     def weight_bytes(self) -> int:
         return own_weight_bytes(self.module)
 
+
+class Fsdp2Engine(TorchEngine):
+    """Any engine whose model FSDP2 shards, whoever applied it."""
+
     def keep_gathered(self) -> None:
         cast(FSDPModule, self.module).set_reshard_after_forward(False)
+
+
+def clip_scale(norm: float, clip_norm: float | None, factor: float) -> float | None:
+    """By what gradients are to be multiplied so that `factor` times them has at most this norm; None: by nothing.
+
+    norm: of the gradients times factor. As torch's clip_grads_with_norm_, to the bit of an fp32 gradient.
+    """
+    if clip_norm is None or norm <= clip_norm:
+        return None if factor == 1.0 else factor
+    return float(factor * (clip_norm / (torch.tensor(norm) + 1e-6)).clamp(max=1.0))
