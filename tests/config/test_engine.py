@@ -30,6 +30,10 @@ def test_an_override_sets_a_key_of_the_settings_or_takes_another_engine() -> Non
     more = run_of(text, "engine.settings.zero_optimization.stage=1").engine
     assert more.settings == {"zero_optimization": {"stage": 1, "reduce_bucket_size": 1000}}
     assert run_of(text, "engine=accelerate").engine.settings == {}
+    stage = "engine.settings.zero_optimization.stage=1"
+    both = run_of("", "engine=deepspeed " + stage), run_of("", stage + " engine=deepspeed")
+    assert {engine.engine.zero_stage for engine in both} == {1}
+    assert run_of("", "engine.deepspeed.zero_optimization.stage=1").engine == both[0].engine
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,15 @@ RANDOM_SECONDS = {"sample": 20, "full": 1200}
 LARGER = "model.d_model=192"
 """A model whose parts are written for two seconds: a smaller one is written too soon to be killed meanwhile."""
 
+ENGINES = {
+    "accelerate": "engine=accelerate",
+    **{f"zero{stage}": f"engine.deepspeed.zero_optimization.stage={stage}" for stage in (1, 2, 3)},
+}
+"""How the drills' job names an engine that is not Convoy's own."""
+
+ENGINE_DRILLS = {"worker-kill": 80, "node-kill": 80, "spot-notice": 150}
+"""Steps of each drill that is repeated with those engines. These take longer for a step."""
+
 Campaigns = Callable[..., DrillRunner]
 
 
@@ -83,6 +92,15 @@ def test_a_drill(name: str, campaigns: Campaigns) -> None:
 @pytest.mark.parametrize("name", ASKED_FOR)
 def test_a_drill_of_a_notice(name: str, campaigns: Campaigns) -> None:
     passes(campaigns(2, "train.steps=250"), name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", ENGINE_DRILLS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_drill_with_another_engine(engine: str, name: str, campaigns: Campaigns) -> None:
+    passes(campaigns(2, f"train.steps={ENGINE_DRILLS[name]}", ENGINES[engine]), name)
 
 
 @pytest.mark.system

@@ -40,8 +40,8 @@ def read_overrides(text: str) -> Tree:
                 "quote values with spaces"
             )
         parsed = _parse_value(key, value)
-        if keys == ("model",) and isinstance(parsed, str):
-            keys = ("model", "preset")
+        if isinstance(parsed, str) and (inner := {("model",): "preset", ("engine",): "name"}.get(keys)):
+            keys = (*keys, inner)
         tree = _merge_plain(tree, _nest_value(keys, parsed))
     return expand_shorthands(tree)
 

@@ -17,7 +17,7 @@ from convoy.drills.result import DrillResult, TrialResult, result_of
 from convoy.drills.trial import State, run_trial, run_undisturbed
 from convoy.gang.task import usable_cores
 
-COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel")
+COMPUTING = ("model", "data", "train", "optimizer", "schedule", "parallel", "engine")
 """Sections of the configuration that the state after a step depends on."""
 
 
