@@ -192,6 +192,8 @@ class Generation(ReportPart):
     world_size: int
     training: str = ""
     """`training_hash` of its configuration; empty: not in the log."""
+    engine: str = ""
+    """What trained, with its version; empty: Convoy's own engine, or no rank got as far as to report it."""
     parent_generation: int | None
     parent_step: int | None
     why: str

@@ -100,7 +100,7 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     ranks = connect_ranks(assignment)
     log.log_ready("connected")
     marker.enter("build")
-    events.append(environment(ranks, config.train.param_dtype))
+    events.append(environment(ranks, config.train.param_dtype, engine=config.engine))
     if assignment.check_node:
         check_node(ranks, config.train.param_dtype, config.train.node_check_seconds, events)
     engine = build_engine(config, ranks, with_weights=assignment.parent is None)

@@ -138,6 +138,26 @@ def test_a_resumed_job_lists_its_generations_and_why_each_began() -> None:
     )
 
 
+def test_a_job_that_changes_its_engine_names_each_generation_s() -> None:
+    zero = "DeepSpeed ZeRO-2 0.19.8"
+
+    def trained_by(engines: dict[int, str]) -> Page:
+        return _final(
+            [
+                e.model_copy(update={"engine": engines.get(e.generation, "")}) if isinstance(e, Environment) else e
+                for e in resumed_job()
+            ]
+        )
+
+    page = trained_by({1: zero})
+    table = next(t for t in blocks(page, Table) if "Why" in t.headers)
+    assert [row[table.headers.index("Engine")] for row in table.rows] == ["Convoy", zero]
+    assert f"engine: {zero}" in blocks(page, Text)[0].text
+    back = trained_by({0: zero})
+    assert "engine:" not in blocks(back, Text)[0].text
+    assert zero in str(next(t for t in blocks(back, Table) if "Why" in t.headers).rows[0])
+
+
 def test_a_long_history_is_cut_and_the_cut_is_said() -> None:
     log = Log()
     log.start()

@@ -1,6 +1,7 @@
 """Clocks, and what is told of the machine."""
 
 import time
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 import convoy
+from convoy.config.engine import EngineConfig
 from convoy.training.measure.clock import HostClock, OwnTime, clock_for, own_time_for
 from convoy.training.measure.machine import device_name, environment, memory_peak, random_tensor
 from convoy.training.process_groups import Ranks
@@ -67,6 +69,14 @@ def test_the_machine_is_told_by_name_and_versions() -> None:
     assert told.versions["torch"] == torch.__version__
     assert told.device == device_name(torch.device("cpu")) != ""
     assert (told.threads, told.matmul_tflops, told.peak_tflops) == (torch.get_num_threads(), 0.5, None)
+    assert told.engine == ""
+
+
+@alone
+def test_an_engine_of_another_library_is_named_with_its_version() -> None:
+    zero = EngineConfig(name="deepspeed", settings={"zero_optimization": {"stage": 2}})
+    told, version = environment(_ranks(), "bf16", engine=zero), metadata.version("deepspeed")
+    assert (told.versions["deepspeed"], told.engine) == (version, f"DeepSpeed ZeRO-2 {version}")
 
 
 @alone

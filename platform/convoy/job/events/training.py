@@ -24,6 +24,8 @@ class Environment(Event):
     machine: MeasuredMachine | None = None
     """Measured after the first step of a job that does not go on from another generation, all ranks at once; None: not
     measured."""
+    engine: str = ""
+    """What trains, with its version, e.g. `DeepSpeed ZeRO-2 0.19.8`; empty: Convoy's own engine."""
 
 
 class NetworkProof(Event):

@@ -7,6 +7,7 @@ from convoy.job.events.gang import FirstCause, cause_in_words, first_cause
 from convoy.job.events.registry import (
     INTERRUPT,
     PEER_LOST,
+    Environment,
     Event,
     FailureDetected,
     GenerationEnded,
@@ -158,6 +159,7 @@ def _generation(
         nodes=start.nodes,
         world_size=start.world_size,
         training=start.training,
+        engine=next((e.engine for e in events if isinstance(e, Environment)), ""),
         parent_generation=start.parent_generation,
         parent_step=start.parent_step,
         why=why,

@@ -206,6 +206,7 @@ def generations_and_checkpoints(report: TrainReport) -> tuple[Block, ...]:
             report.generations,
             Column("", lambda g: g.number),
             Column("Ranks", lambda g: f"{g.world_size} on {formatting.plural(g.nodes, 'node')}"),
+            *([Column("Engine", lambda g: g.engine or "Convoy")] if any(g.engine for g in report.generations) else []),
             Column("From", _origin),
             Column("Why", lambda g: g.why),
             Column("Outcome", lambda g: f"{g.outcome}, step {g.last_step:,}"),

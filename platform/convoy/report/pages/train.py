@@ -117,6 +117,8 @@ def _top_blocks(report: TrainReport, config: Mapping[str, Any]) -> tuple[Block, 
     facts = [state_word(report).capitalize()]
     if report.model:
         facts.append(f"{formatting.count(report.model.parameters)} parameters")
+    if report.generations and (engine := report.generations[-1].engine):
+        facts.append(f"engine: {engine}")
     facts += sections.gang_facts(report)
     if report.hardware:
         facts.append(report.hardware.device)

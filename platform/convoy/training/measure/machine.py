@@ -6,6 +6,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -14,17 +15,25 @@ import torch.distributed as dist
 from convoy import __version__
 from convoy.catalog.gpus import peak_tflops
 from convoy.catalog.measured_machine import MeasuredMachine
+from convoy.config.engine import EngineConfig, engine_text
 from convoy.job.events.registry import Environment, MemoryPeak
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.process_groups import Ranks
+
+OWN_ENGINE = EngineConfig()
 
 _SIDE = {"cpu": 1024, "cuda": 8192}
 
 
 def environment(
-    ranks: Ranks, param_dtype: str, matmul_tflops: float | None = None, machine: MeasuredMachine | None = None
+    ranks: Ranks,
+    param_dtype: str,
+    matmul_tflops: float | None = None,
+    machine: MeasuredMachine | None = None,
+    engine: EngineConfig = OWN_ENGINE,
 ) -> Environment:
     """Versions and hardware of this rank."""
+    library = _library_version(engine)
     name, gpu_versions = device_name(ranks.device), {}
     if ranks.device.type == "cuda":
         gpu_versions = {"cuda": str(torch.version.cuda), "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
@@ -34,13 +43,23 @@ def environment(
             "python": platform.python_version(),
             "torch": torch.__version__,
             **gpu_versions,
+            **library,
         },
         device=name,
         threads=torch.get_num_threads(),
         matmul_tflops=matmul_tflops,
         peak_tflops=peak_tflops(name, param_dtype) if ranks.device.type == "cuda" else None,
         machine=machine,
+        engine="" if engine.name == OWN_ENGINE.name else " ".join([engine_text(engine), *library.values()]),
     )
+
+
+def _library_version(engine: EngineConfig) -> dict[str, str]:
+    """Of the engine's package, by its name; empty for Convoy's own engine, and for a package that is not installed."""
+    try:
+        return {} if engine.name == OWN_ENGINE.name else {engine.name: metadata.version(engine.name)}
+    except metadata.PackageNotFoundError:
+        return {}
 
 
 def measure_matmul(ranks: Ranks, param_dtype: str, seconds: float) -> float:
