@@ -22,18 +22,23 @@ from hypothesis import strategies as st
 from convoy.checkpoint.format import Commit, PlainValue
 from convoy.checkpoint.messages import SetLayout, WritePart
 from convoy.checkpoint.restore.load import Damage, restore
+from convoy.checkpoint.state.flat_shard import FlatShard
 from convoy.checkpoint.state.layout import make_layout, make_plan
 from convoy.checkpoint.writer.parts import write_part
 from convoy.job.lineage import read_history, restore_candidates
 from convoy.storage import Store, open_store
 from tests.campaign import examples
 from tests.checkpoint.torchless import commit_when_complete, form
+from tests.training.engines.test_engines import ENGINES, Name, job_of
+from tests.training.job import differing
 
 pytestmark = pytest.mark.campaign
 
 CHUNK_BYTES = 2048
 WRITERS = 2
 EXAMPLES = 220
+ENGINE_EXAMPLES = 60
+"""Of changes to what an engine saved, of all kinds together; ten times as many in a campaign."""
 WRONG = "loaded wrong without a word"
 
 
@@ -81,6 +86,16 @@ def save(store: Store, step: int) -> None:
         shards = SetLayout(shards=list(own.shards), file_bytes=list(own.file_bytes))
         write_part(store, requests[-1], shards, memoryview(data), 1, chunk_bytes=CHUNK_BYTES)
     commit_when_complete(store, store, requests[0])
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What an engine trained and saved."""
+
+    engine: Name
+    job: Path
+    states: dict[int, dict[str, torch.Tensor]]
+    """By step, every tensor whole."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +205,19 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A job of two ranks that an engine trained, saved after both of its steps."""
+    sections = {"train": {"steps": 2}, "checkpoint": {"every_steps": 1}}
+    job = job_of(tmp_path_factory.mktemp("trained"), sections, request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("convoy.checkpoint.state.layout.PAGE_BYTES", 64)
+        job.run(WRITERS)
+    states = {step: job.state(job.commit_of(step)) for step in (1, 2)}
+    assert differing(states[1], states[2]) == list(states[1])
+    return Trained(request.param, Path(job.store.uri), states)
+
+
 def files_of(job: Path, step: int) -> list[Path]:
     """The commit, its part records and its data files."""
     stem = f"000001-{step:09d}"
@@ -216,6 +244,28 @@ def loaded(job: Path) -> tuple[int, list[Damage]]:
     return restored.step, damages
 
 
+def restored_by_engine(trained: Trained) -> tuple[int, list[Damage]]:
+    """The step that was restored as a rank of the engine restores it, which must be exactly what was saved."""
+    store, damages = open_store(str(trained.job)), list[Damage]()
+    found = {name: _target(trained.engine, whole) for name, whole in trained.states[1].items()}
+    restored = restore([store], restore_candidates(read_history(store)), found, on_damage=damages.append)
+    assert restored is not None
+    for name, whole in trained.states[restored.step].items():
+        if isinstance(shard := found[name], FlatShard):
+            assert torch.equal(shard.flat, whole.flatten()[shard.start :]), name
+        else:
+            assert torch.equal(shard, whole), name
+    return restored.step, damages
+
+
+def _target(engine: Name, whole: torch.Tensor) -> torch.Tensor:
+    """To be filled; under ZeRO a stretch that begins within a row."""
+    start = whole.numel() // 3
+    if whole.ndim == 0 or not engine.startswith("zero"):
+        return torch.zeros_like(whole)
+    return FlatShard(torch.zeros_like(whole.flatten()[start:]), whole.shape, start)
+
+
 def test_untouched_the_newest_is_restored(job: Path) -> None:
     assert loaded(job) == (2, [])
 
@@ -226,12 +276,30 @@ def test_untouched_the_newest_is_restored(job: Path) -> None:
 def test_every_change_of_any_file_is_found_and_the_commit_before_restored(
     job: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    tried = tries(job, [kind], EXAMPLES // len(KINDS), lambda: loaded(job))
+    with capsys.disabled():
+        print(f"\ncorruption, {kind}: {tried} of {tried} changes found")
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.processes
+@pytest.mark.timeout(1200)
+def test_every_change_of_what_an_engine_saved_is_found_and_the_commit_before_restored(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried = tries(trained.job, KINDS, ENGINE_EXAMPLES, lambda: restored_by_engine(trained))
+    with capsys.disabled():
+        print(f"\ncorruption, trained by {trained.engine}: {tried} of {tried} changes found")
+
+
+def tries(job: Path, kinds: list[str], count: int, load: Callable[[], tuple[int, list[Damage]]]) -> int:
+    """How many changes of the newest commit were tried; each must be found. load: gives the step that was restored."""
     tried = 0
     files = files_of(job, 2)
     commit = files[0].read_bytes()
 
-    @given(changes(kind))
-    @settings(examples(EXAMPLES // len(KINDS)), suppress_health_check=[HealthCheck.filter_too_much])
+    @given(changes(*kinds))
+    @settings(examples(count), suppress_health_check=[HealthCheck.filter_too_much])
     def is_found(change: Change) -> None:
         nonlocal tried
         with undone(files):
@@ -241,16 +309,15 @@ def test_every_change_of_any_file_is_found_and_the_commit_before_restored(
                 or commit == files[0].read_bytes()
                 or meaning(files[0].read_bytes()) != meaning(commit)
             )
-            step, damages = loaded(job)
+            step, damages = load()
             # Without its object there is no commit, damaged or not.
             assert (step, [d.ref.step for d in damages]) == (1, [2] if files[0].exists() else [])
         tried += 1
 
     is_found()
-    with capsys.disabled():
-        print(f"\ncorruption, {kind}: {tried} of {tried} changes found")
     assert tried
-    assert loaded(job) == (2, [])
+    assert load() == (2, [])
+    return tried
 
 
 def meaning(commit: bytes) -> Any:
