@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from convoy.config.engine import check_engine_offload
 from convoy.config.errors import ConfigError
 from convoy.config.loader import read_overrides, read_run, resolve
 from convoy.config.run import RunConfig, training_hash
@@ -60,6 +61,23 @@ def test_an_override_sets_a_key_of_the_settings_or_takes_another_engine() -> Non
         ("engine: {deepspeed: {zero_optimisation: {}}}", "did you mean zero_optimization?"),
         ("engine: {deepspeed: {zero_optimization: {stage: 0}}}", "zero_optimization.stage = 0: must be 1, 2 or 3"),
         ("engine: {deepspeed: {zero_optimization: {zero_hpz_partition_size: 8}}}", "partition_size = 8: not known"),
+        ("{engine: deepspeed, parallel: {pipeline: 2}}", "parallel.pipeline = 2: must be 1 with engine = deepspeed"),
+        (
+            "engine: {deepspeed: {zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /x}}}}",
+            "engine.deepspeed.zero_optimization.offload_optimizer.nvme_path = /x: not known; ",
+        ),
+        (
+            "engine: {deepspeed: {zero_optimization: {offload_param: {device: nvme}}}}",
+            "engine.deepspeed.zero_optimization.offload_param.device = nvme: must be cpu or none",
+        ),
+        (
+            "engine: {deepspeed: {zero_optimization: {stage: 2, offload_param: {device: cpu}}}}",
+            "engine.deepspeed.zero_optimization.offload_param: only with stage 3, not 2",
+        ),
+        (
+            "engine: {deepspeed: {zero_optimization: {offload_optimizer: true}}}",
+            "engine.deepspeed.zero_optimization.offload_optimizer = true: must be a mapping, e.g. {device: cpu}",
+        ),
         ("engine: {deepspeed: {zero_optimization: 3}}", "engine.deepspeed.zero_optimization = 3: must be a mapping"),
         ("engine: {accelerate: {distributed_type: MULTI_GPU}}", "engine.accelerate.distributed_type = MULTI_GPU: "),
         ("engine: {accelerate: {fsdp_config: {fsdp_version: 1}}}", "engine.accelerate.fsdp_config.fsdp_version = 1: "),
@@ -70,6 +88,25 @@ def test_what_contradicts_or_is_not_known_is_one_line(text: str, message: str) -
         run_of(text)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_batch_of_deepspeed_s_own_file_that_contradicts_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": 7}))
+    with pytest.raises(ConfigError, match=r"^engine.deepspeed.train_batch_size = 7: train.global_batch sets it; .* 64$"):
+        run_of(f"{{engine: {{deepspeed: {tmp_path}/ds.json}}, train: {{global_batch: 64}}}}")
+
+
+def test_offloading_needs_a_gpu() -> None:
+    text = "engine: {deepspeed: {zero_optimization: {stage: 1, offload_optimizer: {device: %s, pin_memory: true}}}}"
+    on, off = run_of(text % "cpu").engine, run_of(text % "none").engine
+    assert on.offloads == {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
+    with pytest.raises(ConfigError) as raised:
+        check_engine_offload(on)
+    assert str(raised.value) == (
+        'engine.deepspeed.zero_optimization.offload_optimizer = {"device": "cpu", "pin_memory": true}: '
+        "there is no GPU: everything is in host memory already"
+    )
+    check_engine_offload(off)
 
 
 def test_what_agrees_is_taken_over() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from convoy.config.base import FrozenConfig
-from convoy.config.errors import name_hint, yaml_value
+from convoy.config.errors import ConfigError, name_hint, yaml_value
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 
@@ -25,6 +25,10 @@ _ZERO = {
     "stage3_model_persistence_threshold", "stage3_max_live_parameters", "stage3_max_reuse_distance",
 }  # fmt: skip
 """Keys of `zero_optimization` that change how ZeRO communicates, and not what a rank keeps."""
+
+_OFFLOADS = ("offload_optimizer", "offload_param")
+"""Keys of `zero_optimization` that keep masters and moments, or the weights of stage 3, in host memory. To NVMe, or to
+two devices by a ratio, there is no offloading: no checkpoint would find the state."""
 
 DEEPSPEED_KEYS = {
     "zero_optimization", "prescale_gradients", "gradient_predivide_factor", "wall_clock_breakdown", "comms_logger",
@@ -55,6 +59,21 @@ class EngineConfig(FrozenConfig):
     def zero_stage(self) -> int:
         """Of DeepSpeed: 1 shards the optimizer's state, 2 gradients too, 3 weights too."""
         return int(self.settings.get("zero_optimization", {}).get("stage", STAGE))
+
+    @property
+    def offloads(self) -> dict[str, Any]:
+        """What of DeepSpeed's state is in host memory while GPUs compute: settings by the name of their key."""
+        zero = self.settings.get("zero_optimization", {})
+        return {key: zero[key] for key in _OFFLOADS if zero.get(key) and zero[key].get("device") == "cpu"}
+
+
+def check_engine_offload(engine: EngineConfig) -> None:
+    """For ranks without a GPU. Raises ConfigError where the engine is to offload."""
+    for key, value in engine.offloads.items():
+        raise ConfigError(
+            f"engine.deepspeed.zero_optimization.{key} = {yaml_value(value)}: there is no GPU: everything is in host "
+            "memory already"
+        )
 
 
 def engine_text(engine: EngineConfig) -> str:
@@ -105,9 +124,24 @@ def _refused_deepspeed(settings: Mapping[str, Any], train: TrainConfig) -> Itera
     if not isinstance(zero, Mapping):
         yield f"engine.deepspeed.zero_optimization = {yaml_value(zero)}: must be a mapping"
         return
-    yield from _refused("engine.deepspeed.zero_optimization", zero, {}, _ZERO)
-    if zero.get("stage", STAGE) not in (1, 2, 3):
-        yield f"engine.deepspeed.zero_optimization.stage = {yaml_value(zero['stage'])}: must be 1, 2 or 3"
+    at = "engine.deepspeed.zero_optimization"
+    yield from _refused(at, zero, {}, _ZERO | set(_OFFLOADS))
+    if (stage := zero.get("stage", STAGE)) not in (1, 2, 3):
+        yield f"{at}.stage = {yaml_value(stage)}: must be 1, 2 or 3"
+    for key in _OFFLOADS:
+        if zero.get(key) is not None:
+            yield from _refused_offload(f"{at}.{key}", zero[key])
+    if zero.get("offload_param") is not None and stage != STAGE:
+        yield f"{at}.offload_param: only with stage 3, not {yaml_value(stage)}"
+
+
+def _refused_offload(at: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{at} = {yaml_value(value)}: must be a mapping, e.g. {{device: cpu}}"
+        return
+    yield from _refused(at, value, {}, {"device", "pin_memory"})
+    if (device := value.get("device", "none")) not in ("cpu", "none"):
+        yield f"{at}.device = {yaml_value(device)}: must be cpu or none"
 
 
 def _refused_accelerate(settings: Mapping[str, Any], train: TrainConfig, parallel: ParallelConfig) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from convoy.catalog.instances import instance
+from convoy.config.engine import EngineConfig
 from convoy.config.errors import ConfigError
 from convoy.config.loader import read_run, resolve
 from convoy.config.run import RunConfig, World
@@ -74,8 +75,10 @@ def test_states_that_are_offloaded_count_in_host_memory() -> None:
     config = on_p4d("gpt-175b", nodes=6)
     check_machine_memory(config, World(6, 8), P4D)
     offloaded = config.model_copy(update={"parallel": config.parallel.model_copy(update={"cpu_offload": True})})
-    with pytest.raises(ConfigError, match=r"on 6 nodes each one stages 715.5 GiB of the state and needs 1,182"):
-        check_machine_memory(offloaded, World(6, 8), P4D)
+    zero = EngineConfig(name="deepspeed", settings={"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})
+    for each in (offloaded, config.model_copy(update={"engine": zero})):
+        with pytest.raises(ConfigError, match=r"on 6 nodes each one stages 715.5 GiB of the state and needs 1,182"):
+            check_machine_memory(each, World(6, 8), P4D)
 
 
 def test_a_local_run_is_refused_where_this_host_cannot_hold_its_state() -> None:

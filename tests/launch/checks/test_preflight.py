@@ -91,6 +91,10 @@ def test_a_job_is_named_by_the_option_the_tag_or_both(name: str) -> None:
     [
         ({"parallel": {"cpu_offload": True}}, "parallel.cpu_offload = true: there is no GPU"),
         (
+            {"engine": {"name": "deepspeed", "settings": {"zero_optimization": {"offload_param": {"device": "cpu"}}}}},
+            'engine.deepspeed.zero_optimization.offload_param = {"device": "cpu"}: there is no GPU',
+        ),
+        (
             {"cluster": {"backend": "batch", "instance_type": "p4d.24xlarge", "market": "spot"}},
             "cluster.market = spot: ",
         ),

@@ -11,6 +11,7 @@ from convoy.catalog.prices import SHIPPED
 from convoy.config import errors
 from convoy.config.cluster import check_backend
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
+from convoy.config.engine import check_engine_offload
 from convoy.config.errors import ConfigError, PrerequisiteMissing, yaml_value
 from convoy.config.run import RunConfig, World, check_ranks
 from convoy.launch.checks.memory import check_host_memory, check_machine_memory
@@ -124,8 +125,11 @@ def machine_refusals(config: RunConfig, local_gpus: int, host_mib: int) -> tuple
 
 def check_offload(config: RunConfig, local_gpus: int) -> None:
     """Raises ConfigError where a local run would offload to the memory that it computes in."""
-    if config.parallel.cpu_offload and not local_gpus:
+    if local_gpus:
+        return
+    if config.parallel.cpu_offload:
         raise ConfigError("parallel.cpu_offload = true: there is no GPU: everything is in host memory already")
+    check_engine_offload(config.engine)
 
 
 def _fits_machine(config: RunConfig) -> None:

@@ -55,7 +55,7 @@ def check_machine_memory(config: RunConfig, ranks: World, machine: Instance) -> 
             "part of the state, one of which is saved while the other is made; or leave it out"
         )
     needed = staged + process_bytes(ranks.nproc_per_node, on_gpus=bool(machine.gpus))
-    if config.parallel.cpu_offload or not machine.gpus:  # the state itself is in host memory
+    if _keeps_state_in_host_memory(config) or not machine.gpus:  # the state itself is in host memory
         sharing = config.parallel.ranks_per_state_copy(ranks.size, ranks.nproc_per_node)
         needed += training_state_bytes(config.model, ranks.nproc_per_node, sharing)
     if _mib(needed) > most:
@@ -70,7 +70,7 @@ def check_host_memory(config: RunConfig, gpus: int, host_mib: int) -> None:
     """Raise ConfigError if the state of a local run, all of whose ranks share this host, does not fit its memory."""
     if isinstance(config.model, CustomModelConfig):
         return
-    replicas = 0 if gpus and not config.parallel.cpu_offload else _state_copies(config)
+    replicas = 0 if gpus and not _keeps_state_in_host_memory(config) else _state_copies(config)
     needed = _mib(parameter_count(config.model) * (SLOTS * SAVED_BYTES + replicas * TRAINED_BYTES))
     if needed > host_mib:
         times = "" if replicas == 1 else f"{replicas} times "
@@ -79,6 +79,11 @@ def check_host_memory(config: RunConfig, gpus: int, host_mib: int) -> None:
             f"model = {config.model.name}: {what} take {_gib(needed)} of this host's memory, which has "
             f"{_gib(host_mib)}; take a smaller model, or a cluster"
         )
+
+
+def _keeps_state_in_host_memory(config: RunConfig) -> bool:
+    """Though GPUs compute."""
+    return config.parallel.cpu_offload or "offload_optimizer" in config.engine.offloads
 
 
 def _state_copies(config: RunConfig) -> int:

@@ -263,5 +263,6 @@ def deepspeed_config(config: RunConfig, ranks: int, settings: Mapping[str, Any])
         "communication_data_type": {"fp32": "fp32", "bf16": "bfp16"}[train.reduce_dtype],
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,  # offloaded, torch's AdamW updates too: its state is that of any engine
         "steps_per_print": sys.maxsize,
     }
