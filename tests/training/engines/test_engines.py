@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from convoy.job.events.registry import StepDone
+from convoy.training.engines import build
 from convoy.training.step import Stepper
+from tests.ranks import RankFailedError
 from tests.training.faults import at_step, spoil_losses
 from tests.training.job import LLAMA, Job, differing, tiny
 from tests.training.plain import plain_training
@@ -109,6 +111,35 @@ def test_a_job_by_ddp_that_is_interrupted_on_three_ranks_continues_to_the_bit(tm
     cut.run(3)
     assert [e.loss for e in whole.events(StepDone)] == [e.loss for e in cut.events(StepDone)]
     assert differing(whole.state(), cut.state()) == []
+
+
+OFFLOADED = {
+    "zero1": {"stage": 1, "offload_optimizer": {"device": "cpu"}},
+    "zero2": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+    "zero3": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}},
+}
+
+
+@pytest.mark.parametrize("name", OFFLOADED)
+def test_offloaded_state_is_trained_saved_and_restored_as_any_other(tmp_path: Path, name: Name) -> None:
+    """DeepSpeed's code for it also runs where the device is the host; Convoy refuses it there, as the last rank does."""
+
+    def allow(_: int) -> None:
+        build.check_engine_offload = lambda engine: None  # type: ignore[attr-defined]
+
+    sections = {"train": {"micro_batch": 2, "clip_norm": 0.3}, "engine": {"name": "deepspeed"}}
+    sections["engine"]["settings"] = {"zero_optimization": OFFLOADED[name]}
+    whole, cut = job_of(tmp_path / "whole", sections), job_of(tmp_path / "cut", sections)
+    whole.run(2, allow)
+    cut.run(2, allow, train={"steps": 3}, schedule={"decay_steps": STEPS})
+    cut.run(2, allow)
+    one, other = ([(e.loss, e.grad_norm) for e in job.events(StepDone)] for job in (whole, cut))
+    assert one == other
+    assert differing(whole.state(), cut.state()) == []
+    for (loss, norm), (plain_loss, plain_norm) in zip(one, plain_training(whole, STEPS), strict=True):
+        assert (loss, norm) == (pytest.approx(plain_loss, rel=2e-6), pytest.approx(plain_norm, rel=2e-5))
+    with pytest.raises(RankFailedError, match="offload_optimizer = .*: there is no GPU"):
+        job_of(tmp_path / "refused", sections).run(2)
 
 
 @pytest.mark.parametrize("name", ["zero1", "zero2", "zero3"])
