@@ -40,7 +40,7 @@ def read_overrides(text: str) -> Tree:
                 "quote values with spaces"
             )
         parsed = _parse_value(key, value)
-        if isinstance(parsed, str) and (inner := {("model",): "preset", ("engine",): "name"}.get(keys)):
+        if isinstance(parsed, str) and (inner := {"model": "preset", "engine": "name"}.get(key)):
             keys = (*keys, inner)
         tree = _merge_plain(tree, _nest_value(keys, parsed))
     return expand_shorthands(tree)
