@@ -122,7 +122,7 @@ OFFLOADED = {
 
 @pytest.mark.parametrize("name", OFFLOADED)
 def test_offloaded_state_is_trained_saved_and_restored_as_any_other(tmp_path: Path, name: Name) -> None:
-    """DeepSpeed's code for it also runs where the device is the host; Convoy refuses it there, as the last rank does."""
+    """DeepSpeed's code for it runs on a CPU too, where Convoy refuses it, as at the end."""
 
     def allow(_: int) -> None:
         build.check_engine_offload = lambda engine: None  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ def test_offloaded_state_is_trained_saved_and_restored_as_any_other(tmp_path: Pa
     assert differing(whole.state(), cut.state()) == []
     for (loss, norm), (plain_loss, plain_norm) in zip(one, plain_training(whole, STEPS), strict=True):
         assert (loss, norm) == (pytest.approx(plain_loss, rel=2e-6), pytest.approx(plain_norm, rel=2e-5))
-    with pytest.raises(RankFailedError, match="offload_optimizer = .*: there is no GPU"):
+    with pytest.raises(RankFailedError, match=r"offload_optimizer = .*: there is no GPU"):
         job_of(tmp_path / "refused", sections).run(2)
 
 
