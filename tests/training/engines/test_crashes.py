@@ -32,7 +32,7 @@ SECTIONS: dict[str, Any] = {
 }
 """Two saves, and a batch that is no multiple of the ranks. A rank whose peer is dead waits until the deadline."""
 
-STRIDE = 3 if in_full() else 40
+STRIDE = 3 if in_full() else 60
 """Of a writer's operations one in so many is tried, another one with the next commit."""
 
 

@@ -120,6 +120,7 @@ OFFLOADED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OFFLOADED)
 def test_offloaded_state_is_trained_saved_and_restored_as_any_other(tmp_path: Path, name: Name) -> None:
     """DeepSpeed's code for it runs on a CPU too, where Convoy refuses it, as at the end."""
