@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from convoy.checkpoint.format import Commit, PartRecord, TensorInfo
+from convoy.checkpoint.state.folder import FILES, Folder
 from convoy.checkpoint.state.tree import Tree, flatten
 from convoy.checkpoint.state.values import decode
 from convoy.config.errors import ConfigError
@@ -23,10 +24,10 @@ def match_state(
     """The state, and the commit's plain values that go into it. Raises ConfigError if they do not fit.
 
     other_ranks: tensors of the state that other ranks have, perhaps alone. An optimizer that has not stepped yet, given
-    as the object, gets the state that is about to be filled.
+    as the object, gets the state that is about to be filled; so does a folder.
     """
     tree = flatten(state)
-    if _init_optimizer_states(tree, commit):
+    if _init_optimizer_states(tree, commit) | _prepare_folders(tree, commit):
         tree = flatten(state)
     try:
         values = {value.name: decode(value.value) for part in parts for value in part.values}
@@ -73,6 +74,15 @@ def _init_optimizer_states(tree: Tree, commit: Commit) -> bool:
             _init_optimizer_state(owner)
             begun = True
     return begun
+
+
+def _prepare_folders(tree: Tree, commit: Commit) -> bool:
+    """Give each folder the files that the commit has of it. Raises CheckpointError."""
+    folders = [(f"{path}.{FILES}.", owner) for path, owner, _ in tree.objects if isinstance(owner, Folder)]
+    for prefix, folder in folders:
+        files = {name: info for name, info in commit.tensors.items() if name.startswith(prefix)}
+        folder.prepare({name.removeprefix(prefix): info.shape[0] for name, info in files.items()})
+    return bool(folders)
 
 
 def _init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:

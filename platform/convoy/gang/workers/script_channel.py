@@ -32,6 +32,7 @@ class ScriptChannel:
         """began: when the rank's process began, by `time.perf_counter`. network: None where nothing is to be proven,
         as on CPUs."""
         self.checkpoints_uri = f"{assignment.job_uri}/script"
+        self.store_config = assignment.config.checkpoint.store
         self.ends_for_notice = False
         """The script was ordered to end, and is to do so."""
         self.marker = Marker(assignment.board_path, assignment.place.local_rank)

@@ -1,5 +1,8 @@
 """For a script that runs under `@convoy_gang`: it reports progress and receives notices. Imports no torch.
 
+One line does all of it: `ConvoyCallback` in `convoy.script.transformers` and `convoy.script.lightning`, or `Loop` in
+`convoy.script.loop` for loops of your own. By hand:
+
     from convoy import script
 
     for step in range(first, steps):
@@ -20,10 +23,11 @@ import sys
 from contextlib import ExitStack
 from typing import Any, Literal
 
+from convoy.config.checkpoint import StoreConfig
 from convoy.gang.workers.board import ORDERS_BY_STRENGTH, OrderKind
 from convoy.gang.workers.script_channel import ScriptChannel, Value
 
-__all__ = ["checkpoints_uri", "event", "notice", "progress"]
+__all__ = ["checkpoints_uri", "event", "in_gang", "notice", "progress", "store_config"]
 
 Notice = Literal["save", "save_and_end", "end"]
 
@@ -85,6 +89,16 @@ def checkpoints_uri(default: str = "checkpoints") -> str:
     A path, or `s3://bucket/prefix`, as `convoy.checkpoint.Checkpoints` takes it. default: outside of a gang.
     """
     return default if _channel is None else _channel.checkpoints_uri
+
+
+def store_config() -> StoreConfig:
+    """How `checkpoint.store` of the gang's configuration says that the storage is reached."""
+    return StoreConfig() if _channel is None else _channel.store_config
+
+
+def in_gang() -> bool:
+    """Whether this process is a gang's worker."""
+    return _channel is not None
 
 
 def attach(channel: ScriptChannel | None) -> None:

@@ -1,0 +1,149 @@
+"""One line for a script with Lightning: progress, notices, verified checkpoints and exact resume.
+
+    trainer = L.Trainer(max_epochs=3, callbacks=[ConvoyCallback()])
+    trainer.fit(model, loader)
+
+Whenever Lightning's own `ModelCheckpoint` has saved, and at notices, a checkpoint of Lightning's is committed to the
+job's own. After a restart, and in a later attempt, `trainer.fit()` continues from the newest verified one. Lightning
+restores weights, optimizers, schedulers and its loops. What it does not know is added: the states of the random
+generators, and which batches of the epoch are done. Outside a gang, nothing of this happens.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+
+from convoy import script
+from convoy.config.errors import ConfigError
+from convoy.script.saves import Saves
+
+__all__ = ["ConvoyCallback"]
+
+FILE = "lightning.ckpt"
+
+
+class ConvoyCallback(Callback):
+    """To be given to a Trainer as one of its `callbacks`."""
+
+    def __init__(self) -> None:
+        self._saves: Saves | None = None
+        self._last = _LastCallback(self)
+        self._calls = 0
+        self._steps = 0
+        """Steps that are reported."""
+        self._saved = 0
+        """Step of the newest save."""
+        self._data_began = False
+        """The first epoch of this call of `fit` has its data already."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit" and script.in_gang():
+            trainer.callbacks = [*(each for each in trainer.callbacks if each is not self._last), self._last]
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not script.in_gang():
+            return
+        self._calls += 1
+        saves = self._saves = Saves("lightning" if self._calls == 1 else f"lightning-{self._calls}")
+        self._batches: int | None = None
+        values = saves.restore(Path(trainer.default_root_dir))
+        if values is None:
+            saves.save(0, None)
+        elif saves.folder is not None:
+            # Lightning restores everything at once here, after any checkpoint that the script asked for. What is read
+            # was written by this job, and is verified.
+            trainer._checkpoint_connector.restore(saves.folder / FILE, weights_only=False)
+            self._batches = values["batches"]
+        self._steps = self._saved = trainer.global_step
+        self._data_began = True
+        saves.random.note_epoch()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._saves is None or self._batches is None:
+            return
+        if not _position_is_restored(trainer):
+            if self._batches:
+                self._saves.random.begin_epoch_again()
+            else:
+                self._saves.random.continue_from_save()
+                self._saves.random.note_epoch()
+            _begin_data(trainer, self._batches)
+        if self._batches:  # else the draws of the data's beginning follow those of before the save
+            self._saves.random.continue_from_save()
+            self._data_began = False
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._saves is not None and not self._data_began:
+            self._saves.random.note_epoch()
+        self._data_began = False
+
+    def batch_done(self, trainer: Trainer) -> None:
+        """All other callbacks know that a batch is done."""
+        if self._saves is None or trainer.global_step == self._steps:
+            return  # gradients accumulate
+        self._steps = trainer.global_step
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        ordered = self._saves.step_done(self._steps)
+        # What follows the last batch of an epoch would not be repeated after a restart: `epoch_done` saves after that.
+        if (ordered or self._library_saved(trainer)) and not progress.is_last_batch:
+            self._save(trainer, progress.current.ready)
+
+    def epoch_done(self, trainer: Trainer) -> None:
+        """All other callbacks and the module know that an epoch is done."""
+        if self._saves is not None and (self._saves.ordered or self._library_saved(trainer)):
+            self._save(trainer, 0)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._saves is not None:
+            self._saves.close()
+            self._saves = None
+
+    def _library_saved(self, trainer: Trainer) -> bool:
+        saved = [each._last_global_step_saved for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
+        return max(saved, default=0) > self._saved
+
+    def _save(self, trainer: Trainer, batches: int) -> None:
+        """batches: of the epoch, that are done; 0: all of it is done."""
+        assert self._saves is not None
+        folder = self._saves.own_folder(Path(trainer.default_root_dir))
+        trainer.save_checkpoint(folder / FILE, weights_only=False)
+        self._saves.save(trainer.global_step, folder, {"batches": batches})
+        self._saved = trainer.global_step
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _LastCallback(Checkpoint):
+    """Lightning calls subclasses of `Checkpoint` last, and at the end of an epoch even after the module itself."""
+
+    def __init__(self, owner: ConvoyCallback) -> None:
+        self._owner = owner
+
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        self._owner.batch_done(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._owner.epoch_done(trainer)
+
+
+def _position_is_restored(trainer: Trainer) -> bool:
+    """Whether the loaders know by themselves which batches are done, as torchdata's StatefulDataLoader does."""
+    stateful = [hasattr(loader, "load_state_dict") for loader in trainer.fit_loop._combined_loader.flattened]
+    if any(stateful) and not all(stateful):
+        raise ConfigError("train_dataloaders: all or none of them must have `state_dict` and `load_state_dict`")
+    return all(stateful)
+
+
+def _begin_data(trainer: Trainer, done: int) -> None:
+    """Begin the epoch's data as an uninterrupted run does, and pass over the batches that are done."""
+    loop = trainer.fit_loop
+    for loader in loop._combined_loader.flattened:
+        for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(loop.epoch_progress.current.processed)
+    fetcher = iter(loop._data_fetcher)
+    for _ in range(done):
+        next(fetcher)
+    fetcher.fetched -= done  # the loop adds them
