@@ -100,7 +100,7 @@ def finish(example: Example, gang: list[Agent]) -> None:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of the libraries take many seconds to import."""
-    monkeypatch.setattr(tasks, "DEADLINE_SECONDS", 240.0)
+    monkeypatch.setattr(tasks, "DEADLINE_SECONDS", 100.0)
 
 
 @pytest.mark.timeout(900)

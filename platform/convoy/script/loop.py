@@ -26,6 +26,8 @@ __all__ = ["Loop"]
 
 Batch = TypeVar("Batch")
 
+_END: Any = object()
+
 
 class Loop:
     """A training's epochs and batches. All ranks make each call at once, after the process group is there."""
@@ -91,10 +93,11 @@ class Loop:
             next(iterator)
         if resumes and self._saves is not None:
             self._saves.random.continue_from_save()
-        for count, batch in enumerate(iterator, start=done + 1):
+        while (batch := next(iterator, _END)) is not _END:  # `for` would have DeepSpeed's loader begin again
             yield batch
-            if count % self._batches_per_step == 0:
-                self._step_done(count)
+            done += 1
+            if done % self._batches_per_step == 0:
+                self._step_done(done)
 
     def _step_done(self, batches: int) -> None:
         self.step += 1

@@ -18,7 +18,7 @@ from convoy.checkpoint.save.driver import Save, SaveDriver
 from convoy.checkpoint.save.emergency import emergency_save
 from convoy.checkpoint.save.engine import CheckedState
 from convoy.checkpoint.save.generation import OwnGeneration
-from convoy.checkpoint.save.next_save import NextSaveAgreement, OutstandingSaves, RankSaves
+from convoy.checkpoint.save.next_save import NO_COMMIT, NextSaveAgreement, OutstandingSaves, RankSaves
 from convoy.checkpoint.save.staging import StagedCopy
 from convoy.checkpoint.state.replicas import describe_difference
 from convoy.config.errors import one_line
@@ -160,7 +160,7 @@ class StoreSaves:
         A rank may not know yet that this very step was just committed. To save it once more gives that commit.
         """
         parent = self.generation.parent
-        newest = self.driver.newest.step if self.driver.newest else 0
+        newest = self.driver.newest.step if self.driver.newest else NO_COMMIT
         if parent is not None and step <= parent.step:
             raise _not_newer_error(step, max(parent.step, newest))
         if step < newest:
@@ -168,7 +168,7 @@ class StoreSaves:
 
     def _check_agreed_step(self, step: int, agreed: OutstandingSaves) -> None:
         parent = self.generation.parent
-        newest = max(agreed.newest, parent.step if parent else -1)
+        newest = max(agreed.newest, parent.step if parent else NO_COMMIT)
         if step <= newest:
             raise _not_newer_error(step, newest)
         if step in agreed.steps:

@@ -33,6 +33,9 @@ AWAITED_SECONDS = 0.003
 LOOKUP_SECONDS = (0.02, 0.5)
 """First and longest pause between two look-ups in the store, by a rank that does not commit."""
 
+NO_COMMIT = -1
+"""Stands for the step of the newest commit where there is none: the first save may be of step 0."""
+
 ALERT_AFTER = 3
 """So many failed saves in a row are logged as an error."""
 
@@ -53,8 +56,8 @@ class RankSaves:
     """Their steps, by number."""
     settled: dict[int, str | None] = field(default_factory=dict)
     """The newest ones by number, with the error; None: committed."""
-    newest: int = 0
-    """Step of the newest commit that was made here."""
+    newest: int = NO_COMMIT
+    """Step of the newest commit that was made here; NO_COMMIT: there is none."""
     next_tier: int = 0
     """Tier that the next save should begin on."""
     busy: BusyTiers = field(default_factory=BusyTiers)
@@ -68,8 +71,8 @@ class OutstandingSaves:
 
     steps: frozenset[int] = frozenset()
     """Steps of the saves that no rank has settled."""
-    newest: int = 0
-    """Step of the newest commit that any rank knows to have been made here."""
+    newest: int = NO_COMMIT
+    """Step of the newest commit that any rank knows to have been made here; NO_COMMIT: there is none."""
     next_tier: int = 0
     """Tier that the next save begins on: not the first one while any rank knows that it takes nothing."""
     busy: BusyTiers = field(default_factory=BusyTiers)
@@ -192,7 +195,7 @@ class NextSaveAgreement:
                 under_way={attempt.number: attempt.tried for attempt in attempts},
                 steps={attempt.number: attempt.step for attempt in attempts},
                 settled=dict(driver.recent),
-                newest=driver.newest.step if driver.newest else 0,
+                newest=driver.newest.step if driver.newest else NO_COMMIT,
                 next_tier=driver.queue.next_tier,
                 busy=driver.engine.writer.busy(),
                 superseded=driver.superseded,
