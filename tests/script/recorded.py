@@ -17,7 +17,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 script, folder, pause, *sys.argv[1:] = sys.argv[1:]
 generation = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
-record = open(Path(folder, f"{generation}-{os.environ['RANK']}.jsonl"), "w", buffering=1)
+record = Path(folder, f"{generation}-{os.environ['RANK']}.jsonl").open("w", buffering=1)  # noqa: SIM115
 first: list[nn.Module] = []
 
 

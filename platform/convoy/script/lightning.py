@@ -10,6 +10,7 @@ generators, and which batches of the epoch are done. Outside a gang, nothing of 
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ class ConvoyCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and script.in_gang():
-            trainer.callbacks = [*(each for each in trainer.callbacks if each is not self._last), self._last]
+            callbacks: list[Any] = vars(trainer)["callbacks"]
+            vars(trainer)["callbacks"] = [*(each for each in callbacks if each is not self._last), self._last]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not script.in_gang():
@@ -57,27 +59,31 @@ class ConvoyCallback(Callback):
             # was written by this job, and is verified.
             trainer._checkpoint_connector.restore(saves.folder / FILE, weights_only=False)
             self._batches = values["batches"]
+            self._rewind()
         self._steps = self._saved = trainer.global_step
         self._data_began = True
         saves.random.note_epoch()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._saves is None or self._batches is None:
+        if self._saves is None:
             return
-        if not _position_is_restored(trainer):
-            if self._batches:
-                self._saves.random.begin_epoch_again()
-            else:
-                self._saves.random.continue_from_save()
-                self._saves.random.note_epoch()
-            _begin_data(trainer, self._batches)
-        if self._batches:  # else the draws of the data's beginning follow those of before the save
+        self._saves.random.watch(_loaders(trainer))
+        if self._batches is None:
+            return
+        known = bool(self._batches) and _position_is_restored(trainer)
+        # The first epoch's data began as they do in each run. Lightning begins those of others before the samplers
+        # know which epoch it is, and a loader that knows its position does not know where a next epoch begins.
+        if trainer.current_epoch and not known:
+            self._rewind(_loaders(trainer))
+            _begin_data(trainer)
+        if self._batches:
+            _pass_over(trainer, 0 if known else self._batches)
             self._saves.random.continue_from_save()
             self._data_began = False
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._saves is not None and not self._data_began:
-            self._saves.random.note_epoch()
+            self._saves.random.note_epoch(_loaders(trainer))
         self._data_began = False
 
     def batch_done(self, trainer: Trainer) -> None:
@@ -93,7 +99,9 @@ class ConvoyCallback(Callback):
 
     def epoch_done(self, trainer: Trainer) -> None:
         """All other callbacks and the module know that an epoch is done."""
-        if self._saves is not None and (self._saves.ordered or self._library_saved(trainer)):
+        if self._saves is None or trainer.should_stop:
+            return  # a stop is not in Lightning's checkpoints: resumed here, it would train on
+        if self._saves.ordered or self._library_saved(trainer):
             self._save(trainer, 0)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -101,8 +109,18 @@ class ConvoyCallback(Callback):
             self._saves.close()
             self._saves = None
 
+    def _rewind(self, loaders: Sequence[Any] = ()) -> None:
+        """Put the random generators as they were when the data of the epoch began that continues."""
+        assert self._saves is not None
+        if self._batches:
+            self._saves.random.begin_epoch_again(loaders)
+        else:
+            self._saves.random.continue_from_save(loaders)
+            self._saves.random.note_epoch(loaders)
+
     def _library_saved(self, trainer: Trainer) -> bool:
-        saved = [each._last_global_step_saved for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
+        callbacks = vars(trainer)["callbacks"]
+        saved = [each._last_global_step_saved for each in callbacks if isinstance(each, ModelCheckpoint)]
         return max(saved, default=0) > self._saved
 
     def _save(self, trainer: Trainer, batches: int) -> None:
@@ -110,7 +128,8 @@ class ConvoyCallback(Callback):
         assert self._saves is not None
         folder = self._saves.own_folder(Path(trainer.default_root_dir))
         trainer.save_checkpoint(folder / FILE, weights_only=False)
-        self._saves.save(trainer.global_step, folder, {"batches": batches})
+        last = trainer.max_epochs == trainer.current_epoch + 1 and not batches
+        self._saves.save(trainer.global_step, folder, {"batches": batches}, may_skip=not last)
         self._saved = trainer.global_step
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -128,22 +147,31 @@ class _LastCallback(Checkpoint):
         self._owner.epoch_done(trainer)
 
 
+def _loaders(trainer: Trainer) -> list[Any]:
+    combined: Any = trainer.fit_loop._combined_loader
+    return list(combined.flattened)
+
+
 def _position_is_restored(trainer: Trainer) -> bool:
     """Whether the loaders know by themselves which batches are done, as torchdata's StatefulDataLoader does."""
-    stateful = [hasattr(loader, "load_state_dict") for loader in trainer.fit_loop._combined_loader.flattened]
+    stateful = [hasattr(loader, "load_state_dict") for loader in _loaders(trainer)]
     if any(stateful) and not all(stateful):
         raise ConfigError("train_dataloaders: all or none of them must have `state_dict` and `load_state_dict`")
     return all(stateful)
 
 
-def _begin_data(trainer: Trainer, done: int) -> None:
-    """Begin the epoch's data as an uninterrupted run does, and pass over the batches that are done."""
-    loop = trainer.fit_loop
-    for loader in loop._combined_loader.flattened:
+def _begin_data(trainer: Trainer) -> None:
+    """Begin the data of the epoch again, as an uninterrupted run does."""
+    loop: Any = trainer.fit_loop
+    for loader in _loaders(trainer):
         for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
-            if hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(loop.epoch_progress.current.processed)
-    fetcher = iter(loop._data_fetcher)
-    for _ in range(done):
+            if sampler is not None and hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(trainer.current_epoch)
+    iter(loop._data_fetcher)
+
+
+def _pass_over(trainer: Trainer, batches: int) -> None:
+    fetcher: Any = trainer.fit_loop._data_fetcher
+    for _ in range(batches):
         next(fetcher)
-    fetcher.fetched -= done  # the loop adds them
+    fetcher.fetched -= batches  # the loop adds those that are done

@@ -12,7 +12,7 @@ batch of the newest verified checkpoint, with the random generators as they were
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,8 +84,8 @@ class Loop:
         resumes, self._resumes = self._resumes, False
         if self._saves is not None:
             if resumes:
-                self._saves.random.begin_epoch_again()
-            self._saves.random.note_epoch()
+                self._saves.random.begin_epoch_again([loader])
+            self._saves.random.note_epoch([loader])
         if resumes and hasattr(loader, "set_epoch"):  # as of Accelerate's loaders, which count their epochs
             loader.set_epoch(self._epoch)
         iterator = iter(loader)
@@ -123,7 +123,7 @@ class Loop:
         self._resumes = True
 
     def _check_length(self, loader: Iterable[Any]) -> None:
-        length = len(loader) if hasattr(loader, "__len__") else 0
+        length = len(loader) if isinstance(loader, Sized) else 0
         if length % self._batches_per_step:
             raise ConfigError(
                 f"batches_per_step = {self._batches_per_step}: must divide the epoch's batches, {length}: gradients "

@@ -1,8 +1,8 @@
-"""The random generators of all ranks, as part of a checkpoint: Python's, NumPy's, torch's on the CPU and on this GPU."""
+"""The random generators of all ranks, as part of a checkpoint: Python's, NumPy's, torch's, and those of loaders."""
 
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,25 +23,32 @@ class RandomStates:
 
     def __init__(self, ranks: GroupMember) -> None:
         self._ranks = ranks
+        self._generators: list[torch.Generator] = []
         self._epoch = collect()
         self._states: list[dict[str, State]] = []
 
-    def note_epoch(self) -> None:
-        """The data of an epoch begin."""
-        self._epoch = collect()
+    def note_epoch(self, loaders: Iterable[Any] = ()) -> None:
+        """The data of an epoch begin. loaders: which may have generators of their own."""
+        self._generators = generators_of(loaders)
+        self._epoch = collect(self._generators)
+
+    def watch(self, loaders: Iterable[Any]) -> None:
+        """These loaders, whose data have begun, may have generators of their own."""
+        self._generators = generators_of(loaders)
 
     def gather(self) -> None:
         """Take the states of this moment for the next save. All ranks call it."""
-        self._states = self._ranks.all_gather({"epoch": self._epoch, "save": collect()})
+        self._states = self._ranks.all_gather({"epoch": self._epoch, "save": collect(self._generators)})
 
-    def begin_epoch_again(self) -> None:
+    def begin_epoch_again(self, loaders: Iterable[Any] = ()) -> None:
         """Put the generators as they were when the restored epoch's data began."""
+        self._generators = generators_of(loaders)
         self._epoch = self._own()["epoch"]
-        put(self._epoch)
+        put(self._epoch, self._generators)
 
-    def continue_from_save(self) -> None:
-        """Put the generators as they were when the restored checkpoint was saved."""
-        put(self._own()["save"])
+    def continue_from_save(self, loaders: Iterable[Any] = ()) -> None:
+        """Put the generators as they were when the restored checkpoint was saved. loaders: whose next epoch begins."""
+        put(self._own()["save"], generators_of(loaders))
 
     def state_dict(self) -> dict[str, Any]:
         return {"ranks": self._states}
@@ -58,21 +65,39 @@ class RandomStates:
         return self._states[self._ranks.rank]
 
 
-def collect() -> State:
-    """The states of this process's generators."""
+def generators_of(loaders: Iterable[Any]) -> list[torch.Generator]:
+    """The generators that loaders and their samplers have of their own, each once."""
+    found = (getattr(part, "generator", None) for loader in loaders for part in _parts(loader))
+    return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())
+
+
+def _parts(loader: Any) -> Iterator[Any]:
+    """The loader, and the samplers below it: torch's one or two, and those that Accelerate puts around them."""
+    yield loader
+    for name in ("sampler", "batch_sampler"):
+        inner = getattr(loader, name, None)
+        if inner is not None:
+            yield from _parts(inner)
+
+
+def collect(generators: Iterable[torch.Generator] = ()) -> State:
+    """The states of this process's generators, and of these."""
     state: State = {"python": random.getstate(), "torch": _to_bytes(torch.get_rng_state())}
+    state["loaders"] = [_to_bytes(generator.get_state()) for generator in generators]
     if "numpy" in sys.modules:
         kind, keys, position, has_gauss, gauss = sys.modules["numpy"].random.get_state()
         state["numpy"] = (str(kind), keys.tobytes(), int(position), int(has_gauss), float(gauss))
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = _to_bytes(torch.cuda.get_rng_state())
     return state
 
 
-def put(state: State) -> None:
-    """Put the generators into these states."""
+def put(state: State, generators: Iterable[torch.Generator] = ()) -> None:
+    """Put the generators into these states. generators: as when they were collected, or none."""
     random.setstate(state["python"])
     torch.set_rng_state(_to_tensor(state["torch"]))
+    for generator, own in zip(generators, state["loaders"], strict=False):
+        generator.set_state(_to_tensor(own))
     if "numpy" in state:
         import numpy
 

@@ -73,13 +73,16 @@ class Saves:
             self.leave()
         return self.ordered
 
-    def save(self, step: int, folder: Path | None, values: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self, step: int, folder: Path | None, values: Mapping[str, Any] | None = None, *, may_skip: bool = True
+    ) -> None:
         """Commit the files in a folder, unless the step is committed. It does not return where the gang is to end.
 
-        The files may be changed when it returns. folder: None: there are no files.
+        The files may be changed when it returns. folder: None: there are no files. may_skip: as of `Checkpoints.save`,
+        unless the gang is to save.
         """
         if self._saved is None or step > self._saved:
-            pending = self._begin(step, folder, values or {})
+            pending = self._begin(step, folder, values or {}, may_skip and self.ordered is None)
             if not pending.skipped:
                 self._saved = step
             if self.ordered == "save_and_end" or step == 0:
@@ -103,13 +106,13 @@ class Saves:
             shutil.rmtree(self._restored, ignore_errors=True)
             self._restored = None
 
-    def _begin(self, step: int, folder: Path | None, values: Mapping[str, Any]) -> Pending:
+    def _begin(self, step: int, folder: Path | None, values: Mapping[str, Any], may_skip: bool) -> Pending:
         self._values.clear()
         self._values.update(values)
         self.random.gather()
         self._folder.show(folder)
         try:
-            pending = self._checkpoints.save(step, self._state, may_skip=self.ordered is None)
+            pending = self._checkpoints.save(step, self._state, may_skip=may_skip)
             self._folder.wait_for_all()  # until then, another rank may still read the files
         finally:
             self._folder.hide()

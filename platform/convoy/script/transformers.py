@@ -38,7 +38,7 @@ class ConvoyCallback(TrainerCallback):
             return
         if args.save_only_model:
             raise ConfigError("save_only_model = True: must be False, or nothing could resume where it was")
-        trainer = _find_trainer(self)
+        trainer: Any = _find_trainer(self)
         # What it resumes from is an argument of `train`, and nothing that a callback could set.
         trainer.train = functools.partial(self._train, trainer, trainer.train)
         self._attached = True
@@ -54,9 +54,9 @@ class ConvoyCallback(TrainerCallback):
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._saves is not None and not _ends_within_epoch(state):
-            folder = Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
-            self._saves.save(state.global_step, folder)
+        if self._saves is not None and _can_resume(state, control):
+            folder = Path(str(args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+            self._saves.save(state.global_step, folder, may_skip=state.global_step < state.max_steps)
 
     def _train(
         self, trainer: Any, train: Any, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
@@ -88,18 +88,20 @@ def _find_trainer(callback: TrainerCallback) -> Trainer:
 
 def _library_checkpoint(argument: str | bool | None, output_dir: str) -> Path | None:
     """What the script asks to resume from, as the Trainer understands it."""
-    if argument is True:
-        argument = get_last_checkpoint(output_dir)
-    return Path(argument) if argument else None
+    found: Any = get_last_checkpoint(output_dir) if argument is True else argument  # type: ignore[no-untyped-call]
+    return Path(found) if found else None
 
 
 def _global_step(checkpoint: Path) -> int:
     return int(json.loads((checkpoint / TRAINER_STATE_NAME).read_text())["global_step"])
 
 
-def _ends_within_epoch(state: TrainerState) -> bool:
-    """Whether training ends here, in the middle of an epoch: resumed there, the Trainer would do one step more.
+def _can_resume(state: TrainerState, control: TrainerControl) -> bool:
+    """Whether a Trainer that resumes here does what one that was not interrupted does.
 
+    It knows of no early stop, and would train on. At the last step it would do one more, unless an epoch ends there.
     Source: transformers 5.23, `_inner_training_loop`: the number of steps is only looked at after a step.
     """
-    return state.global_step >= state.max_steps and not float(state.epoch).is_integer()
+    if state.global_step >= state.max_steps:
+        return float(state.epoch).is_integer()
+    return not control.should_training_stop
