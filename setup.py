@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = {"configs": "*.yaml", "flows": "*.py"}
+SHIPPED = {"configs": ("*.yaml",), "flows": ("*.py", "*.json")}
 
 
 class BuildWithShipped(build_py):
@@ -19,8 +19,8 @@ class BuildWithShipped(build_py):
             return
         target = Path(self.build_lib, "convoy", "shipped")
         shutil.rmtree(target, ignore_errors=True)
-        for folder, pattern in SHIPPED.items():
-            for file in sorted(Path(folder).rglob(pattern)):
+        for folder, patterns in SHIPPED.items():
+            for file in sorted(file for pattern in patterns for file in Path(folder).rglob(pattern)):
                 (target / file.parent).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target / file)
 

@@ -11,7 +11,7 @@ import pytest
 
 import convoy
 
-HEAVY = {"benchmark", "data", "model", "network", "parallel", "checkpoint", "training", "workloads"}
+HEAVY = {"benchmark", "data", "model", "network", "parallel", "checkpoint", "script", "training", "workloads"}
 """Rooms that may import torch; every other module may not, not even indirectly."""
 
 TOP = [module.name for module in pkgutil.iter_modules(convoy.__path__)]
@@ -74,6 +74,10 @@ def test_the_command_s_help_takes_little() -> None:
 
 def test_importing_convoy_imports_nothing_heavy() -> None:
     assert python("-c", f"import convoy; {NAME_THE_HEAVY}") == "heavy:"
+
+
+def test_a_script_that_only_reports_progress_needs_neither_torch_nor_metaflow() -> None:
+    assert python("-c", f"from convoy import script; script.progress(1); {NAME_THE_HEAVY}") == "heavy:"
 
 
 def test_the_command_s_help_imports_neither_torch_nor_metaflow() -> None:

@@ -47,7 +47,7 @@ def installed(site: Path, tmp_path: Path) -> Place:
 def test_the_wheel_has_the_presets_and_flows_of_the_repository(site: Path) -> None:
     for folder in ("configs", "flows"):
         tracked = files_below(REPOSITORY / folder)
-        ours = {name: text for name, text in tracked.items() if name.endswith((".yaml", ".py"))}
+        ours = {name: text for name, text in tracked.items() if name.endswith((".yaml", ".py", ".json"))}
         assert files_below(site / "convoy" / "shipped" / folder) == ours
 
 

@@ -34,8 +34,10 @@ class CountingLoader:
 
 
 def train(folder: Path, *, own_files: bool = False, save_every: int = 100) -> Any:
-    """own_files: the state is written and read by functions, as by a library's. Data, model and what follows an epoch draw at
-    random."""
+    """own_files: the state is written and read by functions, as by a library's.
+
+    The loader, the model and what follows an epoch draw at random.
+    """
     torch.manual_seed(0)
     model = a_model()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -40,10 +40,9 @@ class ConvoyCallback(Callback):
         self._data_began = False
         """The first epoch of this call of `fit` has its data already."""
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and script.in_gang():
-            callbacks: list[Any] = vars(trainer)["callbacks"]
-            vars(trainer)["callbacks"] = [*(each for each in callbacks if each is not self._last), self._last]
+            trainer.callbacks = [*(each for each in trainer.callbacks if each is not self._last), self._last]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not script.in_gang():
@@ -118,9 +117,8 @@ class ConvoyCallback(Callback):
             self._saves.random.continue_from_save(loaders)
             self._saves.random.note_epoch(loaders)
 
-    def _library_saved(self, trainer: Trainer) -> bool:
-        callbacks = vars(trainer)["callbacks"]
-        saved = [each._last_global_step_saved for each in callbacks if isinstance(each, ModelCheckpoint)]
+    def _library_saved(self, trainer: Any) -> bool:
+        saved = [each._last_global_step_saved for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
         return max(saved, default=0) > self._saved
 
     def _save(self, trainer: Trainer, batches: int) -> None:

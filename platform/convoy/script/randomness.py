@@ -87,7 +87,7 @@ def collect(generators: Iterable[torch.Generator] = ()) -> State:
     if "numpy" in sys.modules:
         kind, keys, position, has_gauss, gauss = sys.modules["numpy"].random.get_state()
         state["numpy"] = (str(kind), keys.tobytes(), int(position), int(has_gauss), float(gauss))
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
         state["cuda"] = _to_bytes(torch.cuda.get_rng_state())
     return state
 

@@ -88,7 +88,7 @@ def _find_trainer(callback: TrainerCallback) -> Trainer:
 
 def _library_checkpoint(argument: str | bool | None, output_dir: str) -> Path | None:
     """What the script asks to resume from, as the Trainer understands it."""
-    found: Any = get_last_checkpoint(output_dir) if argument is True else argument  # type: ignore[no-untyped-call]
+    found: Any = get_last_checkpoint(output_dir) if argument is True else argument
     return Path(found) if found else None
 
 
