@@ -64,6 +64,7 @@ def train(folder: Path, resume: str | bool | None = None, **options: Any) -> Any
     return weights_of(trainer.model), result.global_step, trainer.state.epoch
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options", [{}, {"gradient_accumulation_steps": 2}, {"max_steps": 13}, {"dataloader_num_workers": 1}], ids=str
 )

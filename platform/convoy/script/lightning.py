@@ -51,9 +51,7 @@ class ConvoyCallback(Callback):
         saves = self._saves = Saves("lightning" if self._calls == 1 else f"lightning-{self._calls}")
         self._batches: int | None = None
         values = saves.restore(Path(trainer.default_root_dir))
-        if values is None:
-            saves.save(0, None)
-        elif saves.folder is not None:
+        if values is not None and saves.folder is not None:
             # Lightning restores everything at once here, after any checkpoint that the script asked for. What is read
             # was written by this job, and is verified.
             trainer._checkpoint_connector.restore(saves.folder / FILE, weights_only=False)

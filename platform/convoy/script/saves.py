@@ -1,7 +1,7 @@
 """What a training loop that is not ours needs of its gang: verified checkpoints, and the steps at which to save or end.
 
 A library's checkpoint is committed file by file, after the library wrote it and before anything can be resumed from
-it. What a job starts from is committed too, before its first step: from then on each restart knows it, whatever the
+it. What a job starts from may be committed too, before its first step: from then on each restart knows it, whatever the
 library left half written on the disk.
 """
 
@@ -73,6 +73,11 @@ class Saves:
             self.leave()
         return self.ordered
 
+    def begin(self, step: int, folder: Path | None) -> None:
+        """Commit what the job starts from: these files, or none. It is durable when this returns."""
+        self._begin(step, folder, {}, may_skip=False).wait()
+        self._saved = step
+
     def save(
         self, step: int, folder: Path | None, values: Mapping[str, Any] | None = None, *, may_skip: bool = True
     ) -> None:
@@ -85,7 +90,7 @@ class Saves:
             pending = self._begin(step, folder, values or {}, may_skip and self.ordered is None)
             if not pending.skipped:
                 self._saved = step
-            if self.ordered == "save_and_end" or step == 0:
+            if self.ordered == "save_and_end":
                 pending.wait()
         if self.ordered == "save_and_end":
             self.leave()

@@ -66,7 +66,7 @@ class ConvoyCallback(TrainerCallback):
         saves = self._saves = Saves("trainer" if self._calls == 1 else f"trainer-{self._calls}")
         if saves.restore(Path(trainer.args.output_dir)) is None:
             start = _library_checkpoint(resume_from_checkpoint, trainer.args.output_dir)
-            saves.save(0 if start is None else _global_step(start), start)
+            saves.begin(0 if start is None else _global_step(start), start)
         else:
             start = saves.folder
         result = train(None if start is None else str(start), *args, **kwargs)
