@@ -92,9 +92,7 @@ def test_what_contradicts_or_is_not_known_is_one_line(text: str, message: str) -
 
 def test_a_batch_of_deepspeed_s_own_file_that_contradicts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": 7}))
-    with pytest.raises(
-        ConfigError, match=r"^engine.deepspeed.train_batch_size = 7: train.global_batch sets it; .* 64$"
-    ):
+    with pytest.raises(ConfigError, match=r"^engine.deepspeed.train_batch_size = 7: train.global_batch sets it; .*64$"):
         run_of(f"{{engine: {{deepspeed: {tmp_path}/ds.json}}, train: {{global_batch: 64}}}}")
 
 

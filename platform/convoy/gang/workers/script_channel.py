@@ -44,6 +44,7 @@ class ScriptChannel:
         self._lock = threading.Lock()
         self.steps = 0
         """How often it reported progress."""
+        self._step = 0
         self._stepped_at = 0.0
         self._logged: tuple[float, int] = (0.0, 0)
         """Time and step of the last `ScriptStep`."""
@@ -58,7 +59,7 @@ class ScriptChannel:
             self.marker.step_done(step, now - self._stepped_at, 0.0)
             self._log_step(step, now)
         self.steps += 1
-        self._stepped_at = now
+        self._step, self._stepped_at = step, now
         if self._network is not None and self.steps in NETWORK_LOOKS and not self._network.is_final:
             self._prove_network(self._network)
 
@@ -79,7 +80,9 @@ class ScriptChannel:
         self._event_log().append(ScriptEvent(name=name, values=dict(values)))
 
     def close(self) -> None:
-        """Flush the last events to the log, unless it is out of reach."""
+        """Log the last step, and flush what the log lacks, unless it is out of reach."""
+        with contextlib.suppress(StoreUnavailable):
+            self._log_step(self._step, self._stepped_at, last=True)
         with self._lock, contextlib.suppress(StoreUnavailable):
             log, self._log = self._log, None
             if log is not None:
@@ -93,9 +96,9 @@ class ScriptChannel:
             self._event_log().append(ScriptStep(step=step, seconds=0.0))
             self._logged = now, step
 
-    def _log_step(self, step: int, now: float) -> None:
+    def _log_step(self, step: int, now: float, *, last: bool = False) -> None:
         at, logged = self._logged
-        if self._assignment.place.rank == 0 and step > logged and now - at >= EVENT_SECONDS:
+        if self._assignment.place.rank == 0 and step > logged and (last or now - at >= EVENT_SECONDS):
             self._event_log().append(ScriptStep(step=step, seconds=(now - at) / (step - logged)))
             self._logged = now, step
 
