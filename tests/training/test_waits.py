@@ -12,14 +12,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.errors import ConfigError
 from convoy.gang.workers import board
 from convoy.gang.workers.board import is_waiting
 from convoy.parallel.gloo import AllGather
 from convoy.training.process_groups import choose_device, is_lost_peer
 from convoy.training.rank import WAITS_IN
-from convoy.training.step import StepAgreement, StepExchange, Stepper, UrgentStop
+from convoy.training.step import StepExchange, UrgentStop
 from tests.ranks import KILLED, in_a_group
 from tests.training.job import place
 
@@ -55,27 +54,13 @@ def finish_urgent_stop(work: Any) -> None:
     UrgentStop.finish(SimpleNamespace(_work=work, _votes=torch.tensor(0)))  # type: ignore[arg-type]
 
 
-def sum_losses(work: Any) -> None:
-    """The part of a step in which the ranks sum their losses."""
-    agreement = StepAgreement(1, None, StatusCounts())
-    stepper: Any = SimpleNamespace(
-        _exchange=SimpleNamespace(begin=lambda *_: None),
-        _run_passes=lambda *_: (torch.tensor(1.0), agreement),
-        _engine=SimpleNamespace(pipeline=None, grad_norm=lambda _: float("nan"), drop_gradients=lambda: None),
-        _training_group=None,
-        _buffers=None,
-        _clock=SimpleNamespace(end_phase=lambda _: None),
-    )
-    Stepper.__call__(stepper, [], 0, 0.1, None, StatusCounts())
-
-
 def gather_across_hosts(work: Any) -> None:
     group: Any = SimpleNamespace(size=lambda: 2, rank=lambda: 0)
     whole, part = torch.zeros(4), torch.ones(2)
     AllGather()(whole, part, group)
 
 
-@pytest.mark.parametrize("call", [finish_exchange, finish_urgent_stop, sum_losses, gather_across_hosts])
+@pytest.mark.parametrize("call", [finish_exchange, finish_urgent_stop, gather_across_hosts])
 def test_a_rank_waits_where_a_step_waits_for_others(
     call: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ from convoy.training.step import URGENT_REASONS, StepExchange, Stepper, StopReas
 
 StartPhase = Literal["imported", "connected", "built", "restored", "first_step"]
 
-WAITS_IN = frozenset(f.__code__ for f in (StepExchange.finish, UrgentStop.finish, Stepper.__call__, exchange_shards))
+WAITS_IN = frozenset(f.__code__ for f in (StepExchange.finish, UrgentStop.finish, exchange_shards))
 """Functions outside of torch in which a rank waits for others: by it agents distinguish slow from waiting ranks."""
 
 ORDERS: dict[OrderKind, Vote | None] = {

@@ -68,8 +68,7 @@ def _stage_collectives(workload: Workload, stage: Stage) -> Iterator[Collective]
         handed_on, apart = workload.passes * ((not stage.first) + (not stage.last)), everyone // parallel.pipeline
         yield Collective("send", "activations", "hidden", handed_on, _hidden_bytes(workload), 2, apart)
     if everyone > 1:
-        yield Collective("all_reduce", "loss and norm", "step", 1, 4, everyone, 1)
-        yield Collective("all_reduce", "loss and norm", "step", 1, 8, everyone, 1)
+        yield Collective("all_reduce", "loss and norm", "step", 1, 16, everyone, 1)
 
 
 def _unit_collectives(workload: Workload, unit: Unit, count: int) -> Iterator[Collective]:

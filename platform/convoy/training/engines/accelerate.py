@@ -49,13 +49,11 @@ class AccelerateEngine(Fsdp2Engine):
 
     def grad_norm(self, sums: torch.Tensor, own_part_done: Callable[[], None]) -> float:
         """What `clip_grad_norm_` computes before it clips."""
-        reduction = dist.all_reduce(sums, async_op=True)
         grads = [p.grad for p in self.module.parameters() if p.grad is not None]
         norm = get_total_norm(grads, foreach=True)
         own_part_done()
         self._norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-        assert reduction is not None
-        reduction.wait()
+        dist.all_reduce(sums)
         return float(self._norm)
 
     def update(self, lr: float, norm: float, factor: float = 1.0) -> None:

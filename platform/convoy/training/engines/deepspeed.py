@@ -83,16 +83,14 @@ class DeepSpeedEngine(Engine):
         return loss.detach()
 
     def grad_norm(self, sums: Tensor, own_part_done: Callable[[], None]) -> float:
-        reduction = dist.all_reduce(sums, async_op=True)
         own_part_done()
+        dist.all_reduce(sums)
         kind = type(self.zero)
         if self._stage == 3:
             norm = combine_grad_norm_groups(kind._get_norm_groups(self.zero))
         else:
             norm = kind.scaled_global_norm(self.zero)
         self._set_norm(norm)
-        assert reduction is not None
-        reduction.wait()
         return float(norm)
 
     def _set_norm(self, norm: Tensor) -> None:
