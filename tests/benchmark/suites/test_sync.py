@@ -46,4 +46,7 @@ def test_a_gang_tells_the_share_and_the_collectives(tmp_path: Path) -> None:
     assert {each.operation for each in found} == set(OPERATIONS)
     assert {each.bytes for each in found} >= {2**20}
     assert all(0 < each.seconds.low <= each.seconds.high for each in found)
-    assert {name for name in cases[WITHOUT].values if not name.startswith("memory_")} == {"independent"}
+    assert {name for name in cases[WITHOUT].values if not name.startswith("memory_")} == {
+        "independent",
+        "first_step_seconds",
+    }
