@@ -238,7 +238,12 @@ BAD: dict[str, tuple[Keys, Keys, str]] = {
         {"build": OWN + ":without_length"},
         "returned a _NoLength for train without __len__",
     ),
-    "a stream": ({}, {"build": OWN + ":stream"}, "returned a _Stream for train"),
+    "a stream": (
+        {},
+        {"build": OWN + ":stream"},
+        "returned a _Stream for train: must be a Dataset with __getitem__ and __len__",
+    ),
+    "another name": ({}, {"args": {"name": "digits"}}, "data.args = .'name': 'digits'.: .*:samples does not take"),
     "nothing": ({}, {"build": OWN + ":nothing"}, "returned None for train: must be a Dataset"),
     "empty": ({}, {"args": {"size": 0}}, "returned no samples for train"),
     "other arguments": (

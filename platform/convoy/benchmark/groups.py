@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from convoy.catalog.prices import PriceBook
     from convoy.display.page import Block
 
+ENDLESS = 10**6
+"""Optimizer steps of a measured job: no measurement reaches its end."""
+
 Measurement = Literal["memory", "state", "utilisation", "communication", "collectives"]
 """What a gang measures on top of its blocks: the memory of each case (always measured on GPUs; on a CPU a profiled step
 takes seconds), the bytes of a rank's weights and optimizer state, the use of cores and GPUs with the parts of a step,

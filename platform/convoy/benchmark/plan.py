@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from pydantic import TypeAdapter
 
-from convoy.benchmark.groups import Group, Ranks
+from convoy.benchmark.groups import ENDLESS, Group, Ranks
 from convoy.benchmark.memory_fit import gangs_that_fit
 from convoy.benchmark.suites import network
 from convoy.benchmark.suites.registry import suites_of
@@ -16,9 +16,6 @@ from convoy.config.run import RunConfig, with_param_dtype
 
 GROUPS = TypeAdapter(tuple[Group, ...])
 """Groups as JSON, for the processes that measure them."""
-
-ENDLESS = 10**6
-"""Optimizer steps of a measured job: no measurement reaches its end."""
 
 
 def run_of(config: BenchConfig, model: str) -> RunConfig:

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from convoy.config.errors import ConfigError
@@ -25,9 +25,14 @@ def import_function(key: str, name: str) -> Callable[..., Any]:
     return found
 
 
-def check_arguments(section: str, name: str, function: Callable[..., Any], *given: Any, **args: Any) -> None:
-    """Raise ConfigError if the function does not take these arguments. section: of the configuration, with `args`."""
+def check_arguments(
+    key: str, name: str, function: Callable[..., Any], args: Mapping[str, Any], before: Sequence[Any] = ()
+) -> None:
+    """Raise ConfigError if the function does not take these keyword arguments.
+
+    key: of `args` in the configuration. name: of the function there. before: arguments by position.
+    """
     try:
-        inspect.signature(function).bind(*given, **args)
+        inspect.signature(function).bind(*before, **args)
     except TypeError as error:
-        raise ConfigError(f"{section}.args = {args}: {name} does not take them: {error}") from None
+        raise ConfigError(f"{key} = {args}: {name} does not take them: {error}") from None

@@ -134,7 +134,7 @@ def build_module(config: CustomModelConfig, seed: int, *, values: bool = True) -
     """What the user's function returns, made under this seed. values: its tensors must have values. Raises ConfigError
     for what cannot be trained."""
     build = import_function("model.build", config.build)
-    check_arguments("model", config.build, build, **config.args)
+    check_arguments("model.args", config.build, build, config.args)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = build(**config.args)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from convoy.checkpoint.group import all_gather_objects
 from convoy.config.errors import ConfigError
@@ -199,12 +199,12 @@ def build_dataset(config: RunConfig, split: str) -> Dataset[Any] | None:
     data = config.data
     assert data.build is not None
     build = import_function("data.build", data.build)
-    check_arguments("data", data.build, build, split, **data.args)
+    check_arguments("data.args", data.build, build, data.args, before=[split])
     dataset = build(split, **data.args)
-    if dataset is not None and not hasattr(dataset, "__getitem__"):
+    if isinstance(dataset, IterableDataset) or not (dataset is None or hasattr(dataset, "__getitem__")):
         raise ConfigError(
             f"data.build = {data.build}: returned a {type(dataset).__name__} for {split}: must be a Dataset with "
-            "__getitem__ and __len__"
+            "__getitem__ and __len__, of which a restart knows which samples were used"
         )
     return dataset
 

@@ -42,15 +42,19 @@ def scenes(split: str, kind: Literal["synthetic", "digits"], side: int, classes:
     return SyntheticScenes(side, classes) if kind == "synthetic" else DigitScenes(split, side)
 
 
-class SyntheticImages(Dataset[Sample]):
+class SyntheticSamples(Dataset[Sample]):
+    """Drawn from each sample's index."""
+
+    def __len__(self) -> int:
+        return SYNTHETIC_SAMPLES
+
+
+class SyntheticImages(SyntheticSamples):
     """Standard normal pixels (3, side, side)."""
 
     def __init__(self, side: int, classes: int) -> None:
         self._side = side
         self._classes = classes
-
-    def __len__(self) -> int:
-        return SYNTHETIC_SAMPLES
 
     def __getitem__(self, index: int) -> Sample:
         drawn = torch.Generator().manual_seed(index)
@@ -89,15 +93,12 @@ def _part(count: int, split: str) -> Tensor:
     return torch.nonzero(held_out if split == "validation" else ~held_out).flatten()
 
 
-class MaskedIds(Dataset[Sample]):
+class MaskedIds(SyntheticSamples):
     """Random ids (length,)."""
 
     def __init__(self, length: int, vocabulary: int) -> None:
         self._length = length
         self._vocabulary = vocabulary
-
-    def __len__(self) -> int:
-        return SYNTHETIC_SAMPLES
 
     def __getitem__(self, index: int) -> Sample:
         drawn = torch.Generator().manual_seed(index)
@@ -138,7 +139,7 @@ def _masked(ids: Tensor, mask: int, drawn: torch.Generator | None) -> Sample:
     return {"input_ids": ids.masked_fill(hidden, mask), "labels": ids.masked_fill(~hidden, -100)}
 
 
-class SyntheticScenes(Dataset[Sample]):
+class SyntheticScenes(SyntheticSamples):
     """Standard normal pixels (3, side, side), and 7 boxes, the mean of COCO."""
 
     BOXES = 7
@@ -146,9 +147,6 @@ class SyntheticScenes(Dataset[Sample]):
     def __init__(self, side: int, classes: int) -> None:
         self._side = side
         self._classes = classes
-
-    def __len__(self) -> int:
-        return SYNTHETIC_SAMPLES
 
     def __getitem__(self, index: int) -> Sample:
         drawn = torch.Generator().manual_seed(index)

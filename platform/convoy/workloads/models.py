@@ -139,7 +139,7 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
 )
 """In the order of the page. Of detectors, YOLOS is the one whose module `transformers` builds without further packages.
-torchvision, which has RetinaNet, is published for torch with CUDA alone on the package index."""
+torchvision, which has RetinaNet, is published on PyPI for CUDA builds of torch only."""
 
 _AGPL = (
     "ultralytics' YOLO is licensed under the AGPL, which Convoy cannot build on; detection is YOLOS, by transformers"

@@ -12,7 +12,7 @@ from typing import Any
 from convoy.benchmark.analysis import scaling
 from convoy.benchmark.analysis.cost import case_offer
 from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, ScalingPoint
-from convoy.benchmark.groups import Group, Ranks, RefusedCase, Suite, VariantSpec
+from convoy.benchmark.groups import ENDLESS, Group, Ranks, RefusedCase, Suite, VariantSpec
 from convoy.benchmark.pages.cases import charts, describe_group, table
 from convoy.benchmark.results.values import COMMUNICATION_SECONDS, FIRST_STEP_SECONDS, INDEPENDENT, WEAK
 from convoy.benchmark.suites import peers
@@ -40,9 +40,6 @@ LIBRARIES: tuple[PeerName, ...] = ("torch", "accelerate", "deepspeed")
 
 LEFT_OUT = ("DeepSpeed ZeRO-1", "DeepSpeed ZeRO-3")
 """but for these, which the strategies suite has."""
-
-ENDLESS = 10**6
-"""Steps of a measured job: no measurement reaches its end."""
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:

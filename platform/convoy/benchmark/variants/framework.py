@@ -4,6 +4,8 @@ Each turn's steps are what the framework's documentation recommends. How a step 
 further step after each block, which waits for the result of each part, and of which no time counts for the block.
 """
 
+import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -111,3 +113,14 @@ def initial_weights(config: RunConfig) -> dict[str, np.ndarray]:
     model = Transformer(shape)
     initialise_weights(model, config.train.seed, torch.device("cpu"))
     return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+
+
+def free_address() -> str:
+    """`host:port` of this rank, at which nothing listens now; the other ranks reach it as they reach the gang's first
+    rank."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))  # a datagram socket: nothing is sent
+        host = probe.getsockname()[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((host, 0))
+        return f"{host}:{listener.getsockname()[1]}"

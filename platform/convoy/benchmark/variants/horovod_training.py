@@ -16,8 +16,7 @@ from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.http.http_server import RendezvousServer
 from torch import nn
 
-from convoy.benchmark.variants.framework import FrameworkBatch, Part
-from convoy.benchmark.variants.sockets import free_address
+from convoy.benchmark.variants.framework import FrameworkBatch, Part, free_address
 from convoy.config.run import RunConfig
 from convoy.model.loss import IGNORE
 from convoy.training.build import build_whole_model

@@ -17,9 +17,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from convoy.benchmark.results.values import COMPILE_SECONDS
-from convoy.benchmark.variants.framework import FrameworkBatch, Part, initial_weights
+from convoy.benchmark.variants.framework import FrameworkBatch, Part, free_address, initial_weights
 from convoy.benchmark.variants.jax_decoder import decayed, decoder_state
-from convoy.benchmark.variants.sockets import free_address
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.training.process_groups import Ranks

@@ -17,9 +17,8 @@ import mlx.optimizers as optim
 import torch.distributed as dist
 from mlx.utils import tree_flatten, tree_map
 
-from convoy.benchmark.variants.framework import FrameworkBatch, Part, initial_weights
+from convoy.benchmark.variants.framework import FrameworkBatch, Part, free_address, initial_weights
 from convoy.benchmark.variants.mlx_decoder import Decoder
-from convoy.benchmark.variants.sockets import free_address
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.training.process_groups import Ranks

@@ -39,7 +39,6 @@ class DdpEngine(TorchEngine):
             process_group=ranks.training_group,
             broadcast_buffers=False,  # training/module_buffers.py does that, once per step
             gradient_as_bucket_view=True,
-            init_sync=False,  # weights are keyed by seed and name
         )
         if ranks.device.type == "cpu" and dist.get_world_size(ranks.training_group) > 2:
             reduction = _Reduction(ranks.training_group, DTYPES[train.reduce_dtype])
