@@ -7,7 +7,7 @@ model's size. At least so much is taken. Imports no torch.
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from convoy.benchmark.groups import PeerKind, Ranks, VariantSpec
 from convoy.benchmark.results import values
@@ -75,6 +75,10 @@ def _model_memory(spec: VariantSpec, config: RunConfig, model: TransformerConfig
     machine = Machine(UNNAMED if ranks.on_gpus else "cpu", on_node, 0.0, 0.0, 0.0, 0.0)
     job = Workload(model, config.data.sequence_length, config.train, config.parallel, machine, n // on_node)
     match spec.kind:
+        case "ours" | "saving" if config.engine.name != "convoy":
+            zero = f"DeepSpeed ZeRO-{config.engine.zero_stage}"
+            library = "accelerate FSDP2" if config.engine.name == "accelerate" else zero
+            return _peer_memory(cast(PeerKind, library), job, ranks)
         case "ours" | "saving":
             return _convoy_memory(job, fused=config.optimizer.fused)
         case "baseline":

@@ -1,7 +1,7 @@
 """AdamW over sharded master weights, and the learning rate of each step."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
@@ -38,6 +38,12 @@ def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
 def without_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
     """Names of trained parameters that no update has reached."""
     return [name for name, p in model.named_parameters() if p.requires_grad and p not in optimizer.state]
+
+
+def moments(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """What the optimizer keeps of each weight."""
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
 
 def check_all_updated(left_out: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from convoy.benchmark.memory_estimate import estimate_memory
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.figures import losses_agree, speedup
 from convoy.benchmark.results.values import MEMORY_PARTS, STATE_BYTES
-from convoy.benchmark.suites.peers import PEERS, variants_of
+from convoy.benchmark.suites.peers import PEERS, engines_of, variants_of
 from convoy.benchmark.variants.build import build_engine
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.peer import PeerVariant
@@ -66,6 +66,9 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
             made = build_engine(kind, config, ranks)
         built[kind] = peak_allocated_bytes(profiler)
         variants.append(PeerVariant(kind, config, ranks, data(), made))
+    for spec in engines_of(LIBRARIES):
+        variants.append(ConvoyVariant(spec.name, spec.config(config), ranks, data()))
+        built[spec.name] = 0
     for _ in range(STEPS):
         for variant in variants:
             variant.step()
@@ -94,10 +97,13 @@ def test_every_library_learns_as_we_do(shape: dict[str, Any], dtype: str, micro_
     job = Job(str(tmp_path), tiny(model=shape, train=train, optimizer={"fused": True}))
     first, second = job.on_gang(2, steps, list(PEERS))
     ours, held, memory, _ = first.pop("ours")
-    assert set(first) == set(PEERS)
+    assert set(first) == {*PEERS, *(spec.name for spec in engines_of(LIBRARIES))}
     for name, found in first.items():
         assert found.losses == pytest.approx(ours, rel=1e-2 if dtype == "bf16" else 1e-5), name
         assert found.losses == second[name].losses, name
+        alone = first[name.removesuffix(" as engine")]
+        assert found.losses == pytest.approx(alone.losses, rel=1e-6), name
+        assert found.held == alone.held, name
     # DDP holds all of it on every rank, accelerate shards what we do, and ZeRO at least the optimizer's state.
     assert first["torch DDP"].held == pytest.approx(2 * held, rel=0.02)
     assert first["accelerate FSDP2"].held == held
@@ -183,4 +189,5 @@ def test_nodes_with_other_packages_do_not_wait_for_each_other(tmp_path: Path) ->
 
 def test_only_libraries_that_are_asked_for_have_cases() -> None:
     assert [spec.name for spec in variants_of(("accelerate",))] == ["accelerate FSDP2"]
-    assert list(variants_of(())) == []
+    assert [spec.name for spec in engines_of(("torch", "accelerate"))] == ["accelerate FSDP2 as engine"]
+    assert list(variants_of(())) == list(engines_of(())) == []

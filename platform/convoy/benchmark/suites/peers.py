@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, cast
 from convoy.benchmark.groups import Group, PeerKind, RefusedCase, VariantSpec
 from convoy.benchmark.suites import frameworks
 from convoy.config.benchmark import PeerName
+from convoy.config.loader import Tree
 
 
 class PeerStrategy(NamedTuple):
@@ -21,6 +22,19 @@ class PeerStrategy(NamedTuple):
     """`parallel.reshard_after_forward` of that case."""
     stage: int = 0
 
+    @property
+    def parallel(self) -> Tree:
+        """`parallel` of that case."""
+        keys = {"strategy": self.strategy, "reshard_after_forward": self.reshards, "wrap": "block"}
+        return {**keys, "shard_size": None, "tensor": 1, "pipeline": 1, "cpu_offload": False}
+
+    @property
+    def engine(self) -> Tree | None:
+        """`engine` of a run that this way trains in Convoy's own loop; None: it is no engine."""
+        if self.library == "torch":
+            return None
+        return {"name": self.library, "settings": {"zero_optimization": {"stage": self.stage}} if self.stage else {}}
+
 
 PEERS: dict[PeerKind, PeerStrategy] = {
     "torch DDP": PeerStrategy("torch", "ddp", strategy="ddp"),
@@ -32,13 +46,20 @@ PEERS: dict[PeerKind, PeerStrategy] = {
 
 
 def variants_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
-    """One case for each way of each library, which neither cuts the model nor offloads it, whatever ours does."""
+    """One case for each way of each library by itself, which neither cuts the model nor offloads it, whatever ours
+    does."""
     for kind, peer in PEERS.items():
         if peer.library in libraries:
-            keys = {"strategy": peer.strategy, "reshard_after_forward": peer.reshards, "wrap": "block"}
-            neither = {"shard_size": None, "tensor": 1, "pipeline": 1, "cpu_offload": False}
-            changes = {"parallel": {**keys, **neither}}
+            changes = {"parallel": peer.parallel}
             yield VariantSpec(name=kind, kind=kind, baseline=peer.ours, changes=changes)
+
+
+def engines_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
+    """One case for each way that is an engine of Convoy's, in whose loop it trains; compared with the way by itself."""
+    for kind, peer in PEERS.items():
+        if peer.library in libraries and peer.engine:
+            changes = {"parallel": peer.parallel, "engine": peer.engine}
+            yield VariantSpec(name=f"{kind} as engine", baseline=kind, changes=changes)
 
 
 def refuse_missing_packages(group: Group) -> Group:
@@ -74,7 +95,7 @@ def _installed_by(spec: VariantSpec) -> str:
 def packages(spec: VariantSpec) -> list[str]:
     """Packages that a case needs besides our own, whose versions its results record."""
     if spec.kind == "ours" or spec.kind == "saving":
-        return []
+        return [spec.changes["engine"]["name"]] if "engine" in spec.changes else []
     if spec.kind == "baseline":
         return ["transformers"]
     if spec.kind in frameworks.PACKAGES:

@@ -26,7 +26,7 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     """Two groups for each model: what distributes it, and what cuts it, where it can be cut."""
     for model, run in runs.items():
         ours = variants_of(ranks.all, wrap_linear=run.train.activation_checkpointing != "selective")
-        variants = (*ours, *peers.variants_of(config.peers))
+        variants = (*ours, *peers.variants_of(config.peers), *peers.engines_of(config.peers))
         yield SUITE.make_group(model, run, config.measure, (with_largest_size(spec, run, ranks) for spec in variants))
         if cut := model_parallel_group(model, run, ranks, config.measure):
             yield cut

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from convoy.benchmark.variants.variant import Held, moments
 from convoy.config.run import RunConfig
 from convoy.training.batch import Batch
 from convoy.training.engines.accelerate import AccelerateEngine
+from convoy.training.engines.engine import Held
 from convoy.training.process_groups import Ranks
 
 
@@ -29,5 +29,4 @@ class AccelerateFsdp2:
         self._engine.drop_gradients()
 
     def held(self) -> Held:
-        engine = self._engine
-        return {"parameters": list(engine.module.parameters()), "optimizer": list(moments(engine.optimizer))}
+        return self._engine.held()

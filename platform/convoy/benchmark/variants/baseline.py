@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from convoy.benchmark.variants.variant import Held, Variant, moments
+from convoy.benchmark.variants.variant import Variant
 from convoy.config.errors import ConfigError
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -23,7 +23,8 @@ from convoy.model.hf_config import hf_config, hf_format
 from convoy.model.init import initialise_weights
 from convoy.model.transformer import Transformer
 from convoy.training.data import TrainingData
-from convoy.training.optimizer import learning_rate, set_learning_rate
+from convoy.training.engines.engine import Held
+from convoy.training.optimizer import learning_rate, moments, set_learning_rate
 from convoy.training.process_groups import Ranks
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from torch.profiler import record_function
 
-from convoy.benchmark.variants.variant import Held, Variant, moments
+from convoy.benchmark.variants.variant import Variant
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.run import RunConfig
 from convoy.job.events.log import EventWriter
 from convoy.storage import open_store
 from convoy.training.data import TrainingData
 from convoy.training.engines.build import build_engine
+from convoy.training.engines.engine import Held
 from convoy.training.loop import step_done_event
 from convoy.training.measure.clock import Clock, StepPhase, clock_for
 from convoy.training.optimizer import learning_rate
@@ -104,8 +105,7 @@ class ConvoyVariant(Variant):
         return self._data.example()
 
     def held(self) -> Held:
-        optimizer = list(moments(self._engine.optimizer))
-        return {"parameters": list(self._engine.module.parameters()), "optimizer": optimizer}
+        return self._engine.held()
 
     def close(self) -> None:
         self._batches.close()

@@ -12,13 +12,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from convoy.benchmark.variants.variant import Held, Variant, moments
+from convoy.benchmark.variants.variant import Variant
 from convoy.config.run import RunConfig
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.batch import Batch
 from convoy.training.build import build_whole_model
 from convoy.training.data import TrainingData
-from convoy.training.optimizer import adamw, learning_rate, set_learning_rate
+from convoy.training.engines.engine import Held
+from convoy.training.optimizer import adamw, learning_rate, moments, set_learning_rate
 from convoy.training.process_groups import Ranks
 from convoy.training.step import seed_randomness
 

@@ -1,13 +1,11 @@
 """What every variant of a group provides: steps, their losses and tokens, and the tensors that a rank holds."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch.distributed.tensor import DTensor
 
-Held = Mapping[str, Iterable[torch.Tensor]]
-"""Tensors by purpose: `parameters`, `optimizer` and `gradients`."""
+from convoy.training.engines.engine import Held
 
 
 class Variant:
@@ -65,9 +63,3 @@ class Variant:
 
     def close(self) -> None:
         """Release what is open."""
-
-
-def moments(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """What the optimizer keeps of each weight."""
-    for state in optimizer.state.values():
-        yield from (value for value in state.values() if isinstance(value, torch.Tensor))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
@@ -27,8 +28,7 @@ class AccelerateEngine(Fsdp2Engine):
     otherwise be bf16, and takes the weights that each rank has."""
 
     def __init__(self, config: RunConfig, ranks: Ranks, *, with_weights: bool = True) -> None:
-        """There can be one per process, since accelerate has one state in each. with_weights: False leaves a
-        transformer's weights undefined, for a checkpoint to fill."""
+        """with_weights: False leaves a transformer's weights undefined, for a checkpoint to fill."""
         model = build_whole_model(config, ranks, with_weights=with_weights)
         self.parameters = sum(p.numel() for p in model.parameters())
         if config.train.param_dtype == "bf16":
@@ -97,13 +97,22 @@ def _accelerator(plugin: FullyShardedDataParallelPlugin, config: RunConfig, *, c
 
 @contextmanager
 def _process_left_alone() -> Iterator[None]:
-    """Restore the threads and variables that accelerate sets for the whole process, and so for all other variants."""
+    """Restore the threads, variables and states that accelerate sets for the whole process.
+
+    A process with a state trains otherwise: losses of transformers for detection are then sums over all ranks of the
+    world, which waits forever for ranks that have no part in the training, and differs from those of other engines.
+    """
     threads, before = torch.get_num_threads(), dict(os.environ)
+    shared = {kind: kind._shared_state for kind in (PartialState, AcceleratorState, GradientState)}
+    for kind in shared:
+        kind._shared_state = {}
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # else accelerate chooses, with a warning
     try:
         yield
     finally:
         torch.set_num_threads(threads)
+        for kind, state in shared.items():
+            kind._shared_state = state
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)

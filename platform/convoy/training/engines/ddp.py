@@ -16,7 +16,7 @@ from convoy.model.init import row_orders
 from convoy.parallel.fsdp import DTYPES
 from convoy.training.batch import Batch
 from convoy.training.build import build_whole_model
-from convoy.training.engines.engine import TorchEngine, clip_scale
+from convoy.training.engines.engine import Held, TorchEngine, clip_scale
 from convoy.training.optimizer import adamw, set_learning_rate
 from convoy.training.process_groups import Ranks
 
@@ -77,6 +77,11 @@ class DdpEngine(TorchEngine):
 
     def drop_gradients(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+
+    def held(self) -> Held:
+        """The buckets of which gradients are views persist, as large as these."""
+        buckets = [p for p in self.module.parameters() if p.requires_grad]
+        return {**super().held(), "gradients": buckets}
 
     def keep_gathered(self) -> None:
         """Nothing is sharded."""

@@ -30,8 +30,8 @@ from convoy.model.custom import CustomModel
 from convoy.parallel.batch_norm import run_batch_norm_in_fp32
 from convoy.training.batch import Batch
 from convoy.training.build import build_whole_model
-from convoy.training.engines.engine import Engine
-from convoy.training.optimizer import adamw, set_learning_rate
+from convoy.training.engines.engine import Engine, Held
+from convoy.training.optimizer import adamw, moments, set_learning_rate
 from convoy.training.process_groups import Ranks
 
 
@@ -186,6 +186,26 @@ class DeepSpeedEngine(Engine):
     def not_updated(self) -> list[str]:
         """DeepSpeed updates whole partitions: what got no gradient is updated with one of zero."""
         return []
+
+    def held(self) -> Held:
+        zero = self.zero
+        whole = list(self.module.parameters())
+        parameters = [*whole, *(p.ds_tensor for p in whole if hasattr(p, "ds_tensor"))]
+        memory = {tensor.untyped_storage().data_ptr() for tensor in parameters}
+        updated = [p for group in zero.param_groups for p in group["params"]]
+        # In fp32, stage 3 updates the shards themselves.
+        masters = [p for p in updated if p.untyped_storage().data_ptr() not in memory]
+        return {
+            "parameters": parameters,
+            "optimizer": [*masters, *moments(self.optimizer)],
+            "gradients": list(self._gradients()),
+        }
+
+    def _gradients(self) -> Iterator[torch.Tensor]:
+        """Stage 3 keeps this rank's part of them, and a bucket for those that are reduced next, filled or not."""
+        part = getattr(self.zero, "grad_partitions_flat_buffer", None)
+        buckets = (bucket.buffer for bucket in self.zero.ipg_buckets.values())
+        yield from (buffer for buffer in (part, *buckets) if isinstance(buffer, torch.Tensor))
 
     def weight_bytes(self) -> int:
         return sum(getattr(p, "ds_tensor", p).nbytes for p in self.module.parameters())

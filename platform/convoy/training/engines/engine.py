@@ -1,7 +1,7 @@
 """What trains a model. The loop, the saver and the sampler know only this interface."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import torch
@@ -12,7 +12,10 @@ from convoy.model.block import RowOrder
 from convoy.parallel.pipeline import Pipeline
 from convoy.training.batch import Batch
 from convoy.training.build import own_weight_bytes
-from convoy.training.optimizer import without_state
+from convoy.training.optimizer import moments, without_state
+
+Held = Mapping[str, Iterable[torch.Tensor]]
+"""Tensors by purpose: `parameters`, `optimizer` and `gradients`."""
 
 
 class Engine(ABC):
@@ -71,6 +74,11 @@ class Engine(ABC):
         """Names of trained parameters that the first update left out, as far as the engine knows it."""
 
     @abstractmethod
+    def held(self) -> Held:
+        """Everything of any size that this rank keeps from one step to the next; memory that several tensors share is
+        listed once."""
+
+    @abstractmethod
     def weight_bytes(self) -> int:
         """Bytes of the weights that this rank keeps between two steps."""
 
@@ -102,6 +110,9 @@ class TorchEngine(Engine):
 
     def not_updated(self) -> list[str]:
         return without_state(self.module, self.optimizer)
+
+    def held(self) -> Held:
+        return {"parameters": list(self.module.parameters()), "optimizer": list(moments(self.optimizer))}
 
     def weight_bytes(self) -> int:
         return own_weight_bytes(self.module)
