@@ -11,8 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from convoy.checkpoint.state.layout import local_tensor
 from convoy.config.errors import ConfigError
+from convoy.config.train import TrainConfig
 from convoy.parallel.activation_checkpointing import apply_activation_checkpointing
-from convoy.parallel.fsdp import parallelize
+from convoy.parallel.fsdp import parallelize, wrap_and_compile_blocks
 from convoy.parallel.mesh import build_mesh
 from tests.model.models import GPT2, ready
 from tests.ranks import in_a_group
@@ -38,6 +39,20 @@ def test_a_tied_model_gathers_each_block_and_its_two_ends_together() -> None:
 def test_an_untied_model_gathers_its_ends_apart() -> None:
     found = groups(sharded_model(tiny(model=LLAMA)))
     assert found == {"": 0, "embed": 1, "blocks.0": 7, "blocks.1": 7, "head": 2}
+
+
+@alone
+@pytest.mark.parametrize("model", [GPT, LLAMA])
+def test_what_stays_gathered_is_one_unit_on_cpus(model: dict[str, Any]) -> None:
+    whole = sharded_model(tiny(model=model, parallel={"reshard_after_forward": False}))
+    assert groups(whole) == {"": len(list(whole.parameters()))}
+
+
+def test_a_block_that_is_a_layer_of_torch_s_own_is_not_compiled() -> None:
+    model = nn.Module()
+    model.blocks = nn.ModuleList([nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))])
+    list(wrap_and_compile_blocks(model, TrainConfig(compile=True)))
+    assert [block._compiled_call_impl is not None for block in model.blocks] == [False, True]
 
 
 @alone
@@ -104,7 +119,9 @@ def test_without_a_gpu_there_is_nothing_to_offload() -> None:
 @alone
 @pytest.mark.parametrize("reshard", [True, False])
 def test_only_the_head_is_always_kept_for_backward(reshard: bool) -> None:
-    model = sharded_model(tiny(model=LLAMA, parallel={"reshard_after_forward": reshard}))
+    """By layers, since blocks that stay would be one unit with all else."""
+    keys = {"reshard_after_forward": reshard, "wrap": "linear"}
+    model = sharded_model(tiny(model=LLAMA, parallel=keys))
     kept = {}
     for name in ("embed", "blocks.0", "blocks.1", "head"):
         module = model.get_submodule(name)

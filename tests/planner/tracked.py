@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, cast
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -25,13 +26,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from convoy.checkpoint.save.queue import StatusCounts
+from convoy.config.parallel import ParallelConfig
 from convoy.config.train import OptimizerConfig
 from convoy.model.build import build_model
 from convoy.model.init import initialise_weights
 from convoy.parallel.fsdp import DTYPES, parallelize
 from convoy.parallel.mesh import build_mesh
 from convoy.parallel.pipeline import Pipeline
-from convoy.planner.workload import Workload
+from convoy.planner.workload import Machine, Workload
 from convoy.training.batch import Batch
 from convoy.training.engines.convoy import ConvoyEngine
 from convoy.training.optimizer import build_optimizer
@@ -106,11 +108,20 @@ def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
     """The model on the meta device, not compiled."""
     train = workload.train.model_copy(update={"compile": False})
     model = build_model(workload.model, train.loss_chunk_tokens, fused_attention=train.attention == "fused")
-    fsdp = parallelize(model, mesh, workload.parallel, train)
+    with as_on(workload.machine):
+        fsdp = parallelize(model, mesh, workload.parallel, train)
     for module in model.modules():
         if isinstance(module, FSDPModule) and workload.machine.gpu != "cpu":  # NCCL reduces, as FSDP2 has it by default
             module.set_custom_reduce_scatter(cast(Any, DefaultReduceScatter()))
     return model, fsdp
+
+
+@contextmanager
+def as_on(machine: Machine) -> Iterator[None]:
+    """The mesh is of CPUs; the units are those of the machine's ranks."""
+    is_one_unit = ParallelConfig.is_one_unit
+    with patch.object(ParallelConfig, "is_one_unit", lambda own, on_cpu: is_one_unit(own, on_cpu=machine.gpu == "cpu")):
+        yield
 
 
 def _rms_norm(module: nn.RMSNorm, x: torch.Tensor) -> torch.Tensor:
@@ -197,6 +208,7 @@ class _Scalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 KINDS = {"allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter"}
+KINDS |= {"alltoall": "reduce_scatter"}  # by which ranks on CPUs reduce (`parallel/gloo.py`)
 KINDS |= {"allreduce": "all_reduce", "all_reduce": "all_reduce", "send": "send"}
 
 

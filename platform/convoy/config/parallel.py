@@ -16,8 +16,8 @@ class ParallelConfig(FrozenConfig):
     shard_size: int | None = Field(None, ge=1)
     """Ranks per sharding group of `hsdp`; must divide the world size. Default: the ranks of one node."""
     reshard_after_forward: bool = True
-    """Free a block's full parameters after its forward (ZeRO-3); false keeps them for backward (ZeRO-2). Not of
-    `ddp`."""
+    """Free a block's full parameters after its forward (ZeRO-3); false keeps them for backward (ZeRO-2). On CPUs the
+    model is then gathered, and its gradients are reduced, as one. Not of `ddp`."""
     wrap: Literal["block", "linear"] = "block"
     """Unit that is gathered at a time: a whole decoder block, or each of its linear layers (less memory, more messages;
     not with `train.activation_checkpointing: selective`)."""
@@ -51,6 +51,15 @@ class ParallelConfig(FrozenConfig):
                 return self.shard_size or ranks_per_node
             case "ddp":
                 return 1
+
+    def is_one_unit(self, *, on_cpu: bool) -> bool:
+        """Whether FSDP2 gathers a rank's whole model at once, and reduces all of its gradients at once.
+
+        A block at a time saves nothing where all of them stay until backward, and a CPU computes nothing while it
+        communicates: only messages, and waits for other ranks, would be more.
+        """
+        stays = not self.reshard_after_forward and self.strategy != "ddp"
+        return on_cpu and stays and self.wrap == "block" and self.pipeline == 1
 
     @model_validator(mode="after")
     def _shard_size_only_hsdp(self) -> "ParallelConfig":

@@ -1,4 +1,4 @@
-"""FSDP2: every parameter sharded over the mesh, gathered block by block, or linear layer by linear layer."""
+"""FSDP2: every parameter sharded over the mesh, gathered by block, by linear layer, or all of them at once."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -41,13 +41,15 @@ def parallelize(
     if train.param_dtype == "bf16":
         run_batch_norm_in_fp32(model)
     shard = partial(fully_shard, mesh=mesh, mp_policy=policy, offload_policy=_offload_policy(parallel, mesh))
-    reshard = parallel.reshard_after_forward
+    reshard, one_unit = parallel.reshard_after_forward, parallel.is_one_unit(on_cpu=mesh.device_type == "cpu")
     for block, wrapped in wrap_and_compile_blocks(model, train, fullgraph=parallel.wrap == "block"):
+        if one_unit:
+            continue
         if parallel.wrap == "linear":
             for layer in dict.fromkeys(_linear_layers(block)):
                 shard(layer, reshard_after_forward=reshard)
         shard(wrapped, reshard_after_forward=reshard)
-    for name, end in _untied_embed_and_head(model).items():
+    for name, end in {} if one_unit else _untied_embed_and_head(model).items():
         # The head ends forward and begins backward: freeing it between would be waste.
         shard(end, reshard_after_forward=name != "head" and reshard)
     sharded = shard(model)
@@ -87,7 +89,7 @@ def wrap_and_compile_blocks(
         wrapped = apply_activation_checkpointing(block, train.activation_checkpointing)
         if wrapped is not block:
             _replace_module(model, block, wrapped)
-        if train.compile:
+        if train.compile and any(True for _ in block.children()):  # torch refuses one that is a layer of its own
             wrapped.compile(fullgraph=fullgraph)
         yield block, wrapped
 

@@ -184,9 +184,18 @@ def test_offloaded_states_are_not_on_the_gpu() -> None:
     assert rank_memory(there).peak_bytes < rank_memory(here).peak_bytes
 
 
-def test_ranks_on_a_host_take_its_memory_and_hold_what_others_send() -> None:
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        (GPT, {}),
+        (GPT, {"reshard_after_forward": False, "passes": 2}),
+        (LLAMA, {"reshard_after_forward": False, "reduce_dtype": "bf16"}),
+        (GPT, {"reshard_after_forward": False, "param_dtype": "fp32", "passes": 3, "reduce_every_pass": False}),
+    ],
+)
+def test_ranks_on_a_host_take_its_memory_and_hold_what_others_send(model: dict[str, Any], keys: dict[str, Any]) -> None:
     host = Machine("cpu", 2, 40 * GIB, 80 * GIB, 0, 1e9)
-    job = workload({**GPT, "d_model": 4096, "vocab_size": 64, "n_heads": 8}, host, 1, 1)
+    job = workload({**model, "d_model": 4096, "vocab_size": 64, "n_heads": 8}, host, 1, 1, **keys)
     told = rank_memory(job)
 
     assert told.peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.05)

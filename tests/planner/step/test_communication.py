@@ -30,8 +30,11 @@ GPT = {"vocab_size": 500, "n_layers": 2, "d_model": 64, "n_heads": 4, "max_seque
 LLAMA = {**GPT, **workloads.LLAMA, "n_kv_heads": 4, "d_ff": 96}
 
 
-def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
-    return workloads.workload(nodes, P4D, model, 32, **keys)
+HOST = replace(P4D, gpu="cpu")
+
+
+def workload(model: dict[str, Any], nodes: int = 1, machine: Machine = P4D, **keys: Any) -> Workload:
+    return workloads.workload(nodes, machine, model, 32, **keys)
 
 
 @pytest.mark.sampled(4)
@@ -49,6 +52,8 @@ def workload(model: dict[str, Any], nodes: int = 1, **keys: Any) -> Workload:
         (GPT, {"strategy": "ddp", "global_batch": 16, "micro_batch": 1}),
         (LLAMA, {"reduce_every_pass": False, "global_batch": 32, "micro_batch": 2}),
         (GPT, {"reshard_after_forward": False, "global_batch": 32, "micro_batch": 2}),
+        (GPT, {"reshard_after_forward": False, "global_batch": 32, "micro_batch": 2, "machine": HOST}),
+        (LLAMA, {"reshard_after_forward": False, "strategy": "hsdp", "nodes": 2, "machine": HOST}),
         (GPT, {"tensor": 4, "global_batch": 8, "micro_batch": 2, "activation_checkpointing": "full"}),
         (LLAMA, {"tensor": 4, "global_batch": 8, "micro_batch": 2, "activation_checkpointing": "selective"}),
         ({**GPT, "dropout": 0.1}, {"tensor": 4, "global_batch": 8, "activation_checkpointing": "full"}),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+from convoy.model.families import block_of
 from convoy.planner.memory.accumulator import LiveTensors, MemoryAccumulator
 from convoy.planner.memory.activations import (
     EVERYTHING,
@@ -68,6 +69,8 @@ class _StepReplay:
         self._keep = saved_activations(train.activation_checkpointing, gated=self._sizes.block.gated)
         self._recomputes = train.activation_checkpointing != "none"
         self._reshards = parallel.reshard_after_forward
+        self._norms = self._width * sum(norm.vectors * norm.width for norm in block_of(model).norms)
+        self._tied = model.tied_embeddings
         self._alone = parallel.wrap == "linear"
         self._matrices = {
             name: self._width * sum(rows * columns for rows, columns in shapes)
@@ -151,25 +154,32 @@ class _StepReplay:
         elif self._stage.embed is not None:
             self._buffers.prefetch(self._stage.embed, 0)
 
+    @property
+    def _outer(self) -> Unit | None:
+        """The outermost unit of a block; None: the root has all blocks."""
+        return self._stage.block[0] if self._stage.block else None
+
     def _block_forward(self) -> None:
-        outer = self._stage.block[0]
+        outer = self._outer
         self._memory.allocate("activations", self._sizes.hidden)  # its input
-        self._buffers.gather_for_forward(outer, self._at)
+        if outer is not None:
+            self._buffers.gather_for_forward(outer, self._at)
         live = LiveTensors(self._memory, {})
         replay_forward(live, self._sizes, self._keep, self)
         self._free_open_matrix()
         if "fifth" in self._keep:
             live.allocate("fifth", self._sizes.hidden)
         self._saved = live.drop_all_but(self._keep)
-        if self._reshards:
+        if self._reshards and outer is not None:
             self._buffers.free(outer, self._at)
         self._at += 1
 
     def _block_backward(self) -> None:
         self._at -= 1
-        outer = self._stage.block[0]
-        self._buffers.gather_for_backward(outer, self._at)
-        self._prefetch(0)
+        outer = self._outer
+        if outer is not None:
+            self._buffers.gather_for_backward(outer, self._at)
+            self._prefetch(0)
         live = LiveTensors(self._memory, self._saved)
         if self._recomputes:
             if self._alone:  # the gradient of its output is there before anything is computed again
@@ -179,10 +189,10 @@ class _StepReplay:
             self._buffers.end_forward()
         self._open = None
         replay_backward(live, self._sizes, self)
-        norms = self._width * outer.elements - (0 if self._alone else sum(self._matrices.values()))
-        self._memory.allocate("gradients", norms)
+        self._memory.allocate("gradients", self._norms)
         self._memory.free("activations", self._sizes.hidden)
-        self._buffers.reduce(outer, self._at, self._traits, self._width * outer.elements)
+        if outer is not None:
+            self._buffers.reduce(outer, self._at, self._traits, self._width * outer.elements)
 
     def _head_and_loss(self) -> None:
         """The head and its loss, forward and backward, or what the next stage does meanwhile."""
@@ -194,7 +204,8 @@ class _StepReplay:
             self._buffers.gather_for_forward(stage.head, 0)
         loss.replay_forward(self._memory)
         self._buffers.end_forward()
-        self._buffers.prefetch(stage.block[0], self._at - 1)
+        if self._outer is not None:
+            self._buffers.prefetch(self._outer, self._at - 1)
         loss.replay_backward(self._memory)
         self._memory.allocate("activations", hidden)  # the gradient of what the norm was given
         self._memory.free("activations", hidden)
@@ -209,9 +220,10 @@ class _StepReplay:
         unit = stage.root or stage.embed
         if unit is not None:
             self._buffers.gather_for_backward(unit, 0)
-            size = self._width * unit.elements
-            shared = self._loss.weight_gradient if stage.root is not None else 0
-            self._memory.allocate("gradients", size)
+            size, head = self._width * unit.elements, self._loss.weight_gradient if stage.root is not None else 0
+            shared = head if self._tied else 0
+            blocks = 0 if stage.block else stage.blocks * (self._norms + sum(self._matrices.values()))
+            self._memory.allocate("gradients", size - blocks - (head - shared))
             self._memory.allocate("gradients", shared)  # the sum of the embedding's own and the head's
             self._memory.free("gradients", 2 * shared)
             self._buffers.reduce(unit, 0, self._traits, size)

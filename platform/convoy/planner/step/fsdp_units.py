@@ -48,11 +48,12 @@ class Stage:
     embed: Unit | None
     """None: the root has it, or another stage."""
     block: tuple[Unit, ...]
-    """Units of each block, in forward's order: the outermost first, then each matrix where those are gathered alone."""
+    """Units of each block, in forward's order: the outermost first, then each matrix where those are gathered alone;
+    none where the root has all of the model."""
     blocks: int
     head: Unit | None
     root: Unit | None
-    """Embedding and head that share their weight; None: there are none such."""
+    """Embedding and head that share their weight, or the whole model; None: there are none such."""
     first: bool
     last: bool
 
@@ -75,6 +76,10 @@ def stages(workload: Workload) -> tuple[Stage, ...]:
     model, shards, count = workload.model, workload.shards, workload.parallel.pipeline
     embed, head = _embed(model), _head(model)
     block = tuple(_block_units(workload))
+    if workload.parallel.is_one_unit(on_cpu=workload.machine.gpu == "cpu"):
+        ends = embed + (head[1:] if model.tied_embeddings else head)
+        root = Unit("root", ends + block[0].shapes * model.n_layers, shards)
+        return (Stage(None, (), model.n_layers, None, root, first=True, last=True),)
     if model.tied_embeddings:  # the weight that they share is the embedding's
         root = Unit("root", embed + head[1:], shards)
         return (Stage(None, block, model.n_layers, None, root, first=True, last=True),)
