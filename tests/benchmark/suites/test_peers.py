@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from accelerate import PartialState
 from torch.profiler import ProfilerActivity, profile
 
 from convoy.benchmark.groups import Group, PeerKind, Ranks, VariantSpec
@@ -73,6 +74,7 @@ def steps(rank: int, assignments: list[Any], kinds: Sequence[PeerKind]) -> dict[
         for variant in variants:
             variant.step()
             assert before[0] is F.linear
+            assert not PartialState._shared_state, "a loss of transformers would become a sum over all ranks"
     assert before == (F.linear, torch.get_num_threads(), dict(os.environ))
     losses = {variant.name: variant.losses[:] for variant in variants}
     found = {}

@@ -21,6 +21,8 @@ from convoy.workloads.models import WORKLOADS, Workload
 
 TWO = Ranks(2, 1)
 
+RUN = RunConfig(root="/runs")
+
 PARAMETERS = {
     "resnet50": 25_557_032,  # as torchvision counts its resnet50
     "bert-large": 335_174_458,  # of the paper's 340 M: with the head of its masked language model, which is tied
@@ -31,7 +33,7 @@ PARAMETERS = {
 
 def groups(**keys: object) -> dict[str, Group]:
     config = resolve_bench({"suites": ["workloads"], "models": ["tiny"], **keys}, {})
-    return {group.name.removeprefix("workloads-"): group for group in SUITE.groups(config, {}, TWO)}
+    return {group.name.removeprefix("workloads-"): group for group in SUITE.groups(config, {"tiny": RUN}, TWO)}
 
 
 def custom(run: RunConfig) -> CustomModelConfig:
@@ -45,8 +47,9 @@ def test_each_workload_has_a_gang_of_all_strategies_and_of_scaling() -> None:
     for group in found.values():
         assert group.baseline == "ddp"
         assert group.whole
+        assert group.run.root == RUN.root
         assert {spec.name for spec in group.variants} == {
-            *("ddp", "fsdp", "torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-2"),
+            *("ddp", "ddp compiled", "fsdp", "torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-2"),
             *("1 rank", "2 jobs of 1 rank", "2 ranks, strong"),
         }
         batches = {spec.name: spec.config(group.run).train.global_batch for spec in group.variants}
@@ -145,4 +148,4 @@ def test_cases_are_refused_where_the_packages_are_missing(monkeypatch: pytest.Mo
     assert {each.reason for each in group.refused} == {
         "sklearn is not installed: pip install 'metaflow-convoy[workloads]'"
     }
-    assert len(group.refused) == 8
+    assert len(group.refused) == 9
