@@ -20,7 +20,7 @@ def at_step_1(*ends: GenerationEnded) -> TrainReport:
     log = log_of_steps(1)
     for end in ends:
         log.add(end, node=0)
-    return fold(log.events, None, None if ends else SILENT)
+    return fold(log.events, 8, None if ends else SILENT)
 
 
 def finished() -> TrainReport:
@@ -30,13 +30,18 @@ def finished() -> TrainReport:
 @pytest.mark.parametrize(
     ("report", "line"),
     [
-        (fold(noticed("interrupt").events), "interrupted at step 1 (Ctrl-C). No checkpoint exists yet."),
+        (fold(noticed("interrupt").events, 8), "interrupted at step 1 (Ctrl-C). No checkpoint exists yet."),
         (finished(), "finished at step 1. No checkpoint exists yet."),
         (at_step_1(), "lost at step 1 (run TrainFlow/7 on somewhere (pid 42) ended without a word"),
     ],
 )
 def test_the_state_of_the_job_is_one_line(report: TrainReport, line: str) -> None:
     assert state_line("blue", report).startswith(f"convoy: job blue: {line}")
+
+
+def test_of_a_script_no_checkpoint_is_said_to_be_missing() -> None:
+    report = fold(noticed("interrupt").events)
+    assert state_line("blue", report) == "convoy: job blue: interrupted at step 1 (Ctrl-C)."
 
 
 def test_a_job_that_has_not_begun_can_only_be_started() -> None:

@@ -57,7 +57,9 @@ def state_line(job: str, report: TrainReport) -> str:
     if report.started is None:
         return f"convoy: job {job} has not begun. {newest_checkpoint_line(report)}"
     reason = f" ({report.outcome.reason})" if report.outcome.reason else ""
-    return f"convoy: job {job}: {state_word(report)} at step {report.step:,}{reason}. {newest_checkpoint_line(report)}"
+    state = f"convoy: job {job}: {state_word(report)} at step {report.step:,}{reason}."
+    saves_own = report.target_steps is None and not report.checkpoints  # as a script may
+    return state if saves_own else f"{state} {newest_checkpoint_line(report)}"
 
 
 def next_commands(
