@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 
 class Samples(Dataset[Any]):
@@ -47,12 +47,51 @@ class _Stream(IterableDataset[int]):
         yield from range(10)
 
 
+class Numbers(IterableDataset[Any]):
+    """The points of every so-manieth index, by rank and worker; an end begins again at the first."""
+
+    def __init__(self, size: int, note: Any = None) -> None:
+        self._size = size
+        self._note = note
+        self._next = 0
+
+    def __iter__(self) -> Any:
+        worker = get_worker_info()
+        rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        workers, number = (1, 0) if worker is None else (worker.num_workers, worker.id)
+        parts, own = ranks * workers, rank * workers + number
+        while (index := self._next * parts + own) < self._size:
+            self._next += 1
+            yield Samples(self._size)[index] | {"points": torch.ones(8) * self._next}
+        self._next = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next": self._next} if self._note is None else {"next": self._next, "note": self._note}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._next = state["next"]
+
+
 def without_length(split: str) -> Any:
     return _NoLength()
 
 
-def stream(split: str) -> Any:
+def stream_without_state(split: str) -> Any:
     return _Stream()
+
+
+def stream(split: str, size: int = 20, held_out: bool = False) -> Any:
+    if split == "validation":
+        return Numbers(size) if held_out else Samples(5)
+    return Numbers(size)
+
+
+def stream_with_an_object_in_its_state(split: str) -> Any:
+    return Numbers(20, note=object()) if split == "train" else None
+
+
+def stream_on_rank_1(split: str) -> Any:
+    return Numbers(20) if split == "train" and torch.distributed.get_rank() else Samples(20)
 
 
 def nothing(split: str) -> None:

@@ -25,6 +25,7 @@ from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, Generation, counted_commits, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris
 from convoy.storage import open_store
+from convoy.training.data import POSITION
 from convoy.training.loop import TrainingFailedError
 from convoy.training.process_groups import is_lost_peer
 from convoy.training.rank import run_rank
@@ -199,7 +200,11 @@ class Job:
     def state(self, commit: Commit | None = None) -> dict[str, Any]:
         """Every tensor of a commit, whole and by name; the newest commit's by default."""
         commit = commit or self.commit()
-        tensors = {name: torch.empty(info.shape, dtype=dtype_of(info.dtype)) for name, info in commit.tensors.items()}
+        tensors: dict[str, Any] = {
+            name: torch.empty(info.shape, dtype=dtype_of(info.dtype)) for name, info in commit.tensors.items()
+        }
+        if commit.fingerprint.endswith("-stream"):
+            tensors[POSITION] = {}
         assert load.restore([self.store], [(commit.ref, [0])], tensors) is not None
         return tensors
 

@@ -238,11 +238,6 @@ BAD: dict[str, tuple[Keys, Keys, str]] = {
         {"build": OWN + ":without_length"},
         "returned a _NoLength for train without __len__",
     ),
-    "a stream": (
-        {},
-        {"build": OWN + ":stream"},
-        "returned a _Stream for train: must be a Dataset with __getitem__ and __len__",
-    ),
     "another name": ({}, {"args": {"name": "digits"}}, "data.args = .'name': 'digits'.: .*:samples does not take"),
     "nothing": ({}, {"build": OWN + ":nothing"}, "returned None for train: must be a Dataset"),
     "empty": ({}, {"args": {"size": 0}}, "returned no samples for train"),
@@ -259,7 +254,7 @@ BAD: dict[str, tuple[Keys, Keys, str]] = {
     "other sizes": (
         {},
         {"build": OWN + ":other_samples_on_rank_1"},
-        "returned 50 samples to train on and 50 held out on rank 0, and 51 and 51 on rank 1",
+        "returned 50 samples to train on and 50 held out on rank 0, and 51 samples and 51 on rank 1",
     ),
 }
 

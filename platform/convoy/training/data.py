@@ -1,7 +1,7 @@
 """What a job trains on and evaluates with, as one rank sees it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import torch
@@ -10,6 +10,9 @@ from convoy.config.run import RunConfig
 from convoy.data.tokenizer import TextTokenizer
 from convoy.training.batch import Batch
 from convoy.training.process_groups import Ranks
+
+POSITION = "data"
+"""Name in a checkpoint of where the data is, if the number of steps does not say it."""
 
 
 class StepBatches(Protocol):
@@ -33,6 +36,17 @@ class TrainingData(ABC):
     """Of the data: a checkpoint of other data is refused."""
     data_id: str
     """Of the prepared tokens; empty for a user's dataset."""
+
+    has_position: bool = False
+    """Whether `prefetch_from` continues from a position in the checkpoint; else the number of steps is enough."""
+
+    def position(self) -> dict[str, Any]:
+        """Plain values of a checkpoint: where all ranks are after the last step whose batches were taken. All ranks
+        call it. Only if `has_position`."""
+        return {}
+
+    def restore_position(self, position: Mapping[str, Any]) -> None:  # noqa: B027, most data have none
+        """Have `prefetch_from` continue there. Raises ConfigError, on all ranks, if that is not possible."""
 
     @abstractmethod
     def prefetch_from(self, first_step: int) -> StepBatches:
@@ -62,9 +76,9 @@ def open_data(config: RunConfig, root: str, data_id: str, fingerprint: str, rank
     Raises ConfigError if the data does not fit the configuration, DataDamaged if it is not what was prepared.
     """
     if config.data.build is not None:
-        from convoy.training.datasets import DatasetSamples
+        from convoy.training.datasets import open_dataset
 
-        return DatasetSamples(config, fingerprint, ranks)
+        return open_dataset(config, fingerprint, ranks)
     from convoy.training.batches import RankData
 
     return RankData(config, root, data_id, fingerprint, ranks)

@@ -4,6 +4,7 @@ import hashlib
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from convoy.checkpoint.group import all_gather_objects
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.functions import check_arguments, import_function
 from convoy.config.run import RunConfig
 from convoy.data.sampler import PADDING, MicroBatch, plan_step
@@ -37,53 +38,53 @@ class Pass:
     """Of them, those that have weight: all, or none."""
 
 
-class DatasetSamples(TrainingData):
-    """The datasets that `data.build` returns, as one rank sees them."""
+def open_dataset(config: RunConfig, fingerprint: str, ranks: Ranks) -> TrainingData:
+    """The datasets that `data.build` returns. All ranks call it. fingerprint: of the function and its arguments.
 
-    def __init__(self, config: RunConfig, fingerprint: str, ranks: Ranks) -> None:
-        """All ranks call it. fingerprint: of the function and its arguments. Raises ConfigError for what is no dataset
-        of samples that can be counted, or not the same on all ranks."""
+    Raises ConfigError, on all ranks, for datasets that are not the same on all of them, and else for what is none.
+    """
+    train, validation = build_dataset(config, "train"), build_dataset(config, "validation")
+    if train is None:
+        raise ConfigError(f"data.build = {config.data.build}: returned None for train: must be a Dataset")
+    stream = train if isinstance(train, IterableDataset) else None
+    size = None if stream is not None else dataset_size(config, "train", train)
+    held_out = 0 if validation is None else dataset_size(config, "validation", validation)
+    _check_same_on_all_ranks(config, size, held_out, ranks)
+    if stream is not None:
+        from convoy.training.streams import StreamSamples
+
+        return StreamSamples(config, f"{fingerprint}-stream", ranks, validation, held_out, stream)
+    assert size is not None
+    return DatasetSamples(config, f"{fingerprint}-{size}", ranks, validation, held_out, train, size)
+
+
+def _check_same_on_all_ranks(config: RunConfig, size: int | None, held_out: int, ranks: Ranks) -> None:
+    sizes = all_gather_objects((size, held_out), ranks.saving)
+    other = next((rank for rank, own in enumerate(sizes) if own != sizes[0]), None)
+    if other is not None:
+        first, there = ("a stream" if own is None else f"{own} samples" for own, _ in (sizes[0], sizes[other]))
+        raise ConfigError(
+            f"data.build = {config.data.build}: returned {first} to train on and {sizes[0][1]} held out on rank 0, and "
+            f"{there} and {sizes[other][1]} on rank {other}: must be the same"
+        )
+
+
+class UserSamples(TrainingData):
+    """Samples of a user's dataset as batches: what map-style datasets and streams have in common."""
+
+    def __init__(
+        self, config: RunConfig, fingerprint: str, ranks: Ranks, validation: Dataset[Any] | None, held_out: int
+    ) -> None:
+        """fingerprint: as `TrainingData` has it. validation: None: nothing is held out. held_out: its samples."""
+        self.fingerprint, self.data_id = fingerprint, ""
         self._config = config
         self._ranks = ranks
         self._part = data_rank_and_size(ranks.mesh)
-        self._train = build_dataset(config, "train")
-        self._validation = build_dataset(config, "validation")
-        if self._train is None:
-            raise ConfigError(f"data.build = {config.data.build}: returned None for train: must be a Dataset")
-        self._size = dataset_size(config, "train", self._train)
-        self._held_out = 0 if self._validation is None else dataset_size(config, "validation", self._validation)
-        self._check_same_on_all_ranks()
-        self.fingerprint, self.data_id = f"{fingerprint}-{self._size}", ""
+        self._validation = validation
+        self._held_out = held_out
         self._collate = default_collate
         if config.data.collate is not None:
             self._collate = import_function("data.collate", config.data.collate)
-
-    def _check_same_on_all_ranks(self) -> None:
-        sizes = all_gather_objects((self._size, self._held_out), self._ranks.saving)
-        other = next((rank for rank, size in enumerate(sizes) if size != sizes[0]), None)
-        if other is not None:
-            raise ConfigError(
-                f"data.build = {self._config.data.build}: returned {sizes[0][0]} samples to train on and {sizes[0][1]} "
-                f"held out on rank 0, and {sizes[other][0]} and {sizes[other][1]} on rank {other}: must be the same"
-            )
-
-    def prefetch_from(self, first_step: int) -> "LoadedBatches":
-        """As `TrainingData.prefetch_from`; with `data.workers`, processes read two batches each ahead."""
-        return LoadedBatches(self._steps_from(first_step))
-
-    def _steps_from(self, first_step: int) -> Generator[Sequence[Batch], None, None]:
-        config, steps = self._config, range(first_step, self._config.train.steps)
-        assert self._train is not None
-        loader = DataLoader(
-            KeyedSamples(self._train, config.train.seed),
-            batch_sampler=_StepKeys(steps, self._plan),
-            collate_fn=self._collate,
-            num_workers=config.data.workers,
-            generator=torch.Generator(),  # or the loader would draw from the one that keys the model's randomness
-        )
-        read = iter(loader)
-        for step in steps:
-            yield [self._make_batch(each.index, each.rows, next(read)) for each in self._plan(step)]
 
     def validation_batches(self) -> list[Batch]:
         if self._validation is None:
@@ -96,17 +97,6 @@ class DatasetSamples(TrainingData):
             made = self._collate(samples.__getitems__(keys or [(0, 0)]))
             batches.append(self._make_batch(0, len(keys), made))
         return batches
-
-    def example(self) -> tuple[Any, int]:
-        assert self._train is not None
-        samples = KeyedSamples(self._train, self._config.train.seed)
-        keys = [(0, 0), (0, self._size - 1)]  # two, since batch normalisation refuses one
-        return self._collate(samples.__getitems__(keys)), len(keys)
-
-    def _plan(self, step: int) -> list[Pass]:
-        train = self._config.train
-        sizes = train.global_batch, train.micro_batch, self._size
-        return even_passes(plan_step(step, *self._part, *sizes, train.seed))
 
     def _make_batch(self, index: int, rows: int, made: Any) -> Batch:
         """rows: samples in it; 0: it is padding. made: what the samples were collated to."""
@@ -122,6 +112,51 @@ class DatasetSamples(TrainingData):
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         device = self._ranks.device
         return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+class DatasetSamples(UserSamples):
+    """Of a map-style dataset: each sample once an epoch, in the order of Convoy's sampler."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        fingerprint: str,
+        ranks: Ranks,
+        validation: Dataset[Any] | None,
+        held_out: int,
+        train: Dataset[Any],
+        size: int,
+    ) -> None:
+        super().__init__(config, fingerprint, ranks, validation, held_out)
+        self._train = train
+        self._size = size
+
+    def prefetch_from(self, first_step: int) -> "LoadedBatches":
+        """As `TrainingData.prefetch_from`; with `data.workers`, processes read two batches each ahead."""
+        return LoadedBatches(self._steps_from(first_step))
+
+    def _steps_from(self, first_step: int) -> Generator[Sequence[Batch], None, None]:
+        config, steps = self._config, range(first_step, self._config.train.steps)
+        loader = DataLoader(
+            KeyedSamples(self._train, config.train.seed),
+            batch_sampler=_StepKeys(steps, self._plan),
+            collate_fn=self._collate,
+            num_workers=config.data.workers,
+            generator=torch.Generator(),  # or the loader would draw from the one that keys the model's randomness
+        )
+        read = iter(loader)
+        for step in steps:
+            yield [self._make_batch(each.index, each.rows, next(read)) for each in self._plan(step)]
+
+    def example(self) -> tuple[Any, int]:
+        samples = KeyedSamples(self._train, self._config.train.seed)
+        keys = [(0, 0), (0, self._size - 1)]  # two, since batch normalisation refuses one
+        return self._collate(samples.__getitems__(keys)), len(keys)
+
+    def _plan(self, step: int) -> list[Pass]:
+        train = self._config.train
+        sizes = train.global_batch, train.micro_batch, self._size
+        return even_passes(plan_step(step, *self._part, *sizes, train.seed))
 
 
 class LoadedBatches:
@@ -201,12 +236,30 @@ def build_dataset(config: RunConfig, split: str) -> Dataset[Any] | None:
     build = import_function("data.build", data.build)
     check_arguments("data.args", data.build, build, data.args, before=[split])
     dataset = build(split, **data.args)
-    if isinstance(dataset, IterableDataset) or not (dataset is None or hasattr(dataset, "__getitem__")):
+    if isinstance(dataset, IterableDataset):
+        _check_stream(data.build, split, dataset)
+    elif not (dataset is None or hasattr(dataset, "__getitem__")):
         raise ConfigError(
             f"data.build = {data.build}: returned a {type(dataset).__name__} for {split}: must be a Dataset with "
-            "__getitem__ and __len__, of which a restart knows which samples were used"
+            "__getitem__ and __len__, or for train an IterableDataset"
         )
     return dataset
+
+
+def _check_stream(build: str, split: str, dataset: IterableDataset[Any]) -> None:
+    returned = f"data.build = {build}: returned a {type(dataset).__name__} for {split}"
+    if split != "train":
+        raise ConfigError(
+            f"{returned}: must be a Dataset with __getitem__ and __len__, or None: held-out samples are the same in "
+            "each evaluation"
+        )
+    if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
+        raise ConfigError(
+            f"{returned}, without state_dict and load_state_dict, so a restart could not continue where it was; a "
+            "Dataset with __getitem__ and __len__ needs neither"
+        )
+    if find_spec("torchdata") is None:
+        raise PrerequisiteMissing(f"{returned}: torchdata is not installed: pip install 'metaflow-convoy[streams]'")
 
 
 def dataset_size(config: RunConfig, split: str, dataset: Any) -> int:

@@ -111,10 +111,11 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     log.log_ready("built")
     if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
         marker.enter("restore")
-    start = restore_newest_commit(assignment, ranks, engine, tiers, events)
+    start = restore_newest_commit(assignment, ranks, engine, data, tiers, events)
     log.log_ready("restored")
     marker.enter("first_step", start.progress.step)
-    saver = Saver(assignment, ranks, engine, [tier.uri for tier in tiers], events, start.parent, marker)
+    position = data.position if data.has_position else None
+    saver = Saver(assignment, ranks, engine, [tier.uri for tier in tiers], events, start.parent, marker, position)
     patience = 0.0
     try:
         with data.prefetch_from(start.progress.step) as batches:

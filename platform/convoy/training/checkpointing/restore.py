@@ -17,6 +17,7 @@ from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import CheckpointDamaged, Restored
 from convoy.job.lineage import CommitRef, read_history, restore_candidates
 from convoy.storage import Store, StoreUnavailable
+from convoy.training.data import POSITION, TrainingData
 from convoy.training.engines.engine import Engine
 from convoy.training.process_groups import Ranks
 
@@ -37,13 +38,19 @@ class StartPoint:
 
 
 def restore_newest_commit(
-    assignment: Assignment, ranks: Ranks, engine: Engine, tiers: list[Store], events: EventWriter
+    assignment: Assignment,
+    ranks: Ranks,
+    engine: Engine,
+    data: TrainingData,
+    tiers: list[Store],
+    events: EventWriter,
 ) -> StartPoint:
-    """Fill model and optimizer. All ranks call it and get the same; without a parent the state stays as built.
+    """Fill model and optimizer, and restore the data's position. All ranks call it and get the same; without a parent
+    the state stays as built.
 
     A commit whose weights or optimizer state hold NaN or infinity is passed over: every step from it would fail.
     Raises, on all ranks alike, StoreUnavailable, CheckpointError where no commit is whole, and ConfigError for a
-    commit of another model, format, data, seed or global batch.
+    commit of another model, format, data, seed or global batch, or from whose position the data cannot continue.
     """
     if assignment.parent is None:
         return StartPoint(Progress(), None)
@@ -53,6 +60,9 @@ def restore_newest_commit(
 
     commits = _read_candidates(assignment, ranks, tiers)
     tensors = engine.tensors()
+    position: dict[str, Any] = {}  # to be filled
+    if data.has_position:
+        tensors[POSITION] = position
     whole_state = _gather_tensor_infos(tensors, ranks, engine)
     shapes = {name.removeprefix(PREFIX): info.shape for name, info in whole_state.items() if name.startswith(PREFIX)}
 
@@ -85,6 +95,8 @@ def restore_newest_commit(
                 events.append(
                     CheckpointDamaged(from_generation=ref.generation, step=ref.step, tier=tiers[place].uri, error=bad)
                 )
+    if data.has_position:
+        data.restore_position(position)
     commit, tier = restored.commit, tiers[restored.tier].uri
     if ranks.first:
         event = Restored(

@@ -21,6 +21,7 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.lineage import CommitRef
 from convoy.storage import StoreUnavailable
+from convoy.training.data import POSITION
 from convoy.training.engines.engine import Engine
 from convoy.training.process_groups import Ranks
 
@@ -46,11 +47,13 @@ class Saver:
         events: EventWriter,
         parent: CommitRef | None,
         marker: Marker | None = None,
+        position: Callable[[], Mapping[str, Any]] | None = None,
         state: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         """tiers: URIs of the job on each. parent: the commit that the state came from. marker: for the agent.
 
-        state: what is saved; None: weights and the optimizer's state.
+        position: of the data, as `TrainingData.position`; None: the number of steps says it. state: what is saved next
+        to it; None: weights and the optimizer's state.
         """
         self._assignment = assignment
         self._ranks = ranks
@@ -60,7 +63,8 @@ class Saver:
         self._parent = parent
         self._marker = marker or Marker(None, 0)
         self._hooks: list[RemovableHandle] = []
-        self._state = state
+        self._own_state = state
+        self._position = position
         self._driver: SaveDriver | None = None
         self._settlement: StepSettlement
         self._observer: SaveEvents
@@ -97,7 +101,7 @@ class Saver:
         from convoy.training.checkpointing.save_events import SaveEvents
 
         config, place, group = self._assignment.config.checkpoint, self._ranks.place, self._ranks.saving
-        self._state = self._state or self._engine.saved_state()
+        self._own_state = self._own_state or self._engine.saved_state()
         setup = WriterSetup(
             tiers=self._tiers,
             store=config.store,
@@ -145,6 +149,12 @@ class Saver:
         engine.writer.start()
         engine.plan(self._state())
 
+    def _state(self) -> Mapping[str, Any]:
+        """What a save that begins now holds. All ranks call it."""
+        assert self._own_state is not None
+        state = self._own_state()
+        return state if self._position is None else {**state, POSITION: self._position()}
+
     def status(self) -> StatusCounts:
         """This rank's status of the save that is being written, with its other work. Never blocks."""
         if self._driver is None:
@@ -169,7 +179,6 @@ class Saver:
         """
         self.start_writer()
         assert self._driver is not None
-        assert self._state is not None
         if not self._driver.queue.has_free_slot():
             self._skipped = progress.step
             self._observer.on_skipped(progress.step, self._driver.queue.steps)
