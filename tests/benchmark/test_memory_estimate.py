@@ -82,8 +82,9 @@ DEEP = {"n_layers": 200, "n_heads": 4, "tied_embeddings": False}
     ("ranks", "parallel", "train", "bytes_per_parameter"),
     [
         (4, {}, {}, 16 / 4),
-        (4, {"reshard_after_forward": False}, {}, 12 / 4 + 2),
-        (4, {"reshard_after_forward": False}, {"micro_batch": 2}, 12 / 4 + 2 + 4 / 4),
+        # As one unit: its gradients while they are reduced, what the others send, and the shard that comes of it.
+        (4, {"reshard_after_forward": False}, {}, 12 / 4 + 4 + 4 + 4 / 4),
+        (4, {"reshard_after_forward": False}, {"micro_batch": 2}, 12 / 4 + 4 + 4 + 4 / 4 + 4 / 4),
         (4, {"strategy": "hsdp", "shard_size": 2}, {}, 16 / 2),
         (4, {"strategy": "ddp"}, {}, 16),
         (4, {"strategy": "ddp", "reshard_after_forward": False}, {"micro_batch": 2}, 12 + 2 + 4),

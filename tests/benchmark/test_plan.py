@@ -98,6 +98,8 @@ def test_the_ready_comparison_with_other_libraries_has_them_all() -> None:
         "ddp": None, "fsdp": "ddp", "fsdp, gathered once": "ddp", "fsdp by linear": "ddp", "torch DDP": "ddp",
         "accelerate FSDP2": "fsdp", "DeepSpeed ZeRO-3": "fsdp",
         "DeepSpeed ZeRO-1": "fsdp, gathered once", "DeepSpeed ZeRO-2": "fsdp, gathered once",
+        "accelerate FSDP2 as engine": "accelerate FSDP2",
+        **{f"DeepSpeed ZeRO-{stage} as engine": f"DeepSpeed ZeRO-{stage}" for stage in (1, 2, 3)},
     }  # fmt: skip
     for spec in group.variants:  # in our own words, what a library spreads is what it is compared with
         ours = next((each for each in group.variants if each.name == spec.baseline), spec)

@@ -17,7 +17,8 @@ class ParallelConfig(FrozenConfig):
     """Ranks per sharding group of `hsdp`; must divide the world size. Default: the ranks of one node."""
     reshard_after_forward: bool = True
     """Free a block's full parameters after its forward (ZeRO-3); false keeps them for backward (ZeRO-2). On CPUs the
-    model is then gathered, and its gradients are reduced, as one. Not of `ddp`."""
+    model is then gathered, and its gradients are reduced, as one, which is quicker and takes memory for all gradients
+    at once. Not of `ddp`."""
     wrap: Literal["block", "linear"] = "block"
     """Unit that is gathered at a time: a whole decoder block, or each of its linear layers (less memory, more messages;
     not with `train.activation_checkpointing: selective`)."""

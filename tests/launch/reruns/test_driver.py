@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,7 +28,8 @@ class Outcome:
     def __init__(self, done: "subprocess.CompletedProcess[str]", plan: Path) -> None:
         self.code = done.returncode
         own = [line.removeprefix("convoy: ") for line in done.stderr.splitlines() if line.startswith("convoy: ")]
-        last = next((i for i, line in enumerate(own) if line.endswith("No checkpoint exists yet.")), len(own))
+        state = re.compile(r"job blue(: \w+ at step \d+| has not begun)")
+        last = next((i for i, line in enumerate(own) if state.match(line)), len(own))
         self.lines, self.state = own[:last], own[last:]
         self.left = json.loads(plan.read_text())
         self.stderr = done.stderr
