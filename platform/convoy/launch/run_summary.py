@@ -13,7 +13,7 @@ from convoy.config.loader import default_root
 from convoy.display.formatting import plural
 from convoy.gang.async_call import BackgroundCall
 from convoy.job.heartbeat import read_heartbeat
-from convoy.job.record import job_store
+from convoy.job.record import job_store, target_steps
 from convoy.launch.checks.preflight import JOB_TAG
 from convoy.launch.parse import RUN, same_command
 from convoy.report.analysis.outcome import state_word
@@ -127,4 +127,4 @@ def read_job_report(store: Store) -> TrainReport:
     from convoy.job.events.log import read_events
 
     beat = read_heartbeat(store, time.time())
-    return fold(read_events(store), None, beat)
+    return fold(read_events(store), target_steps(store, {}), beat)
