@@ -1,6 +1,7 @@
 """Batches from a user's stream, an IterableDataset that knows its position. Each data rank has a stream of its own."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from copy import deepcopy
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,7 @@ from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.data.sampler import plan_step
 from convoy.training.batch import Batch
-from convoy.training.datasets import LoadedBatches, Pass, UserSamples, build_dataset, even_passes
+from convoy.training.datasets import LoadedBatches, Pass, UserSamples, even_passes
 from convoy.training.process_groups import Ranks
 
 
@@ -35,6 +36,7 @@ class StreamSamples(UserSamples):
         train: IterableDataset[Any],
     ) -> None:
         super().__init__(config, fingerprint, ranks, validation, held_out)
+        self._train = train
         self._loader: StatefulDataLoader[Any] = StatefulDataLoader(
             train,
             batch_size=None,
@@ -86,8 +88,12 @@ class StreamSamples(UserSamples):
         raise ConfigError(self._empty_text)
 
     def example(self) -> tuple[Any, int]:
-        """Of another stream, since the position of this one counts."""
-        samples = list(islice(iter(build_dataset(self._config, "train") or ()), 2))
+        """After it the stream is where it was. Not of another one: one rank alone calls this, and a function that builds
+        a dataset may wait for all ranks."""
+        stream: Any = self._train
+        before = deepcopy(stream.state_dict())
+        samples = list(islice(stream, 2))
+        stream.load_state_dict(before)
         if not samples:
             raise ConfigError(self._empty_text)
         return self._collate(samples), len(samples)

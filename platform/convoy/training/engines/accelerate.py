@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
@@ -42,9 +43,10 @@ class AccelerateEngine(Fsdp2Engine):
         self._norm = torch.zeros(())
 
     def forward_backward(self, batch: Batch, scale: Callable[[], float], *, last: bool) -> torch.Tensor:
-        with nullcontext() if last else self.accelerator.no_sync(self.module):
-            loss = self._forward(*batch.inputs)
-            self.accelerator.backward(loss * scale())
+        # As `no_sync` does, which would ask for the process's state, and so make one.
+        cast(FSDPModule, self.module).set_requires_gradient_sync(last)
+        loss = self._forward(*batch.inputs)
+        self.accelerator.backward(loss * scale())
         return loss.detach()
 
     def grad_norm(self, sums: torch.Tensor, own_part_done: Callable[[], None]) -> float:
