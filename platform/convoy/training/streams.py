@@ -88,8 +88,8 @@ class StreamSamples(UserSamples):
         raise ConfigError(self._empty_text)
 
     def example(self) -> tuple[Any, int]:
-        """After it the stream is where it was. Not of another one: one rank alone calls this, and a function that builds
-        a dataset may wait for all ranks."""
+        """After it the stream is where it was. Not of another one: one rank alone calls this, and a function that
+        builds a dataset may wait for all ranks."""
         stream: Any = self._train
         before = deepcopy(stream.state_dict())
         samples = list(islice(stream, 2))
