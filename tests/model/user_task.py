@@ -54,6 +54,7 @@ class Numbers(IterableDataset[Any]):
         self._size = size
         self._note = note
         self._next = 0
+        self._state: dict[str, Any] = {}
 
     def __iter__(self) -> Any:
         worker = get_worker_info()
@@ -66,7 +67,9 @@ class Numbers(IterableDataset[Any]):
         self._next = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"next": self._next} if self._note is None else {"next": self._next, "note": self._note}
+        """The same dict each time."""
+        self._state |= {"next": self._next} if self._note is None else {"next": self._next, "note": self._note}
+        return self._state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._next = state["next"]

@@ -36,9 +36,9 @@ class StreamSamples(UserSamples):
         train: IterableDataset[Any],
     ) -> None:
         super().__init__(config, fingerprint, ranks, validation, held_out)
-        self._train = train
+        self._train = _CopiedState(train)
         self._loader: StatefulDataLoader[Any] = StatefulDataLoader(
-            train,
+            self._train,
             batch_size=None,
             collate_fn=_as_it_is,
             num_workers=config.data.workers,
@@ -90,10 +90,9 @@ class StreamSamples(UserSamples):
     def example(self) -> tuple[Any, int]:
         """After it the stream is where it was. Not of another one: one rank alone calls this, and a function that
         builds a dataset may wait for all ranks."""
-        stream: Any = self._train
-        before = deepcopy(stream.state_dict())
-        samples = list(islice(stream, 2))
-        stream.load_state_dict(before)
+        before = self._train.state_dict()
+        samples = list(islice(self._train, 2))
+        self._train.load_state_dict(before)
         if not samples:
             raise ConfigError(self._empty_text)
         return self._collate(samples), len(samples)
@@ -110,6 +109,23 @@ class StreamSamples(UserSamples):
     @property
     def _of(self) -> str:
         return f"data.build = {self._config.data.build}"
+
+
+class _CopiedState(IterableDataset[Any]):
+    """A stream whose states are its own no more: torchdata's workers send what differs from the state before, which
+    would be nothing if that were the same dict."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._stream)
+
+    def state_dict(self) -> Any:
+        return deepcopy(self._stream.state_dict())
+
+    def load_state_dict(self, state: Any) -> None:
+        self._stream.load_state_dict(deepcopy(state))
 
 
 def _as_it_is(sample: Any) -> Any:
