@@ -45,8 +45,9 @@ class TrainingData(ABC):
         call it. Only if `has_position`."""
         return {}
 
-    def restore_position(self, position: Mapping[str, Any]) -> None:  # noqa: B027, most data have none
+    def restore_position(self, position: Mapping[str, Any]) -> None:
         """Have `prefetch_from` continue there. Raises ConfigError, on all ranks, if that is not possible."""
+        assert not position, "only data with a position restores one"
 
     @abstractmethod
     def prefetch_from(self, first_step: int) -> StepBatches:

@@ -88,8 +88,8 @@ class StreamSamples(UserSamples):
         raise ConfigError(self._empty_text)
 
     def example(self) -> tuple[Any, int]:
-        """After it the stream is where it was. Not of another one: one rank alone calls this, and a function that
-        builds a dataset may wait for all ranks."""
+        """The first samples of this stream, which is then set back. It is not built again for this, because one rank
+        alone calls this, and the user's function may wait for all ranks."""
         before = self._train.state_dict()
         samples = list(islice(self._train, 2))
         self._train.load_state_dict(before)
@@ -112,8 +112,8 @@ class StreamSamples(UserSamples):
 
 
 class _CopiedState(IterableDataset[Any]):
-    """A stream whose states are its own no more: torchdata's workers send what differs from the state before, which
-    would be nothing if that were the same dict."""
+    """A stream whose states are copies. Workers of torchdata send only what differs from the previous state: nothing,
+    if a stream returns the same dict each time."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
