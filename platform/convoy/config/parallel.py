@@ -62,6 +62,21 @@ class ParallelConfig(FrozenConfig):
         stays = not self.reshard_after_forward and self.strategy != "ddp"
         return on_cpu and stays and self.wrap == "block" and self.pipeline == 1
 
+    @property
+    def by_ddp(self) -> bool:
+        """Whether torch's DistributedDataParallel reduces gradients. It cannot offload: then FSDP2 has replicas."""
+        return self.strategy == "ddp" and not self.cpu_offload
+
+    def adds_in_rank_order(self, ranks: int, reduce_dtype: str, *, on_cpu: bool) -> bool:
+        """Whether DDP gathers the gradients of all ranks, for each rank to add them in the order of ranks, and does not
+        all-reduce them.
+
+        The order in which gloo adds depends on where in a bucket a gradient is, and DDP arranges its buckets anew after
+        the first step, so that a job that was interrupted would be another one. Of two ranks any order gives the same
+        sums, but torch has no all-reduce of DDP in bf16 for CPUs.
+        """
+        return self.by_ddp and on_cpu and (ranks > 2 or reduce_dtype == "bf16")
+
     @model_validator(mode="after")
     def _shard_size_only_hsdp(self) -> "ParallelConfig":
         if self.shard_size is not None and self.strategy != "hsdp":

@@ -101,6 +101,16 @@ def test_a_step_that_is_not_finite_leaves_no_trace_in_weights_moments_and_gradie
         assert (loss, norm) == (pytest.approx(other, rel=2e-6), pytest.approx(other_norm, rel=2e-5))
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_ddp_reduces_in_bf16_on_few_ranks_too(tmp_path: Path, world: int) -> None:
+    one, other = (job_of(tmp_path / each, DDP | {"train": {"reduce_dtype": each}}) for each in ("fp32", "bf16"))
+    for job in (one, other):
+        job.run(world)
+    found, expected = ([(e.loss, e.grad_norm) for e in job.events(StepDone)] for job in (other, one))
+    assert found != expected
+    assert found == [(pytest.approx(loss, rel=1e-2), pytest.approx(norm, rel=1e-2)) for loss, norm in expected]
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_a_job_by_ddp_that_is_interrupted_on_three_ranks_continues_to_the_bit(tmp_path: Path, dtype: str) -> None:
     """Where gradients are added in another order than before, the sums of three are others."""

@@ -22,8 +22,8 @@ from convoy.training.process_groups import Ranks
 
 
 class DdpEngine(TorchEngine):
-    """In bf16 it computes by autocast, over fp32 weights. On CPUs gradients of three or more ranks are added in the
-    order of ranks."""
+    """In bf16 it computes by autocast, over fp32 weights. On CPUs gradients of three or more ranks, or in bf16, are
+    added in the order of ranks."""
 
     def __init__(self, config: RunConfig, ranks: Ranks, *, with_weights: bool = True) -> None:
         """with_weights: False leaves a transformer's weights undefined, for a checkpoint to fill."""
@@ -40,7 +40,8 @@ class DdpEngine(TorchEngine):
             broadcast_buffers=False,  # training/module_buffers.py does that, once per step
             gradient_as_bucket_view=True,
         )
-        if ranks.device.type == "cpu" and dist.get_world_size(ranks.training_group) > 2:
+        on_cpu, world_size = ranks.device.type == "cpu", dist.get_world_size(ranks.training_group)
+        if config.parallel.adds_in_rank_order(world_size, train.reduce_dtype, on_cpu=on_cpu):
             reduction = _Reduction(ranks.training_group, DTYPES[train.reduce_dtype])
             self._ddp.register_comm_hook(reduction, _mean_in_rank_order)
         elif train.reduce_dtype == "bf16":
@@ -95,9 +96,7 @@ class _Reduction(NamedTuple):
 
 
 def _mean_in_rank_order(reduction: _Reduction, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """As DDP's own all-reduce, but for the order: that of gloo's depends on where in a bucket a gradient is, and DDP
-    arranges its buckets anew after the first step, so that a job that was interrupted would be another one. Of two
-    ranks any order gives the same sums."""
+    """As DDP's own all-reduce, but for the order (`ParallelConfig.adds_in_rank_order`)."""
     group, dtype = reduction
     own, ranks = bucket.buffer(), dist.get_world_size(group)
     gathered = own.new_empty(ranks * own.numel(), dtype=dtype)
