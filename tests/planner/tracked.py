@@ -1,23 +1,26 @@
 """The real training code on tensors without data, in a process group that only pretends: a truth that is not ours.
 
 Nothing is computed and nothing is sent, so that a model of any size and any number of ranks take a few seconds. torch's
-`FSDPMemTracker` weighs every tensor of a step as it comes and goes; and each collective is noted as it is called.
+`FSDPMemTracker`, or for DDP `MemTracker`, weighs every tensor of a step as it comes and goes; and each collective is
+noted as it is called.
 """
 
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import _resolve_process_group
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._C._distributed_c10d import _create_work_from_future, _resolve_process_group
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch.distributed.tensor import DTensor
@@ -27,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.config.parallel import ParallelConfig
+from convoy.config.run import RunConfig
 from convoy.config.train import OptimizerConfig
 from convoy.model.build import build_model
 from convoy.model.init import initialise_weights
@@ -36,6 +40,8 @@ from convoy.parallel.pipeline import Pipeline
 from convoy.planner.workload import Machine, Workload
 from convoy.training.batch import Batch
 from convoy.training.engines.convoy import ConvoyEngine
+from convoy.training.engines.ddp import DdpEngine
+from convoy.training.engines.engine import Engine
 from convoy.training.optimizer import build_optimizer
 from convoy.training.step import StepAgreement, Stepper
 
@@ -56,7 +62,9 @@ def tracked(workload: Workload, optimizer: OptimizerConfig | None = None, rank: 
             if isinstance(module, nn.RMSNorm):
                 module.forward = partial(_rms_norm, module)  # type: ignore[method-assign]
         step(lambda: None)  # what DTensor works out once, and the moments, would else be billed to the step
-        tracker = FSDPMemTracker(model, adamw)
+        tracker = FSDPMemTracker(model, adamw) if isinstance(model, FSDPModule) else MemTracker()
+        if not isinstance(tracker, FSDPMemTracker):
+            tracker.track_external(model, adamw)
         with tracker:
             step(tracker.reset_mod_stats)
         peak: dict[Any, dict[Any, int]] = tracker.get_tracker_snapshot("peak")
@@ -66,8 +74,10 @@ def tracked(workload: Workload, optimizer: OptimizerConfig | None = None, rank: 
 
 def counted(workload: Workload, rank: int = 0) -> Counter[Call]:
     """How often a step calls each collective among more than one rank."""
-    with stepping(workload, OptimizerConfig(), rank) as (step, _, _), _Noting() as noting:
-        step(lambda: None)
+    with stepping(workload, OptimizerConfig(), rank) as (step, _, _):
+        step(lambda: None)  # after which DDP arranges its buckets anew
+        with _Noting() as noting:
+            step(lambda: None)
     calls: Counter[Call] = noting.calls
     return calls
 
@@ -78,10 +88,13 @@ def counted_by_rank(rank: int, store: str, workload: Workload) -> Counter[Call]:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", store=dist.FileStore(store, workload.ranks), rank=rank, world_size=workload.ranks)
     mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
-    model, fsdp = _spread(workload, mesh)
-    model.to_empty(device="cpu")
-    initialise_weights(cast(Any, model), seed=0)
-    step = _step(model, fsdp, build_optimizer(model, OptimizerConfig()), workload, mesh)
+    if workload.parallel.by_ddp:
+        step = _step(_ddp_engine(workload, OptimizerConfig()), workload)
+    else:
+        model, fsdp = _spread(workload, mesh)
+        model.to_empty(device="cpu")
+        initialise_weights(cast(Any, model), seed=0)
+        step = _step(_fsdp_engine(model, fsdp, build_optimizer(model, OptimizerConfig()), workload, mesh), workload)
     step(lambda: None)  # the first one also exchanges shapes
     with _Noting() as noting:
         step(lambda: None)
@@ -94,12 +107,17 @@ def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Itera
     """A function that makes a step, calling what it is given after each pass; the model; and its optimizer."""
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.ranks)
     try:
+        if workload.parallel.by_ddp:
+            with FakeTensorMode(), _ScalarsOfDdp():  # type: ignore[no-untyped-call]
+                ddp = _ddp_engine_without_data(workload, optimizer)
+                yield _step(ddp, workload), ddp.module, ddp.optimizer
+            return
         mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
         model, fsdp = _spread(workload, mesh)
         with FakeTensorMode(), _Scalars():  # type: ignore[no-untyped-call]
             model._apply(_without_data)  # type: ignore[no-untyped-call]
             adamw = build_optimizer(model, optimizer)
-            yield _step(model, fsdp, adamw, workload, mesh), model, adamw
+            yield _step(_fsdp_engine(model, fsdp, adamw, workload, mesh), workload), model, adamw
     finally:
         dist.destroy_process_group()
 
@@ -116,11 +134,40 @@ def _spread(workload: Workload, mesh: Any) -> tuple[nn.Module, FSDPModule]:
     return model, fsdp
 
 
+def _ddp_engine(workload: Workload, optimizer: OptimizerConfig) -> DdpEngine:
+    """Not compiled."""
+    changed = {name: getattr(workload, name) for name in ("model", "parallel")} | {"optimizer": optimizer}
+    changed["train"] = workload.train.model_copy(update={"compile": False})
+    ranks: Any = SimpleNamespace(device=torch.device("cpu"), training_group=None)
+    with as_on(workload.machine):
+        return DdpEngine(RunConfig().model_copy(update=changed), ranks)
+
+
+def _ddp_engine_without_data(workload: Workload, optimizer: OptimizerConfig) -> DdpEngine:
+    """In a FakeTensorMode, which takes no model from the meta device to another: it is built where it trains. Ranks
+    that are not there have no weights to compare and to send."""
+    ddp = "torch.nn.parallel.distributed"
+    with ExitStack() as patched:
+        for name in ("_verify_param_shape_across_processes", "_sync_module_states"):
+            patched.enter_context(patch(f"{ddp}.{name}"))
+        patched.enter_context(patch(f"{ddp}.DistributedDataParallel._check_comm_hook"))  # wants NCCL for bf16
+        patched.enter_context(patch("convoy.training.build.build_model", partial(build_model, device="cpu")))
+        patched.enter_context(patch("convoy.training.build.initialise_weights"))
+        patched.enter_context(patch.object(nn.Module, "_apply", lambda module, *_, **__: module))
+        return _ddp_engine(workload, optimizer)
+
+
 @contextmanager
 def as_on(machine: Machine) -> Iterator[None]:
-    """The mesh is of CPUs; the units are those of the machine's ranks."""
-    is_one_unit = ParallelConfig.is_one_unit
-    with patch.object(ParallelConfig, "is_one_unit", lambda own, on_cpu: is_one_unit(own, on_cpu=machine.gpu == "cpu")):
+    """Devices are CPUs; units, and what ranks send, are those of the machine's ranks."""
+    on_cpu = machine.gpu == "cpu"
+    is_one_unit, adds_in_rank_order = ParallelConfig.is_one_unit, ParallelConfig.adds_in_rank_order
+    with (
+        patch.object(ParallelConfig, "is_one_unit", lambda own, **_: is_one_unit(own, on_cpu=on_cpu)),
+        patch.object(
+            ParallelConfig, "adds_in_rank_order", lambda own, *of, **_: adds_in_rank_order(own, *of, on_cpu=on_cpu)
+        ),
+    ):
         yield
 
 
@@ -152,15 +199,18 @@ def _without_data(parameter: torch.Tensor) -> torch.Tensor:
     return DTensor.from_local(local, mesh, placed, run_check=False, shape=parameter.shape, stride=parameter.stride())
 
 
-def _step(
+def _fsdp_engine(
     model: nn.Module, fsdp: FSDPModule, optimizer: torch.optim.Optimizer, workload: Workload, mesh: Any
-) -> Callable[[Callable[[], None]], None]:
-    """As `stepping` gives it."""
+) -> ConvoyEngine:
     train, parallel = workload.train, workload.parallel
     pipeline = Pipeline(model, mesh["pipeline"], DTYPES[train.param_dtype]) if parallel.pipeline > 1 else None
-    clock = _Clock()
-    engine = ConvoyEngine(fsdp, optimizer, train, parallel, pipeline=pipeline)
-    stepper = Stepper(engine, train.seed, parallel.ranks_per_sample, cast(Any, _Alone()), cast(Any, clock))
+    return ConvoyEngine(fsdp, optimizer, train, parallel, pipeline=pipeline)
+
+
+def _step(engine: Engine, workload: Workload) -> Callable[[Callable[[], None]], None]:
+    """As `stepping` gives it."""
+    seed, ranks_per_sample, clock = workload.train.seed, workload.parallel.ranks_per_sample, _Clock()
+    stepper = Stepper(engine, seed, ranks_per_sample, cast(Any, _Alone()), cast(Any, clock))
 
     def step(passed: Callable[[], None]) -> None:
         clock.passed = passed
@@ -205,6 +255,22 @@ class _Scalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
             return 2.0 if args[0].is_floating_point() else 2
         return func(*args, **(kwargs or {}))
+
+
+class _ScalarsOfDdp(_Scalars):  # type: ignore[no-untyped-call]
+    """And what DDP asks for: the numbers by which it arranges its buckets anew have data, and a sum has a result."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        has_data = bool(tensors) and not any(isinstance(tensor, FakeTensor) for tensor in tensors)
+        if has_data or (func is torch.ops.aten.empty.memory_format and (kwargs or {}).get("dtype") is torch.int32):
+            with unset_fake_temporarily():  # type: ignore[no-untyped-call]
+                return func(*args, **(kwargs or {}))
+        if func is torch.ops.c10d.allreduce_.default:
+            future: Any = torch.futures.Future()
+            future.set_result(args[0])
+            return args[0], _create_work_from_future(future).boxed()
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 KINDS = {"allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter"}

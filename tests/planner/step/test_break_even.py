@@ -46,7 +46,8 @@ def test_it_is_what_the_blocks_of_a_model_send_between_machines(
 ) -> None:
     job = workload(nodes, micro_batch=1, global_batch=2 * 64 * 8, **parallel)
     assert network_bytes_per_parameter(job) == pytest.approx(by_hand)
-    assert network_bytes_per_parameter(job) == pytest.approx(between(job), rel=1e-3)
+    # DDP's buckets are not divided by blocks: the first has the last norm, and one the rows of positions.
+    assert network_bytes_per_parameter(job) == pytest.approx(between(job), rel=2e-3)
 
 
 def between(job: Workload) -> float:

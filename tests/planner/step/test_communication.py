@@ -28,7 +28,8 @@ from tests.ranks import on_ranks
 
 GPT = {"vocab_size": 500, "n_layers": 2, "d_model": 64, "n_heads": 4, "max_sequence_length": 32}
 LLAMA = {**GPT, **workloads.LLAMA, "n_kv_heads": 4, "d_ff": 96}
-
+WIDE = {**GPT, "vocab_size": 5001, "d_model": 1020, "n_layers": 3}
+"""Of several of DDP's buckets."""
 
 HOST = replace(P4D, gpu="cpu")
 
@@ -50,6 +51,9 @@ def workload(model: dict[str, Any], nodes: int = 1, machine: Machine = P4D, **ke
         (GPT, {"strategy": "hsdp", "nodes": 2, "global_batch": 64, "micro_batch": 2}),
         (LLAMA, {"strategy": "hsdp", "shard_size": 4, "reduce_dtype": "bf16"}),
         (GPT, {"strategy": "ddp", "global_batch": 16, "micro_batch": 1}),
+        (WIDE, {"strategy": "ddp", "reduce_dtype": "bf16"}),
+        (WIDE, {"strategy": "ddp", "param_dtype": "fp32"}),
+        ({**WIDE, "bias": False, "tied_embeddings": False}, {"strategy": "ddp", "machine": HOST}),
         (LLAMA, {"reduce_every_pass": False, "global_batch": 32, "micro_batch": 2}),
         (GPT, {"reshard_after_forward": False, "global_batch": 32, "micro_batch": 2}),
         (GPT, {"reshard_after_forward": False, "global_batch": 32, "micro_batch": 2, "machine": HOST}),
@@ -75,6 +79,15 @@ def test_it_is_what_the_stages_of_a_pipeline_send(keys: dict[str, Any], tmp_path
 
     assert total(busiest_collectives(job)) in each
     assert [total(_stage_collectives(job, stage)) for stage in stages(job)] == [each[0], each[2]]
+
+
+@pytest.mark.parametrize(("ranks", "reduce_dtype"), [(2, "fp32"), (2, "bf16"), (3, "fp32")])
+def test_it_is_what_ranks_of_a_host_send_by_ddp(ranks: int, reduce_dtype: str, tmp_path: Path) -> None:
+    keys = {"strategy": "ddp", "reduce_dtype": reduce_dtype, "global_batch": 6, "micro_batch": 1}
+    job = workload({**WIDE, "d_model": 512}, machine=replace(HOST, ranks=ranks), **keys)
+
+    for each in on_ranks(ranks, counted_by_rank, str(tmp_path / "store"), job):
+        assert total(busiest_collectives(job)) == each
 
 
 def total(collectives: Iterable[Collective]) -> Counter[Call]:

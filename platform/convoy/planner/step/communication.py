@@ -1,10 +1,11 @@
-"""What ranks send each other in a step: every collective of FSDP2, of tensor and of pipeline parallelism; and
-the seconds that they take where nothing hides them.
+"""What ranks send each other in a step: every collective of FSDP2, DDP, and tensor and pipeline parallelism; and the
+seconds that they take where nothing hides them.
 
 Derivation and checks: docs/explanation/communication.md. What ranks decide together is left out: a few numbers a step,
 on the host, while they compute.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +13,7 @@ from typing import Literal
 from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.model.counts import parameter_count
 from convoy.model.families import block_of
+from convoy.planner.step.ddp_buckets import GRADIENT, bucket_elements
 from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, stages
 from convoy.planner.workload import Workload
 
@@ -26,7 +28,8 @@ class Collective:
     kind: Kind
     payload: Payload
     unit: str
-    """Name of an FSDP unit, or `hidden`, or `step`."""
+    """Name of an FSDP unit; of DDP `bucket`, or for the one that backward fills last `last bucket`; `hidden` or
+    `step`."""
     number: int
     bytes: int
     """The whole tensor, each time: the result of a gather, the input of a reduction, what is sent."""
@@ -60,8 +63,11 @@ def busiest_stage(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
 
 def _stage_collectives(workload: Workload, stage: Stage) -> Iterator[Collective]:
     parallel, everyone = workload.parallel, workload.ranks
-    for unit, count in stage.unit_counts():
-        yield from _unit_collectives(workload, unit, count)
+    if parallel.by_ddp:
+        yield from _ddp_collectives(workload)
+    else:
+        for unit, count in stage.unit_counts():
+            yield from _unit_collectives(workload, unit, count)
     if parallel.tensor > 1:
         yield from _tensor_collectives(workload, stage)
     if parallel.pipeline > 1:
@@ -85,6 +91,21 @@ def _unit_collectives(workload: Workload, unit: Unit, count: int) -> Iterator[Co
         yield Collective("reduce_scatter", "gradients", unit.name, reductions * count, scattered, shards, apart)
     if replicas > 1:
         yield Collective("all_reduce", "gradients", unit.name, count, reduced * unit.shard_elements, replicas, shards)
+
+
+def _ddp_collectives(workload: Workload) -> Iterator[Collective]:
+    """Reductions of DDP's buckets, in the last pass."""
+    ranks, train = workload.ranks, workload.train
+    if ranks == 1:
+        return
+    on_cpu, width = workload.machine.gpu == "cpu", WIDTH[train.reduce_dtype]
+    in_order = workload.parallel.adds_in_rank_order(ranks, train.reduce_dtype, on_cpu=on_cpu)
+    kind: Kind = "all_gather" if in_order else "all_reduce"
+    times = ranks if in_order else 1
+    *buckets, last = bucket_elements(workload.model, train.param_dtype)
+    for elements, number in Counter(buckets).items():
+        yield Collective(kind, "gradients", "bucket", number, times * width * elements, ranks, 1)
+    yield Collective(kind, "gradients", "last bucket", 1, times * width * last, ranks, 1)
 
 
 def _gathers_per_step(workload: Workload, unit: Unit) -> int:
@@ -143,7 +164,8 @@ class ExposedSeconds:
     tensor: float = 0.0
     """Activations that ranks add up or hand on, and the two numbers that all ranks add up."""
     copied_bytes: float = 0.0
-    """Bytes of weights and gradients that FSDP2 casts, packs and unpacks in a rank's memory, even in a group of one."""
+    """Bytes of weights and gradients that FSDP2 or DDP casts, packs and unpacks in a rank's memory, even in a group of
+    one."""
 
     @property
     def total(self) -> float:
@@ -161,6 +183,11 @@ def communication_seconds(job: Workload, machine: MeasuredMachine) -> ExposedSec
 
 def _copied_bytes(job: Workload) -> float:
     train, weights = job.train, parameter_count(job.model) / job.parallel.ranks_per_sample
+    if job.parallel.by_ddp:  # autocast copies weights, and gradients are copied into buckets
+        casts = (
+            job.passes * (1 if train.activation_checkpointing == "none" else 2) if train.param_dtype == "bf16" else 0
+        )
+        return weights * (casts * WIDTH[train.param_dtype] + GRADIENT)
     gathers = 2 if job.parallel.reshard_after_forward else 1
     reductions = job.passes if job.parallel.reduce_every_pass else 1
     return weights * (job.passes * gathers * WIDTH[train.param_dtype] + reductions * WIDTH[train.reduce_dtype])

@@ -16,8 +16,8 @@ from convoy.planner.workload import Workload
 INSIDE_HOP_SECONDS, BETWEEN_HOP_SECONDS = 3.4e-6, 14e-6
 """One way, of a ring over NVLink and of one over a network: NCCL's tuning.cc, protocol Simple."""
 
-ENDS = ("root", "embed", "head")
-"""Units outside of blocks."""
+ENDS = ("root", "embed", "head", "last bucket")
+"""Units outside of blocks. DDP reduces its last bucket when backward is over."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class BlockTraffic:
     """Gradients, over the ranks that share them."""
     reduce_root: LinkLoad
     replicate: LinkLoad
-    """Gradients, added up over replicas once a step."""
+    """Gradients, added up over replicas once a step; of DDP a block's share of all buckets but the last."""
     replicate_root: LinkLoad
     gathering: float
     """Passes of a step that gather. In a pipeline what a backward has gathered stays for the forward that follows, so
@@ -86,7 +86,7 @@ def block_traffic(job: Workload) -> BlockTraffic:
     added_up = _of_kind(sent, "all_reduce", "gradients")
     sums = _of_kind(sent, "all_reduce", "activations")
     of_head = _of_kind(sent, "all_gather", "activations") + (added_up if shared else [])
-    copied = [] if shared else added_up
+    copied = [] if shared else added_up + _of_kind(sent, "all_gather", "gradients")
     again = 1.0 if job.parallel.reshard_after_forward and job.parallel.pipeline == 1 else 0.0
     gathering = _sends_per_block(gathers, stage.blocks) / (1 + again) or passes
     reducing = _sends_per_block(reductions, stage.blocks) or passes
@@ -99,7 +99,9 @@ def block_traffic(job: Workload) -> BlockTraffic:
         reduce_root=_total_load(
             ((each, each.number / reducing) for each in reductions if each.unit in ENDS), ranks_per_machine
         ),
-        replicate=_block_load(copied, ranks_per_machine),
+        replicate=_total_load(
+            ((each, each.number / stage.blocks) for each in copied if each.unit not in ENDS), ranks_per_machine
+        ),
         replicate_root=_total_load(((each, each.number) for each in copied if each.unit in ENDS), ranks_per_machine),
         gathering=gathering,
         again=again,
