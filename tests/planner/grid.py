@@ -42,7 +42,7 @@ def cases() -> Iterator[Case]:
         ("gpt, selective", GPT, P4D, 1, {"activation_checkpointing": "selective"}, (14, 16, 20, 24)),
         ("gpt, linear", GPT, G5, 1, {"wrap": "linear", **FULL}, (12, 14, 18, 20)),
         ("gpt, hsdp", GPT, P4D, 2, {"strategy": "hsdp", "reduce_dtype": "bf16", "passes": 2}, (9, 10, 13, 14)),
-        ("gpt, ddp", GPT, P4D, 1, {"strategy": "ddp", "layers": 2}, (4, 6, 12, 14)),
+        ("gpt, ddp", GPT, P4D, 1, {"strategy": "ddp", "layers": 1}, (14, 18, 22, 26)),
         ("gpt, ZeRO-2", GPT, G5, 2, {"reshard_after_forward": False, "passes": 2}, (1, 2, 4, 5)),
         ("gpt, reduced once", GPT, P4D, 4, {"reduce_every_pass": False, "passes": 2}, (6, 7, 10, 12)),
         ("gpt, whole logits", GPT, G5, 2, {"loss_chunk_tokens": 0, **FULL}, (12, 14, 16, 18)),

@@ -149,6 +149,8 @@ def _convoy_memory(job: Workload, *, fused: bool) -> CaseMemory:
     """By the planner: the peak of a step whose sequences have one token, which leaves next to no activations."""
     states = sum(peak_bytes_by_part(replace(job, sequence_length=1), fused=fused).values())
     shard = max(stage.shard_elements for stage in stages(job))
+    if job.parallel.by_ddp:
+        return CaseMemory(_with_ddp_buckets(states, shard), MemoryUse())
     trained, rest, weights = TRAINED_BYTES * shard, SAVED_BYTES * shard, WEIGHT_BYTES * shard
     if job.parallel.cpu_offload and job.machine.gpu != "cpu":
         return CaseMemory(MemoryUse(states=states), MemoryUse(trained, rest, weights, weights))
@@ -191,9 +193,13 @@ def _torch_ddp_memory(model: TransformerConfig, train: TrainConfig, *, several_p
     whole = parameter_count(model)
     copied = whole - embedding_parameter_count(model) if train.param_dtype == "bf16" and not train.compile else 0
     earlier = whole if several_passes else 0
-    states = TRAINED_BYTES * whole + WEIGHT_BYTES * earlier + WIDTH["bf16"] * copied
-    built = 2 * WEIGHT_BYTES * whole
-    return MemoryUse(states, TRAINED_BYTES * whole, built, built)
+    return _with_ddp_buckets(TRAINED_BYTES * whole + WEIGHT_BYTES * earlier + WIDTH["bf16"] * copied, whole)
+
+
+def _with_ddp_buckets(states: int, n_params: int) -> MemoryUse:
+    """DDP's buckets, of which gradients are views, exist from the start, and stay."""
+    built = 2 * WEIGHT_BYTES * n_params
+    return MemoryUse(states, TRAINED_BYTES * n_params, built, built)
 
 
 def _zero_1_2_memory(

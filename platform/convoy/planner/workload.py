@@ -132,6 +132,11 @@ class Workload:
         return self.sequences_per_pass * self.sequence_length
 
     @property
+    def autocasts(self) -> bool:
+        """Whether torch's autocast computes in bf16 over weights in fp32: the residual stream is in fp32 too."""
+        return self.parallel.by_ddp and self.train.param_dtype == "bf16"
+
+    @property
     def batch(self) -> Batch:
         padded = self.passes * self.sequences_per_pass * self.data_ranks - self.train.global_batch
         return Batch(self.tokens_per_step, self.passes, self.sequences_per_pass, self.tokens_per_pass, padded)

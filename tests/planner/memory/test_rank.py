@@ -53,7 +53,7 @@ def test_what_fits_is_told_from_what_does_not(name: str) -> None:
 
 
 def test_an_update_that_is_not_one_kernel_takes_more() -> None:
-    job = workload(GPT, P4D, 1, 1, layers=1, strategy="ddp")
+    job = workload({**GPT, "max_sequence_length": 128}, P4D, 1, 1, layers=4, strategy="ddp")
 
     assert rank_memory(job, fused=False).peak_bytes > rank_memory(job).peak_bytes
 
@@ -202,6 +202,40 @@ def test_ranks_on_a_host_take_its_memory_and_hold_what_others_send(model: dict[s
     assert told.peak_bytes > rank_memory(replace(job, machine=replace(host, gpu="A100"))).peak_bytes
     assert told.capacity_bytes == pytest.approx(
         (0.85 * 80 * GIB - GIB - 2.2 * 12 * parameter_count(job.model)) / 2, rel=1e-6
+    )
+
+
+SMALL: dict[str, Any] = {"d_model": 512, "n_heads": 4, "vocab_size": 4000}
+SHORT = {**SMALL, "max_sequence_length": 128}
+HOST = Machine("cpu", 3, 40 * GIB, 80 * GIB, 0, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "keys"),
+    [
+        ({**GPT, **SMALL}, P4D, {"layers": 6}),
+        ({**GPT, **SMALL}, P4D, {"layers": 6, "activation_checkpointing": "selective"}),
+        ({**GPT, **SMALL}, P4D, {"param_dtype": "fp32"}),
+        ({**LLAMA, **SMALL, "d_ff": 1408}, P4D, {"activation_checkpointing": "full"}),
+        ({**LLAMA, **SHORT, "d_ff": 4096}, P4D, {"passes": 3, "reduce_dtype": "bf16"}),
+        ({**GPT, **SHORT, "vocab_size": 50304}, P4D, {}),  # the peak is the end of backward
+        ({**GPT, **SHORT, "d_model": 2048}, HOST, {"layers": 2}),
+        ({**LLAMA, **SHORT, "d_ff": 4096}, HOST, {"reduce_dtype": "bf16", "param_dtype": "fp32", "passes": 2}),
+    ],
+)
+def test_ddp_takes_what_the_tracker_weighs(model: dict[str, Any], machine: Machine, keys: dict[str, Any]) -> None:
+    job = workload(model, machine, 1, 2, strategy="ddp", **keys)
+
+    assert rank_memory(job).peak_bytes == pytest.approx(tracked(job)["Total"], rel=0.01)
+
+
+def test_ddps_buckets_and_what_earlier_passes_left_are_there_at_once() -> None:
+    job = workload({**GPT, **SHORT}, P4D, 1, 1, strategy="ddp", passes=2, layers=12)
+    one = replace(job, train=job.train.model_copy(update={"micro_batch": 2}))
+
+    assert (one.passes, job.passes) == (1, 2)
+    assert rank_memory(job).parts["gradients"] - rank_memory(one).parts["gradients"] == pytest.approx(
+        4 * parameter_count(job.model), rel=0.05
     )
 
 

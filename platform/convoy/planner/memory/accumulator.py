@@ -5,8 +5,9 @@ from typing import Literal, get_args
 
 Part = Literal["parameters", "optimizer", "gradients", "gathered", "reduced", "activations", "logits"]
 """parameters: a rank's own shards; optimizer: their moments, and what an update needs on top; gradients: shards of
-them, and those of a whole unit that are not reduced yet; gathered: weights of whole units, in use, ahead, and on their
-way; reduced: buffers of reductions; logits: what the head and its loss take."""
+them, and those of a whole unit that are not reduced yet, or DDP's buckets and what is not in them yet; gathered:
+weights of whole units, in use, ahead, and on their way, or autocast's copies; reduced: buffers of reductions; logits:
+what the head and its loss take."""
 
 PARTS: tuple[Part, ...] = get_args(Part)
 

@@ -35,10 +35,14 @@ class BlockActivationBytes:
     block: Block
     hidden: int
     """The residual stream."""
+    branch: int
+    """What attention or the MLP adds to it."""
+    uncast: int
+    """Of the width of the residual stream, before autocast copies it; 0: there is no autocast."""
     middle: int
     """Of the residual stream between attention and the MLP; 0: both read the same norm."""
     normed: int
-    """After a norm, with what the norm saves next to its input."""
+    """After a norm, with what the norm saves next to its input. By autocast a copy for each matrix that reads it."""
     normed_2: int
     """After a second one."""
     qkv: int
@@ -59,15 +63,20 @@ class BlockActivationBytes:
         width, tokens = WIDTH[train.param_dtype], workload.tokens_per_pass
         block = block_of(model)
         heads, shared, head = block.heads // cut, block.kv_heads // cut, block.head_width
-        hidden = width * tokens * model.d_model
-        normed = hidden + 4 * tokens * (2 if model.norm == "layernorm" else 1)
+        branch, autocasts = width * tokens * model.d_model, workload.autocasts
+        hidden = 4 * tokens * model.d_model if autocasts else branch
+        saved, alone = 4 * tokens * (2 if model.norm == "layernorm" else 1), block.parallel_residual
+        readers, readers_2 = len(block.attention) - 1, len(block.mlp) - 1
+        copies, copies_2 = (readers + readers_2 * alone, readers_2) if autocasts else (1, 1)
         scores = tokens * heads * workload.sequence_length
         return cls(
             block=block,
             hidden=hidden,
-            middle=0 if block.parallel_residual else hidden,
-            normed=normed,
-            normed_2=0 if block.parallel_residual else normed,
+            branch=branch,
+            uncast=hidden if autocasts else 0,
+            middle=0 if alone else hidden,
+            normed=copies * branch + saved,
+            normed_2=0 if alone else copies_2 * branch + saved,
             qkv=width * tokens * sum(matrix.rows // cut for matrix in block.attention[:-1]),
             rotated=width * tokens * (heads + shared) * head if block.rotary else 0,
             mixed=width * tokens * heads * head + 4 * tokens * heads,
@@ -102,11 +111,13 @@ def replay_forward(
 
     *inputs, out = (matrix.name for matrix in sizes.block.attention)
     *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
+    live.allocate("uncast", sizes.uncast)
     live.allocate("normed", sizes.normed)
     for name in inputs:
         observer.on_forward(name)
     live.allocate("qkv", sizes.qkv)
     if not sizes.block.parallel_residual:
+        live.drop("uncast")
         drop_unneeded("normed")
     if sizes.rotated:
         live.allocate("turning", 4 * sizes.rotated)  # fp32: both halves, and put together
@@ -116,11 +127,12 @@ def replay_forward(
     live.allocate("mixed", sizes.mixed)
     drop_unneeded("qkv", "rotated", "scores")
     observer.on_forward(out)
-    live.allocate("attended", sizes.hidden)
+    live.allocate("attended", sizes.branch)
     drop_unneeded("mixed")
     live.allocate("masks", 2 * sizes.mask)
     live.allocate("middle", sizes.middle)
     live.drop("attended")
+    live.allocate("uncast", sizes.uncast)
     live.allocate("normed_2", sizes.normed_2)
     if sizes.block.gated:
         observer.on_forward(gate[0])
@@ -130,18 +142,21 @@ def replay_forward(
     observer.on_forward(up)
     live.allocate("up", sizes.inner)
     if not sizes.block.gated:
+        live.drop("uncast")
         drop_unneeded("normed_2")
     live.allocate("inner", sizes.inner)
     drop_unneeded("normed", "normed_2", "up", "silu")
     observer.on_forward(down)
+    live.drop("uncast")
 
 
 def replay_backward(live: LiveTensors, sizes: BlockActivationBytes, observer: MatrixObserver) -> None:
     """Of a block of which everything is there, and the gradient of its output; that of its input takes its place."""
     *gate, up, down = (matrix.name for matrix in sizes.block.mlp)
+    live.allocate("g_branch", sizes.branch if sizes.uncast else 0)
     live.allocate("g_inner", sizes.inner)
     observer.on_gradient(down)
-    live.drop("inner", "fifth")
+    live.drop("inner", "fifth", "g_branch")
     observer.on_backward_done(down)
     live.allocate("g_up", sizes.inner)
     if sizes.block.gated:
@@ -150,25 +165,38 @@ def replay_backward(live: LiveTensors, sizes: BlockActivationBytes, observer: Ma
         live.allocate("g_gate", sizes.inner)
         live.drop("g_silu", "gate")
     live.drop("g_inner", "up")
-    live.allocate("g_normed", sizes.hidden)
+    live.allocate("g_normed", sizes.branch)
     observer.on_gradient(up)
     live.drop("g_up")
+    _uncast_gradient(live, sizes)
     observer.on_backward_done(up)
     if sizes.block.gated:
-        live.allocate("g_normed_gate", sizes.hidden)
+        live.allocate("g_normed_gate", sizes.branch)
         observer.on_gradient(gate[0])
-        live.drop("g_gate", "g_normed_gate")
+        live.drop("g_gate")
+        live.allocate("g_uncast_gate", sizes.uncast)
+        live.drop("g_normed_gate")
+        live.drop("g_uncast_gate")
         observer.on_backward_done(gate[0])
     live.drop("normed_2")
     live.allocate("g_middle", sizes.hidden)
-    live.drop("g_normed", "middle", "g_middle", "masks")
+    live.drop("g_normed", "g_uncast", "middle", "g_middle", "masks")
     _attention_backward(live, sizes, observer)
+
+
+def _uncast_gradient(live: LiveTensors, sizes: BlockActivationBytes) -> None:
+    """Of what autocast has copied."""
+    if sizes.uncast:
+        live.allocate("g_uncast", sizes.uncast)
+        live.drop("g_normed")
 
 
 def _attention_backward(live: LiveTensors, sizes: BlockActivationBytes, observer: MatrixObserver) -> None:
     *inputs, out = (matrix.name for matrix in sizes.block.attention)
+    live.allocate("g_branch", sizes.branch if sizes.uncast else 0)
     live.allocate("g_mixed", sizes.mixed)
     observer.on_gradient(out)
+    live.drop("g_branch")
     observer.on_backward_done(out)
     live.allocate("g_scores", 2 * sizes.plain)
     live.allocate("g_heads", sizes.qkv)
@@ -179,14 +207,15 @@ def _attention_backward(live: LiveTensors, sizes: BlockActivationBytes, observer
     live.drop("g_rotated", "qkv")
     live.allocate("g_qkv", sizes.qkv)
     live.drop("g_heads")
-    live.allocate("g_normed", sizes.hidden)
+    live.allocate("g_normed", sizes.branch)
     for name in reversed(inputs):
         observer.on_gradient(name)
     live.drop("g_qkv", "normed")
+    _uncast_gradient(live, sizes)
     for name in reversed(inputs):
         observer.on_backward_done(name)
     live.allocate("g_input", sizes.hidden)
-    live.drop("g_normed", "g_input")
+    live.drop("g_normed", "g_uncast", "g_input")
 
 
 @dataclass(frozen=True)
@@ -203,6 +232,10 @@ class LossBytes:
     """In the type that computes."""
     added_up: int
     """In fp32."""
+    uncast: int
+    """By autocast: the normed residual stream in fp32."""
+    weight: int
+    """And a copy of the weight."""
 
     @classmethod
     def of(cls, workload: Workload) -> "LossBytes":
@@ -216,17 +249,21 @@ class LossBytes:
             logits=(width + 4) * chunk * model.vocab_size,
             weight_gradient=width * weight,
             added_up=4 * weight,
+            uncast=4 * tokens * model.d_model if workload.autocasts else 0,
+            weight=width * weight if workload.autocasts else 0,
         )
 
     def replay_forward(self, accumulator: MemoryAccumulator) -> None:
         """What is there at the end is for backward."""
-        normed = self.hidden
+        normed = self.hidden + self.uncast
         accumulator.allocate("activations", normed)
+        accumulator.allocate("gathered", self.weight)
         accumulator.allocate("logits", self.logits)
         accumulator.allocate("logits", self.hidden + self.added_up)
         accumulator.allocate("logits", self.weight_gradient)  # a chunk's
         accumulator.free("logits", self.weight_gradient)
         accumulator.free("logits", self.logits)
+        accumulator.free("gathered", self.weight)
         accumulator.free("activations", normed)
 
     def replay_backward(self, accumulator: MemoryAccumulator) -> None:

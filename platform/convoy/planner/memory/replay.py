@@ -13,6 +13,7 @@ from convoy.planner.memory.activations import (
     replay_forward,
     saved_activations,
 )
+from convoy.planner.memory.ddp import replay_ddp_step
 from convoy.planner.memory.fsdp_buffers import FsdpBuffers, PassTraits
 from convoy.planner.step.fsdp_units import WIDTH, Stage, Unit, matrix_shapes
 from convoy.planner.workload import Workload
@@ -21,6 +22,9 @@ from convoy.planner.workload import Workload
 def replay_step(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True) -> MemoryAccumulator:
     """in_flight: micro batches whose activations a pipeline stage holds. fused: the update is one kernel."""
     memory = MemoryAccumulator()
+    if workload.parallel.by_ddp:
+        replay_ddp_step(workload, memory, fused=fused)
+        return memory
     offloaded = workload.parallel.cpu_offload and workload.machine.gpu != "cpu"
     if not offloaded:
         memory.allocate("parameters", 4 * stage.shard_elements)
@@ -168,7 +172,7 @@ class _StepReplay:
         replay_forward(live, self._sizes, self._keep, self)
         self._free_open_matrix()
         if "fifth" in self._keep:
-            live.allocate("fifth", self._sizes.hidden)
+            live.allocate("fifth", self._sizes.branch)
         self._saved = live.drop_all_but(self._keep)
         if self._reshards and outer is not None:
             self._buffers.free(outer, self._at)

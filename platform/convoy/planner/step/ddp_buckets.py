@@ -19,16 +19,28 @@ GRADIENT = 4
 """Bytes of an element: weights are in fp32."""
 
 
+class BucketFiller:
+    """Fills one bucket after the other."""
+
+    def __init__(self) -> None:
+        self.elements = 0
+        """In the bucket that is not full."""
+        self._limit = FIRST_BYTES
+
+    def add(self, elements: int) -> int:
+        """Elements of the bucket that this gradient fills; 0: it fills none."""
+        self.elements += elements
+        if GRADIENT * self.elements < self._limit:
+            return 0
+        filled, self.elements, self._limit = self.elements, 0, OTHER_BYTES
+        return filled
+
+
 def bucket_elements(model: TransformerConfig, param_dtype: str) -> tuple[int, ...]:
     """Elements of each bucket of a whole model, in the order in which they are reduced."""
-    buckets, size, limits = [], 0, chain((FIRST_BYTES,), repeat(OTHER_BYTES))
-    limit = next(limits)
-    for elements in _gradients(model, bias_first=param_dtype == "fp32"):
-        size += elements
-        if GRADIENT * size >= limit:
-            buckets.append(size)
-            size, limit = 0, next(limits)
-    return (*buckets, size) if size else tuple(buckets)
+    filler = BucketFiller()
+    filled = [filler.add(elements) for elements in _gradients(model, bias_first=param_dtype == "fp32")]
+    return tuple(elements for elements in (*filled, filler.elements) if elements)
 
 
 def _gradients(model: TransformerConfig, *, bias_first: bool) -> Iterator[int]:
