@@ -1,7 +1,9 @@
 """Modules and datasets of a user's own, for tests: they take part in a job as `model.build` and `data.build`."""
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -75,6 +77,31 @@ class Numbers(IterableDataset[Any]):
         self._next = state["next"]
 
 
+class OwnIterator(Numbers):
+    """It is its own iterator, and changes the list in its state."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._place = [torch.distributed.get_rank()]
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        index = self._place[0]
+        if index >= self._size:
+            self._place[0] = torch.distributed.get_rank()
+            raise StopIteration
+        self._place[0] += torch.distributed.get_world_size()
+        return Samples(self._size)[index] | {"points": torch.ones(8) * index}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": self._place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._place = state["place"]
+
+
 def without_length(split: str) -> Any:
     return _NoLength()
 
@@ -87,6 +114,10 @@ def stream(split: str, size: int = 20, held_out: bool = False) -> Any:
     if split == "validation":
         return Numbers(size) if held_out else Samples(5)
     return Numbers(size)
+
+
+def own_iterator(split: str, size: int = 20) -> Any:
+    return Samples(5) if split == "validation" else OwnIterator(size)
 
 
 def stream_with_an_object_in_its_state(split: str) -> Any:
@@ -117,6 +148,7 @@ class Classifier(nn.Module):
             self.layers.append(nn.Sequential(nn.Linear(inputs, width), *[nn.BatchNorm1d(width)][: int(norm)]))
         self.head = nn.Linear(width, 3)
         self._returns = returns
+        self.calls = 0
 
     def forward(self, points: Tensor, label: Tensor, weight: Tensor, index: Tensor) -> Any:
         for layer in self.layers:
@@ -130,6 +162,10 @@ class Classifier(nn.Module):
                 return (each * weight).sum(), weight.sum()
             case "dict":
                 return {"loss": each.mean(), "logits": logits}
+            case "masked":
+                self.calls += 1
+                kept = weight * (self.calls != 3)
+                return (each * kept).sum(), kept.sum()
             case "detached":
                 return each.mean().detach()
         return logits
@@ -137,3 +173,60 @@ class Classifier(nn.Module):
 
 def classifier(returns: str = "mean", norm: bool = False) -> nn.Module:
     return Classifier(returns, norm)
+
+
+def classifier_after_all_ranks() -> nn.Module:
+    torch.distributed.barrier()
+    return Classifier("weighted", norm=False)
+
+
+class Counting(Classifier):
+    """With a frozen layer, a buffer that each forward replaces, and noise that numpy and `random` draw."""
+
+    def __init__(self) -> None:
+        super().__init__("weighted", norm=False)
+        self.layers[0].requires_grad_(False)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, points: Tensor, label: Tensor, weight: Tensor, index: Tensor) -> Any:
+        self.seen = self.seen + 1
+        noise = float(np.random.standard_normal() + random.random())
+        return super().forward(points * (1 + 0.01 * noise), label, weight, index)
+
+
+def counting() -> nn.Module:
+    return Counting()
+
+
+class Conditional(Classifier):
+    """It leaves a layer out from the third call on."""
+
+    def __init__(self) -> None:
+        super().__init__("weighted", norm=False)
+        self.extra = nn.Linear(8, 8)
+
+    def forward(self, points: Tensor, label: Tensor, weight: Tensor, index: Tensor) -> Any:
+        self.calls += 1
+        if self.calls <= 2:
+            points = self.extra(points)
+        return super().forward(points, label, weight, index)
+
+
+def conditional() -> nn.Module:
+    return Conditional()
+
+
+class Late(Classifier):
+    """A forward makes its buffer."""
+
+    def __init__(self) -> None:
+        super().__init__("weighted", norm=False)
+        self.register_buffer("late", None)
+
+    def forward(self, points: Tensor, label: Tensor, weight: Tensor, index: Tensor) -> Any:
+        self.late = torch.ones(2)
+        return super().forward(points, label, weight, index)
+
+
+def late() -> nn.Module:
+    return Late()

@@ -30,6 +30,7 @@ class Module(L.LightningModule):
         super().__init__()
         self.model = a_model()
         self.ended = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.validated = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         inputs, targets = batch
@@ -37,6 +38,7 @@ class Module(L.LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         torch.rand(3)
+        self.validated += 1
 
     def on_train_epoch_end(self) -> None:
         self.ended += 1
@@ -55,16 +57,21 @@ def train(
     workers: int = 0,
     own_generator: bool = False,
     every: int | None = None,
+    max_steps: int = -1,
+    validate_every: int | None = None,
     alone: bool = False,
 ) -> Any:
-    """every: steps between Lightning's own checkpoints; None: epochs. alone: without Convoy's line."""
+    """every: steps between Lightning's own checkpoints; None: epochs. max_steps: -1: three epochs. validate_every:
+    batches between validations; None: epochs. alone: without Convoy's line."""
     L.seed_everything(0, verbose=False)
     module = Module()
     generator = torch.Generator().manual_seed(5) if own_generator else None
     data = loader(a_dataset(), batch_size=4, shuffle=True, num_workers=workers, generator=generator)
     own = [ModelCheckpoint(every_n_train_steps=every)] if every else []
     trainer = L.Trainer(
-        max_epochs=3,
+        max_epochs=3 if max_steps == -1 else -1,
+        max_steps=max_steps,
+        val_check_interval=validate_every,
         accelerator="cpu",
         accumulate_grad_batches=accumulate,
         callbacks=[*own, *([] if alone else [ConvoyCallback()])],
@@ -97,6 +104,28 @@ def test_a_script_that_ends_at_any_step_resumes_as_if_it_had_not(options: dict[s
     steps = (2, 3, 7) if "accumulate" in options else (3, BATCHES, 8, 14)
     for step in steps:
         assert in_a_gang(run, tmp_path, {step: "save_and_end"}) == LEFT
+        assert commits(tmp_path, "lightning")[-1] == step
+    assert in_a_gang(run, tmp_path, {}) == expected
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("options", "saved"),
+    [
+        ({"validate": True, "validate_every": 2}, {3: 3, 4: 5, 9: 10, 12: 13}),  # batches 2 and 4 are validated after
+        ({"max_steps": 12}, {4: 4, 5: 6, 10: 11}),
+        ({"max_steps": 12, "validate": True}, {5: 6, 8: 8}),
+    ],
+    ids=str,
+)
+def test_where_a_resume_would_not_be_exact_a_later_step_is_saved(
+    options: dict[str, Any], saved: dict[int, int], tmp_path: Path
+) -> None:
+    """saved: the step that is committed, by the step at which the gang is to save and end."""
+    run = partial(train, **options)
+    expected = alone(partial(run, alone=True), tmp_path)
+    for ordered, step in saved.items():
+        assert in_a_gang(run, tmp_path, {ordered: "save_and_end"}) == LEFT
         assert commits(tmp_path, "lightning")[-1] == step
     assert in_a_gang(run, tmp_path, {}) == expected
 

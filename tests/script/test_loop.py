@@ -77,6 +77,19 @@ def test_a_loop_that_ends_at_any_step_resumes_as_if_it_had_not(own_files: bool, 
     assert expected[1] == 3 * STEPS_PER_EPOCH
 
 
+def train_twice(folder: Path) -> Any:
+    return [train(folder, save_every=2) for _ in range(2)]
+
+
+@pytest.mark.processes
+def test_each_loop_of_a_script_has_checkpoints_of_its_own(tmp_path: Path) -> None:
+    expected = alone(train_twice, tmp_path)
+    assert in_a_gang(train_twice, tmp_path, {8: "save_and_end"}) == LEFT
+    assert in_a_gang(train_twice, tmp_path, {}) == expected
+    assert commits(tmp_path, "loop")
+    assert commits(tmp_path, "loop-2")
+
+
 @pytest.mark.processes
 def test_a_loop_saves_every_so_many_steps_and_at_notices_and_ends_at_once_if_it_must(tmp_path: Path) -> None:
     run = partial(train, save_every=8)

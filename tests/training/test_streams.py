@@ -37,6 +37,15 @@ def test_a_job_that_is_killed_takes_the_same_samples_and_ends_in_the_same_state(
     assert set(differing(whole.state(), cut.state())) <= {POSITION}
 
 
+def test_a_stream_that_is_its_own_iterator_continues_where_the_checkpoint_was(tmp_path: Path) -> None:
+    data = {"build": OWN + ":own_iterator", "workers": 1}
+    whole, cut = (a_job(tmp_path / each, data=data, global_batch=6, micro_batch=3) for each in ("whole", "cut"))
+    whole.run(2)
+    cut.run(2, die_at(5, ranks=[0, 1]), may_die=True)
+    cut.run(2)
+    assert set(differing(whole.state(), cut.state())) <= {POSITION}
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_rank_takes_the_samples_of_its_own_stream_and_begins_again_at_its_end(
     tmp_path: Path, workers: int

@@ -142,6 +142,55 @@ def test_batch_normalisation_trains_in_bf16_and_keeps_its_statistics_in_fp32(tmp
     assert job.state()["model.module.layers.0.1.running_mean"].dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_engines_save_frozen_weights_and_replaced_buffers_for_each_other_and_key_all_randomness(
+    tmp_path: Path, dtype: str
+) -> None:
+    model = {"build": OWN + ":counting", "args": {}}
+    whole, cut = (a_job(tmp_path / each, model=model, param_dtype=dtype) for each in ("whole", "cut"))
+    whole.run(2)
+    name = "model.module.layers.0.0.weight"
+    assert whole.state()[name].dtype == torch.float32
+    partitioned = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+    engines = [{"name": "deepspeed", "settings": partitioned}, *(ENGINES[each] for each in ("zero1", "fsdp", "zero3"))]
+    for leg, engine in enumerate(engines, 1):
+        cut.run(2, engine=engine, train={"steps": leg + 2}, schedule={"decay_steps": STEPS})
+        assert torch.equal(cut.state()[name], whole.state()[name])
+    rounding = 2e-6 if dtype == "fp32" else 1e-2
+    assert cut.losses() == pytest.approx(whole.losses(), rel=rounding)
+    assert torch.equal(cut.state()["model.module.seen"], whole.state()["model.module.seen"])
+
+
+@pytest.mark.parametrize("name", ["fsdp", "ddp", "accelerate", "zero1", "zero3"])
+def test_a_step_without_any_weight_applies_no_gradient(tmp_path: Path, name: str) -> None:
+    engine: Name = "fsdp" if name == "ddp" else name  # type: ignore[assignment]
+    model, data = {"args": {"returns": "masked"}}, {"args": {"held_out": 0}}
+    job = a_job(tmp_path, engine, model=model, data=data, global_batch=4, micro_batch=4, clip_norm=0.1)
+    assert job.run(1, parallel={"strategy": "ddp" if name == "ddp" else "fsdp"}) == [False]
+    losses = job.losses()
+    assert (losses.count(0.0), len(losses)) == (1, STEPS)
+
+
+def test_a_users_function_may_wait_for_all_ranks(tmp_path: Path) -> None:
+    job = a_job(tmp_path, model={"build": OWN + ":classifier_after_all_ranks", "args": {}})
+    assert job.run(2) == [False, False]
+    (built,) = job.events(ModelBuilt)
+    assert built.flops_per_token
+
+
+def test_ddp_refuses_a_step_that_leaves_a_parameter_out(tmp_path: Path) -> None:
+    own = {"build": OWN + ":conditional", "args": {}}
+    job = a_job(tmp_path, model=own, data={"args": {"held_out": 0}}, micro_batch=7)
+    with pytest.raises(RankFailedError, match=r"strategy = ddp: .*extra\.\w+ has no gradient in this step; fsdp"):
+        job.run(1, parallel={"strategy": "ddp"})
+
+
+def test_a_buffer_that_a_forward_makes_is_refused(tmp_path: Path) -> None:
+    job = a_job(tmp_path, model={"build": OWN + ":late", "args": {}})
+    with pytest.raises(RankFailedError, match="late: buffer late was None, and is a tensor after a forward"):
+        job.run(1)
+
+
 def note_indices(folder: Path) -> Fault:
     """Each rank notes in `folder/<step>-<rank>` the samples of weight that it takes."""
 

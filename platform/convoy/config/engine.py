@@ -30,10 +30,9 @@ _OFFLOADS = ("offload_optimizer", "offload_param")
 """Keys of `zero_optimization` that keep masters and moments, or the weights of stage 3, in host memory. To NVMe, or to
 two devices by a ratio, there is no offloading: no checkpoint would find the state."""
 
-DEEPSPEED_KEYS = {
-    "zero_optimization", "prescale_gradients", "gradient_predivide_factor", "wall_clock_breakdown", "comms_logger",
-}  # fmt: skip
-"""Keys of DeepSpeed's configuration that Convoy takes over as they are."""
+DEEPSPEED_KEYS = {"zero_optimization", "wall_clock_breakdown", "comms_logger"}
+"""Keys of DeepSpeed's configuration that Convoy takes over as they are. Not `gradient_predivide_factor` and
+`prescale_gradients`: in DeepSpeed 0.19.8, stage 3 with them divides gradients twice or fails in an assertion."""
 
 _LAUNCHER = {
     "compute_environment", "debug", "enable_cpu_affinity", "machine_rank", "main_process_ip", "main_process_port",

@@ -37,6 +37,8 @@ class ConvoyCallback(Callback):
         """Steps that are reported."""
         self._saved = 0
         """Step of the newest save."""
+        self._sanity_steps: int | float = 0
+        """As the script set them, while a resume leaves them out."""
         self._data_began = False
         """The first epoch of this call of `fit` has its data already."""
 
@@ -57,6 +59,8 @@ class ConvoyCallback(Callback):
             trainer._checkpoint_connector.restore(saves.folder / FILE, weights_only=False)
             self._batches = values["batches"]
             self._rewind()
+            # The sanity check of the validation was done when the training began, and may have changed the module.
+            self._sanity_steps, trainer.num_sanity_val_steps = trainer.num_sanity_val_steps, 0
         self._steps = self._saved = trainer.global_step
         self._data_began = True
         saves.random.note_epoch()
@@ -67,6 +71,7 @@ class ConvoyCallback(Callback):
         self._saves.random.watch(_loaders(trainer))
         if self._batches is None:
             return
+        trainer.num_sanity_val_steps = self._sanity_steps
         known = bool(self._batches) and _position_is_restored(trainer)
         # The first epoch's data began as they do in each run. Lightning begins those of others before the samplers
         # know which epoch it is, and a loader that knows its position does not know where a next epoch begins.
@@ -88,17 +93,21 @@ class ConvoyCallback(Callback):
         if self._saves is None or trainer.global_step == self._steps:
             return  # gradients accumulate
         self._steps = trainer.global_step
-        progress = trainer.fit_loop.epoch_loop.batch_progress
-        ordered = self._saves.step_done(self._steps)
-        # What follows the last batch of an epoch would not be repeated after a restart: `epoch_done` saves after that.
-        if (ordered or self._library_saved(trainer)) and not progress.is_last_batch:
-            self._save(trainer, progress.current.ready)
+        self._saves.step_done(self._steps)
+        loop: Any = trainer.fit_loop.epoch_loop
+        # What follows the last batch of an epoch, or a validation after this batch, would not be repeated after a
+        # restart: `epoch_done` or a later batch saves after that.
+        if self._save_is_due(trainer) and not (
+            loop.batch_progress.is_last_batch or loop._should_check_val_fx(trainer.fit_loop._data_fetcher)
+        ):
+            self._save(trainer, loop.batch_progress.current.ready)
 
     def epoch_done(self, trainer: Trainer) -> None:
         """All other callbacks and the module know that an epoch is done."""
         if self._saves is None or trainer.should_stop:
             return  # a stop is not in Lightning's checkpoints: resumed here, it would train on
-        if self._saves.ordered or self._library_saved(trainer):
+        # With `max_steps` set, Lightning would take an epoch that is done for one that it is in: a later batch saves.
+        if trainer.max_steps == -1 and self._save_is_due(trainer):
             self._save(trainer, 0)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -115,7 +124,10 @@ class ConvoyCallback(Callback):
             self._saves.random.continue_from_save(loaders)
             self._saves.random.note_epoch(loaders)
 
-    def _library_saved(self, trainer: Any) -> bool:
+    def _save_is_due(self, trainer: Any) -> bool:
+        assert self._saves is not None
+        if self._saves.ordered:
+            return True
         saved = [each._last_global_step_saved for each in trainer.callbacks if isinstance(each, ModelCheckpoint)]
         return max(saved, default=0) > self._saved
 

@@ -30,7 +30,13 @@ _END: Any = object()
 
 
 class Loop:
-    """A training's epochs and batches. All ranks make each call at once, after the process group is there."""
+    """A training's epochs and batches. All ranks make each call at once, after the process group is there.
+
+    A script with several makes them in the same order in each attempt: the checkpoints of each are known by its number.
+    """
+
+    _count = 0
+    """Of those that this process made in a gang."""
 
     def __init__(
         self,
@@ -61,8 +67,10 @@ class Loop:
         self._resumes = False
         self._saves: Saves | None = None
         if script.in_gang():
+            Loop._count += 1
             found = [value for value in (state or {}).values() if isinstance(value, torch.optim.Optimizer)]
-            self._saves = Saves("loop", state, found[0] if len(found) == 1 else None)
+            name = "loop" if Loop._count == 1 else f"loop-{Loop._count}"
+            self._saves = Saves(name, state, found[0] if len(found) == 1 else None)
             self._scratch = _scratch_folder()
             self._resume(self._saves, load)
 

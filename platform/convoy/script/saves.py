@@ -32,7 +32,7 @@ class Saves:
         """The step of the newest save; None: there is no commit."""
         self._restored: Path | None = None
         self.ordered: script.Notice | None = None
-        """What the gang is to do, since the last step."""
+        """What the gang is to do, until the next save."""
 
     def restore(self, parent: Path) -> dict[str, Any] | None:
         """The values of the newest verified checkpoint, whose files are in `folder` then; None: there is none.
@@ -68,7 +68,7 @@ class Saves:
         """
         self._drop_restored()
         script.progress(step)
-        self.ordered = script.notice()
+        self.ordered = script.notice() or self.ordered
         if self.ordered == "end":
             self.leave()
         return self.ordered
@@ -94,6 +94,7 @@ class Saves:
                 pending.wait()
         if self.ordered == "save_and_end":
             self.leave()
+        self.ordered = None
 
     def leave(self) -> NoReturn:
         """End the script because a machine will be reclaimed: nothing that follows its training is to run."""

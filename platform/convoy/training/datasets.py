@@ -1,13 +1,10 @@
 """Batches from a user's own dataset: each sample once an epoch, in the order of Convoy's sampler."""
 
-import hashlib
-import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
@@ -22,6 +19,7 @@ from convoy.parallel.mesh import data_rank_and_size
 from convoy.training.batch import Batch
 from convoy.training.data import TrainingData
 from convoy.training.process_groups import Ranks
+from convoy.training.randomness import seed_generators
 
 Key = tuple[int, int]
 """Epoch and index of a sample."""
@@ -192,11 +190,7 @@ class KeyedSamples(Dataset[Any]):
 
     def __getitem__(self, key: Key) -> Any:
         epoch, index = key
-        digest = hashlib.blake2b(f"sample {self._seed} {epoch} {index}".encode(), digest_size=8).digest()
-        number = int.from_bytes(digest, "big")
-        torch.default_generator.manual_seed(number >> 1)
-        random.seed(number)
-        np.random.seed(number >> 32)
+        seed_generators(f"sample {self._seed} {epoch} {index}", python=True)
         return self._dataset[index]
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Any]:

@@ -22,12 +22,13 @@ class ModuleBuffers:
         self._training_group = training_group
         self._agreed: dict[str, Tensor] = {}
         """As bytes, after the last `sync_from_rank_0`."""
+        self._names = frozenset(_persistent_buffers(model))
         self.sync_from_rank_0()
 
     @torch.no_grad()
     def sync_from_rank_0(self) -> None:
         """Give all ranks rank 0's value of each buffer that any of them has changed. All ranks call it."""
-        buffers = self._persistent_buffers()
+        buffers = self._checked_buffers()
         if not buffers:
             return
         own = {name: _as_bytes(buffer) for name, buffer in buffers.items()}
@@ -45,19 +46,20 @@ class ModuleBuffers:
     @torch.no_grad()
     def put_back(self) -> None:
         """Undo what was changed since the last `sync_from_rank_0`: a skipped step and an evaluation leave no trace."""
-        for name, buffer in self._persistent_buffers().items():
+        for name, buffer in self._checked_buffers().items():
             if name in self._agreed:
                 _write_buffer(buffer, self._agreed[name])
 
-    def _persistent_buffers(self) -> dict[str, Tensor]:
-        """Collected each time, since a module may replace a buffer's tensor. Raises ConfigError for another size."""
-        buffers = {
-            f"{prefix}.{name}".removeprefix("module."): buffer
-            for prefix, module in self._model.named_modules()
-            for name, buffer in module._buffers.items()
-            if buffer is not None and name not in module._non_persistent_buffers_set
-        }
+    def _checked_buffers(self) -> dict[str, Tensor]:
+        """Collected each time, since a module may replace a buffer's tensor. Raises ConfigError for a buffer of another
+        size, or one that was not there before."""
+        buffers = _persistent_buffers(self._model)
         for name, buffer in buffers.items():
+            if name not in self._names:
+                raise ConfigError(
+                    f"model.build = {self._model.config.build}: buffer {name} was None, and is a tensor after a "
+                    "forward: must be a tensor from the start, or be registered with persistent=False"
+                )
             agreed = self._agreed.get(name)
             if agreed is not None and len(agreed) != buffer.nbytes:
                 raise ConfigError(
@@ -65,6 +67,15 @@ class ModuleBuffers:
                     f"{buffer.nbytes} after a forward: must keep its size, or be registered with persistent=False"
                 )
         return buffers
+
+
+def _persistent_buffers(model: CustomModel) -> dict[str, Tensor]:
+    return {
+        f"{prefix}.{name}".removeprefix("module."): buffer
+        for prefix, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    }
 
 
 def _differs(agreed: Tensor | None, data: Tensor) -> Tensor:

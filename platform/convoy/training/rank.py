@@ -106,8 +106,10 @@ def _start_and_train(assignment: Assignment, tiers: list[Store], log: StartLog, 
     engine = build_engine(config, ranks, with_weights=assignment.parent is None)
     data = open_data(config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
     assignment = assignment.model_copy(update={"fingerprint": data.fingerprint})
+    # A user's functions may wait for all ranks: all make the module again by which its FLOPs are counted.
+    built = model_built_event(config, engine.parameters, engine.weight_bytes(), data.example())
     if ranks.first:
-        events.append(model_built_event(config, engine.parameters, engine.weight_bytes(), data.example()))
+        events.append(built)
     log.log_ready("built")
     if assignment.parent is not None:  # one that restores nothing would say nothing about how long it takes
         marker.enter("restore")

@@ -1,6 +1,5 @@
 """One optimizer step of one rank."""
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -12,12 +11,13 @@ import torch.distributed as dist
 
 from convoy.checkpoint.save.queue import StatusCounts
 from convoy.job.events.registry import Evaluated
-from convoy.model.custom import CustomTask
+from convoy.model.custom import CustomModel, CustomTask
 from convoy.training.batch import Batch
 from convoy.training.engines.engine import Engine
 from convoy.training.measure.clock import Clock
 from convoy.training.module_buffers import ModuleBuffers
 from convoy.training.process_groups import Ranks
+from convoy.training.randomness import seed_generators
 
 StopReason = Literal["preempted_unsaved", "preempted", "max_hours", "max_cost_usd", "requested"]
 Vote = StopReason | Literal["save"]
@@ -130,6 +130,7 @@ class Stepper:
         none. advance: called as a stage begins a micro batch; stages do so at different times."""
         self._engine = engine
         self._task = engine.module if isinstance(engine.module, CustomTask) else None
+        self._is_users = isinstance(engine.module, CustomModel)
         self._seed = seed
         self._exchange = exchange
         self._clock = clock
@@ -173,7 +174,7 @@ class Stepper:
             return self._loss_scale(agreed)
 
         for i, batch in enumerate(batches):
-            seed_randomness(self._seed, step, batch.index, batch.device)
+            seed_randomness(self._seed, step, batch.index, batch.device, python=self._is_users)
             loss_sum += self._engine.forward_backward(batch, scale, last=i == len(batches) - 1)
             self._clock.end_phase("backward")
         assert agreed is not None
@@ -208,16 +209,14 @@ class Stepper:
         return (loss / weight, tokens / weight) if weight else (loss, 0.0)
 
 
-def seed_randomness(seed: int, step: int, micro_batch: int, device: torch.device, stage: int = 0) -> None:
-    """Key torch's generators by (seed, step, global micro batch), so that dropout does not depend on the ranks; and by
-    the stage of a pipeline, whose blocks would else drop the same as those of the first one."""
+def seed_randomness(
+    seed: int, step: int, micro_batch: int, device: torch.device, stage: int = 0, *, python: bool = False
+) -> None:
+    """Key the generators by (seed, step, global micro batch), so that dropout does not depend on the ranks; and by the
+    stage of a pipeline, whose blocks would else drop the same as those of the first one. python: as of
+    `seed_generators`."""
     place = f"{seed}/{step}/{micro_batch}" + (f"/{stage}" if stage else "")
-    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
-    key = int.from_bytes(digest, "big") >> 1
-    # torch.manual_seed would also note a call stack for each kind of device that there is not: 0.25 ms.
-    torch.default_generator.manual_seed(key)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(key)
+    seed_generators(place, device, python=python)
 
 
 @torch.no_grad()

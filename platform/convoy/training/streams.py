@@ -88,8 +88,7 @@ class StreamSamples(UserSamples):
         raise ConfigError(self._empty_text)
 
     def example(self) -> tuple[Any, int]:
-        """The first samples of this stream, which is then set back. It is not built again for this, because one rank
-        alone calls this, and the user's function may wait for all ranks."""
+        """The first samples of this stream, which is then set back."""
         before = self._train.state_dict()
         samples = list(islice(self._train, 2))
         self._train.load_state_dict(before)
@@ -113,13 +112,14 @@ class StreamSamples(UserSamples):
 
 class _CopiedState(IterableDataset[Any]):
     """A stream whose states are copies. Workers of torchdata send only what differs from the previous state: nothing,
-    if a stream returns the same dict each time."""
+    if a stream returns the same dict each time. Its iterator is a generator, which has no state: if a stream is its own
+    iterator, torchdata would save and load that as well, without a copy."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._stream)
+        yield from self._stream
 
     def state_dict(self) -> Any:
         return deepcopy(self._stream.state_dict())

@@ -88,7 +88,8 @@ class ConvoyEngine(Fsdp2Engine):
 
     @torch.no_grad()
     def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
-        if scale := clip_scale(norm, self._clip_norm, factor):
+        scale = clip_scale(norm, self._clip_norm, factor)
+        if scale is not None:
             # Through DTensor's dispatch each would take longer than its product.
             own = [_own_shard(p.grad) for p in self._parameters if p.grad is not None]
             if own:

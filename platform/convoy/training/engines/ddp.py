@@ -11,6 +11,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 
+from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.model.init import row_orders
 from convoy.parallel.fsdp import DTYPES
@@ -59,8 +60,15 @@ class DdpEngine(TorchEngine):
 
     @torch.no_grad()
     def grad_norm(self, sums: torch.Tensor, own_part_done: Callable[[], None]) -> float:
-        """That of rank 0's gradients, for others might be rounded otherwise on other hardware."""
-        grads = [p.grad for p in self.module.parameters() if p.grad is not None]
+        """Norm of rank 0's gradients: on other hardware, other ranks might round differently. Raises ConfigError if a
+        parameter has no gradient, because DDP then leaves those of its bucket as this rank computed them."""
+        trained = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+        if missing := [name for name, p in trained if p.grad is None]:
+            raise ConfigError(
+                f"parallel.strategy = ddp: {missing[0]} has no gradient in this step; fsdp trains models that do not "
+                "use every parameter in every step"
+            )
+        grads = [p.grad for _, p in trained if p.grad is not None]
         norm = get_total_norm(grads, foreach=True).double() * self._is_first
         own_part_done()
         together = torch.cat([sums, norm.reshape(1)])
@@ -70,7 +78,8 @@ class DdpEngine(TorchEngine):
 
     @torch.no_grad()
     def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
-        if scale := clip_scale(norm, self._clip_norm, factor):
+        scale = clip_scale(norm, self._clip_norm, factor)
+        if scale is not None:
             grads = [p.grad for p in self.module.parameters() if p.grad is not None]
             torch._foreach_mul_(grads, scale)
         set_learning_rate(self.optimizer, lr)

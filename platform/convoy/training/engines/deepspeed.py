@@ -5,6 +5,7 @@ and names what each rank's flat partitions hold, so that checkpoints are those o
 """
 
 import logging
+import math
 import os
 import sys
 import warnings
@@ -57,6 +58,7 @@ class DeepSpeedEngine(Engine):
             dtypes = {name: buffer.dtype for name, buffer in model.named_buffers()}
             run_batch_norm_in_fp32(model)
             model.register_forward_pre_hook(_cast_inputs)
+        self._frozen = _frozen_shards(model)
         self._linear = F.linear
         with self._own_linear():
             self._library, self.zero, *_ = deepspeed.initialize(
@@ -101,7 +103,8 @@ class DeepSpeedEngine(Engine):
     def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
         set_learning_rate(self.zero, lr)
         scaler = self.zero.loss_scaler
-        before, scaler.cur_scale = scaler.cur_scale, 1.0 / factor  # DeepSpeed divides gradients and norm by it
+        # DeepSpeed divides gradients and norm by it.
+        before, scaler.cur_scale = scaler.cur_scale, 1.0 / factor if factor else math.inf
         with self._own_linear():
             self._library.step()
         scaler.cur_scale = before
@@ -122,18 +125,22 @@ class DeepSpeedEngine(Engine):
         def saved() -> dict[str, Any]:
             if self._saved is None:
                 self._saved = self.tensors()
-            return self._saved
+            # A module may replace a buffer's tensor, of all that is saved.
+            return self._saved | {"model": self._saved["model"] | self._buffers()}
 
         return saved
 
+    def _buffers(self) -> dict[str, Tensor]:
+        state = self.module.state_dict(keep_vars=True)
+        return {name: value.detach() for name, value in state.items() if not isinstance(value, nn.Parameter)}
+
     def tensors(self) -> dict[str, Any]:
         self._make_optimizer_state()
-        model: dict[str, Tensor] = {}
+        model = self._buffers() | {name: shard.weight() for name, shard in self._frozen.items()}
         states: dict[str, dict[str, Tensor]] = {}
         trained = {name: p for name, p in self.module.named_parameters() if p.requires_grad}  # a shared one once
         for name, value in self.module.state_dict(keep_vars=True).items():
             if not (isinstance(value, nn.Parameter) and value.requires_grad):
-                model[name] = value.detach()
                 continue
             shard = self._shard_of(value)
             model[name] = shard.weight()
@@ -175,6 +182,12 @@ class DeepSpeedEngine(Engine):
     def put_tensors(self, tensors: dict[str, Any]) -> None:
         """The masters are filled; the weights that compute follow from them."""
         zero = self.zero
+        weights = self.module.state_dict(keep_vars=True)
+        for name, shard in self._frozen.items():
+            if self._stage < 3:
+                shard.gather_into(weights[name])
+            else:
+                weights[name].ds_tensor[: shard.count].copy_(shard.partition)
         if self._stage < 3:
             zero.update_lp_params()
             return
@@ -196,7 +209,7 @@ class DeepSpeedEngine(Engine):
         # In fp32, stage 3 updates the shards themselves.
         masters = [p for p in updated if p.untyped_storage().data_ptr() not in memory]
         return {
-            "parameters": parameters,
+            "parameters": [*parameters, *(shard.partition for shard in self._frozen.values())],
             "optimizer": [*masters, *moments(self.optimizer)],
             "gradients": list(self._gradients()),
         }
@@ -248,6 +261,28 @@ class _Shard:
 
     def _of(self, flat: Tensor) -> FlatShard:
         return FlatShard(flat.detach()[self.begin : self.begin + self.count], self.shape, self.start)
+
+    def gather_into(self, weight: Tensor) -> None:
+        """Give a weight that all ranks have whole the elements of all of them. All ranks call it."""
+        ranks, each = dist.get_world_size(), -(-weight.numel() // dist.get_world_size())
+        own = self.partition.new_zeros(each)
+        own[: self.count] = self.partition
+        gathered = own.new_empty(ranks * each)
+        dist.all_gather_into_tensor(gathered, own)
+        weight.copy_(gathered[: weight.numel()].view(weight.shape))
+
+
+def _frozen_shards(model: nn.Module) -> dict[str, _Shard]:
+    """This rank's part of each weight that is not trained, cut as stage 3 cuts it, by name. DeepSpeed has no masters of
+    these: in bf16 it would leave no other copy of what a checkpoint is to have."""
+    shards = {}
+    for name, weight in model.state_dict(keep_vars=True).items():
+        if isinstance(weight, nn.Parameter) and not weight.requires_grad:
+            each = -(-weight.numel() // dist.get_world_size())
+            start = min(dist.get_rank() * each, weight.numel())
+            own = weight.detach().flatten()[start : start + each].clone()
+            shards[name] = _Shard(own, 0, len(own), tuple(weight.shape), start)
+    return shards
 
 
 def _cast_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

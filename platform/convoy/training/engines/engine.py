@@ -50,7 +50,8 @@ class Engine(ABC):
     def update(self, lr: float, norm: float, factor: float = 1.0) -> None:
         """Clip by the norm as configured, and apply one update at this learning rate.
 
-        factor: multiplies all gradients first. norm: of the result, so what `grad_norm` returned, times `factor`.
+        factor: multiplies all gradients first; it may be 0. norm: of the result, so what `grad_norm` returned, times
+        `factor`.
         """
 
     @abstractmethod
@@ -126,7 +127,7 @@ class Fsdp2Engine(TorchEngine):
 
 
 def clip_scale(norm: float, clip_norm: float | None, factor: float) -> float | None:
-    """By what gradients are to be multiplied so that `factor` times them has at most this norm; None: by nothing.
+    """Factor for the gradients so that `factor` times them has at most this norm; None: leave them unchanged.
 
     norm: of the gradients times factor. As torch's clip_grads_with_norm_, to the bit of an fp32 gradient.
     """
