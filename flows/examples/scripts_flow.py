@@ -5,7 +5,7 @@ On a cluster, Metaflow also needs `--package-suffixes .py,.json` before `run`, f
 
 from pathlib import Path
 
-from metaflow import FlowSpec, Parameter, convoy_gang, current, retry, step
+from metaflow import FlowSpec, Parameter, card, convoy_gang, current, retry, step
 
 HERE = Path(__file__).parent
 
@@ -23,6 +23,7 @@ class ScriptsFlow(FlowSpec):
     def start(self):
         self.next(self.train, num_parallel=2)
 
+    @card(type="convoy_card", id="live", refresh_interval=0)
     @retry(times=2)
     @convoy_gang(nproc_per_node=1)
     @step

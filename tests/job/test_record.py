@@ -61,7 +61,9 @@ def test_a_record_that_was_there_and_is_gone_is_an_outage_and_no_new_job(store: 
     made = ensure_record(store, "blue", resolve({}, {}), "data-1")
     assert read_checked_record(store, resolve({}, {}), "data-1") == made
     check_same_job(made, resolve({}, {}))  # the data are not known yet
-    with pytest.raises(ConfigError, match="data fingerprint = data-2: job blue was started with data-1"):
+    with pytest.raises(
+        ConfigError, match=r"data: is other data \(fingerprint data-2\) than job blue was started with \(data-1\)"
+    ):
         read_checked_record(store, resolve({}, {}), "data-2")
 
     store.delete(RECORD)

@@ -1,6 +1,7 @@
 """ConvoyCallback for Lightning: what is trained is what Lightning alone trains, wherever it was interrupted."""
 
 import logging
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from convoy.script.lightning import ConvoyCallback
+from tests.ranks import RankFailedError
 from tests.script.channel import LEFT, a_dataset, a_model, alone, commits, in_a_gang, weights_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -141,3 +143,13 @@ def test_a_training_that_ended_is_not_repeated(tmp_path: Path) -> None:
     expected = in_a_gang(train, tmp_path, {})
     assert commits(tmp_path, "lightning")[-1] == 3 * BATCHES
     assert in_a_gang(train, tmp_path, {1: "end"}) == expected
+
+
+def test_a_trainer_that_trains_on_each_rank_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RankFailedError, match=r"ConfigError: .*each training has 1 of the gang's 2 ranks: set devices"):
+        in_a_gang(train_as_one_of_two, tmp_path, {})
+
+
+def train_as_one_of_two(folder: Path) -> Any:
+    os.environ["WORLD_SIZE"] = "2"
+    return train(folder)

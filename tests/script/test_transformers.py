@@ -3,6 +3,7 @@ interrupted."""
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from convoy.config.errors import ConfigError
 from convoy.script.transformers import ConvoyCallback
+from tests.ranks import RankFailedError
 from tests.script.channel import LEFT, alone, commits, in_a_gang, weights_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -143,3 +145,14 @@ def refusal(begin: Callable[[Path], None], folder: Path) -> str:
 def test_what_could_not_resume_is_refused(tmp_path: Path) -> None:
     assert in_a_gang(partial(refusal, construct), tmp_path, {}).startswith("save_only_model = True: must be False")
     assert "must be one of the Trainer's `callbacks`" in in_a_gang(partial(refusal, add_later), tmp_path, {})
+
+
+def test_a_trainer_that_trains_on_each_rank_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RankFailedError, match=r"ConfigError: .*has 1 of the gang's 2 ranks: .*use_cpu=True"):
+        in_a_gang(train_as_one_of_two, tmp_path, {})
+
+
+def train_as_one_of_two(folder: Path) -> Any:
+    trainer = make(folder)
+    os.environ["WORLD_SIZE"] = "2"
+    return trainer.train()

@@ -135,8 +135,11 @@ def check_same_job(record: JobRecord, config: RunConfig, fingerprint: str | None
         ("train.seed", config.train.seed, record.seed),
         ("train.global_batch", config.train.global_batch, record.global_batch),
     ]
-    if fingerprint is not None:
-        fixed.append(("data fingerprint", fingerprint, record.fingerprint))
+    if fingerprint is not None and fingerprint != record.fingerprint:
+        raise ConfigError(
+            f"data: is other data (fingerprint {fingerprint}) than job {record.job} was started with "
+            f"({record.fingerprint}); keep its corpus, tokenizer or data.build, or name a new job"
+        )
     for key, value, was in fixed:
         if value != was:
             raise ConfigError(f"{key} = {value}: job {record.job} was started with {was}; keep that, or name a new job")

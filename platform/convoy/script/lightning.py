@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from convoy import script
 from convoy.config.errors import ConfigError
-from convoy.script.saves import Saves
+from convoy.script.saves import Saves, check_trains_together
 
 __all__ = ["ConvoyCallback"]
 
@@ -49,6 +49,8 @@ class ConvoyCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not script.in_gang():
             return
+        remedy = "set devices, num_nodes and strategy of the Trainer to the gang's"
+        check_trains_together(trainer.world_size, remedy)
         self._calls += 1
         saves = self._saves = Saves("lightning" if self._calls == 1 else f"lightning-{self._calls}")
         self._batches: int | None = None

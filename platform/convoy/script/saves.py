@@ -5,6 +5,7 @@ it. What a job starts from may be committed too, before its first step: from the
 library left half written on the disk.
 """
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,16 @@ from typing import Any, NoReturn
 
 from convoy import script
 from convoy.checkpoint import Checkpoints, Folder, Pending
+from convoy.config.errors import ConfigError
 from convoy.script.randomness import RandomStates
+
+
+def check_trains_together(ranks: int, remedy: str) -> None:
+    """Raises ConfigError unless the library trains on all ranks of the gang. ranks: as it sees them. remedy: what to
+    set otherwise."""
+    gang = int(os.environ.get("WORLD_SIZE", ranks))
+    if ranks != gang:
+        raise ConfigError(f"ConvoyCallback: each training has {ranks} of the gang's {gang} ranks: {remedy}")
 
 
 class Saves:

@@ -20,7 +20,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 
 from convoy import script
 from convoy.config.errors import ConfigError
-from convoy.script.saves import Saves
+from convoy.script.saves import Saves, check_trains_together
 
 __all__ = ["ConvoyCallback"]
 
@@ -62,6 +62,7 @@ class ConvoyCallback(TrainerCallback):
         self, trainer: Any, train: Any, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         """`Trainer.train`, from the newest verified checkpoint."""
+        check_trains_together(trainer.args.world_size, "TrainingArguments needs use_cpu=True where there is no GPU")
         self._calls += 1
         saves = self._saves = Saves("trainer" if self._calls == 1 else f"trainer-{self._calls}")
         if saves.restore(Path(trainer.args.output_dir)) is None:

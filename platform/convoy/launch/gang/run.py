@@ -101,7 +101,8 @@ def _tag_and_run(task: Task, node: Node, current: Any, plan: Json | None = None)
 
     if node.index == 0:
         tag_run(task.job, current)  # here too: a resumed run does not run its first step again
-        _print_card_command(live_card_task(current).partition("/")[2])
+        if hasattr(current, "card"):
+            _print_card_command(live_card_task(current).partition("/")[2])
     run_gang_step(task, node, _card_drawer(current), live_card_task(current), plan)
 
 

@@ -81,8 +81,10 @@ def _training_line(e: Event) -> Line | None:
     match e:
         case GenerationStarted(node=0):
             ranks = f"{plural(e.world_size, 'rank')} on {plural(e.nodes, 'node')}"
-            origin = "from the start" if e.parent_step is None else f"from step {e.parent_step:,}"
-            return f"Generation {e.generation} formed: {ranks}, {origin}", "plain"
+            origin = ", from the start" if e.parent_step is None else f", from step {e.parent_step:,}"
+            if e.parent_step is None and e.generation > 1 and not e.training:
+                origin = ""  # a script, which knows by itself where it continues
+            return f"Generation {e.generation} formed: {ranks}{origin}", "plain"
         case WorkerReady(phase="first_step", rank=0):
             return f"First step, {duration(e.seconds)} after the workers began", "plain"
         case StepDone():

@@ -234,4 +234,8 @@ def _script_step(report: TrainReport) -> Value:
 
 def _generations(report: TrainReport) -> Value:
     count = len(report.generations)
-    return Value("Generations", f"{count:,}", "never restarted" if count < 2 else f"restarted {count - 1:,} times")
+    return Value(
+        "Generations",
+        f"{count:,}",
+        "never restarted" if count < 2 else f"restarted {formatting.plural(count - 1, 'time')}",
+    )
