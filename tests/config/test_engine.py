@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate.commands.config.config_args import ClusterConfig
+from accelerate.utils import ComputeEnvironment, DistributedType
 
 from convoy.config.engine import check_engine_offload
 from convoy.config.errors import ConfigError
@@ -60,11 +62,11 @@ def test_an_override_sets_a_key_of_the_settings_or_takes_another_engine() -> Non
         ("engine: {deepspeed: {optimizer: {type: Adam}}}", "engine.deepspeed.optimizer = {"),
         ("engine: {deepspeed: {zero_optimisation: {}}}", "did you mean zero_optimization?"),
         ("engine: {deepspeed: {zero_optimization: {stage: 0}}}", "zero_optimization.stage = 0: must be 1, 2 or 3"),
-        ("engine: {deepspeed: {zero_optimization: {zero_hpz_partition_size: 8}}}", "partition_size = 8: not known"),
+        ("engine: {deepspeed: {zero_optimization: {zero_hpz_partition_size: 8}}}", "partition_size = 8: unknown key"),
         ("{engine: deepspeed, parallel: {pipeline: 2}}", "parallel.pipeline = 2: must be 1 with engine = deepspeed"),
         (
             "engine: {deepspeed: {zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /x}}}}",
-            "engine.deepspeed.zero_optimization.offload_optimizer.nvme_path = /x: not known; ",
+            "engine.deepspeed.zero_optimization.offload_optimizer.nvme_path = /x: unknown key; ",
         ),
         (
             "engine: {deepspeed: {zero_optimization: {offload_param: {device: nvme}}}}",
@@ -81,6 +83,8 @@ def test_an_override_sets_a_key_of_the_settings_or_takes_another_engine() -> Non
         ("engine: {deepspeed: {zero_optimization: 3}}", "engine.deepspeed.zero_optimization = 3: must be a mapping"),
         ("engine: {accelerate: {distributed_type: MULTI_GPU}}", "engine.accelerate.distributed_type = MULTI_GPU: "),
         ("engine: {accelerate: {fsdp_config: {fsdp_version: 1}}}", "engine.accelerate.fsdp_config.fsdp_version = 1: "),
+        ("engine: {accelerate: {tpu_use_sudo: true}}", "tpu_use_sudo = true: must be false: no rank has a TPU"),
+        ("engine: {accelerate: {tpu_env: [A=1]}}", 'tpu_env = ["A=1"]: must be []: no rank has a TPU'),
     ],
 )
 def test_what_contradicts_or_is_not_known_is_one_line(text: str, message: str) -> None:
@@ -116,6 +120,38 @@ def test_what_agrees_is_taken_over() -> None:
     assert config.engine.settings == agrees
     written = {"num_processes": 8, "distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2}}
     assert resolve({"engine": {"name": "accelerate", "settings": written}}, {}).engine.settings == written
+
+
+def test_a_file_that_accelerate_writes_for_fsdp2_is_accepted(tmp_path: Path) -> None:
+    """Its questions answered by their defaults: accelerate adds fields that nobody was asked about."""
+    answers = {
+        "fsdp_version": 2,
+        "fsdp_reshard_after_forward": True,
+        "fsdp_offload_params": False,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        "fsdp_cpu_ram_efficient_loading": True,
+        "fsdp_activation_checkpointing": False,
+    }
+    file = tmp_path / "accelerate.yaml"
+    ClusterConfig(
+        compute_environment=ComputeEnvironment.LOCAL_MACHINE,
+        distributed_type=DistributedType.FSDP,
+        mixed_precision="bf16",
+        use_cpu=False,
+        debug=False,
+        num_processes=2,
+        same_network=True,
+        downcast_bf16="no",
+        tpu_env=[],
+        fsdp_config=answers,
+    ).to_yaml_file(file)
+    text = (
+        f"{{engine: {{accelerate: {file}}}, train: {{param_dtype: bf16}}, parallel: {{reshard_after_forward: true}}}}"
+    )
+    settings = run_of(text).engine.settings
+    assert settings["fsdp_config"] == answers
+    assert {"downcast_bf16": "no", "tpu_env": [], "tpu_use_cluster": False}.items() <= settings.items()
 
 
 def test_another_engine_is_another_training_and_the_default_is_none() -> None:

@@ -40,6 +40,14 @@ _LAUNCHER = {
 }  # fmt: skip
 """Keys of accelerate's file for its launcher, which is not used: `cluster` has the machines."""
 
+_TPU: dict[str, tuple[Any, ...]] = {
+    "downcast_bf16": (False, "no"),
+    "tpu_use_cluster": (False,),
+    "tpu_use_sudo": (False,),
+    "tpu_env": ([],),
+}
+"""Keys for TPUs that accelerate writes into every file, with the values that have no effect."""
+
 AUTO = "auto"
 
 
@@ -149,7 +157,10 @@ def _refused_accelerate(settings: Mapping[str, Any], train: TrainConfig, paralle
         "distributed_type": ("engine: accelerate", "FSDP"),
         "mixed_precision": ("train.param_dtype", precision),
     }
-    yield from _refused("engine.accelerate", settings, own, _LAUNCHER | {"fsdp_config"})
+    yield from _refused("engine.accelerate", settings, own, {*_LAUNCHER, *_TPU, "fsdp_config"})
+    for key, harmless in _TPU.items():
+        if (value := settings.get(key, harmless[0])) not in harmless:
+            yield f"engine.accelerate.{key} = {yaml_value(value)}: must be {yaml_value(harmless[0])}: no rank has a TPU"
     fsdp = settings.get("fsdp_config", {})
     if not isinstance(fsdp, Mapping):
         yield f"engine.accelerate.fsdp_config = {yaml_value(fsdp)}: must be a mapping"
@@ -162,9 +173,9 @@ def _refused_accelerate(settings: Mapping[str, Any], train: TrainConfig, paralle
         "fsdp_activation_checkpointing": ("train.activation_checkpointing", recomputes),
         "fsdp_auto_wrap_policy": ("parallel.wrap", "TRANSFORMER_BASED_WRAP"),
         "fsdp_state_dict_type": ("checkpoint", "SHARDED_STATE_DICT"),
-        "fsdp_cpu_ram_efficient_loading": ("model.init_from", False),
     }
-    yield from _refused("engine.accelerate.fsdp_config", fsdp, of_fsdp, set())
+    # Without effect, since Convoy itself loads the weights: accelerate writes true for FSDP2.
+    yield from _refused("engine.accelerate.fsdp_config", fsdp, of_fsdp, {"fsdp_cpu_ram_efficient_loading"})
 
 
 def _refused(at: str, settings: Mapping[str, Any], own: Mapping[str, tuple[str, Any]], free: set[str]) -> Iterator[str]:
@@ -175,4 +186,4 @@ def _refused(at: str, settings: Mapping[str, Any], own: Mapping[str, tuple[str, 
             if value not in (agrees, AUTO) and value != {"enabled": AUTO}:
                 yield f"{at}.{key} = {yaml_value(value)}: {by} sets it; leave it out, or write {yaml_value(agrees)}"
         elif key not in free:
-            yield f"{at}.{key} = {yaml_value(value)}: not known; {name_hint(key, sorted({*own, *free}))}"
+            yield f"{at}.{key} = {yaml_value(value)}: unknown key; {name_hint(key, sorted({*own, *free}))}"
