@@ -16,10 +16,10 @@ def four() -> list[Case]:
     shared: dict[str, Any] = {"suite": "frameworks", "group": "jax-tiny", "n": 20}
     apart: dict[str, Any] = {"hardware": replaced(HARDWARE, jobs=2), "values": {INDEPENDENT: 1.0}, **shared}
     near = (8.3 + 8.3e-6, 8.1, 7.9)
-    ours = a_case("ours", 0.25, seed=1, baseline=None, **shared)
-    ours_alone = a_case("ours, alone", 0.2, seed=1, baseline="ours", **apart)
-    jax = a_case("JAX", 0.45, seed=1, baseline="ours", values={COMPILE_SECONDS: 12.0}, losses=near, **shared)
-    jax_alone = a_case("JAX, alone", 0.3, seed=1, baseline="ours, alone", **apart)
+    ours = a_case("Convoy", 0.25, seed=1, baseline=None, **shared)
+    ours_alone = a_case("Convoy, alone", 0.2, seed=1, baseline="Convoy", **apart)
+    jax = a_case("JAX", 0.45, seed=1, baseline="Convoy", values={COMPILE_SECONDS: 12.0}, losses=near, **shared)
+    jax_alone = a_case("JAX, alone", 0.3, seed=1, baseline="Convoy, alone", **apart)
     return [
         with_parts(ours, data=0.0, forward=0.1, exchange=0.01, backward=0.12, optimizer=0.02),
         with_parts(ours_alone, data=0.0, forward=0.08, exchange=0.0, backward=0.1, optimizer=0.02),
@@ -30,7 +30,7 @@ def four() -> list[Case]:
 
 def test_a_part_of_its_own_is_taken_and_ours_is_what_is_longer_than_alone() -> None:
     ours, jax = framework_figures(four())
-    assert (ours.case, jax.case) == ("ours", "JAX")
+    assert (ours.case, jax.case) == ("Convoy", "JAX")
     assert ours.parts == pytest.approx({"forward": 0.08, "backward": 0.1, "sync": 0.05, "update": 0.02})
     assert jax.parts == {"forward": 0.1, "backward": 0.2, "sync": 0.15, "update": 0.01}
 

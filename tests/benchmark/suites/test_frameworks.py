@@ -26,12 +26,12 @@ def groups(**run: Any) -> dict[str, Group]:
     return {group.name: group for group in groups_of(BenchConfig(suites=("frameworks",), run=run), TWO)}
 
 
-def test_each_framework_has_a_gang_in_which_it_takes_turns_with_ours() -> None:
+def test_each_framework_has_a_gang_in_which_it_takes_turns_with_convoy() -> None:
     gangs = groups(train={"param_dtype": "bf16", "global_batch": 8, "micro_batch": 1})
     assert list(gangs) == ["jax-tiny", "mlx-tiny", "horovod-tiny"]
     gang = gangs["jax-tiny"]
     baselines = {spec.name: gang.baseline_of(spec) for spec in gang.variants}
-    assert baselines == {"ours": None, "ours, alone": "ours", "JAX": "ours", "JAX, alone": "ours, alone"}
+    assert baselines == {"Convoy": None, "Convoy, alone": "Convoy", "JAX": "Convoy", "JAX, alone": "Convoy, alone"}
     for spec in gang.variants:
         config = spec.config(gang.run)
         assert (config.train.param_dtype, config.train.micro_batch, config.parallel.strategy) == ("fp32", 4, "ddp")

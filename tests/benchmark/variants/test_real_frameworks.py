@@ -1,4 +1,4 @@
-"""JAX and MLX really train, next to ours: `make test-frameworks`, which installs them. Fails without them."""
+"""JAX and MLX really train, next to Convoy: `make test-frameworks`, which installs them. Fails without them."""
 
 from pathlib import Path
 
@@ -19,13 +19,13 @@ def test_a_framework_learns_as_we_do_in_turns_with_us(kind: FrameworkKind, tmp_p
     sections["train"] |= {"global_batch": 4, "micro_batch": 2}
     specs = variants_of(kind, 2)
     cases = cases_of_gang(a_group(str(tmp_path), *specs, nodes=2, suite="frameworks", **sections), nodes=2)
-    ours, own = cases["ours"], cases[kind]
+    convoy, own = cases["Convoy"], cases[kind]
     assert len(own.losses) == 10
-    assert losses_agree(own, ours, 1e-5)
-    assert losses_agree(cases[f"{kind}, alone"], cases["ours, alone"], 1e-5)
+    assert losses_agree(own, convoy, 1e-5)
+    assert losses_agree(cases[f"{kind}, alone"], cases["Convoy, alone"], 1e-5)
     assert own.losses[0] != own.losses[-1]
-    assert own.parameters == ours.parameters
-    assert speedup(own, ours).n == 6
+    assert own.parameters == convoy.parameters
+    assert speedup(own, convoy).n == 6
     assert sync_share(own, cases[f"{kind}, alone"]).n == 6
     assert all({"forward", "backward", "sync", "optimizer"} <= set(block.parts) for block in own.blocks)
     assert {*PACKAGES[kind]} <= set(own.provenance.versions)

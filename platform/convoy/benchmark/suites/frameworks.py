@@ -22,7 +22,7 @@ from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Text, columns
 
-OURS = "ours"
+CONVOY = "Convoy"
 ALONE = ", alone"
 """Ends the name of a case in which each rank trains by itself, at the same time as all others."""
 
@@ -77,13 +77,13 @@ def why_refused(run: RunConfig, ranks: Ranks) -> str:
 
 
 def variants_of(kind: FrameworkKind, each: int, refused: str = "") -> Iterator[VariantSpec]:
-    """Ours and the framework's, all ranks together and each alone. each: sequences of a rank in a step."""
+    """Convoy's cases and the framework's, all ranks together and each alone. each: sequences of a rank in a step."""
     alone = {"ranks": 1, "at_once": True, "values": {INDEPENDENT: 1.0}, "changes": {"train": {"global_batch": each}}}
     shared: dict[str, Any] = {"needed_for": kind, "refused": refused}
-    yield VariantSpec(name=OURS, **shared)
-    yield VariantSpec(name=OURS + ALONE, **shared, **alone)
+    yield VariantSpec(name=CONVOY, **shared)
+    yield VariantSpec(name=CONVOY + ALONE, **shared, **alone)
     yield VariantSpec(name=kind, kind=kind, **shared)
-    yield VariantSpec(name=kind + ALONE, kind=kind, baseline=OURS + ALONE, **shared, **alone)
+    yield VariantSpec(name=kind + ALONE, kind=kind, baseline=CONVOY + ALONE, **shared, **alone)
 
 
 _HOW = (
@@ -95,7 +95,7 @@ _HOW = (
 )
 _PROFILE = (
     "Share of synchronisation: how much longer a step takes together than alone, as in the section on gradient "
-    "synchronisation. Parts of ours are those of its steps, where reduction overlaps backward; synchronisation is what "
+    "synchronisation. Convoy's parts are those of its steps, where reduction overlaps backward; synchronisation is what "
     "they take longer than alone. A framework's parts are those of one further step after each block, which waits for "
     "each part in turn, so that they may add up to more than its step. Horovod's reduction overlaps backward: its "
     "synchronisation is what is left of it after backward. Compilation is in no step."
