@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from convoy.config.base import FrozenConfig
-from convoy.config.errors import ConfigError, name_hint, yaml_value
+from convoy.config.errors import ConfigError, missing_extra, name_hint, yaml_value
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import TrainConfig
 
@@ -91,7 +91,7 @@ def engine_text(engine: EngineConfig) -> str:
 
 def missing_package(name: EngineName) -> str:
     """The line for an engine whose package is not installed."""
-    return f"engine = {name}: {name} is not installed: pip install 'metaflow-convoy[{name}]'"
+    return f"engine = {name}: {missing_extra(name, name)}"
 
 
 def refused_keys(engine: EngineConfig, train: TrainConfig, parallel: ParallelConfig) -> Iterator[str]:

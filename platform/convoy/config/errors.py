@@ -103,6 +103,11 @@ class PrerequisiteMissing(ConfigError):
     """
 
 
+def missing_extra(package: str, extra: str) -> str:
+    """What to install for a package that one of Convoy's extras brings."""
+    return f"{package} is not installed: pip install 'metaflow-convoy[{extra}]'"
+
+
 def collect_errors(demands: Iterable[Callable[[], object]]) -> list[ConfigError]:
     """What the demands raise, in their order, each text once."""
     errors: dict[str, ConfigError] = {}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, missing_extra
 from convoy.job.events.registry import CheckpointSaved, Evaluated, Event, MemoryPeak, SampleText, StepDone
 from convoy.report.analysis.lineage import events_on_branch, lineage
 
@@ -30,7 +30,7 @@ def to_tensorboard(events: Sequence[Event], folder: str | Path) -> int:
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError as error:
-        raise ConfigError(_install_hint("tensorboard", error)) from error
+        raise ConfigError(missing_extra(error.name or "tensorboard", "tensorboard")) from error
     writer = EventFileWriter(str(folder))
     n = 0
     try:
@@ -59,7 +59,7 @@ def to_mlflow(
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError as error:
-        raise ConfigError(_install_hint("mlflow", error)) from error
+        raise ConfigError(missing_extra(error.name or "mlflow", "mlflow")) from error
     first, last = (extreme((e.t for e in events), default=0.0) for extreme in (min, max))
     try:
         client = MlflowClient(tracking_uri=tracking_uri)
@@ -125,7 +125,3 @@ def _scalars_by_name(event: Event) -> dict[str, float]:
 
 def _milliseconds(t: float) -> int:
     return int(1000 * t)
-
-
-def _install_hint(extra: str, error: ImportError) -> str:
-    return f"{extra}: not installed ({error.name or error}): pip install 'metaflow-convoy[{extra}]'"

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from convoy.checkpoint.group import all_gather_objects
-from convoy.config.errors import ConfigError, PrerequisiteMissing
+from convoy.config.errors import ConfigError, PrerequisiteMissing, missing_extra
 from convoy.config.functions import check_arguments, import_function
 from convoy.config.run import RunConfig
 from convoy.data.sampler import PADDING, MicroBatch, plan_step
@@ -253,7 +253,7 @@ def _check_stream(build: str, split: str, dataset: IterableDataset[Any]) -> None
             "Dataset with __getitem__ and __len__ needs neither"
         )
     if find_spec("torchdata") is None:
-        raise PrerequisiteMissing(f"{returned}: torchdata is not installed: pip install 'metaflow-convoy[streams]'")
+        raise PrerequisiteMissing(f"{returned}: {missing_extra('torchdata', 'streams')}")
 
 
 def dataset_size(config: RunConfig, split: str, dataset: Any) -> int:

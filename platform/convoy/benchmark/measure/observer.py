@@ -19,6 +19,7 @@ from convoy.benchmark.results import values
 from convoy.benchmark.rounds import VariantResult
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.variant import Variant
+from convoy.config.errors import missing_extra
 from convoy.network.host_usage import CpuUse, cpu_use
 from convoy.training.process_groups import Ranks
 
@@ -195,7 +196,7 @@ def nvml_utilisation_reader(uuid: str | None) -> tuple[GpuUtilisation | None, st
     try:
         import pynvml
     except ImportError:
-        return None, "nvidia-ml-py is not installed: pip install 'metaflow-convoy[nvml]'"
+        return None, missing_extra("nvidia-ml-py", "nvml")
     try:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")

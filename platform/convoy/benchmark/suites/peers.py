@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, cast
 from convoy.benchmark.groups import Group, PeerKind, RefusedCase, VariantSpec
 from convoy.benchmark.suites import frameworks
 from convoy.config.benchmark import PeerName
+from convoy.config.errors import missing_extra
 from convoy.config.loader import Tree
 
 
@@ -81,15 +82,9 @@ def _why_missing(spec: VariantSpec) -> str:
         return ""
     if reason := frameworks.MISSING.get(spec.needed_for or spec.kind):
         return reason
-    return f"{absent} is not installed: pip install {_installed_by(spec)}"
-
-
-def _installed_by(spec: VariantSpec) -> str:
-    """What pip is to install for the packages of a case."""
     if spec.kind == "baseline":
-        return "transformers"
-    extra = frameworks.EXTRAS.get(spec.needed_for or spec.kind, "peers")
-    return f"'metaflow-convoy[{extra}]'"
+        return f"{absent} is not installed: pip install transformers"
+    return missing_extra(absent, frameworks.EXTRAS.get(spec.needed_for or spec.kind, "peers"))
 
 
 def packages(spec: VariantSpec) -> list[str]:

@@ -19,6 +19,7 @@ from convoy.benchmark.suites import peers
 from convoy.benchmark.suites.scaling import alone_name, independent_name
 from convoy.catalog.published_workloads import mfu, published_workloads
 from convoy.config.benchmark import BenchConfig, PeerName
+from convoy.config.errors import missing_extra
 from convoy.config.loader import merge_config, resolve
 from convoy.config.run import RunConfig
 from convoy.display import formatting
@@ -90,7 +91,7 @@ def refuse_without_packages(group: Group, chosen: Workload) -> Group:
     absent = next((name for name in chosen.packages if find_spec(name) is None), None)
     if absent is None:
         return peers.refuse_missing_packages(group)
-    reason = f"{absent} is not installed: pip install 'metaflow-convoy[workloads]'"
+    reason = missing_extra(absent, "workloads")
     refused = tuple(RefusedCase(spec=spec, reason=reason) for spec in group.variants)
     return group.model_copy(update={"refused": refused})
 
