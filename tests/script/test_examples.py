@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +29,11 @@ KILLED = 1
 
 @dataclass(frozen=True)
 class Library:
-    """A library's example. weights: its last weights, below the folder that it is given."""
+    """A library's example. output: the argument that says where its last weights go. weights: these, below the folder
+    that it is given."""
 
     name: str
-    args: tuple[str, ...]
+    output: tuple[str, str]
     weights: str
     store: str
     """Of its checkpoints, below the job's."""
@@ -44,13 +46,8 @@ class Library:
 LIBRARIES = (
     Library("trainer", ("--output_dir", "{}"), "model.safetensors", "trainer"),
     Library("accelerate", ("--output", "{}/last.pt"), "last.pt", "loop", batches_per_step=2),
-    Library(
-        "deepspeed",
-        ("--output", "{}/last.pt", "--deepspeed", "--deepspeed_config", str(EXAMPLES / "deepspeed.json")),
-        "last.pt",
-        "loop",
-    ),
-    Library("lightning", ("--output", "{}", "--num_nodes", "2"), "autoencoder.pt", "lightning"),
+    Library("deepspeed", ("--output", "{}/last.pt"), "last.pt", "loop"),
+    Library("lightning", ("--output", "{}"), "autoencoder.pt", "lightning"),
     Library("ddp", ("--output", "{}/last.pt"), "last.pt", "loop"),
 )
 
@@ -88,8 +85,14 @@ def an_example(library: Library, folder: Path, *, lines: bool, pause: float = 0.
     """lines: with Convoy's. pause: seconds at each batch."""
     folder.mkdir()
     script = EXAMPLES / f"train_{library.name}{'' if lines else '_plain'}.py"
-    args = [word.format(folder) for word in library.args]
+    args = [*(word.format(folder) for word in library.output), *flow_arguments().get(f"train_{library.name}", [])]
     return Example(library, folder, running(folder, str(RECORDED), script, folder, pause, *args))
+
+
+def flow_arguments() -> dict[str, list[object]]:
+    """What the examples' flow gives to scripts that need more."""
+    found: dict[str, list[object]] = runpy.run_path(str(EXAMPLES / "scripts_flow.py"))["ARGUMENTS"]
+    return found
 
 
 def finish(example: Example, gang: list[Agent]) -> None:
