@@ -95,9 +95,9 @@ _HOW = (
 )
 _PROFILE = (
     "Share of synchronisation: how much longer a step takes together than alone, as in the section on gradient "
-    "synchronisation. Convoy's parts are those of its steps, where reduction overlaps backward; synchronisation is what "
-    "they take longer than alone. A framework's parts are those of one further step after each block, which waits for "
-    "each part in turn, so that they may add up to more than its step. Horovod's reduction overlaps backward: its "
+    "synchronisation. Convoy's parts are those of its steps, where reduction overlaps backward; synchronisation is "
+    "what they take longer than alone. A framework's parts are those of one further step after each block, which waits "
+    "for each part in turn, so that they may add up to more than its step. Horovod's reduction overlaps backward: its "
     "synchronisation is what is left of it after backward. Compilation is in no step."
 )
 
