@@ -1,7 +1,7 @@
 """What a case takes of a rank's memories, estimated before anything runs, and the largest model that has room there.
 
-Of Convoy's own cases it is what the planner says of a step without activations; of other libraries, arithmetic over a
-model's size. At least so much is taken. Imports no torch.
+Of Convoy's own cases and torch's DDP it is what the planner says of a step without activations; of other libraries,
+arithmetic over a model's size. At least so much is taken. Imports no torch.
 """
 
 from bisect import bisect_right
@@ -12,9 +12,10 @@ from typing import Literal, NamedTuple, cast
 from convoy.benchmark.groups import PeerKind, Ranks, VariantSpec
 from convoy.benchmark.results import values
 from convoy.config.model import CustomModelConfig, TransformerConfig
+from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.config.train import TrainConfig
-from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, embedding_parameter_count, parameter_count
+from convoy.model.counts import SAVED_BYTES, TRAINED_BYTES, parameter_count
 from convoy.planner.memory.rank import peak_bytes_by_part
 from convoy.planner.step.fsdp_units import WIDTH, stages
 from convoy.planner.workload import UNNAMED, Machine, Workload
@@ -146,11 +147,10 @@ def with_largest_size(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Varian
 
 
 def _convoy_memory(job: Workload, *, fused: bool) -> CaseMemory:
-    """By the planner: the peak of a step whose sequences have one token, which leaves next to no activations."""
-    states = sum(peak_bytes_by_part(replace(job, sequence_length=1), fused=fused).values())
-    shard = max(stage.shard_elements for stage in stages(job))
+    """By the planner."""
     if job.parallel.by_ddp:
-        return CaseMemory(_with_ddp_buckets(states, shard), MemoryUse())
+        return CaseMemory(_ddp_memory(job, fused=fused), MemoryUse())
+    states, shard = _step_bytes(job, fused=fused), max(stage.shard_elements for stage in stages(job))
     trained, rest, weights = TRAINED_BYTES * shard, SAVED_BYTES * shard, WEIGHT_BYTES * shard
     if job.parallel.cpu_offload and job.machine.gpu != "cpu":
         return CaseMemory(MemoryUse(states=states), MemoryUse(trained, rest, weights, weights))
@@ -171,7 +171,7 @@ def _peer_memory(kind: PeerKind, job: Workload, ranks: Ranks) -> CaseMemory:
     shard, building = -(-whole // job.ranks_per_state_copy), WEIGHT_BYTES * whole
     match kind:
         case "torch DDP":
-            return CaseMemory(_torch_ddp_memory(job.model, train, several_passes=several), MemoryUse())
+            return CaseMemory(_torch_ddp_memory(job), MemoryUse())
         case "accelerate FSDP2":  # keeps the whole weights until all shards are made (`fsdp2_prepare_model`)
             rest, gradients = SAVED_BYTES * shard, WIDTH[train.reduce_dtype] * whole if several else 0
             most = max(TRAINED_BYTES * shard, rest + gradients)
@@ -182,18 +182,24 @@ def _peer_memory(kind: PeerKind, job: Workload, ranks: Ranks) -> CaseMemory:
             return _zero_1_2_memory(kind, whole, shard, train, ranks)
 
 
-def _torch_ddp_memory(model: TransformerConfig, train: TrainConfig, *, several_passes: bool) -> MemoryUse:
-    """It has the buckets of gradients from the start. Gradients become views of them as the last pass reduces them;
-    those of the passes before it are separate.
+def _torch_ddp_memory(job: Workload) -> MemoryUse:
+    """As of Convoy's own `ddp`, but it all-reduces fp32 gradients on CPUs as on GPUs: it has no buffers to add them in
+    the order of ranks."""
+    train = job.train.model_copy(update={"reduce_dtype": "fp32"})
+    machine = replace(job.machine, gpu=UNNAMED)
+    return _ddp_memory(replace(job, parallel=ParallelConfig(strategy="ddp"), train=train, machine=machine), fused=True)
 
-    For bf16, autocast copies the weights of linear layers, and keeps all copies until forward ends; compiled blocks
-    make their own. Norms are not copied, nor is the head for longer than its loss; but the head's whole fp32 gradient
-    is there from then on (`model/loss.py`), which is more.
-    """
-    whole = parameter_count(model)
-    copied = whole - embedding_parameter_count(model) if train.param_dtype == "bf16" and not train.compile else 0
-    earlier = whole if several_passes else 0
-    return _with_ddp_buckets(TRAINED_BYTES * whole + WEIGHT_BYTES * earlier + WIDTH["bf16"] * copied, whole)
+
+def _ddp_memory(job: Workload, *, fused: bool) -> MemoryUse:
+    """Compiled blocks make their own copies for bf16, which autocast would keep until forward ends."""
+    if job.train.compile:
+        job = replace(job, train=job.train.model_copy(update={"param_dtype": "fp32"}))
+    return _with_ddp_buckets(_step_bytes(job, fused=fused), parameter_count(job.model))
+
+
+def _step_bytes(job: Workload, *, fused: bool) -> int:
+    """Peak of a step whose sequences have one token, which leaves next to no activations."""
+    return sum(peak_bytes_by_part(replace(job, sequence_length=1), fused=fused).values())
 
 
 def _with_ddp_buckets(states: int, n_params: int) -> MemoryUse:
