@@ -88,7 +88,7 @@ def counted_by_rank(rank: int, store: str, workload: Workload) -> Counter[Call]:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", store=dist.FileStore(store, workload.ranks), rank=rank, world_size=workload.ranks)
     mesh = build_mesh(workload.parallel, "cpu", workload.ranks, workload.machine.ranks)
-    if workload.parallel.by_ddp:
+    if workload.parallel.uses_ddp:
         step = _step(_ddp_engine(workload, OptimizerConfig()), workload)
     else:
         model, fsdp = _spread(workload, mesh)
@@ -107,7 +107,7 @@ def stepping(workload: Workload, optimizer: OptimizerConfig, rank: int) -> Itera
     """A function that makes a step, calling what it is given after each pass; the model; and its optimizer."""
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.ranks)
     try:
-        if workload.parallel.by_ddp:
+        if workload.parallel.uses_ddp:
             with FakeTensorMode(), _ScalarsOfDdp():  # type: ignore[no-untyped-call]
                 ddp = _ddp_engine_without_data(workload, optimizer)
                 yield _step(ddp, workload), ddp.module, ddp.optimizer
@@ -161,9 +161,14 @@ def _ddp_engine_without_data(workload: Workload, optimizer: OptimizerConfig) -> 
 def as_on(machine: Machine) -> Iterator[None]:
     """Devices are CPUs; units, and what ranks send, are those of the machine's ranks."""
     on_cpu = machine.gpu == "cpu"
-    is_one_unit, adds_in_rank_order = ParallelConfig.is_one_unit, ParallelConfig.adds_in_rank_order
+    shards_as_one_fsdp_unit, adds_in_rank_order = (
+        ParallelConfig.shards_as_one_fsdp_unit,
+        ParallelConfig.adds_in_rank_order,
+    )
     with (
-        patch.object(ParallelConfig, "is_one_unit", lambda own, **_: is_one_unit(own, on_cpu=on_cpu)),
+        patch.object(
+            ParallelConfig, "shards_as_one_fsdp_unit", lambda own, **_: shards_as_one_fsdp_unit(own, on_cpu=on_cpu)
+        ),
         patch.object(
             ParallelConfig, "adds_in_rank_order", lambda own, *of, **_: adds_in_rank_order(own, *of, on_cpu=on_cpu)
         ),

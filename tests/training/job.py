@@ -25,7 +25,7 @@ from convoy.job.generations import form_generation
 from convoy.job.lineage import CommitRef, Generation, counted_commits, newest_commit, read_history
 from convoy.job.record import ensure_record, job_store, keep_config, tier_stores, tier_uris
 from convoy.storage import open_store
-from convoy.training.data import POSITION
+from convoy.training.data import DATA_STATE_KEY
 from convoy.training.loop import TrainingFailedError
 from convoy.training.process_groups import is_lost_peer
 from convoy.training.rank import run_rank
@@ -204,7 +204,7 @@ class Job:
             name: torch.empty(info.shape, dtype=dtype_of(info.dtype)) for name, info in commit.tensors.items()
         }
         if commit.fingerprint.endswith("-stream"):
-            tensors[POSITION] = {}
+            tensors[DATA_STATE_KEY] = {}
         assert load.restore([self.store], [(commit.ref, [0])], tensors) is not None
         return tensors
 

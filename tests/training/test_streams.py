@@ -6,7 +6,7 @@ import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.job.events.registry import StepDone
-from convoy.training.data import POSITION
+from convoy.training.data import DATA_STATE_KEY
 from tests.ranks import RankFailedError
 from tests.training.faults import die_at
 from tests.training.job import Job, differing
@@ -34,7 +34,7 @@ def test_a_job_that_is_killed_takes_the_same_samples_and_ends_in_the_same_state(
         f.name: f.read_text() for f in (tmp_path / "whole indices").iterdir()
     }
     # The same position may be written otherwise: as so many samples after the one from which the loader was restored.
-    assert set(differing(whole.state(), cut.state())) <= {POSITION}
+    assert set(differing(whole.state(), cut.state())) <= {DATA_STATE_KEY}
 
 
 def test_a_stream_that_is_its_own_iterator_continues_where_the_checkpoint_was(tmp_path: Path) -> None:

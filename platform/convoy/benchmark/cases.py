@@ -51,7 +51,7 @@ def measure_cases(
     least_bytes = 1e6 * group.predict.least_mb_per_writer if group.predict is not None else 0.0
     for variant in variants:
         if isinstance(variant, SavingVariant):
-            variant.measure_at_rest(least_bytes, progress)
+            variant.time_saves_without_training(least_bytes, progress)
             measured[variant.name].samples = variant.samples
             measured[variant.name].values |= variant.values
     for variant in variants if on_gpus or "memory" in group.measures else []:

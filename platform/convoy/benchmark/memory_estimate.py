@@ -30,7 +30,7 @@ counts on GPUs: a host gives only the pages that are written to."""
 MAX_LAYERS = 10**6
 """Nobody has memory for more."""
 
-LARGEST_MODEL = "largest model"
+LARGEST_MODEL_KEY = "largest model"
 """Its name in `not_measured`."""
 
 
@@ -135,7 +135,7 @@ def with_largest_size(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Varian
     """The case with its largest model and the memory that it was computed for, or why there is none."""
     model = largest_model(spec, run, ranks)
     if isinstance(model, str):
-        return spec.model_copy(update={"not_measured": {**spec.not_measured, LARGEST_MODEL: model}})
+        return spec.model_copy(update={"not_measured": {**spec.not_measured, LARGEST_MODEL_KEY: model}})
     figures = {
         values.LARGEST_MODEL_PARAMETERS: parameter_count(model),
         values.LARGEST_MODEL_LAYERS: model.n_layers,
@@ -148,7 +148,7 @@ def with_largest_size(spec: VariantSpec, run: RunConfig, ranks: Ranks) -> Varian
 
 def _convoy_memory(job: Workload, *, fused: bool) -> CaseMemory:
     """By the planner."""
-    if job.parallel.by_ddp:
+    if job.parallel.uses_ddp:
         return CaseMemory(_ddp_memory(job, fused=fused), MemoryUse())
     states, shard = _step_bytes(job, fused=fused), max(stage.shard_elements for stage in stages(job))
     trained, rest, weights = TRAINED_BYTES * shard, SAVED_BYTES * shard, WEIGHT_BYTES * shard

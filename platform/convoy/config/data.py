@@ -151,7 +151,7 @@ class DataConfig(FrozenConfig):
     """What a sample is called on cards, in the plural, such as images."""
 
     @model_validator(mode="after")
-    def _is_of_one_kind(self) -> "DataConfig":
+    def _check_one_kind(self) -> "DataConfig":
         fields = type(self).model_fields
         own = [name for name in _OF_DATASETS + _OF_TOKENS if getattr(self, name) != fields[name].default]
         for name in own:

@@ -53,7 +53,7 @@ class ParallelConfig(FrozenConfig):
             case "ddp":
                 return 1
 
-    def is_one_unit(self, *, on_cpu: bool) -> bool:
+    def shards_as_one_fsdp_unit(self, *, on_cpu: bool) -> bool:
         """Whether FSDP2 gathers a rank's whole model at once, and reduces all of its gradients at once.
 
         A block at a time saves nothing where all of them stay until backward, and a CPU computes nothing while it
@@ -63,7 +63,7 @@ class ParallelConfig(FrozenConfig):
         return on_cpu and stays and self.wrap == "block" and self.pipeline == 1
 
     @property
-    def by_ddp(self) -> bool:
+    def uses_ddp(self) -> bool:
         """Whether torch's DistributedDataParallel reduces gradients. It cannot offload: then FSDP2 has replicas."""
         return self.strategy == "ddp" and not self.cpu_offload
 
@@ -75,7 +75,7 @@ class ParallelConfig(FrozenConfig):
         the first step, so that a job that was interrupted would be another one. Of two ranks any order gives the same
         sums, but torch has no all-reduce of DDP in bf16 for CPUs.
         """
-        return self.by_ddp and on_cpu and (ranks > 2 or reduce_dtype == "bf16")
+        return self.uses_ddp and on_cpu and (ranks > 2 or reduce_dtype == "bf16")
 
     @model_validator(mode="after")
     def _shard_size_only_hsdp(self) -> "ParallelConfig":

@@ -41,7 +41,10 @@ def parallelize(
     if train.param_dtype == "bf16":
         run_batch_norm_in_fp32(model)
     shard = partial(fully_shard, mesh=mesh, mp_policy=policy, offload_policy=_offload_policy(parallel, mesh))
-    reshard, one_unit = parallel.reshard_after_forward, parallel.is_one_unit(on_cpu=mesh.device_type == "cpu")
+    reshard, one_unit = (
+        parallel.reshard_after_forward,
+        parallel.shards_as_one_fsdp_unit(on_cpu=mesh.device_type == "cpu"),
+    )
     for block, wrapped in wrap_and_compile_blocks(model, train, fullgraph=parallel.wrap == "block"):
         if one_unit:
             continue

@@ -134,7 +134,7 @@ class Workload:
     @property
     def autocasts(self) -> bool:
         """Whether torch's autocast computes in bf16 over weights in fp32: the residual stream is in fp32 too."""
-        return self.parallel.by_ddp and self.train.param_dtype == "bf16"
+        return self.parallel.uses_ddp and self.train.param_dtype == "bf16"
 
     @property
     def batch(self) -> Batch:

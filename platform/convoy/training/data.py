@@ -11,7 +11,7 @@ from convoy.data.tokenizer import TextTokenizer
 from convoy.training.batch import Batch
 from convoy.training.process_groups import Ranks
 
-POSITION = "data"
+DATA_STATE_KEY = "data"
 """Name in a checkpoint of where the data is, if the number of steps does not say it."""
 
 

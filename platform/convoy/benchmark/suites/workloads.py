@@ -43,7 +43,7 @@ of 3e-3, losses of the small ResNet differed by 2 % between ways that compute th
 LIBRARIES: tuple[PeerName, ...] = ("torch", "accelerate", "deepspeed")
 """Whose ways to distribute a model are measured too,"""
 
-LEFT_OUT = ("DeepSpeed ZeRO-1", "DeepSpeed ZeRO-3")
+EXCLUDED_PEERS = ("DeepSpeed ZeRO-1", "DeepSpeed ZeRO-3")
 """but for these, which the strategies suite has."""
 
 
@@ -77,7 +77,7 @@ def variants_of(each: int, ranks: int) -> Iterator[VariantSpec]:
     compiled = {"parallel": {"strategy": "ddp"}, "train": {"compile": True}}
     yield VariantSpec(name="ddp compiled", ranks=ranks, changes=compiled, values={WEAK: 1.0})
     for spec in peers.variants_of(LIBRARIES):
-        if spec.name not in LEFT_OUT:
+        if spec.name not in EXCLUDED_PEERS:
             yield spec.model_copy(update={"baseline": None, "ranks": ranks, "values": {WEAK: 1.0}})
     yield ours(alone_name(1), 1, each, {})
     yield ours(independent_name(ranks, 1), 1, each, {INDEPENDENT: 1.0}, at_once=True)

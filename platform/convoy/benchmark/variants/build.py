@@ -10,8 +10,8 @@ from convoy.benchmark.suites import peers
 from convoy.benchmark.variants.baseline import BaselineVariant
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.convoy_saving import SavingVariant
-from convoy.benchmark.variants.framework import FrameworkVariant, Training
-from convoy.benchmark.variants.peer import Engine, PeerVariant, TorchDdp
+from convoy.benchmark.variants.framework import FrameworkTraining, FrameworkVariant
+from convoy.benchmark.variants.peer import PeerTraining, PeerVariant, TorchDdp
 from convoy.benchmark.variants.ranks import join_world
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.run import RunConfig
@@ -59,7 +59,7 @@ def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepa
             return PeerVariant(spec.name, config, world, data, build_engine(kind, config, world))
 
 
-def connect_framework(kind: Kind, ranks: Ranks) -> Callable[[RunConfig, Ranks], Training] | None:
+def connect_framework(kind: Kind, ranks: Ranks) -> Callable[[RunConfig, Ranks], FrameworkTraining] | None:
     """Connect the ranks of the gang by a framework's own means: what then builds its training on some of them; None:
     the kind needs none. Its package is imported here, and not before. All ranks call it alike."""
     match kind:
@@ -71,7 +71,7 @@ def connect_framework(kind: Kind, ranks: Ranks) -> Callable[[RunConfig, Ranks], 
         case "MLX":
             from convoy.benchmark.variants import mlx_training
 
-            return partial(mlx_training.MlxTraining, mlx_training.connect_ring(ranks))
+            return partial(mlx_training.MlxTraining, mlx_training.connect_processes(ranks))
         case "Horovod":
             from convoy.benchmark.variants import horovod_training
 
@@ -80,7 +80,7 @@ def connect_framework(kind: Kind, ranks: Ranks) -> Callable[[RunConfig, Ranks], 
     return None
 
 
-def build_engine(kind: PeerKind, config: RunConfig, ranks: Ranks) -> Engine:
+def build_engine(kind: PeerKind, config: RunConfig, ranks: Ranks) -> PeerTraining:
     """The library's own step over a model that it has distributed. Its package is imported here, and not before."""
     match peers.PEERS[kind].library:
         case "torch":

@@ -93,7 +93,7 @@ class SavingVariant(ConvoyVariant):
             self.samples[values.DURABLE].append(durable)
         self._delete_commit(commit)
 
-    def measure_at_rest(self, least_bytes: float, progress: Callable[[], None]) -> None:
+    def time_saves_without_training(self, least_bytes: float, progress: Callable[[], None]) -> None:
         """Save and restore with nothing else under way. All ranks call it, and no step follows.
 
         least_bytes: that each rank is to write; a smaller state is filled up. progress: called after each save and

@@ -39,7 +39,7 @@ class FrameworkBatch:
     """fp32: 1 where the target counts, else 0."""
 
 
-class Training(Protocol):
+class FrameworkTraining(Protocol):
     """A model as a framework trains it, on this rank."""
 
     parameters: int
@@ -57,7 +57,7 @@ class Training(Protocol):
 class FrameworkVariant(Variant):
     """A training that takes turns with Convoy's."""
 
-    def __init__(self, name: str, config: RunConfig, data: TrainingData, training: Training) -> None:
+    def __init__(self, name: str, config: RunConfig, data: TrainingData, training: FrameworkTraining) -> None:
         super().__init__(name)
         self.parameters = training.parameters
         self.values = training.values
@@ -115,7 +115,7 @@ def initial_weights(config: RunConfig) -> dict[str, np.ndarray]:
     return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
 
 
-def free_address() -> str:
+def find_free_address() -> str:
     """`host:port` of this rank, at which nothing listens now; the other ranks reach it as they reach the gang's first
     rank."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

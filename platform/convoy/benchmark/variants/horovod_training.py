@@ -16,7 +16,7 @@ from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.http.http_server import RendezvousServer
 from torch import nn
 
-from convoy.benchmark.variants.framework import FrameworkBatch, Part, free_address
+from convoy.benchmark.variants.framework import FrameworkBatch, Part, find_free_address
 from convoy.config.run import RunConfig
 from convoy.model.loss import IGNORE
 from convoy.training.build import build_whole_model
@@ -37,7 +37,7 @@ def connect_processes(ranks: Ranks) -> None:
     if hvd.is_initialized():
         return
     hosts: list[str] = [""] * ranks.place.world_size
-    dist.all_gather_object(hosts, free_address().partition(":")[0], group=ranks.control)
+    dist.all_gather_object(hosts, find_free_address().partition(":")[0], group=ranks.control)
     port = [0]
     names = ",".join(f"{host}:{hosts.count(host)}" for host in dict.fromkeys(hosts))
     slots = get_host_assignments(parse_hosts(names), len(hosts), len(hosts))

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from convoy.benchmark.results.values import COMPILE_SECONDS
-from convoy.benchmark.variants.framework import FrameworkBatch, Part, free_address, initial_weights
+from convoy.benchmark.variants.framework import FrameworkBatch, Part, find_free_address, initial_weights
 from convoy.benchmark.variants.jax_decoder import decayed, decoder_state
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -33,7 +33,7 @@ def connect_processes(ranks: Ranks) -> None:
         return
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    place, address = ranks.place, [free_address() if ranks.first else ""]
+    place, address = ranks.place, [find_free_address() if ranks.first else ""]
     dist.broadcast_object_list(address, group=ranks.control, group_src=0)
     jax.distributed.initialize(address[0], num_processes=place.world_size, process_id=place.rank)
 

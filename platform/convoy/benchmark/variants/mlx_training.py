@@ -17,18 +17,18 @@ import mlx.optimizers as optim
 import torch.distributed as dist
 from mlx.utils import tree_flatten, tree_map
 
-from convoy.benchmark.variants.framework import FrameworkBatch, Part, free_address, initial_weights
+from convoy.benchmark.variants.framework import FrameworkBatch, Part, find_free_address, initial_weights
 from convoy.benchmark.variants.mlx_decoder import Decoder
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 from convoy.training.process_groups import Ranks
 
 
-def connect_ring(ranks: Ranks) -> mx.distributed.Group:
+def connect_processes(ranks: Ranks) -> mx.distributed.Group:
     """The ring of all ranks of the gang, which gives MLX what its launcher would: ranks and addresses. All ranks call
     it alike; the first call makes the ring, the others return it."""
     addresses: list[str] = [""] * ranks.place.world_size
-    dist.all_gather_object(addresses, free_address(), group=ranks.control)
+    dist.all_gather_object(addresses, find_free_address(), group=ranks.control)
     with tempfile.TemporaryDirectory(prefix="convoy-mlx-") as folder:
         hosts = Path(folder) / "hosts.json"
         hosts.write_text(json.dumps([[address] for address in addresses]))

@@ -24,7 +24,7 @@ from convoy.training.process_groups import Ranks
 from convoy.training.step import seed_randomness
 
 
-class Engine(Protocol):
+class PeerTraining(Protocol):
     """A model as a library trains it."""
 
     parameters: int
@@ -47,7 +47,7 @@ class Engine(Protocol):
 class PeerVariant(Variant):
     """A step around an engine, with nothing but what each library needs to compute the same as all others."""
 
-    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: TrainingData, engine: Engine) -> None:
+    def __init__(self, name: str, config: RunConfig, ranks: Ranks, data: TrainingData, engine: PeerTraining) -> None:
         super().__init__(name)
         self.parameters = engine.parameters
         self._config = config

@@ -101,7 +101,7 @@ def _cluster_demands(config: RunConfig, datastore: str | None) -> Iterator[Deman
     if config.cluster.backend != "local":
         yield from (partial(demand, config) for demand in _OF_MACHINES)
         yield from shared_storage_demands(config)
-        yield lambda: _datastore_is_s3(config, datastore)
+        yield lambda: _check_datastore_is_s3(config, datastore)
         yield lambda: _fits_machine(config)
 
 
@@ -187,7 +187,7 @@ _OF_MACHINES: tuple[Callable[[RunConfig], None], ...] = (
 )
 
 
-def _datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
+def _check_datastore_is_s3(config: RunConfig, datastore: str | None) -> None:
     if datastore not in (None, "s3"):
         raise PrerequisiteMissing(
             f"METAFLOW_DEFAULT_DATASTORE = {datastore}: must be s3 with cluster.backend = {config.cluster.backend}"

@@ -22,7 +22,7 @@ from convoy.planner.workload import Workload
 def replay_step(workload: Workload, stage: Stage, *, in_flight: int = 1, fused: bool = True) -> MemoryAccumulator:
     """in_flight: micro batches whose activations a pipeline stage holds. fused: the update is one kernel."""
     memory = MemoryAccumulator()
-    if workload.parallel.by_ddp:
+    if workload.parallel.uses_ddp:
         replay_ddp_step(workload, memory, fused=fused)
         return memory
     offloaded = workload.parallel.cpu_offload and workload.machine.gpu != "cpu"

@@ -63,7 +63,7 @@ def busiest_stage(workload: Workload) -> tuple[Stage, tuple[Collective, ...]]:
 
 def _stage_collectives(workload: Workload, stage: Stage) -> Iterator[Collective]:
     parallel, everyone = workload.parallel, workload.ranks
-    if parallel.by_ddp:
+    if parallel.uses_ddp:
         yield from _ddp_collectives(workload)
     else:
         for unit, count in stage.unit_counts():
@@ -183,7 +183,7 @@ def communication_seconds(job: Workload, machine: MeasuredMachine) -> ExposedSec
 
 def _copied_bytes(job: Workload) -> float:
     train, weights = job.train, parameter_count(job.model) / job.parallel.ranks_per_sample
-    if job.parallel.by_ddp:  # autocast copies weights, and gradients are copied into buckets
+    if job.parallel.uses_ddp:  # autocast copies weights, and gradients are copied into buckets
         casts = (
             job.passes * (1 if train.activation_checkpointing == "none" else 2) if train.param_dtype == "bf16" else 0
         )

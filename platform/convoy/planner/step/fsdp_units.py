@@ -76,7 +76,7 @@ def stages(workload: Workload) -> tuple[Stage, ...]:
     model, shards, count = workload.model, workload.shards, workload.parallel.pipeline
     embed, head = _embed(model), _head(model)
     block = tuple(_block_units(workload))
-    if workload.parallel.is_one_unit(on_cpu=workload.machine.gpu == "cpu"):
+    if workload.parallel.shards_as_one_fsdp_unit(on_cpu=workload.machine.gpu == "cpu"):
         ends = embed + (head[1:] if model.tied_embeddings else head)
         root = Unit("root", ends + block[0].shapes * model.n_layers, shards)
         return (Stage(None, (), model.n_layers, None, root, first=True, last=True),)

@@ -17,7 +17,7 @@ from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import CheckpointDamaged, Restored
 from convoy.job.lineage import CommitRef, read_history, restore_candidates
 from convoy.storage import Store, StoreUnavailable
-from convoy.training.data import POSITION, TrainingData
+from convoy.training.data import DATA_STATE_KEY, TrainingData
 from convoy.training.engines.engine import Engine
 from convoy.training.process_groups import Ranks
 
@@ -62,7 +62,7 @@ def restore_newest_commit(
     tensors = engine.tensors()
     position: dict[str, Any] = {}  # to be filled
     if data.has_position:
-        tensors[POSITION] = position
+        tensors[DATA_STATE_KEY] = position
     whole_state = _gather_tensor_infos(tensors, ranks, engine)
     shapes = {name.removeprefix(PREFIX): info.shape for name, info in whole_state.items() if name.startswith(PREFIX)}
 

@@ -21,7 +21,7 @@ from convoy.gang.workers.board import Marker
 from convoy.job.events.log import EventWriter
 from convoy.job.lineage import CommitRef
 from convoy.storage import StoreUnavailable
-from convoy.training.data import POSITION
+from convoy.training.data import DATA_STATE_KEY
 from convoy.training.engines.engine import Engine
 from convoy.training.process_groups import Ranks
 
@@ -153,7 +153,7 @@ class Saver:
         """What a save that begins now holds. All ranks call it."""
         assert self._own_state is not None
         state = self._own_state()
-        return state if self._position is None else {**state, POSITION: self._position()}
+        return state if self._position is None else {**state, DATA_STATE_KEY: self._position()}
 
     def status(self) -> StatusCounts:
         """This rank's status of the save that is being written, with its other work. Never blocks."""

@@ -27,7 +27,7 @@ def build_engine(config: RunConfig, ranks: Ranks, *, with_weights: bool = True) 
         if error.name != name:
             raise
         raise PrerequisiteMissing(missing_package(name)) from None
-    if config.parallel.by_ddp:
+    if config.parallel.uses_ddp:
         from convoy.training.engines.ddp import DdpEngine
 
         return DdpEngine(config, ranks, with_weights=with_weights)
