@@ -57,7 +57,7 @@ class ParallelConfig(FrozenConfig):
         """Whether FSDP2 gathers a rank's whole model at once, and reduces all of its gradients at once.
 
         A block at a time saves nothing where all of them stay until backward, and a CPU computes nothing while it
-        communicates: only messages, and waits for other ranks, would be more.
+        communicates: gathering block by block would only add messages and waits.
         """
         stays = not self.reshard_after_forward and self.strategy != "ddp"
         return on_cpu and stays and self.wrap == "block" and self.pipeline == 1

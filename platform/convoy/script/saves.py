@@ -1,4 +1,4 @@
-"""What a training loop that is not ours needs of its gang: verified checkpoints, and the steps at which to save or end.
+"""What a user's training loop needs from the gang: verified checkpoints, and when to save or stop.
 
 A library's checkpoint is committed file by file, after the library wrote it and before anything can be resumed from
 it. What a job starts from may be committed too, before its first step: from then on each restart knows it, whatever the

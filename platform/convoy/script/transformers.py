@@ -37,7 +37,9 @@ class ConvoyCallback(TrainerCallback):
         if not script.in_gang():
             return
         if args.save_only_model:
-            raise ConfigError("save_only_model = True: must be False, or nothing could resume where it was")
+            raise ConfigError(
+                "save_only_model = True: must be False; otherwise a restart has no optimizer state to resume from"
+            )
         trainer: Any = _find_trainer(self)
         # What it resumes from is an argument of `train`, and nothing that a callback could set.
         trainer.train = functools.partial(self._train, trainer, trainer.train)

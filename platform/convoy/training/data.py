@@ -12,7 +12,7 @@ from convoy.training.batch import Batch
 from convoy.training.process_groups import Ranks
 
 DATA_STATE_KEY = "data"
-"""Name in a checkpoint of where the data is, if the number of steps does not say it."""
+"""Key in a checkpoint of the data's position, if the step count does not determine it."""
 
 
 class StepBatches(Protocol):

@@ -39,7 +39,8 @@ class Pass:
 def open_dataset(config: RunConfig, fingerprint: str, ranks: Ranks) -> TrainingData:
     """The datasets that `data.build` returns. All ranks call it. fingerprint: of the function and its arguments.
 
-    Raises ConfigError, on all ranks, for datasets that are not the same on all of them, and else for what is none.
+    Raises ConfigError, on all ranks, for datasets that are not the same on all of them, or if the function returns
+    something other than a dataset.
     """
     train, validation = build_dataset(config, "train"), build_dataset(config, "validation")
     if train is None:

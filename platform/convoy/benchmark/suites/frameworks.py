@@ -37,7 +37,7 @@ MISSING: Mapping[Kind, str] = {
     "(its CMakeLists.txt sets C++14: 'C++17 or later compatible compiler is required to use PyTorch'); "
     "docs/guides/benchmarks.md says which two lines to change",
 }
-"""Why the package of one may be missing, where that is no matter of an extra."""
+"""Why a framework may be missing that no extra installs."""
 
 _FORM: dict[str, Any] = {"norm": "layernorm", "positions": "learned", "mlp": "gelu", "bias": True}
 _FORM |= {"tied_embeddings": True, "dropout": 0.0, "init_from": None}

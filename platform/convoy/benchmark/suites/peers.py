@@ -65,7 +65,7 @@ def engines_of(libraries: Sequence[PeerName]) -> Iterator[VariantSpec]:
 
 def refuse_missing_packages(group: Group) -> Group:
     """The group whose cases are refused if their packages are not installed on this machine, or for a reason that holds
-    on every machine. It has no variants if that are all."""
+    on every machine. If all variants are refused, the group has none."""
     missing = {spec.name: reason for spec in group.variants if (reason := _why_missing(spec))}
     refused = tuple(RefusedCase(spec=s, reason=missing[s.name]) for s in group.variants if s.name in missing)
     variants = tuple(spec for spec in group.variants if spec.name not in missing)

@@ -41,10 +41,10 @@ LEARNING_RATE = 1e-4
 of 3e-3, losses of the small ResNet differed by 2 % between ways that compute the same; of this rate, by 2e-7."""
 
 LIBRARIES: tuple[PeerName, ...] = ("torch", "accelerate", "deepspeed")
-"""Whose ways to distribute a model are measured too,"""
+"""Libraries whose strategies are measured."""
 
 EXCLUDED_PEERS = ("DeepSpeed ZeRO-1", "DeepSpeed ZeRO-3")
-"""but for these, which the strategies suite has."""
+"""Peer strategies that only the strategies suite measures."""
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:

@@ -60,8 +60,8 @@ def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepa
 
 
 def connect_framework(kind: Kind, ranks: Ranks) -> Callable[[RunConfig, Ranks], FrameworkTraining] | None:
-    """Connect the ranks of the gang by a framework's own means: what then builds its training on some of them; None:
-    the kind needs none. Its package is imported here, and not before. All ranks call it alike."""
+    """Initialise the framework's own process group; returns the constructor of its training, or None if the kind needs
+    none. Its package is imported here, and not before. All ranks call it alike."""
     match kind:
         case "JAX":
             from convoy.benchmark.variants import jax_training

@@ -132,7 +132,7 @@ class JaxTraining:
 
 
 def _adamw(config: RunConfig, state: nnx.State) -> optax.GradientTransformation:
-    """Clipping and AdamW, up to the factor of the learning rate, which each step has its own of."""
+    """Clipping and AdamW without the learning rate, which each step applies."""
     train, own = config.train, config.optimizer
     mask = decayed(state, embeddings=own.decay_embeddings)
     return optax.chain(

@@ -82,7 +82,7 @@ def check_host_memory(config: RunConfig, gpus: int, host_mib: int) -> None:
 
 
 def _keeps_state_in_host_memory(config: RunConfig) -> bool:
-    """Though GPUs compute."""
+    """Whether the optimizer state is in host memory although GPUs do the computation."""
     return config.parallel.cpu_offload or "offload_optimizer" in config.engine.offloads
 
 
