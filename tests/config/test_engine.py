@@ -59,9 +59,19 @@ def test_an_override_sets_a_key_of_the_settings_or_takes_another_engine() -> Non
             "engine: {deepspeed: {gradient_accumulation_steps: 4}}",
             "engine.deepspeed.gradient_accumulation_steps = 4: train.micro_batch sets it; leave it out, or write auto",
         ),
-        ("engine: {deepspeed: {optimizer: {type: Adam}}}", "engine.deepspeed.optimizer = {"),
+        ("engine: {deepspeed: {optimizer: {type: Lion}}}", "engine.deepspeed.optimizer = {"),
+        ("engine: {deepspeed: {optimizer: {params: {lr: 1}}}}", "optimizer sets it; leave it out, or write {"),
+        ("engine: {deepspeed: {bf16: {enabled: true}}}", "train.param_dtype sets it: set that to bf16 or fp32 instead"),
+        ("engine: {deepspeed: {fp16: {enabled: true}}}", "fp16 is not supported; set train.param_dtype to bf16 or"),
+        ("engine: {deepspeed: {a: 1, b: 2}}", "; also refused: engine.deepspeed.b"),
+        ("engine: {deepspeed: 3}", "engine.deepspeed = 3: must be settings, or the path of a file that has them"),
+        ("engine: {fairscale: {}}", 'engine = {"fairscale": {}}: must be one of convoy, accelerate, deepspeed, or one'),
+        ("engine: {deepspeed: {}, accelerate: {}}", "must be one of convoy, accelerate, deepspeed, or one of these"),
         ("engine: {deepspeed: {zero_optimisation: {}}}", "did you mean zero_optimization?"),
-        ("engine: {deepspeed: {zero_optimization: {stage: 0}}}", "zero_optimization.stage = 0: must be 1, 2 or 3"),
+        (
+            "engine: {deepspeed: {zero_optimization: {stage: 0}}}",
+            "zero_optimization.stage = 0: must be the number 1, 2 or 3",
+        ),
         ("engine: {deepspeed: {zero_optimization: {zero_hpz_partition_size: 8}}}", "partition_size = 8: unknown key"),
         ("{engine: deepspeed, parallel: {pipeline: 2}}", "parallel.pipeline = 2: must be 1 with engine = deepspeed"),
         (
@@ -115,7 +125,16 @@ def test_offloading_needs_a_gpu() -> None:
 
 def test_what_agrees_is_taken_over() -> None:
     batch, clip = RunConfig().train.global_batch, RunConfig().train.clip_norm
-    agrees: dict[str, Any] = {"train_batch_size": batch, "gradient_clipping": clip, "bf16": {"enabled": "auto"}}
+    adamw = {"lr": 3e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": "auto"}
+    agrees: dict[str, Any] = {
+        "train_batch_size": batch,
+        "gradient_clipping": clip,
+        "bf16": {"enabled": "auto"},
+        "optimizer": {"type": "AdamW", "params": adamw},
+        "scheduler": {"type": "auto", "params": {"warmup_num_steps": "auto"}},
+        "steps_per_print": 10,
+        "zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True},
+    }
     config = resolve({"engine": {"name": "deepspeed", "settings": agrees}}, {})
     assert config.engine.settings == agrees
     written = {"num_processes": 8, "distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2}}

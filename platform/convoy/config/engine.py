@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from convoy.config.base import FrozenConfig
 from convoy.config.errors import ConfigError, missing_extra, name_hint, yaml_value
 from convoy.config.parallel import ParallelConfig
-from convoy.config.train import TrainConfig
+from convoy.config.train import OptimizerConfig, TrainConfig
 
 EngineName = Literal["convoy", "accelerate", "deepspeed"]
 
@@ -23,8 +23,9 @@ _ZERO = {
     "stage", "overlap_comm", "contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "allgather_partitions",
     "allgather_bucket_size", "sub_group_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold",
     "stage3_model_persistence_threshold", "stage3_max_live_parameters", "stage3_max_reuse_distance",
+    "stage3_gather_16bit_weights_on_model_save",
 }  # fmt: skip
-"""Keys of `zero_optimization` that change how ZeRO communicates, and not what a rank keeps."""
+"""Keys of `zero_optimization` that change how ZeRO communicates, or saves by itself, and not what a rank keeps."""
 
 _OFFLOADS = ("offload_optimizer", "offload_param")
 """Keys of `zero_optimization` that keep masters and moments, or the weights of stage 3, in host memory. To NVMe, or to
@@ -33,6 +34,9 @@ two devices by a ratio, there is no offloading: no checkpoint would find the sta
 DEEPSPEED_KEYS = {"zero_optimization", "wall_clock_breakdown", "comms_logger"}
 """Keys of DeepSpeed's configuration that Convoy takes over as they are. Not `gradient_predivide_factor` and
 `prescale_gradients`: in DeepSpeed 0.19.8, stage 3 with them divides gradients twice or fails in an assertion."""
+
+_WITHOUT_EFFECT = {"steps_per_print", "zero_allow_untested_optimizer"}
+"""Keys of DeepSpeed's configuration that may have any value: Convoy sets them, and they train nothing differently."""
 
 _LAUNCHER = {
     "compute_environment", "debug", "enable_cpu_affinity", "machine_rank", "main_process_ip", "main_process_port",
@@ -94,7 +98,9 @@ def missing_package(name: EngineName) -> str:
     return f"engine = {name}: {missing_extra(name, name)}"
 
 
-def refused_keys(engine: EngineConfig, train: TrainConfig, parallel: ParallelConfig) -> Iterator[str]:
+def refused_keys(
+    engine: EngineConfig, train: TrainConfig, optimizer: OptimizerConfig, parallel: ParallelConfig
+) -> Iterator[str]:
     """What the engine cannot do, or what contradicts it: lines with the key, its value and what would be right."""
     if engine.name == "convoy":
         if engine.settings:
@@ -107,12 +113,13 @@ def refused_keys(engine: EngineConfig, train: TrainConfig, parallel: ParallelCon
         if (value := getattr(parallel, key)) != needed:
             yield f"parallel.{key} = {yaml_value(value)}: must be {yaml_value(needed)} with engine = {engine.name}"
     if engine.name == "deepspeed":
-        yield from _refused_deepspeed(engine.settings, train)
+        yield from _refused_deepspeed(engine.settings, train, optimizer)
     else:
         yield from _refused_accelerate(engine.settings, train, parallel)
 
 
-def _refused_deepspeed(settings: Mapping[str, Any], train: TrainConfig) -> Iterator[str]:
+def _refused_deepspeed(settings: Mapping[str, Any], train: TrainConfig, optimizer: OptimizerConfig) -> Iterator[str]:
+    adamw = optimizer.model_dump(mode="json", include={"lr", "betas", "eps", "weight_decay"})
     bf16 = AUTO if train.param_dtype == AUTO else {"enabled": train.param_dtype == "bf16"}
     own: dict[str, tuple[str, Any]] = {
         "train_batch_size": ("train.global_batch", train.global_batch),
@@ -121,12 +128,11 @@ def _refused_deepspeed(settings: Mapping[str, Any], train: TrainConfig) -> Itera
         "gradient_clipping": ("train.clip_norm", train.clip_norm or 0.0),
         "bf16": ("train.param_dtype", bf16),
         "fp16": ("train.param_dtype", {"enabled": False}),
-        "optimizer": ("optimizer", AUTO),
+        "optimizer": ("optimizer", {"type": "AdamW", "params": adamw}),
         "scheduler": ("schedule", AUTO),
         "checkpoint": ("checkpoint", AUTO),
-        "steps_per_print": ("train.log_every_steps", AUTO),
     }
-    yield from _refused("engine.deepspeed", settings, own, DEEPSPEED_KEYS)
+    yield from _refused("engine.deepspeed", settings, own, DEEPSPEED_KEYS | _WITHOUT_EFFECT)
     zero = settings.get("zero_optimization", {})
     if not isinstance(zero, Mapping):
         yield f"engine.deepspeed.zero_optimization = {yaml_value(zero)}: must be a mapping"
@@ -134,7 +140,7 @@ def _refused_deepspeed(settings: Mapping[str, Any], train: TrainConfig) -> Itera
     at = "engine.deepspeed.zero_optimization"
     yield from _refused(at, zero, {}, _ZERO | set(_OFFLOADS))
     if (stage := zero.get("stage", STAGE)) not in (1, 2, 3):
-        yield f"{at}.stage = {yaml_value(stage)}: must be 1, 2 or 3"
+        yield f"{at}.stage = {yaml_value(stage)}: must be the number 1, 2 or 3"
     for key in _OFFLOADS:
         if zero.get(key) is not None:
             yield from _refused_offload(f"{at}.{key}", zero[key])
@@ -172,6 +178,7 @@ def _refused_accelerate(settings: Mapping[str, Any], train: TrainConfig, paralle
         "fsdp_offload_params": ("parallel.cpu_offload", parallel.cpu_offload),
         "fsdp_activation_checkpointing": ("train.activation_checkpointing", recomputes),
         "fsdp_auto_wrap_policy": ("parallel.wrap", "TRANSFORMER_BASED_WRAP"),
+        "fsdp_transformer_layer_cls_to_wrap": ("parallel.wrap", AUTO),
         "fsdp_state_dict_type": ("checkpoint", "SHARDED_STATE_DICT"),
     }
     # Without effect, since Convoy itself loads the weights: accelerate writes true for FSDP2.
@@ -183,7 +190,23 @@ def _refused(at: str, settings: Mapping[str, Any], own: Mapping[str, tuple[str, 
     for key, value in settings.items():
         if key in own:
             by, agrees = own[key]
-            if value not in (agrees, AUTO) and value != {"enabled": AUTO}:
-                yield f"{at}.{key} = {yaml_value(value)}: {by} sets it; leave it out, or write {yaml_value(agrees)}"
+            if not _agrees(value, agrees):
+                yield f"{at}.{key} = {yaml_value(value)}: {_remedy(key, by, agrees)}"
         elif key not in free:
             yield f"{at}.{key} = {yaml_value(value)}: unknown key; {name_hint(key, sorted({*own, *free}))}"
+
+
+def _agrees(value: Any, own: Any) -> bool:
+    """Whether everything in a value is `auto`, or as Convoy's."""
+    if isinstance(value, Mapping):
+        parts = own if isinstance(own, Mapping) else {}
+        return all(_agrees(each, parts.get(key, AUTO)) for key, each in value.items())
+    return value in (AUTO, own)
+
+
+def _remedy(key: str, by: str, own: Any) -> str:
+    if key == "fp16":
+        return "fp16 is not supported; set train.param_dtype to bf16 or fp32"
+    if by == "train.param_dtype":
+        return "train.param_dtype sets it: set that to bf16 or fp32 instead, and leave this out"
+    return f"{by} sets it; leave it out, or write {yaml_value(own)}"

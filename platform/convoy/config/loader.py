@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy.config.engine import ENGINES
+from convoy.config.engine import ENGINES, EngineConfig
 from convoy.config.errors import ConfigError, Keys, classes_at, first_problem_line, name_hint, yaml_value
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
@@ -134,9 +134,16 @@ def expand_engine(tree: Tree) -> Tree:
     engine = tree.get("engine")
     if isinstance(engine, str):
         return {**tree, "engine": {"name": engine, "settings": {}}}
-    if not isinstance(engine, dict) or len(engine) != 1 or (name := next(iter(engine))) not in ENGINES:
+    named = [key for key in engine if key not in EngineConfig.model_fields] if isinstance(engine, dict) else []
+    if not isinstance(engine, dict) or not named:
         return tree
+    name = named[0]
+    if name not in ENGINES or len(engine) > 1:
+        choices = ", ".join(ENGINES)
+        raise ConfigError(f"engine = {yaml_value(engine)}: must be one of {choices}, or one of these with its settings")
     settings = engine[name]
+    if settings is not None and not isinstance(settings, dict | str):
+        raise ConfigError(f"engine.{name} = {settings}: must be settings, or the path of a file that has them")
     if isinstance(settings, str):
         file = Path(settings)
         try:

@@ -98,8 +98,10 @@ class RunConfig(FrozenConfig):
 
     @model_validator(mode="after")
     def _engine_can_do_it(self) -> "RunConfig":
-        for problem in refused_keys(self.engine, self.train, self.parallel):
-            raise ValueError(problem)
+        problems = list(refused_keys(self.engine, self.train, self.optimizer, self.parallel))
+        if problems:
+            others = ", ".join(each.partition(" = ")[0].partition(":")[0] for each in problems[1:])
+            raise ValueError(problems[0] + (f"; also refused: {others}" if others else ""))
         return self
 
     @model_validator(mode="after")
