@@ -191,9 +191,7 @@ def _torch_ddp_memory(job: Workload) -> MemoryUse:
 
 
 def _ddp_memory(job: Workload, *, fused: bool) -> MemoryUse:
-    """Compiled blocks make their own copies for bf16, which autocast would keep until forward ends."""
-    if job.train.compile:
-        job = replace(job, train=job.train.model_copy(update={"param_dtype": "fp32"}))
+    """Compiled blocks also keep the copies of their weights for bf16 until backward."""
     return _with_ddp_buckets(_step_bytes(job, fused=fused), parameter_count(job.model))
 
 
