@@ -65,11 +65,12 @@ def test_the_next_commands_are_card_show_and_continue(monkeypatch: pytest.Monkey
     ]
 
 
-def test_a_script_has_no_steps_to_raise() -> None:
+def test_a_script_that_finished_is_not_continued_and_may_have_reported_no_step() -> None:
     log = log_of_steps(0)
     log.add(GenerationEnded(outcome="finished", step=0), node=0)
-    *_, go_on = next_commands(RUN, "blue", "/jobs", AGAIN, fold(log.events), None)
-    assert go_on == f"  continue  {AGAIN} --job blue"
+    report = fold(log.events)
+    assert next_commands(RUN, "blue", "/jobs", AGAIN, report, None) == ["  show      convoy show blue --root /jobs"]
+    assert state_line("blue", report) == "convoy: job blue: finished."
 
 
 def test_a_program_that_started_the_run_is_told_nothing(

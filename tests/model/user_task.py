@@ -216,6 +216,15 @@ def conditional() -> nn.Module:
     return Conditional()
 
 
+class OfImages(nn.Linear):
+    def forward(self, images: Tensor) -> Any:
+        return super().forward(images).mean()
+
+
+def of_images() -> nn.Module:
+    return OfImages(8, 1)
+
+
 class Late(Classifier):
     """A forward makes its buffer."""
 

@@ -300,6 +300,11 @@ BAD: dict[str, tuple[Keys, Keys, str]] = {
         {"collate": OWN + ":names"},
         "data.collate = .*:names: returned a dict",
     ),
+    "other parts of a batch": (
+        {"build": OWN + ":of_images", "args": {}},
+        {},
+        r"the module's forward takes \(images\), and a batch has points, label, weight, index: missing a required",
+    ),
     "other sizes": (
         {},
         {"build": OWN + ":other_samples_on_rank_1"},

@@ -57,8 +57,10 @@ def state_line(job: str, report: TrainReport) -> str:
     if report.started is None:
         return f"convoy: job {job} has not begun. {newest_checkpoint_line(report)}"
     reason = f" ({report.outcome.reason})" if report.outcome.reason else ""
-    state = f"convoy: job {job}: {state_word(report)} at step {report.step:,}{reason}."
-    saves_own = report.target_steps is None and not report.checkpoints  # as a script may
+    is_script = report.target_steps is None
+    step = "" if is_script and not report.step else f" at step {report.step:,}"  # it may report none
+    state = f"convoy: job {job}: {state_word(report)}{step}{reason}."
+    saves_own = is_script and not report.checkpoints
     return state if saves_own else f"{state} {newest_checkpoint_line(report)}"
 
 
@@ -73,11 +75,11 @@ def next_commands(
     go_on = f"  continue  {command} {named}{own}"
     if report.started is None:
         return [go_on]
-    finished = report.outcome.state == "finished" and bool(report.steps)  # those of a script are its own
+    finished, is_script = report.outcome.state == "finished", not report.steps  # those of a script are its own
     return [
         *([f"  card      {shlex.join(['python', sys.argv[0]])} card view {card}"] if card else []),
         f"  show      convoy show {shlex.quote(job)}{elsewhere}",
-        f"{go_on}  # with more train.steps" if finished else go_on,
+        *([] if finished and is_script else [f"{go_on}  # with more train.steps" if finished else go_on]),
     ]
 
 

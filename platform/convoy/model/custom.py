@@ -1,5 +1,6 @@
 """A user's own module: found by name, built, checked, and given the loop's contract."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -63,6 +64,8 @@ class CustomTask(CustomModel):
 
     weight: Tensor | None = None
     """Sum of the weights of the losses since `take_weight` was last called."""
+    _takes_batches = False
+    """Whether a batch fitted the signature of the module's forward."""
 
     def forward(self, batch: Any, rows: int) -> Tensor:
         """The summed loss, in fp32; its weight is added to `weight`.
@@ -72,6 +75,9 @@ class CustomTask(CustomModel):
         loss over the samples, whose weight is their number: a scalar, or as `loss` of a dict or an object. Raises
         ConfigError for anything else.
         """
+        if not self._takes_batches:
+            self._check_signature(batch)
+            self._takes_batches = True
         returned = self.module(**batch) if isinstance(batch, Mapping) else self.module(*batch)
         loss, weight = self._loss_and_weight(returned, rows)
         if rows == 0:
@@ -83,6 +89,19 @@ class CustomTask(CustomModel):
         """The sum of the weights since the last call, a scalar in fp64."""
         weight, self.weight = self.weight, None
         return torch.zeros((), dtype=torch.float64) if weight is None else weight
+
+    def _check_signature(self, batch: Any) -> None:
+        """Raises ConfigError if the module's forward does not take the parts of a batch."""
+        signature = inspect.signature(self.module.forward)
+        try:
+            signature.bind(**batch) if isinstance(batch, Mapping) else signature.bind(*batch)
+        except TypeError as error:
+            has = ", ".join(batch) if isinstance(batch, Mapping) else f"{len(batch)} values"
+            taken = ", ".join(signature.parameters)
+            raise ConfigError(
+                f"model.build = {self.config.build}: the module's forward takes ({taken}), and a batch has {has}: "
+                f"{error}"
+            ) from None
 
     def _loss_and_weight(self, returned: Any, rows: int) -> tuple[Tensor, Tensor]:
         if isinstance(returned, tuple) and len(returned) == 2 and all(_is_scalar(each) for each in returned):

@@ -82,7 +82,7 @@ def describe_share(share: Share) -> Iterator[str]:
             ranks = f"gangs of {group.recovery.nodes} nodes on one host"
         gangs = f", {group.compared.pairs} gangs of each" if group.compared else ""
         yield f"{group.name}: {ranks}{gangs}: {', '.join(spec.name for spec in group.case_specs)}"
-        yield from (f"{group.name}: not {each.spec.name}: it {each.reason}" for each in group.refused)
+        yield from (f"{group.name}: not {each.spec.name}: {each.reason}" for each in group.refused)
 
 
 def _ranks_with_memory(run: RunConfig, ranks: World) -> Ranks:

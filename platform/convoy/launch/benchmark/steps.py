@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from convoy.display import formatting
 from convoy.launch.steps import plain_errors
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
 def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
     """The last lines in the terminal."""
     measured = sum(case["status"] == "measured" for case in results)
-    lines = [f"{measured} of {len(results)} cases measured in {len(times)} gangs"]
+    lines = [f"{measured} of {len(results)} cases measured in {formatting.plural(len(times), 'gang')}"]
     lines += [f"{each['name']}: {each['failure']}" for each in times if each["failure"]]
     return "\n".join(lines)
 
