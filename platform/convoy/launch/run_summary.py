@@ -58,7 +58,8 @@ def state_line(job: str, report: TrainReport) -> str:
         return f"convoy: job {job} has not begun. {newest_checkpoint_line(report)}"
     reason = f" ({report.outcome.reason})" if report.outcome.reason else ""
     is_script = report.target_steps is None
-    step = "" if is_script and not report.step else f" at step {report.step:,}"  # it may report none
+    reported_none = is_script and report.outcome.state == "finished" and not report.step
+    step = "" if reported_none else f" at step {report.step:,}"
     state = f"convoy: job {job}: {state_word(report)}{step}{reason}."
     saves_own = is_script and not report.checkpoints
     return state if saves_own else f"{state} {newest_checkpoint_line(report)}"
