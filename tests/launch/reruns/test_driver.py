@@ -28,7 +28,7 @@ class Outcome:
     def __init__(self, done: "subprocess.CompletedProcess[str]", plan: Path) -> None:
         self.code = done.returncode
         own = [line.removeprefix("convoy: ") for line in done.stderr.splitlines() if line.startswith("convoy: ")]
-        state = re.compile(r"job blue(: \w+ at step \d+| has not begun)")
+        state = re.compile(r"job blue(: \w+ at step \d+|: finished\.| has not begun)")
         last = next((i for i, line in enumerate(own) if state.match(line)), len(own))
         self.lines, self.state = own[:last], own[last:]
         self.left = json.loads(plan.read_text())
