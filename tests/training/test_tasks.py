@@ -161,12 +161,14 @@ def test_engines_save_frozen_weights_and_replaced_buffers_for_each_other_and_key
     assert torch.equal(cut.state()["model.module.seen"], whole.state()["model.module.seen"])
 
 
-@pytest.mark.parametrize("name", ["fsdp", "ddp", "accelerate", "zero1", "zero3"])
-def test_a_step_without_any_weight_applies_no_gradient(tmp_path: Path, name: str) -> None:
-    engine: Name = "fsdp" if name == "ddp" else name  # type: ignore[assignment]
+@pytest.mark.parametrize(
+    ("engine", "strategy"),
+    [("fsdp", "fsdp"), ("fsdp", "ddp"), ("accelerate", "fsdp"), ("zero1", "fsdp"), ("zero3", "fsdp")],
+)
+def test_a_step_without_any_weight_applies_no_gradient(tmp_path: Path, engine: Name, strategy: str) -> None:
     model, data = {"args": {"returns": "masked"}}, {"args": {"held_out": 0}}
     job = a_job(tmp_path, engine, model=model, data=data, global_batch=4, micro_batch=4, clip_norm=0.1)
-    assert job.run(1, parallel={"strategy": "ddp" if name == "ddp" else "fsdp"}) == [False]
+    assert job.run(1, parallel={"strategy": strategy}) == [False]
     losses = job.losses()
     assert (losses.count(0.0), len(losses)) == (1, STEPS)
 

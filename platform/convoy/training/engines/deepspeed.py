@@ -125,8 +125,8 @@ class DeepSpeedEngine(Engine):
         def saved() -> dict[str, Any]:
             if self._saved is None:
                 self._saved = self.tensors()
-            # A module may replace a buffer's tensor, of all that is saved.
-            return self._saved | {"model": self._saved["model"] | self._buffers()}
+            buffers = self._buffers()  # of all that is saved, a module may replace these
+            return self._saved | {"model": self._saved["model"] | buffers} if buffers else self._saved
 
         return saved
 
