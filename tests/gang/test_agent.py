@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from convoy.config.run import RunConfig
 from convoy.gang import agent
 from convoy.gang.agent import Gang, settle_param_dtype
 from convoy.gang.task import EXPECTED, Task
+from convoy.gang.telemetry.sampler import HardwareSampler
 from convoy.gang.workers.processes import parents_by_pid
+from convoy.job.events.hardware import HardwareSampled
 from convoy.job.events.registry import FailureDetected, GenerationStarted, Restored, StepDone, Stopping, WorkerExited
 from convoy.job.generations import form_generation
 from convoy.job.heartbeat import LIVE
@@ -112,6 +115,18 @@ def test_a_second_live_run_is_refused_and_a_retry_of_the_same_run_is_not(
             Gang(task, a_node(nproc=1, run="Flow/2")).__enter__()
         with Gang(task, a_node(nproc=1, attempt=1)) as retry:
             assert retry.generation.generation == gang.generation.generation + 1
+
+
+def test_a_gang_s_log_has_samples_of_the_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "TRAINING", "tests.gang.light")
+    monkeypatch.setattr(agent, "HardwareSampler", partial(HardwareSampler, every_seconds=0.05))
+    task = a_task(str(tmp_path), train=LONG)
+    with Gang(task, a_node(nproc=1)) as gang:
+        sampled = wait_for("a sample", lambda: [e for e in events_of(task) if isinstance(e, HardwareSampled)])
+        newest = gang.sampler.newest
+    assert (sampled[0].node, sampled[0].rank, sampled[0].generation) == (0, None, gang.generation.generation)
+    assert newest is not None
+    assert sampled[0].memory_total_bytes == newest.memory_total_bytes
 
 
 @pytest.mark.slow

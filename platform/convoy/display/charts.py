@@ -83,8 +83,9 @@ class Series:
     dots: bool = False
 
 
-def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool = False) -> Chart:
-    """Curves over the steps. Points that are not finite are left out and marked by crosses at the top edge."""
+def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool = False, x_title: str = "step") -> Chart:
+    """Curves over the steps, or over what `x_title` says. Points that are not finite are left out and marked by crosses
+    at the top edge."""
     names = [s.name for s in series]
     colour = {
         "field": "series",
@@ -104,8 +105,8 @@ def curves(title: str, series: Sequence[Series], y_title: str, from_zero: bool =
     x = {
         "field": "step",
         "type": "quantitative",
-        "title": "step",
-        "axis": _STEP_AXIS,
+        "title": x_title,
+        "axis": _STEP_AXIS if x_title == "step" else {"labelExpr": LABEL, "tickCount": 8},
         "scale": {"domain": [min(steps), max(max(steps), min(steps) + 1)]} if steps else {},
     }
     layers = [_curve_layer(s, x, y, colour) for s in series]
@@ -179,7 +180,7 @@ def _curve_layer(series: Series, x: dict[str, Any], y: dict[str, Any], colour: d
             "color": colour,
             "tooltip": [
                 {"field": "series", "type": "nominal", "title": " "},
-                {"field": "step", "type": "quantitative"},
+                {"field": "step", "type": "quantitative", **({} if x["title"] == "step" else {"title": x["title"]})},
                 {"field": "value", "type": "quantitative", "format": ".4~g"},
             ],
         },

@@ -25,6 +25,7 @@ from convoy.gang.notices.sources import DrainSource, LauncherSource, SignalSourc
 from convoy.gang.stop_signals import EndingSignals
 from convoy.gang.supervisor import Supervisor
 from convoy.gang.task import Node, Task
+from convoy.gang.telemetry.sampler import HardwareSampler
 from convoy.gang.workers.compile_cache import CompileCache
 from convoy.gang.workers.prefork import SCRIPTS, TRAINING, Prefork
 from convoy.gang.workers.worker import LogUpload, shared_environment
@@ -33,7 +34,7 @@ from convoy.job.events.registry import ParamDtypeChoice
 from convoy.job.generations import FormationError
 from convoy.job.lineage import Generation
 from convoy.job.record import tier_stores, with_recorded_dtype
-from convoy.storage import Store
+from convoy.storage import Store, is_shared
 
 MEASURE = "convoy.training.measure.machine_probe"
 """Measures the faster type in a process of its own: the agent imports no torch."""
@@ -53,6 +54,7 @@ class Gang:
         self._node = node
         self._tiers = tier_stores(task.root, task.job, task.config)
         self.store = self._tiers[0]
+        self.sampler = HardwareSampler(node, None if is_shared(self.store.uri) else Path(task.root))
         self._supervisor: Supervisor
         self._poller: Poller
         self._outcome: GangOutcome | None = None
@@ -86,7 +88,9 @@ class Gang:
             context = replace(context, task=replace(context.task, config=config))
             self._task = context.task
             probe = stack.enter_context(StorageProbe(self._tiers, self._node.index))
-            self._supervisor = Supervisor(context, peers, NodeMonitor(context, self._poller, probe), formed)
+            sampler = stack.enter_context(self.sampler)
+            monitor = NodeMonitor(context, self._poller, probe, sampler)
+            self._supervisor = Supervisor(context, peers, monitor, formed)
             thread = threading.Thread(target=self._supervise, name="agent", daemon=True)
             thread.start()
             stack.callback(thread.join)

@@ -261,6 +261,8 @@ class Supervisor:
 
     def _end(self, decision: EndAttempt | Finished | Preempted | Stopped) -> GangOutcome:
         outcome = outcome_of(decision)
+        if self._event_log is not None:
+            self._node_monitor.log_last_samples(self._event_log)
         self._stop_workers(outcome.outcome)
         ended_well = outcome.outcome in ("finished", "stopped")
         try:

@@ -18,6 +18,7 @@ from convoy.job.events.registry import (
 from convoy.job.heartbeat import HERE, Heartbeat
 from convoy.report.analysis import checkpoints, throughput
 from convoy.report.analysis.goodput import goodput
+from convoy.report.analysis.hardware_use import hardware_use
 from convoy.report.analysis.incidents import incidents, newest_attempt_generations, slow_nodes, storage_troubles
 from convoy.report.analysis.ledger import cost
 from convoy.report.analysis.lineage import events_on_branch, lineage
@@ -77,6 +78,7 @@ def fold(events: Sequence[Event], target_steps: int | None = None, heartbeat: He
         measured_training=start.training if start else "",
         tokens_per_second=rate,
         step_time=throughput.step_time(measured),
+        hardware_use=hardware_use(events),
         stretch=throughput.trained_stretch(events, alike),
         checkpoint_seconds=sum(e.seconds for e in events if isinstance(e, CheckpointSaved)),
         evaluation_seconds=sum(e.seconds for e in events if isinstance(e, Evaluated)),

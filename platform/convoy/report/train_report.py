@@ -12,6 +12,7 @@ from convoy.catalog.measured_machine import MeasuredMachine
 from convoy.display.charts import MAX_POINTS
 from convoy.display.page import Tone
 from convoy.job.events.gang import FirstCause
+from convoy.job.events.hardware import ThrottleReason
 from convoy.job.events.registry import FailureKind, ParamDtypeChoice
 from convoy.report.analysis.cost import Cost
 from convoy.stats.spread import Spread
@@ -329,6 +330,73 @@ class NetworkUse(ReportPart):
     fix: str | None
 
 
+class Throttling(ReportPart):
+    """GPUs of a node whose clock was kept down for one reason."""
+
+    reason: ThrottleReason
+    gpus: tuple[int, ...]
+    """Those that reported it at least once."""
+    share: float
+    """The share of the readings of all the node's GPUs."""
+
+
+class NodeUse(ReportPart):
+    """What a node's hardware did, as its agent sampled it. Nodes on one host have its cores, memory and adapters in
+    common. Means are over time, and over the GPUs of the node's workers; None: not reported."""
+
+    node: int
+    seconds: float
+    """The time that the samples cover."""
+    cpu: float
+    """Share of the time of all cores."""
+    memory_bytes: int
+    """Highest, of the host."""
+    memory_total_bytes: int
+    disk_free_bytes: int | None
+    """The newest, of the file system with the job's root."""
+    sent_bytes_per_second: float
+    """By all network interfaces but the loopback."""
+    received_bytes_per_second: float
+    rdma_sent_bytes_per_second: float | None
+    rdma_received_bytes_per_second: float | None
+    gpus: int
+    gpu: float | None
+    """Share of the time in which a kernel ran."""
+    lowest_gpu: float | None
+    """The same of the GPU with the lowest share at each time."""
+    gpu_power_watts: float | None
+    """Mean of one GPU."""
+    gpu_temperature_celsius: float | None
+    """Highest of any."""
+    gpu_memory_bytes: int | None
+    """Highest of any."""
+    gpu_memory_total_bytes: int | None
+    gpu_clock_hertz: float | None
+    throttling: tuple[Throttling, ...]
+
+
+class UsePoint(ReportPart):
+    """Means over all nodes around one time."""
+
+    t: float
+    cpu: float
+    gpu: float | None
+    gpu_power_watts: float | None
+
+
+class HardwareUse(ReportPart):
+    """What the nodes' hardware did, by samples of every five seconds."""
+
+    nodes: tuple[NodeUse, ...]
+    """Over the time from the first logged step of each generation to its last one, where `while_training`."""
+    points: tuple[UsePoint, ...]
+    """Over all the time of the samples."""
+    while_training: bool
+    """False: no sample lies between two steps, so `nodes` has all samples."""
+    no_gpus: str
+    """Why GPUs that are there were not sampled, on one of the nodes; empty: they were, or there are none."""
+
+
 class TrainReport(ReportPart):
     """A job, by its event log."""
 
@@ -361,6 +429,8 @@ class TrainReport(ReportPart):
     tokens_per_second: Spread | None
     """The rate of the whole gang in its steps, without checkpoints and evaluations; of samples, if `unit` says so."""
     step_time: StepTime | None
+    hardware_use: HardwareUse | None = None
+    """None: a log without samples, as of a very short job or an older version."""
     stretch: TrainedStretch | None
     """None before a step is done."""
     checkpoint_seconds: float

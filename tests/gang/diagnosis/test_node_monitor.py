@@ -15,8 +15,10 @@ from convoy.gang.diagnosis.node_monitor import NodeMonitor
 from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
 from convoy.gang.messages import Evidence
 from convoy.gang.notices.notice import Notice, Poller, SourceStatus
+from convoy.gang.telemetry.sampler import HardwareSampler
 from convoy.gang.workers.board import Mark
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
+from convoy.job.events.hardware import HardwareSampled
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import UNFIT, Event, NoticeReceived, NoticeSources, StorageBad, StorageGood
 from tests.gang.tasks import wait_for
@@ -37,6 +39,7 @@ class Here:
         shares_host: bool = False,
     ) -> None:
         self.events: list[Event] = []
+        self.samples: list[HardwareSampled] = []
         self.orders: list[str] = []
         self.unusable_tiers: frozenset[int] = frozenset()
         self.told_away: list[frozenset[int]] = []
@@ -53,7 +56,17 @@ class Here:
         node = SimpleNamespace(index=NODE, shares_host=shares_host)
         site = SimpleNamespace(node=node, task=SimpleNamespace(config=config, script=None))
         poller = SimpleNamespace(await_first_round=lambda: list(standings), notices=self.notices)
-        self.seen = NodeMonitor(cast(NodeContext, site), cast(Poller, poller), cast(StorageProbe, self))
+        sampler = SimpleNamespace(take_events=self._take_samples, take_rest=self._take_samples)
+        self.seen = NodeMonitor(
+            cast(NodeContext, site),
+            cast(Poller, poller),
+            cast(StorageProbe, self),
+            cast(HardwareSampler, sampler),
+        )
+
+    def _take_samples(self) -> list[HardwareSampled]:
+        taken, self.samples = self.samples, []
+        return taken
 
     def take_changes(self, now: float) -> list[TierChange]:
         found, self.found = self.found, []
@@ -189,3 +202,20 @@ def test_a_drained_script_that_never_asks_for_notices_is_ended_in_time(
     here.notices.put(Notice("drain", "end", None, "convoy drain"))
     (sign,) = here.look(replace(TRAINS, polls_orders=asks))
     assert (sign.deadline is None) == waits_for_ever
+
+
+def test_samples_of_the_hardware_are_logged_when_they_are_due_and_at_the_end(here: Here) -> None:
+    first, second = (
+        HardwareSampled(
+            seconds=seconds, samples=1, cpu=0.5, memory_bytes=1, memory_total_bytes=2, sent_bytes_per_second=0,
+            received_bytes_per_second=0,
+        )
+        for seconds in (5.0, 3.0)
+    )  # fmt: skip
+    here.samples = [first]
+    here.look()
+    here.look()
+    assert here.of(HardwareSampled) == [first]
+    here.samples = [second]
+    here.seen.log_last_samples(cast(EventWriter, here))
+    assert here.of(HardwareSampled) == [first, second]

@@ -19,7 +19,7 @@ from convoy.benchmark.results import values
 from convoy.benchmark.rounds import VariantResult
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.benchmark.variants.variant import Variant
-from convoy.config.errors import missing_extra
+from convoy.gang.telemetry.gpus import NvmlUnavailable, gpu_by_uuid
 from convoy.network.host_usage import CpuUse, cpu_use
 from convoy.training.process_groups import Ranks
 
@@ -194,22 +194,9 @@ def nvml_utilisation_reader(uuid: str | None) -> tuple[GpuUtilisation | None, st
     if uuid is None:
         return None, "no GPU"
     try:
-        import pynvml
-    except ImportError:
-        return None, missing_extra("nvidia-ml-py", "nvml")
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
-    except pynvml.NVMLError as error:
-        return None, f"NVML: {error}"
-
-    def utilisation() -> float | None:
-        try:
-            return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
-        except pynvml.NVMLError:  # e.g. not supported by this GPU, or by a slice of one
-            return None
-
-    return utilisation, ""
+        return gpu_by_uuid(uuid).utilisation, ""
+    except NvmlUnavailable as error:
+        return None, str(error)
 
 
 def _sum_over_ranks(figures: Sequence[float], ranks: Ranks) -> list[float]:

@@ -1,4 +1,5 @@
-"""What an agent watches besides its workers and the other agents: notices, the tiers, lost GPUs."""
+"""What an agent watches besides its workers and the other agents: notices, the tiers, lost GPUs, samples of the
+hardware."""
 
 import contextlib
 import os
@@ -14,6 +15,7 @@ from convoy.gang.diagnosis.storage_probe import StorageProbe, TierChange
 from convoy.gang.messages import Evidence, own_evidence
 from convoy.gang.notices.notice import Notice, Poller, SourceStatus, ending_evidence, order_for, strongest_order
 from convoy.gang.notices.sources import may_have_metadata
+from convoy.gang.telemetry.sampler import HardwareSampler
 from convoy.gang.workers.board import Mark, OrderKind
 from convoy.gang.workers.worker_group import NodeContext, WorkerGroup
 from convoy.job.events.log import EventWriter
@@ -29,8 +31,8 @@ T = TypeVar("T")
 class NodeMonitor:
     """Used by one thread; nothing here waits."""
 
-    def __init__(self, context: NodeContext, poller: Poller, probe: StorageProbe) -> None:
-        self._context, self._poller, self._probe = context, poller, probe
+    def __init__(self, context: NodeContext, poller: Poller, probe: StorageProbe, sampler: HardwareSampler) -> None:
+        self._context, self._poller, self._probe, self._sampler = context, poller, probe, sampler
         self._node = context.node.index
         self._sources: BackgroundCall[list[SourceStatus]] | None = BackgroundCall(
             "sources", poller.await_first_round, FIRST_ROUND_SECONDS
@@ -54,7 +56,14 @@ class NodeMonitor:
         evidence += [item for change in self._probe.take_changes(now) for item in self._report_tier(change, now, log)]
         if workers is not None:
             workers.set_unusable_tiers(self._probe.unusable_tiers)
+        for event in self._sampler.take_events():
+            log.append(event)
         return evidence
+
+    def log_last_samples(self, log: EventWriter) -> None:
+        """The gang ends: log the samples for which no event was due."""
+        for event in self._sampler.take_rest():
+            log.append(event)
 
     def _check_gpus(self, now: float) -> list[Evidence]:
         """A lost or broken GPU is named before its workers fail on it."""

@@ -31,6 +31,7 @@ from convoy.job.events.gang import (
     WorkerExited,
     WorkerReady,
 )
+from convoy.job.events.hardware import HardwareSampled
 from convoy.job.events.training import (
     CheckpointAlert,
     CheckpointCopied,
@@ -64,7 +65,7 @@ EVENTS: tuple[type[Event], ...] = (
     CheckpointVerified, CheckpointMisread, CheckpointCopied, CheckpointsPruned, Restored, ExportFailed, MemoryPeak,
     WorkerExited, PeerSuspected, FailureDetected, GangStopped, StorageBad, StorageGood, NodeChecked, SlowNode,
     NoticeSources, NoticeReceived, Stopping, ScriptResumed, ScriptStep, ScriptEvent, ScriptEndedLate, StoreRequests,
-    EventsDropped, GenerationEnded,
+    HardwareSampled, EventsDropped, GenerationEnded,
 )  # fmt: skip
 """Every class of events. A line that names another kind is of a newer version."""
 

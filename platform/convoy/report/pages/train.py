@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from convoy.display import formatting
 from convoy.display.page import Block, Heading, Page, Text, Tone, Value, Values, fold_sections
 from convoy.report.analysis.outcome import state_word
-from convoy.report.pages import cost_sections, incident_sections, sections
+from convoy.report.pages import cost_sections, hardware_sections, incident_sections, sections
 from convoy.report.train_report import TrainReport
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def live_page(report: TrainReport, config: Mapping[str, Any], plan: "Plan | None
             *sections.tiers(report),
             *sections.curves(report),
             *sections.step_breakdown(report),
+            *hardware_sections.hardware_use(report),
             *_predicted_blocks(report, plan),
             *sections.samples(report),
             *sections.events(report),
@@ -65,6 +66,7 @@ def final_page(
             *sections.optimizer_curves(report),
             *sections.samples(report),
             *fold_sections(sections.step_breakdown(report, detailed=True)),
+            *fold_sections(hardware_sections.hardware_use(report, detailed=True)),
             *fold_sections(_predicted_blocks(report, plan)),
             *fold_sections(incident_sections.goodput(report)),
             *fold_sections(cost_sections.cost(report)),
@@ -96,6 +98,7 @@ def script_page(report: TrainReport, name: str) -> Page:
             *sections.network_callouts(report.network),
             Values((_script_step(report), _generations(report))),
             *incident_sections.incidents(report),
+            *hardware_sections.hardware_use(report, detailed=True),
             *sections.events(report),
         ),
     )
