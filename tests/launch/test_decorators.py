@@ -12,6 +12,7 @@ from metaflow.plugins.timeout_decorator import TimeoutDecorator
 
 from convoy.catalog.instances import instance, instance_names
 from convoy.config.loader import resolve
+from convoy.config.monitor import MonitorConfig
 from convoy.config.run import RunConfig
 from convoy.launch.decorators import Decorator, step_decorators
 
@@ -138,6 +139,18 @@ def test_karpenter_is_told_to_drain_none_of_its_pods() -> None:
     kept = {"karpenter.sh/do-not-disrupt": "true"}
     assert gang("kubernetes")["kubernetes"]["annotations"] == ordinary("kubernetes")["annotations"] == kept
     assert "annotations" not in gang("batch")["batch"]
+
+
+def test_pods_of_a_gang_with_an_endpoint_are_annotated_for_prometheus() -> None:
+    watched = config("kubernetes").model_copy(update={"monitor": MonitorConfig(port=9400)})
+    asked = step_decorators(watched)
+    kept = {"karpenter.sh/do-not-disrupt": "true"}
+    assert dict(asked.gang)["kubernetes"]["annotations"] == kept | {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "9400",
+        "prometheus.io/path": "/metrics",
+    }
+    assert asked.ordinary[0].arguments["annotations"] == kept
 
 
 def test_the_taint_of_gpu_nodes_is_tolerated_besides_the_users() -> None:

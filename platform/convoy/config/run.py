@@ -13,6 +13,7 @@ from convoy.config.engine import EngineConfig, refused_keys
 from convoy.config.errors import ConfigError
 from convoy.config.json_text import short_hash
 from convoy.config.model import CustomModelConfig, ModelConfig, TransformerConfig
+from convoy.config.monitor import MonitorConfig
 from convoy.config.parallel import ParallelConfig
 from convoy.config.train import (
     BudgetConfig,
@@ -69,6 +70,7 @@ class RunConfig(FrozenConfig):
     budget: BudgetConfig = BudgetConfig()
     cluster: ClusterConfig = ClusterConfig()
     report: ReportConfig = ReportConfig()
+    monitor: MonitorConfig = MonitorConfig()
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "RunConfig":

@@ -1,5 +1,6 @@
 """The Metaflow decorators that ask for the machines of a configuration. Pure: imports no metaflow."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from convoy.catalog.instances import Instance, instance
@@ -13,6 +14,8 @@ MIB_IN_MB = 1024**2 / 1000**2
 DO_NOT_DISRUPT = {"karpenter.sh/do-not-disrupt": "true"}
 """Metaflow gives its pods no grace period. A drain would end such a pod at once, on a spot notice two minutes before
 its machine is taken; Karpenter drains no pod with this annotation."""
+METRICS_PATH = "/metrics"
+"""Of the endpoint with the gang's metrics, where `monitor.port` opens one."""
 ORDINARY_CPU = 4
 ORDINARY_MEMORY_MIB = 16_000
 
@@ -44,7 +47,8 @@ def step_decorators(config: RunConfig) -> StepDecorators:
         return StepDecorators(gang=retry, ordinary=())
     machine = instance(rented)
     shared = shared_memory_mib(config, world(config), machine)
-    compute, ordinary = (_batch if cluster.backend == "batch" else _kubernetes)(cluster, machine, shared)
+    backend = _batch if cluster.backend == "batch" else partial(_kubernetes, metrics_port=config.monitor.port)
+    compute, ordinary = backend(cluster, machine, shared)
     environment = _environment(cluster, machine)
     return StepDecorators(gang=(compute, environment, _timeout(cluster), *retry), ordinary=(ordinary,))
 
@@ -66,7 +70,9 @@ def _batch(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[
     return Decorator("batch", _drop_unset(gang | common)), Decorator("batch", _drop_unset(ordinary | common))
 
 
-def _kubernetes(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[Decorator, Decorator]:
+def _kubernetes(
+    cluster: ClusterConfig, machine: Instance, shared_mib: int, metrics_port: int | None
+) -> tuple[Decorator, Decorator]:
     """Of the gang's step, and of the others."""
     gang = {
         # The kubelet and the daemons of a node need a little of it.
@@ -89,11 +95,21 @@ def _kubernetes(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> t
         "annotations": DO_NOT_DISRUPT,
     }
     gpu_taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    on_gpus = common | {"tolerations": [gpu_taint, *tolerations]}
+    on_gpus = common | {
+        "tolerations": [gpu_taint, *tolerations],
+        "annotations": DO_NOT_DISRUPT | _scrape_annotations(metrics_port),
+    }
     return (
         Decorator("kubernetes", _drop_unset(gang | on_gpus)),
         Decorator("kubernetes", _drop_unset(ordinary | common)),
     )
+
+
+def _scrape_annotations(port: int | None) -> dict[str, str]:
+    """By which Prometheus finds a pod to scrape, as its Helm chart and most other set-ups configure it."""
+    if port is None:
+        return {}
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": METRICS_PATH}
 
 
 def _node_selector(cluster: ClusterConfig, machine: Instance) -> dict[str, str]:

@@ -29,6 +29,7 @@ from convoy.launch.checks.preflight import (
     settle_price_if_visible,
     with_host_defaults,
 )
+from convoy.launch.monitor.ports import listen_everywhere
 from convoy.launch.pricing import gang_usd_per_hour
 from convoy.report.fold import fold
 from convoy.storage import Store
@@ -226,6 +227,14 @@ ON_SPOT: dict[str, Any] = {
     "train": {"global_batch": 64},
     "cluster": {"backend": "kubernetes", "instance_type": "p4d.24xlarge", "market": "spot"},
 }
+
+
+def test_a_port_that_is_taken_is_found_before_the_run_exists(tmp_path: Path) -> None:
+    with listen_everywhere(0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"^monitor.port = {port}: it cannot be used on "):
+            preflight(config(tmp_path, monitor={"port": port}), None, "local")
+    assert preflight(config(tmp_path, monitor={"port": port}, cluster={"nodes": 1}), None, "local") is None
 
 
 def test_a_budget_is_checked_by_the_price_that_the_run_will_have(s3_uri: str) -> None:

@@ -18,6 +18,7 @@ from convoy.job.record import check_name, check_same_job, job_store, job_uri, re
 from convoy.launch.checks import compatibility
 from convoy.launch.checks.compatibility import Demand, check_same_data, check_same_model, is_placeholder
 from convoy.launch.checks.host import check_interpreter, check_local_prerequisites, local_gpus
+from convoy.launch.monitor.ports import check_monitor
 from convoy.launch.pricing import gang_usd_per_hour, settle_price_from_root
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
 
@@ -203,6 +204,7 @@ def _host_demands(config: RunConfig) -> Iterator[Callable[[], None]]:
         yield lambda: compatibility.check_offload(config, local_gpus())
         yield check_interpreter
         yield lambda: check_local_prerequisites(config)
+        yield lambda: check_monitor(config)
 
 
 def _check_tier(config: RunConfig, tier: str) -> None:

@@ -1,16 +1,17 @@
-"""The body of the gang's step: run this node's part of the gang, and draw its card.
+"""The body of the gang's step: run this node's part of the gang, draw its card, and serve its metrics.
 
 Node 0's card is the live one, drawn from the event log in a thread of its own; the other nodes' cards say where that
 is. Whoever watches the workers must never wait for a store, a chart or a bug in either: a dead worker is detected at
 once, and a card that cannot be drawn costs a line of output, not the gang.
 """
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from convoy.config.run import RunConfig
 from convoy.display.page import Callout, Heading, Page, Text
@@ -22,12 +23,16 @@ from convoy.job.events.log import EventReader
 from convoy.job.events.registry import Event
 from convoy.job.generations import read_refusal
 from convoy.job.record import job_store
+from convoy.launch.monitor.ports import check_package, node_port, unusable_port_error
 from convoy.launch.plans import JobPlan, Json
 from convoy.report.fold import fold
 from convoy.report.pages.train import live_page, script_page
 from convoy.report.tail import progress_line
 from convoy.report.train_report import TrainReport
 from convoy.storage import Store, StoreUnavailable
+
+if TYPE_CHECKING:  # imports prometheus_client, which a run without an endpoint need not have
+    from convoy.launch.monitor.endpoint import MetricsEndpoint
 
 How = Literal["show", "refresh", "write"]
 """show: where the task's end writes the card, if it ends well; refresh: soon; write: now, and return when that is done.
@@ -55,9 +60,10 @@ class LiveCard:
         seconds: float,
         script: Script | None = None,
         plan: JobPlan | None = None,
+        publish: Callable[[TrainReport], None] = lambda report: None,
     ) -> None:
         """store: the job's. script: what the workers run; None: Convoy's training. plan: of the job, to be shown next
-        to what is measured."""
+        to what is measured. publish: is given each report before it is drawn."""
         self._reader = EventReader(store)
         self._events: list[Event] = []
         self._reading = threading.Lock()  # the last drawing has a thread of its own
@@ -66,6 +72,7 @@ class LiveCard:
         self._seconds = seconds
         self._script = script
         self._plan = plan
+        self._publish = publish
         self._last_line = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="live card", daemon=True)
@@ -103,6 +110,7 @@ class LiveCard:
     def _draw_safely(self, how: How) -> None:
         try:
             report = self._report()
+            self._publish(report)
             self._say(progress_line(report))
             page = self._page(report)
             # While one drawing is under way Metaflow drops the next one, which would be the last.
@@ -191,10 +199,29 @@ class GangFailedError(Exception):
 def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str, plan: Json | None = None) -> None:
     """Run to the end of the gang. Raises GangFailedError, PreemptedError. live_task: pathspec of node 0's task. plan:
     as the run's first step made it; None: it is made here."""
-    if node.index == 0:
-        _run_lead_node(task, node, draw, plan)
-    else:
-        _run_other_node(task, node, draw, live_task)
+    with _metrics_endpoint(task, node) as endpoint:  # before anything starts: its port may be taken
+        if node.index == 0:
+            _run_lead_node(task, node, draw, plan, endpoint)
+        else:
+            _run_other_node(task, node, draw, live_task, endpoint)
+
+
+@contextlib.contextmanager
+def _metrics_endpoint(task: Task, node: Node) -> "Iterator[MetricsEndpoint | None]":
+    """The node's endpoint while the block runs; None: it has none. Raises ConfigError if it cannot be opened."""
+    first, port = task.config.monitor.port, node_port(task.config, node)
+    if first is None or port is None:
+        yield None
+        return
+    check_package(first)
+    from convoy.launch.monitor.endpoint import MetricsEndpoint
+
+    try:
+        endpoint = MetricsEndpoint(port, task.job, node.index)
+    except OSError as error:
+        raise unusable_port_error(first, node.index, port, error) from None
+    with endpoint:
+        yield endpoint
 
 
 def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | None = None) -> Page:
@@ -212,14 +239,17 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | No
     )
 
 
-def _run_lead_node(task: Task, node: Node, draw: Draw, settled_plan: Json | None) -> None:
+def _run_lead_node(
+    task: Task, node: Node, draw: Draw, settled_plan: Json | None, endpoint: "MetricsEndpoint | None"
+) -> None:
     with Gang(task, node, FormationObstacle(job_store(task.root, task.job, task.config), node)) as gang:
+        publish = _serve(gang, endpoint)
         # With as many workers as there are, which `@convoy_gang` may have set.
         cluster = gang.config.cluster.model_copy(update={"nproc_per_node": node.nproc_per_node})
         planned_config = gang.config.model_copy(update={"cluster": cluster})
         plan = JobPlan(gang.store, planned_config, settled_plan) if task.script is None else None
         seconds = task.config.report.card_refresh_seconds
-        with LiveCard(gang.store, gang.config, draw, seconds, task.script, plan) as card:
+        with LiveCard(gang.store, gang.config, draw, seconds, task.script, plan, publish) as card:
             outcome = _wait_for_end(gang)
         if outcome.outcome in ("failed", "preempted"):
             card.finish(force=True)
@@ -227,8 +257,17 @@ def _run_lead_node(task: Task, node: Node, draw: Draw, settled_plan: Json | None
     card.finish(force=False)
 
 
-def _run_other_node(task: Task, node: Node, draw: Draw, live_task: str) -> None:
+def _serve(gang: Gang, endpoint: "MetricsEndpoint | None") -> Callable[[TrainReport], None]:
+    """Have the endpoint, if there is one, serve the gang's samples; returns what takes the reports for it."""
+    if endpoint is None:
+        return lambda report: None
+    endpoint.watch(gang.sampler)
+    return endpoint.publish
+
+
+def _run_other_node(task: Task, node: Node, draw: Draw, live_task: str, endpoint: "MetricsEndpoint | None") -> None:
     with Gang(task, node) as gang:
+        _serve(gang, endpoint)
         # Drawn when the workers have started: a card takes a second of a core, which they need now.
         outcome = gang.wait(task.config.report.card_refresh_seconds)
         # Written now even if the gang has ended: what the step does after it may fail, and then nobody writes a card.
