@@ -35,12 +35,11 @@ def test_the_log_of_a_short_job_has_every_sample() -> None:
 
 
 def test_a_long_job_writes_few_events_and_leaves_no_time_out() -> None:
-    events = events_of(3 * DAY)
-    assert len(events) < 800
+    events = events_of(10 * DAY)
+    assert len(events) < 750
     assert max(event.seconds for event in events) <= MOST_SECONDS
-    assert sum(event.seconds for event in events) > 3 * DAY - MOST_SECONDS
-    day_128_nodes = sum(len(encode(event)) + 1 for event in events[-144:]) * 128
-    assert day_128_nodes < 15e6
+    assert sum(event.seconds for event in events) > 10 * DAY - MOST_SECONDS
+    assert 128 * sum(len(encode(event)) + 1 for event in events) < 60e6
 
 
 def test_samples_that_are_not_due_yet_are_there_at_the_end() -> None:

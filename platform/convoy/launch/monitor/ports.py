@@ -3,16 +3,19 @@
 import os
 import socket
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.monitor import MAX_PORT
 from convoy.config.run import RunConfig
-from convoy.gang.task import Node
+
+if TYPE_CHECKING:  # imports the events of the log, which a check before a run does not need
+    from convoy.gang.task import Node
 
 PACKAGE = "prometheus_client"
 
 
-def node_port(config: RunConfig, node: Node) -> int | None:
+def node_port(config: RunConfig, node: "Node") -> int | None:
     """The port of a node's endpoint; None: it has none."""
     port = config.monitor.port
     return None if port is None else port + (node.index if node.shares_host else 0)

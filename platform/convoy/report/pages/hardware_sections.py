@@ -60,7 +60,7 @@ def _waits_text(report: TrainReport) -> str:
     parts = [
         f"{formatting.duration(spread.median)} ({formatting.percent(spread.median / times.total.median)}) {text}"
         for name, text in _WAITS.items()
-        if (spread := times.parts.get(name)) is not None
+        if (spread := times.parts.get(name)) is not None and spread.median > 0
     ]
     if not parts:
         return ""
@@ -95,7 +95,9 @@ def _utilisation_curves(use: HardwareUse) -> Iterator[Block]:
     shown = [each for each in series if each.points]
     if len(use.points) > 1:
         title = " and ".join(sorted((each.name for each in shown), reverse=True))
-        yield charts.curves(f"Utilisation, {title}", shown, "% of all nodes", True, f"{unit} since the first sample")
+        yield charts.curves(
+            f"Utilisation, {title}", shown, "%, mean of all nodes", True, f"{unit} since the first sample"
+        )
 
 
 def _power_curve(use: HardwareUse) -> Iterator[Block]:
