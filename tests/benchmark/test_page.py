@@ -188,11 +188,12 @@ def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
 
 def test_prices_stand_with_their_day_and_source() -> None:
     offers, training = below(benchmark_page(strategies()), "Cost and time to train (computed)", Table)
-    demand, spot = offers.rows
+    demand, reserved, spot = offers.rows
     assert demand[:4] == ("gpt-1b", "4 × p4d.24xlarge, us-east-1", "on-demand", "87.83")
+    assert reserved[2:4] == ("reserved", "55.68")
     assert spot[3] == "39.60 (26.12 to 55.96 by zone)"
     assert demand[5].startswith("2026-11-09, AWS price list")
-    assert training.headers[-2:] == ("USD on-demand", "USD spot")
+    assert training.headers[-3:] == ("USD on-demand", "USD reserved", "USD spot")
     assert training.rows[0][3] == "100 B"
     usd = float(training.rows[0][5].replace(",", ""))
     assert usd == pytest.approx(100e9 / (1_048_576 / 1.3) / 3600 * 87.83, rel=0.02)

@@ -149,6 +149,7 @@ def test_reserved_machines_come_before_those_on_demand_while_they_are_enough() -
     cluster = read_config_text("custom-30b-p5").config.cluster
     assert stack.pool_for(cluster).queue == "reservation"
     assert stack.pool_for(cluster.model_copy(update={"nodes": 5})).queue == "on_demand"
+    assert stack.pool_for(cluster.model_copy(update={"market": "reserved"})).queue == "reservation"
 
 
 OWN_TEXT = """\

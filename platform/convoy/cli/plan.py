@@ -22,7 +22,15 @@ from convoy.planner.measurements import Measurements
 from convoy.planner.pages.plan import plan_page
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan as make_plan
-from convoy.planner.search.market import INSTANCES, MARKETS, NODES, TOKENS_PER_PARAMETER, SearchBase, search_machines
+from convoy.planner.search.market import (
+    INSTANCES,
+    MARKETS,
+    NODES,
+    SEARCHED,
+    TOKENS_PER_PARAMETER,
+    SearchBase,
+    search_machines,
+)
 from convoy.planner.workload import as_rented
 
 COMMANDS = {
@@ -125,7 +133,12 @@ _AMOUNT = _PositiveNumber()
 @click.argument("model")
 @click.option("--instances", metavar="TYPE,…", help="Such as p5, the largest of its family. Default: p4d,p5.")
 @click.option("--nodes", metavar="N,…", help="Default: 1,2,4,8,16,32,64.")
-@click.option("--market", multiple=True, metavar="MARKET,…", help="on-demand, spot, capacity-block. Default: all.")
+@click.option(
+    "--market",
+    multiple=True,
+    metavar="MARKET,…",
+    help="on-demand, spot, capacity-block, reserved. Default: all but the last.",
+)
 @click.option("--max-usd", type=_AMOUNT, help="Show only plans up to this cost.")
 @click.option("--max-hours", type=_AMOUNT, help="Show only plans up to this duration.")
 @click.option("--tokens", type=_AMOUNT, help="Tokens to train on, such as 300B. Default: 20 per parameter.")
@@ -177,13 +190,13 @@ def _parse_node_counts(text: str) -> list[int]:
 
 
 def _parse_markets(words: Sequence[str]) -> Sequence[Market]:
-    """The markets that `--market` names; all, where it names none."""
+    """The markets that `--market` names; those that are searched by default, where it names none."""
     names = [word.strip() for each in words for word in each.split(",")]
     for name in names:
         if name.replace("-", "_") not in MARKETS:
             markets = ", ".join(market.replace("_", "-") for market in MARKETS)
             raise ConfigError(f"--market {name}: must be one of {markets}")
-    return [market for market in MARKETS if market in (name.replace("-", "_") for name in names)] or MARKETS
+    return [market for market in MARKETS if market in (name.replace("-", "_") for name in names)] or SEARCHED
 
 
 def _check_config_exists(name: str) -> None:

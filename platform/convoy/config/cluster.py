@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from convoy.config.base import FrozenConfig
 from convoy.config.errors import ConfigError
 
-Market = Literal["on_demand", "spot", "capacity_block"]
+Market = Literal["on_demand", "spot", "capacity_block", "reserved"]
 """How machines of a run are bought."""
 
 NetworkRequirement = Literal["efa", "rdma", "gdr"]
@@ -54,7 +54,8 @@ class ClusterConfig(FrozenConfig):
     instance_type: str | None = None
     """Machine of each node, e.g. `p4d.24xlarge`; must be in the catalog. Needed on `batch` and `kubernetes`."""
     market: Market = "on_demand"
-    """How the machines are bought; determines the price."""
+    """How the machines are bought; determines the price. `reserved` changes nothing else: machines start as on demand
+    and have the hourly price of an instance that is reserved for a year with nothing upfront."""
     region: str = "us-east-1"
     """AWS region of the price."""
     price: PriceConfig | None = None

@@ -20,7 +20,7 @@ from convoy.infra.machines import (
     reaches_itself,
 )
 
-MARKETS = {"on_demand": "on-demand", "capacity_block": "capacity-block"}
+MARKETS = {"on_demand": "on-demand", "reserved": "on-demand", "capacity_block": "capacity-block"}
 """The `MarketType` of a launch template, `on-demand` where it names none."""
 
 ALLOCATION = ("BEST_FIT", "BEST_FIT_PROGRESSIVE")

@@ -18,8 +18,9 @@ from convoy.infra.machines import (
 )
 from convoy.launch.decorators import step_decorators
 
-CAPACITY = {"on_demand": "on-demand", "spot": "spot", "capacity_block": "reserved"}
-"""Karpenter's name of each market."""
+CAPACITY = {"on_demand": "on-demand", "reserved": "on-demand", "spot": "spot", "capacity_block": "reserved"}
+"""Karpenter's name of what each market starts: it calls `reserved` what runs in a capacity reservation, whereas a
+reserved instance is a price of machines on demand."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ _POOL_MARKETS = {
     "on_demand": ("reservation", "on_demand"),
     "spot": ("spot",),
     "capacity_block": ("capacity_block",),
+    # Reserved instances are a price of on-demand usage, which includes that of a capacity reservation.
+    "reserved": ("reservation", "on_demand"),
 }
 """The pools in which a configuration of each market may run, the preferred one first."""
 

@@ -110,6 +110,19 @@ def test_where_training_on_spot_would_hardly_ever_end_it_costs_what_it_does_else
     assert found.steady[0].cost is not None
 
 
+def test_reserved_machines_differ_from_those_on_demand_in_their_price_alone() -> None:
+    on_demand, _, reserved = a_budget("cluster.market=reserved").steady
+    assert on_demand.cost is not None
+    assert reserved.cost is not None
+    assert (reserved.market, reserved.seconds, reserved.parts) == ("reserved", on_demand.seconds, on_demand.parts)
+    assert reserved.cost.usd / on_demand.cost.usd == pytest.approx(13.9211 / 21.9576, rel=1e-4)
+    *_, unknown = a_budget("cluster.instance_type=p5.48xlarge cluster.market=reserved").steady
+    assert unknown.why == "no reserved price of p5.48xlarge in us-east-1 is known"
+    *_, own = a_budget(f"cluster.instance_type=p5.48xlarge {own_price('reserved')}").steady
+    assert own.cost is not None
+    assert own.cost.usd_per_hour == 5.0
+
+
 def test_a_capacity_block_is_bought_where_there_is_one() -> None:
     """31 days of which the last is not used whole, at 39.33 USD."""
     block = a_budget("cluster.instance_type=p5.48xlarge").steady[1]

@@ -21,7 +21,7 @@ from convoy.planner.measurements import Measurements
 from convoy.planner.memory.rank import rank_memory
 from convoy.planner.pages.search import search_page
 from convoy.planner.plan import plan
-from convoy.planner.search.market import MARKETS, SearchBase, search_machines
+from convoy.planner.search.market import SEARCHED, SearchBase, search_machines
 from convoy.planner.search.result import PlanSearch, SearchRow, mark_and_sort
 from convoy.planner.search.search import ALIKE, StrategySearch, TrainingSpec
 from convoy.planner.step.calibration import shipped_calibration
@@ -197,13 +197,13 @@ def test_what_is_found_already_needs_no_keys() -> None:
 @pytest.mark.parametrize(
     ("words", "left", "why"),
     [
-        ("", {(2, market) for market in MARKETS}, "cluster.nodes = 1: must be at least 2"),
+        ("", {(2, market) for market in SEARCHED}, "cluster.nodes = 1: must be at least 2"),
         (
             "cluster.backend=batch cluster.market=on_demand",
             {(nodes, market) for nodes in (1, 2) for market in ("on_demand", "capacity_block")},
             "cluster.market = spot: AWS Batch runs no multi-node jobs on spot",
         ),
-        ("cluster.backend=local", {(nodes, market) for nodes in (1, 2) for market in MARKETS}, ""),
+        ("cluster.backend=local", {(nodes, market) for nodes in (1, 2) for market in SEARCHED}, ""),
     ],
 )
 def test_what_the_backend_does_not_run_is_left_out_and_told(words: str, left: set[tuple[int, str]], why: str) -> None:

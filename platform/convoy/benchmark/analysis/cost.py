@@ -3,12 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from convoy.benchmark.analysis.report import CaseFigures, CostFigures, GroupFigures, TokenPrice, is_valid_training
+from convoy.benchmark.analysis.report import (
+    BaselineCost,
+    CaseFigures,
+    CostFigures,
+    GroupFigures,
+    TokenPrice,
+    is_valid_training,
+)
 from convoy.benchmark.results.case import CHANGED, key_of
+from convoy.benchmark.results.values import BASELINES
 from convoy.catalog.prices import MARKETS, SHIPPED, Market, Price, PriceBook
 from convoy.stats.interval import Interval
 
-OFFERED: tuple[Market, ...] = ("on_demand", "spot")
+OFFERED: tuple[Market, ...] = ("on_demand", "reserved", "spot")
+"""Markets whose prices the page compares, where they are known."""
 
 TRAINED_TOKENS = (100e9, 500e9, 1e12)
 """Sizes of trainings whose time and cost the page has."""
@@ -18,14 +27,27 @@ def cost_figures(groups: Sequence[GroupFigures], prices: PriceBook) -> tuple[Cos
     """One for each model on each kind and number of machines: its fastest case that computes what it should. None for
     a model that was changed so that it can be cut, which nobody trains."""
     fastest: dict[tuple[object, ...], tuple[GroupFigures, CaseFigures]] = {}
+    baselines: dict[tuple[object, ...], BaselineCost] = {}
     for group in groups:
         if group.model.endswith(CHANGED) or group.unit != "tokens":
             continue
         key = (group.model, group.hardware.device, group.hardware.instance_type, group.hardware.nodes, group.region)
         for case in group.cases:
-            if is_valid_training(case) and (key not in fastest or case.rate > fastest[key][1].rate):
+            if not is_valid_training(case):
+                continue
+            if key not in fastest or case.rate > fastest[key][1].rate:
                 fastest[key] = (group, case)
-    return tuple(_case_cost(group, case, prices) for group, case in fastest.values())
+            if case.name in BASELINES and case.tokens_per_second is not None:
+                name = key_of(group.suite, group.name, case.name)
+                baselines.setdefault(key, BaselineCost(case=name, tokens_per_second=case.tokens_per_second))
+    costs = ((key, _case_cost(group, case, prices)) for key, (group, case) in fastest.items())
+    return tuple(_with_baseline(cost, baselines.get(key)) for key, cost in costs)
+
+
+def _with_baseline(cost: CostFigures, baseline: BaselineCost | None) -> CostFigures:
+    """With the baseline, unless it is the fastest case itself."""
+    own = baseline is None or baseline.case == cost.case
+    return cost if own else cost.model_copy(update={"baseline": baseline})
 
 
 def preferred_offer(cost: CostFigures) -> TokenPrice:

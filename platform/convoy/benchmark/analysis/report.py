@@ -192,6 +192,13 @@ class TokenPrice(FrozenResult):
     usd_per_million_tokens: Interval
 
 
+class BaselineCost(FrozenResult):
+    """The baseline of the same model on the same machines; an hour of these costs what the offers say."""
+
+    case: str
+    tokens_per_second: Interval
+
+
 class CostFigures(FrozenResult):
     """The fastest case of a model on some machines."""
 
@@ -205,6 +212,8 @@ class CostFigures(FrozenResult):
     """Its devices are GPUs whose peak is known, such as models of a size are trained on."""
     market: str | None = None
     """Configured market of the machines; None: the results do not name one."""
+    baseline: BaselineCost | None = None
+    """None: none was measured there that computes what it should."""
     why: str = ""
     """Why there is no cost."""
 

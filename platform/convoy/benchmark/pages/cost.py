@@ -1,16 +1,19 @@
 """Section of a benchmark's page on what tokens and whole trainings cost."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from convoy.benchmark.analysis.cost import TRAINED_TOKENS
+from convoy.benchmark.analysis.cost import OFFERED, TRAINED_TOKENS
 from convoy.benchmark.analysis.report import BenchReport, CostFigures, TokenPrice
 from convoy.benchmark.pages.headline import market_text
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Table, Text, columns
+from convoy.stats.interval import Interval
 
 _ASSUMED = (
     "Computed from measured rates and dated prices: at the rate of the fastest case, around the clock, without "
-    "interruptions, saves or evaluations. The interval is that of the rate; prices are medians over zones."
+    "interruptions, saves or evaluations. The interval is that of the rate; prices are medians over zones. Reserved "
+    "is the hourly price of a machine that is paid for a year, used or not."
 )
 
 
@@ -53,24 +56,49 @@ def _usd_per_hour(offer: TokenPrice) -> str:
     return f"{offer.usd_per_hour:,.2f}{zones}"
 
 
+class _Training(NamedTuple):
+    """A case that trains a model on so many tokens."""
+
+    cost: CostFigures
+    case: str
+    rate: Interval
+    tokens: float
+
+    @property
+    def hours(self) -> float:
+        return self.tokens / self.rate.estimate / 3600
+
+
 def _training_table(timed: Sequence[CostFigures]) -> Table:
-    """Time and cost to train on many tokens."""
-    markets = dict.fromkeys(offer.market for cost in timed for offer in cost.offers)
+    """Time and cost to train on many tokens, of the baseline where it was measured and of the fastest case. The markets
+    that are compared have a column even if their price is not known."""
+    bought = dict.fromkeys(offer.market for cost in timed for offer in cost.offers)
+    markets = dict.fromkeys([*OFFERED, *bought]) if bought else bought
+    rows = [
+        _Training(cost, case, rate, tokens)
+        for cost in timed
+        for tokens in TRAINED_TOKENS
+        for case, rate in _cases_of(cost)
+    ]
     return columns(
-        [(cost, tokens) for cost in timed for tokens in TRAINED_TOKENS],
-        Column("Model", lambda r: r[0].model),
-        Column("Machines", lambda r: r[0].machines),
-        Column("Case", lambda r: r[0].case),
-        Column("Tokens", lambda r: r[1], formatting.count),
-        Column("Time", lambda r: r[1] / r[0].tokens_per_second.estimate, formatting.long_duration),
+        rows,
+        Column("Model", lambda row: row.cost.model),
+        Column("Machines", lambda row: row.cost.machines),
+        Column("Case", lambda row: row.case),
+        Column("Tokens", lambda row: row.tokens, formatting.count),
+        Column("Time", lambda row: row.hours * 3600, formatting.long_duration),
         *(_training_column(name) for name in markets),
     )
 
 
-def _training_column(market_name: str) -> Column[tuple[CostFigures, float]]:
-    def usd(row: tuple[CostFigures, float]) -> float | None:
-        cost, tokens = row
-        hours = tokens / cost.tokens_per_second.estimate / 3600
-        return next((hours * offer.usd_per_hour for offer in cost.offers if offer.market == market_name), None)
+def _cases_of(cost: CostFigures) -> list[tuple[str, Interval]]:
+    baseline = [] if cost.baseline is None else [(cost.baseline.case, cost.baseline.tokens_per_second)]
+    return [*baseline, (cost.case, cost.tokens_per_second)]
+
+
+def _training_column(market_name: str) -> Column[_Training]:
+    def usd(row: _Training) -> float | None:
+        offers = (offer for offer in row.cost.offers if offer.market == market_name)
+        return next((row.hours * offer.usd_per_hour for offer in offers), None)
 
     return Column(f"USD {market_name.replace('_', '-')}", usd, "{:,.0f}".format, missing="not known")

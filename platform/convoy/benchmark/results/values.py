@@ -10,6 +10,10 @@ from typing import Literal
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.stats.interval import FEWEST, interval
 
+BASELINE = "baseline"
+BASELINES = (BASELINE,)
+"""Names of the cases that most people start from, in the suite throughput."""
+
 WEAK, INDEPENDENT = "weak", "independent"
 COMMUNICATION_SECONDS = "communication_seconds"
 NETWORK_BYTES = "network_bytes"

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
+from convoy.benchmark.results.values import BASELINE
 from convoy.config.benchmark import BenchConfig
 from convoy.config.data import has_document_ends
 from convoy.config.model import TransformerConfig
 from convoy.config.run import RunConfig
 
-OURS, BASELINE = "ours", "baseline"
+OURS = "ours"
 
 PLAIN = {"train": {"param_dtype": "fp32", "compile": False, "activation_checkpointing": "none"}}
 """What the baseline does, however the run is configured."""

@@ -18,7 +18,7 @@ class Rent(BaseModel):
     instance: str
     """E.g. `p4d.24xlarge`."""
     market: str
-    """on_demand, spot or capacity_block."""
+    """on_demand, spot, capacity_block or reserved."""
     region: str
     usd_per_hour: float | None = None
     """US dollars for the machine and hour; None: not known."""

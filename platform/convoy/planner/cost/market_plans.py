@@ -10,7 +10,7 @@ from convoy.planner.cost.cost_model import CostModel
 from convoy.planner.cost.failures import FailureModel
 
 STEADY: tuple[Market, ...] = ("on_demand", "capacity_block")
-"""Markets whose machines nobody takes away."""
+"""Markets whose machines nobody takes away and which oblige nobody for a year: every plan has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class MarketPlans:
 
     tokens: float
     steady: tuple[MarketPlan, ...]
-    """On demand, and in a capacity block."""
+    """On demand, in a capacity block, and reserved where that is configured."""
     spot: SpotPlan | None
     why_no_spot: str = ""
 
@@ -62,7 +62,9 @@ def plan_markets(costs: CostModel) -> MarketPlans:
     would hardly ever end on spot alone, that is why there is no plan on spot."""
     instance, failures = costs.instance, costs.spot_failures
     undisturbed = costs.expected_campaign(costs.save_interval_seconds, costs.hardware_failures)
-    steady = tuple(_market_plan(costs, market, undisturbed) for market in STEADY)
+    bought = costs.config.cluster.market
+    configured = () if bought in (*STEADY, "spot") else (bought,)
+    steady = tuple(_market_plan(costs, market, undisturbed) for market in (*STEADY, *configured))
     if failures is None:
         return MarketPlans(costs.tokens, steady, None, f"how often {instance} is reclaimed is not known")
     try:

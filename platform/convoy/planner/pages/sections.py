@@ -12,7 +12,7 @@ from convoy.planner.memory.host import HostMemory
 from convoy.planner.memory.rank import Memory
 from convoy.planner.step.step_time import PART_NAMES, StepPlan
 
-MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot"}
+MARKETS = {"on_demand": "on demand", "capacity_block": "capacity block", "spot": "spot", "reserved": "reserved"}
 
 BLOCKS = "A capacity block costs whole days here, paid in advance. AWS sells 1 to 14, or multiples of 7 up to 182."
 """EC2 User Guide, 'Find and purchase Capacity Blocks', and the API's `CapacityBlockOffering` (2026-11-23)."""

@@ -29,6 +29,9 @@ NODES = (1, 2, 4, 8, 16, 32, 64)
 
 MARKETS: tuple[Market, ...] = get_args(Market)
 
+SEARCHED: tuple[Market, ...] = ("on_demand", "spot", "capacity_block")
+"""Unless others are named: machines that are reserved are paid for a whole year, whatever one training takes."""
+
 TOKENS_PER_PARAMETER = 20
 """Without a configured number of tokens: Hoffmann et al. 2022."""
 
@@ -61,7 +64,7 @@ def search_machines(
     measurements: Measurements | None = None,
     measurements_for: MeasurementsFor | None = None,
     *,
-    markets: Sequence[Market] = MARKETS,
+    markets: Sequence[Market] = SEARCHED,
     base: SearchBase | None = None,
 ) -> PlanSearch:
     """Searches parallelism, micro batch and recomputation for the model, batch, tokens and types of `config`. In each
