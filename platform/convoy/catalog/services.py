@@ -10,16 +10,24 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from convoy.catalog import load_table
 from convoy.config.base import FrozenConfig
+from convoy.config.cluster import FileSystemConfig
 
-Service = Literal["s3_storage", "s3_puts", "s3_gets", "nat_gateway", "public_ipv4", "eks_cluster"]
+Service = Literal[
+    "s3_storage", "s3_puts", "s3_gets", "nat_gateway", "public_ipv4", "eks_cluster", "fsx_ssd_125", "transfer"
+]
 """s3_puts: PUT, COPY, POST and LIST; s3_gets: all others but DELETE, which is free. nat_gateway: without its traffic.
-eks_cluster: its control plane, for versions in standard support."""
+eks_cluster: its control plane, for versions in standard support. fsx_ssd_125: FSx for Lustre on SSD with 125 MB/s for
+each TiB. transfer: from this region to another one."""
+
+FILE_SYSTEMS: dict[int, Service] = {125: "fsx_ssd_125"}
+"""Of FSx for Lustre, by MB/s for each TiB: the classes whose price has a source."""
 
 
 class ServicePrice(FrozenConfig):
     """US dollars for one unit, the first tier where there are several."""
 
-    name: Service
+    name: Service | Literal["fsx"]
+    """fsx: a file system at a price of one's own."""
     region: str
     unit: str
     """What one is, e.g. `GB-month` or `hour`; GB are of 2**30 bytes."""
@@ -43,10 +51,13 @@ class ServiceCost(BaseModel):
     usd: Decimal
 
 
-def service_price(name: Service, region: str) -> ServicePrice | None:
-    """The newest price of the catalog; None where it has none for this region."""
+def service_price(name: Service, region: str, to: str | None = None) -> ServicePrice | None:
+    """The newest price of the catalog; None where it has none for this region. to: the region that a transfer goes to:
+    a price for exactly this pair comes before that of any other region."""
     book = load_table("services")
-    rows = [row for row in book["services"] if row["name"] == name and region in row["regions"]]
+    named = [row for row in book["services"] if row["name"] == name and region in row["regions"]]
+    pair = [row for row in named if to in row.get("to", ())]
+    rows = pair or [row for row in named if "to" not in row]
     if not rows:
         return None
     newest = max(rows, key=lambda row: str(row["date"]))
@@ -54,6 +65,16 @@ def service_price(name: Service, region: str) -> ServicePrice | None:
         name=name, region=region, unit=newest["unit"], usd=newest["usd"], date=date.fromisoformat(newest["date"]),
         source=book["sources"][newest["source"]],
     )  # fmt: skip
+
+
+def file_system_price(wanted: FileSystemConfig, region: str) -> ServicePrice | None:
+    """Of one GiB and month: as configured, else the catalog's; None where that has none of its class and region."""
+    own, name = wanted.price, FILE_SYSTEMS.get(wanted.mb_per_second_per_tib)
+    if own is None:
+        return service_price(name, region) if name else None
+    return ServicePrice(
+        name="fsx", region=region, unit="GB-month", usd=own.usd_per_gib_month, date=own.date, source=own.source
+    )
 
 
 HOURS_PER_MONTH = 730

@@ -42,6 +42,35 @@ class PriceConfig(FrozenConfig):
         return self
 
 
+class FileSystemPriceConfig(FrozenConfig):
+    """What a file system costs, for example under a contract of your own; replaces the catalog's price."""
+
+    usd_per_gib_month: float = Field(gt=0, le=1e3)
+    """US dollars for one GiB of its size and month."""
+    date: date
+    """Day of the price."""
+    source: str = "cluster.file_system.price"
+    """Source of the price, displayed with the cost."""
+
+
+class FileSystemConfig(FrozenConfig):
+    """A file system of FSx for Lustre on SSD that exists for as long as the job: it is paid for by its size, whatever
+    is written to it."""
+
+    gib: int = Field(ge=1200)
+    """Its size: 1200 or a multiple of 2400, as `fsx_gib` of a stack in `infra/`."""
+    mb_per_second_per_tib: Literal[125, 250, 500, 1000] = 250
+    """Throughput class, in 10^6 bytes for each TiB. Default: that of the stacks in `infra/`."""
+    price: FileSystemPriceConfig | None = None
+    """Default: the catalog's, which has the class 125 alone."""
+
+    @model_validator(mode="after")
+    def _has_a_size_that_is_sold(self) -> "FileSystemConfig":
+        if self.gib != 1200 and self.gib % 2400:
+            raise ValueError(f"gib = {self.gib}: must be 1200 or a multiple of 2400")
+        return self
+
+
 class ClusterConfig(FrozenConfig):
     """Backend, machines and what a task needs there."""
 
@@ -61,6 +90,8 @@ class ClusterConfig(FrozenConfig):
     price: PriceConfig | None = None
     """Of one machine. Default: the newest that the catalog or `convoy prices refresh` has of the type, market and
     region, as it is when the run starts."""
+    file_system: FileSystemConfig | None = None
+    """The file system of the job, which plan and ledger add to the cost. Default: none, or one that is not counted."""
     image: str | None = None
     """Container image with torch, NCCL, the EFA plugin and this package's requirements."""
     queue: str | None = None

@@ -4,13 +4,14 @@ the configuration names, else the newest that `convoy prices refresh` wrote belo
 from typing import TYPE_CHECKING
 
 from convoy.catalog.prices import SHIPPED, Price, PriceBook, PriceList, parse_price_list, price_over_zones
+from convoy.catalog.services import file_system_price
 from convoy.config.cluster import PriceConfig
 from convoy.config.run import RunConfig
 from convoy.planner.workload import rented_type
 from convoy.storage import ObjectMissing, Store, open_store
 
 if TYPE_CHECKING:
-    from convoy.job.events.gang import Rent
+    from convoy.job.events.gang import FileSystemRent, Rent
 
 NAME = "prices.json"
 """Below a root."""
@@ -99,6 +100,23 @@ def machine_rent(config: RunConfig) -> "Rent | None":
         usd_per_hour_on_demand=on_demand.usd_per_hour if on_demand else None,
         on_demand_date=on_demand.date if on_demand else None,
         on_demand_source=on_demand.source if on_demand else "",
+        file_system=_file_system_rent(config),
+    )
+
+
+def _file_system_rent(config: RunConfig) -> "FileSystemRent | None":
+    from convoy.job.events.gang import FileSystemRent
+
+    wanted = config.cluster.file_system
+    if wanted is None:
+        return None
+    price = file_system_price(wanted, config.cluster.region)
+    return FileSystemRent(
+        gib=wanted.gib,
+        mb_per_second_per_tib=wanted.mb_per_second_per_tib,
+        usd_per_gib_month=price.usd if price else None,
+        price_date=price.date if price else None,
+        source=price.source if price else "",
     )
 
 

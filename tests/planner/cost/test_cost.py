@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy.catalog.prices import Market, Price, price_over_zones
+from convoy.config.cluster import FileSystemConfig
 from convoy.planner.cost.campaign import Campaign
 from convoy.planner.cost.cost import StoredCheckpoints, campaign_cost, puts_and_gets_of_a_save, storage_usage
 from convoy.planner.cost.failures import RestartCost, SaveCost
@@ -64,6 +65,17 @@ def test_checkpoints_are_stored_and_asked_for() -> None:
     assert [float(n) for _, _, n in storage_usage(campaign, STORED)] == pytest.approx([3.0, 13.8, 13.2 + 0.256])
     assert list(found.services.values()) == [0.07, 0.07, 0.0]
     assert found.usd == 2920.14
+
+
+def test_a_file_system_is_paid_for_as_long_as_the_training_takes() -> None:
+    """2,400 GiB of the class 125 at 0.145 USD for 365 h of a month of 730: 174 USD; of 250 the price is not known."""
+    folder = replace(STORED, root="/fsx/jobs", file_system=FileSystemConfig(gib=2400, mb_per_second_per_tib=125))
+    found = campaign_cost(a_campaign(productive=365.0), 1, priced(1.0), folder)
+    assert found.services == {"FSx for Lustre, 2,400 GiB with 125 MB/s a TiB": 174.0}
+    assert (found.usd, found.not_counted) == (365.0 + 174.0, ())
+    faster = campaign_cost(a_campaign(), 1, priced(1.0), replace(folder, file_system=FileSystemConfig(gib=2400)))
+    assert (faster.services, len(faster.not_counted)) == ({}, 1)
+    assert "250 MB/s a TiB: the catalog has no price" in faster.not_counted[0]
 
 
 def test_what_is_not_verified_is_not_read_back() -> None:

@@ -19,6 +19,7 @@ from convoy.job.events.registry import (
     CheckpointSaved,
     CheckpointsPruned,
     Event,
+    FileSystemRent,
     GenerationEnded,
     GenerationStarted,
     NoticeReceived,
@@ -226,7 +227,7 @@ def test_checkpoints_in_a_bucket_are_paid_for_as_long_as_they_are_there() -> Non
     assert service.usd == Decimal("0.23")
     assert found.split is not None
     assert found.total == found.split.total + Decimal("0.23")
-    assert "file systems, which are paid for by what is provisioned" in found.not_counted
+    assert any(line.startswith("file systems, which are paid for by what is provisioned") for line in found.not_counted)
 
 
 def asking_job(*asked: StoreRequests) -> list[Event]:
@@ -239,7 +240,7 @@ def asking_job(*asked: StoreRequests) -> list[Event]:
     return log.events
 
 
-def test_requests_are_paid_by_the_thousand_and_transfer_between_regions_is_not_counted() -> None:
+def test_requests_are_paid_by_the_thousand_and_transfer_by_the_region_that_sends() -> None:
     first = StoreRequests(
         bucket="b", region="us-west-2", puts=300_000, gets=2_000_000, sent_bytes=100 * 2**30, received_bytes=50 * 2**30
     )
@@ -248,10 +249,40 @@ def test_requests_are_paid_by_the_thousand_and_transfer_between_regions_is_not_c
     assert told == {
         "requests to b: PUT, COPY, POST, LIST": (400.0, Decimal("2.00")),  # at 0.005 USD a thousand
         "requests to b: GET and others": (2000.0, Decimal("0.80")),  # at 0.0004
+        "transfer from us-east-1 to us-west-2": (100.0, Decimal("2.00")),  # at 0.02 a GB
+        "transfer from us-west-2 to us-east-1": (100.0, Decimal("2.00")),
     }
     assert found.split is not None
-    assert found.total == found.split.total + Decimal("2.80")
-    assert "transfer between us-east-1 and b, if that is in another region" in found.not_counted
+    assert found.total == found.split.total + Decimal("6.80")
+    assert not any("transfer" in line for line in found.not_counted)
+
+
+def test_transfer_has_the_price_of_its_pair_of_regions_and_none_within_one() -> None:
+    sent = StoreRequests(bucket="b", region="us-east-2", puts=1, sent_bytes=100 * 2**30)
+    moved = [each for each in cost_of(asking_job(sent)).services if each.what.startswith("transfer")]
+    assert [(each.what, each.usd) for each in moved] == [("transfer from us-east-1 to us-east-2", Decimal("1.00"))]
+    near = cost_of(asking_job(sent.model_copy(update={"region": "us-east-1"})))
+    assert not any(each.what.startswith("transfer") for each in near.services)
+
+
+def test_a_file_system_is_paid_for_from_the_first_event_to_the_last() -> None:
+    """1,200 GiB at 0.146 USD for 73 h of a month of 730: 17.52 USD, in which the job waits for most of the time."""
+    price = {"usd_per_gib_month": 0.146, "price_date": date(2026, 11, 1), "source": "ours"}
+    rent = SPOT.model_copy(update={"file_system": FileSystemRent(gib=1200, mb_per_second_per_tib=250, **price)})
+    log = Log()
+    begin(log, 0, {0: rent, 1: rent})
+    log.wait(72.5 * HOUR)
+    log.add(GenerationEnded(outcome="finished", step=1), node=0)
+    found = cost_of(log.events)
+    [service] = found.services
+    assert service.what == "FSx for Lustre, 1,200 GiB with 250 MB/s a TiB, 73.0 h"
+    assert (service.quantity, service.usd) == (pytest.approx(120.0), Decimal("17.52"))
+    assert found.split is not None
+    assert found.total == found.split.total + service.usd
+    unpriced = rent.model_copy(update={"file_system": FileSystemRent(gib=1200, mb_per_second_per_tib=250)})
+    log = Log()
+    begin(log, 0, {0: unpriced})
+    assert any("FSx for Lustre" in line and "no price" in line for line in cost_of(log.events).not_counted)
 
 
 def test_requests_without_a_price_in_their_region_are_not_counted() -> None:
@@ -260,7 +291,8 @@ def test_requests_without_a_price_in_their_region_are_not_counted() -> None:
     assert [service.what for service in found.services] == ["requests to near: PUT, COPY, POST, LIST"]
     assert any("requests to b" in line and "no price of it in af-south-1" in line for line in found.not_counted)
     assert any("of processes that were killed" in line for line in found.not_counted)
-    assert "transfer between us-east-1 and b, if that is in another region" in found.not_counted
+    placeless = cost_of(asking_job(StoreRequests(bucket="b", puts=1)))
+    assert "transfer between us-east-1 and b, if that is in another region" in placeless.not_counted
 
 
 def test_a_log_of_before_requests_were_counted_says_that_they_are_not() -> None:

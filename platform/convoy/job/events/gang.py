@@ -10,6 +10,25 @@ from convoy.job.events.event import Event
 from convoy.storage.usage import BucketRequests
 
 
+class FileSystemRent(BaseModel):
+    """A file system that exists for as long as the job, by the price that was known when its run began."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    gib: int
+    mb_per_second_per_tib: int
+    """Throughput class, in 10^6 bytes."""
+    usd_per_gib_month: float | None = None
+    """US dollars; None: not known."""
+    price_date: date | None = None
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """Size and throughput class."""
+        return f"FSx for Lustre, {self.gib:,} GiB with {self.mb_per_second_per_tib} MB/s a TiB"
+
+
 class Rent(BaseModel):
     """How a machine was bought, by the prices that were known when its run began."""
 
@@ -30,6 +49,8 @@ class Rent(BaseModel):
     on_demand_date: date | None = None
     """Day on which that was observed."""
     on_demand_source: str = ""
+    file_system: FileSystemRent | None = None
+    """The job's, which is the same for all of its machines; None: none that is counted."""
 
 
 class ParamDtypeChoice(BaseModel):

@@ -15,6 +15,7 @@ from convoy.job.events.gang import (
     EventsDropped,
     FailureDetected,
     FailureKind,
+    FileSystemRent,
     GangStopped,
     GenerationEnded,
     GenerationStarted,

@@ -7,11 +7,23 @@ from decimal import Decimal
 from fractions import Fraction
 
 from convoy.catalog.prices import Price
-from convoy.catalog.services import GB, HOURS_PER_MONTH, REQUESTS, Service, round_to_cents, service_price
+from convoy.catalog.services import (
+    GB,
+    HOURS_PER_MONTH,
+    REQUESTS,
+    Service,
+    file_system_price,
+    round_to_cents,
+    service_price,
+)
 from convoy.checkpoint.format import CHUNK_BYTES, FILE_BYTES
+from convoy.config.cluster import FileSystemConfig
 from convoy.planner.cost.campaign import Campaign
 
 DAY = 86400.0
+
+FILE_SYSTEM = "FSx for Lustre"
+"""The name that a file system's part of the cost begins with."""
 
 BOUGHT_AHEAD = "capacity_block"
 """The market that sells whole days."""
@@ -30,6 +42,8 @@ class StoredCheckpoints:
     """How many exist at a time."""
     verified: bool = True
     """Each is read back once."""
+    file_system: FileSystemConfig | None = None
+    """It exists for as long as the training takes."""
 
     @property
     def chunks(self) -> int:
@@ -123,13 +137,28 @@ def storage_usage(campaign: Campaign, stored: StoredCheckpoints) -> list[tuple[s
 
 def _service_costs(campaign: Campaign, stored: StoredCheckpoints) -> tuple[dict[str, Decimal], tuple[str, ...]]:
     """In whole cents, and what is not counted."""
-    usage = storage_usage(campaign, stored)
-    if not usage:
-        return {}, ("file systems, which are paid for by what is provisioned",)
-    prices = {name: service_price(name, stored.region) for _, name, _ in usage}
-    priced = {what: quantity * Fraction(str(price.usd)) for what, name, quantity in usage if (price := prices[name])}
-    lacking = [
-        f"{what}: the catalog has no price of it in {stored.region}" for what, name, _ in usage if not prices[name]
+    usages = [
+        (what, quantity, service_price(name, stored.region)) for what, name, quantity in storage_usage(campaign, stored)
     ]
+    in_bucket = bool(usages)
+    if (wanted := stored.file_system) is not None:
+        months = Fraction(campaign.seconds) / 3600 / HOURS_PER_MONTH
+        usages.append((file_system_text(wanted), wanted.gib * months, file_system_price(wanted, stored.region)))
+    priced = {what: quantity * Fraction(str(price.usd)) for what, quantity, price in usages if price}
+    lacking = [f"{what}: the catalog has no price of it in {stored.region}" for what, _, price in usages if not price]
     usd = dict(zip(priced, round_to_cents(list(priced.values())), strict=True))
-    return usd, (*lacking, "lists, tries that are repeated, and what else is in the bucket")
+    return usd, (*lacking, *_never_counted(stored, in_bucket=in_bucket))
+
+
+def file_system_text(wanted: FileSystemConfig) -> str:
+    """Size and throughput class."""
+    return f"{FILE_SYSTEM}, {wanted.gib:,} GiB with {wanted.mb_per_second_per_tib} MB/s a TiB"
+
+
+def _never_counted(stored: StoredCheckpoints, *, in_bucket: bool) -> list[str]:
+    if in_bucket:
+        return [
+            "lists, tries that are repeated, and what else is in the bucket",
+            f"transfer, if the bucket is not in {stored.region}",
+        ]
+    return [] if stored.file_system else ["file systems, which are paid for by what is provisioned"]

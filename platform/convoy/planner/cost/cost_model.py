@@ -108,7 +108,9 @@ class CostModel:
         every = checkpoint.retention.keep_every_steps
         count = checkpoint.retention.keep_last + 1 + (self.config.train.steps // every if every else 0)
         root, verified = self.config.root or "", checkpoint.verify
-        return StoredCheckpoints(root, cluster.region, self.state_bytes, self.job.ranks, count, verified)
+        return StoredCheckpoints(
+            root, cluster.region, self.state_bytes, self.job.ranks, count, verified, cluster.file_system
+        )
 
     def price(self, market: Market | None = None) -> Price | None:
         """The price of a machine in a market, by default that of the configuration; None: not known, or the machines

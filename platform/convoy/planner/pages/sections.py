@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from convoy.catalog.prices import region_hint
 from convoy.display.formatting import count, duration, gib, long_duration, percent, size, whole_usd
 from convoy.display.page import Block, Column, Heading, Table, Text, columns
-from convoy.planner.cost.cost import Cost
+from convoy.planner.cost.cost import FILE_SYSTEM, Cost
 from convoy.planner.cost.cost_model import SavePlan
 from convoy.planner.cost.market_plans import MarketPlan, MarketPlans, SpotPlan
 from convoy.planner.memory.host import HostMemory
@@ -100,6 +100,7 @@ def cost_blocks(budget: MarketPlans, region: str, proviso: str) -> list[Block]:
     )
     blocks: list[Block] = [Heading(f"Until {count(budget.tokens)} tokens{proviso}"), table]
     blocks += [Text(line, quiet=True) for line in _price_notes(markets)]
+    blocks += [Text(line) for line in _file_system_sentences(budget)]
     if not any(each.cost for each in markets) and (hint := region_hint(region)):
         blocks.append(Text(f"cluster.region = {region}: {hint}"))
     if spot is not None and spot.savings is not None:
@@ -109,6 +110,18 @@ def cost_blocks(budget: MarketPlans, region: str, proviso: str) -> list[Block]:
     if budget.why_no_spot:
         blocks.append(Text(f"Spot: {budget.why_no_spot}.", quiet=True))
     return blocks
+
+
+def _file_system_sentences(budget: MarketPlans) -> Iterator[str]:
+    """What the file system costs in the first market that has a cost, or that its price is not known."""
+    plan = next((each for each in budget.markets if each.cost), None)
+    if plan is None or plan.cost is None:
+        return
+    hours = f"{plan.seconds / 3600:,.0f} h"
+    for what, usd in plan.cost.services.items():
+        if what.startswith(FILE_SYSTEM):
+            yield f"Of this, {MARKETS[plan.market]}: {whole_usd(usd)} for {what}, for {hours}."
+    yield from (f"Not included: {line}." for line in plan.cost.not_counted if line.startswith(FILE_SYSTEM))
 
 
 def _savings_text(savings: float) -> str:

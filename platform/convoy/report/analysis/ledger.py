@@ -13,13 +13,20 @@ from convoy.catalog.services import (
     GB,
     HOURS_PER_MONTH,
     REQUESTS,
-    Service,
     ServiceCost,
     ServicePrice,
     round_to_cents,
     service_price,
 )
-from convoy.job.events.registry import CheckpointsPruned, Event, GenerationStarted, Rent, StepDone, StoreRequests
+from convoy.job.events.registry import (
+    CheckpointsPruned,
+    Event,
+    FileSystemRent,
+    GenerationStarted,
+    Rent,
+    StepDone,
+    StoreRequests,
+)
 from convoy.report.analysis.checkpoints import Ref, placed_commit
 from convoy.report.analysis.cost import Cost, CostByUse, MachineCost, OnDemandPrice
 from convoy.report.analysis.goodput import GenerationTime, generation_times
@@ -157,29 +164,33 @@ def _trained_tokens(events: Sequence[Event], steps: int) -> int:
 def _service_costs(
     events: Sequence[Event], rents: Mapping[tuple[int, int], Rent]
 ) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
-    """Storage of checkpoints in buckets until the last event, and requests; and what of the rest is not known. A bucket
-    whose region is not in the log has the prices of the machines' region."""
+    """Storage of checkpoints in buckets until the last event, requests, transfer between regions and the file system;
+    and what of the rest is not known. A bucket whose region is not in the log has the prices of the machines' region,
+    and its transfer is not counted."""
     requests = [e for e in events if isinstance(e, StoreRequests)]
     home = next(iter(rents.values())).region
     regions = {e.bucket: e.region for e in requests if e.region is not None}
     stored = {tier: n for tier, n in sorted(_byte_seconds_by_tier(events).items()) if n}
     buckets = {tier: n for tier, n in stored.items() if tier.startswith(_S3)}
-    away = sorted({e.bucket for e in requests} - {bucket for bucket, region in regions.items() if region == home})
+    unplaced = sorted({e.bucket for e in requests} - regions.keys())
+    file_system = _file_system(rents)
     notes = {
-        "file systems, which are paid for by what is provisioned": len(stored) > len(buckets),
+        "file systems, which are paid for by what is provisioned (cluster.file_system)": len(stored) > len(buckets)
+        and file_system is None,
         "what else is in the bucket, and storage after the last event": bool(buckets),
         "requests to S3, if there were any": not requests,
         _UNCOUNTED_REQUESTS: bool(requests),
-        f"transfer between {home} and {', '.join(away)}, if that is in another region": bool(away),
+        f"transfer between {home} and {', '.join(unplaced)}, if that is in another region": bool(unplaced),
     }
-    usages = [*_storage_usages(buckets), *_request_usages(requests)]
-    places = [regions.get(usage.bucket, home) for usage in usages]
-    prices = [service_price(usage.service, region) for usage, region in zip(usages, places, strict=True)]
-    priced = [(usage, price) for usage, price in zip(usages, prices, strict=True) if price is not None]
+    usages = [
+        *_storage_usages(buckets, regions, home),
+        *_request_usages(requests, regions, home),
+        *_transfer_usages(requests, regions, rents),
+        *([] if file_system is None else [_file_system_usage(file_system, events, home)]),
+    ]
+    priced = [(usage, usage.price) for usage in usages if usage.price is not None]
     unpriced = [
-        f"{usage.what}: the catalog has no price of it in {region}"
-        for usage, region, price in zip(usages, places, prices, strict=True)
-        if price is None
+        f"{usage.what}: the catalog has no price of it in {usage.region}" for usage in usages if usage.price is None
     ]
     usd = round_to_cents([usage.quantity * Fraction(str(price.usd)) for usage, price in priced])
     services = tuple(_service_cost(*each, cost) for each, cost in zip(priced, usd, strict=True))
@@ -190,25 +201,67 @@ class _ServiceUsage(NamedTuple):
     """So much of a service, not yet in cents."""
 
     what: str
-    bucket: str
-    service: Service
+    region: str
     quantity: Fraction
+    price: ServicePrice | None
 
 
-def _storage_usages(buckets: Mapping[str, Fraction]) -> Iterator[_ServiceUsage]:
+def _storage_usages(buckets: Mapping[str, Fraction], regions: Mapping[str, str], home: str) -> Iterator[_ServiceUsage]:
     """buckets: byte-seconds in each."""
     for tier, n in buckets.items():
         months = n / GB / (HOURS_PER_MONTH * 3600)
-        yield _ServiceUsage(f"checkpoints in {tier}", tier.removeprefix(_S3).partition("/")[0], "s3_storage", months)
+        region = regions.get(tier.removeprefix(_S3).partition("/")[0], home)
+        yield _ServiceUsage(f"checkpoints in {tier}", region, months, service_price("s3_storage", region))
 
 
-def _request_usages(requests: Sequence[StoreRequests]) -> Iterator[_ServiceUsage]:
+def _request_usages(
+    requests: Sequence[StoreRequests], regions: Mapping[str, str], home: str
+) -> Iterator[_ServiceUsage]:
     for bucket in sorted({e.bucket for e in requests}):
-        own, what = [e for e in requests if e.bucket == bucket], f"requests to {bucket}"
+        own = [e for e in requests if e.bucket == bucket]
+        what, region = f"requests to {bucket}", regions.get(bucket, home)
         if puts := sum(e.puts for e in own):
-            yield _ServiceUsage(f"{what}: PUT, COPY, POST, LIST", bucket, "s3_puts", Fraction(puts, REQUESTS))
+            quantity, price = Fraction(puts, REQUESTS), service_price("s3_puts", region)
+            yield _ServiceUsage(f"{what}: PUT, COPY, POST, LIST", region, quantity, price)
         if gets := sum(e.gets for e in own):
-            yield _ServiceUsage(f"{what}: GET and others", bucket, "s3_gets", Fraction(gets, REQUESTS))
+            quantity, price = Fraction(gets, REQUESTS), service_price("s3_gets", region)
+            yield _ServiceUsage(f"{what}: GET and others", region, quantity, price)
+
+
+def _transfer_usages(
+    requests: Sequence[StoreRequests], regions: Mapping[str, str], rents: Mapping[tuple[int, int], Rent]
+) -> Iterator[_ServiceUsage]:
+    """What went between the machines' region and that of a bucket elsewhere: the region that sends is paid."""
+    moved: dict[tuple[str, str], int] = {}
+    for e in requests:
+        bucket, rent = regions.get(e.bucket), _rent_of_node(rents, e.generation, e.node)
+        if bucket is not None and rent is not None and bucket != rent.region:
+            moved[rent.region, bucket] = moved.get((rent.region, bucket), 0) + e.sent_bytes
+            moved[bucket, rent.region] = moved.get((bucket, rent.region), 0) + e.received_bytes
+    for (sender, receiver), n in sorted(moved.items()):
+        if n:
+            price = service_price("transfer", sender, to=receiver)
+            yield _ServiceUsage(f"transfer from {sender} to {receiver}", sender, Fraction(n, GB), price)
+
+
+def _file_system(rents: Mapping[tuple[int, int], Rent]) -> FileSystemRent | None:
+    """The newest generation's: a job may have been given another one."""
+    found = [rent.file_system for _, rent in sorted(rents.items()) if rent.file_system is not None]
+    return found[-1] if found else None
+
+
+def _file_system_usage(rent: FileSystemRent, events: Sequence[Event], region: str) -> _ServiceUsage:
+    """From the first event of the job until the last one: it is there while the job waits, too."""
+    times = [e.t for e in events]
+    hours = Fraction(max(times) - min(times)) / 3600
+    price = None
+    if rent.usd_per_gib_month is not None and rent.price_date is not None:
+        price = ServicePrice(
+            name="fsx", region=region, unit="GB-month", usd=rent.usd_per_gib_month, date=rent.price_date,
+            source=rent.source,
+        )  # fmt: skip
+    what = f"{rent.name}, {float(hours):,.1f} h"
+    return _ServiceUsage(what, region, rent.gib * hours / HOURS_PER_MONTH, price)
 
 
 def _service_cost(usage: _ServiceUsage, price: ServicePrice, usd: Decimal) -> ServiceCost:
