@@ -21,14 +21,13 @@ if importlib.util.find_spec("convoy") is None:
     sys.exit(2)
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from convoy.benchmark.analysis.history import rates_by_fingerprint
 from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.page import BenchReports, page_of, page_of_several
-from convoy.benchmark.results.files import ResultUnreadableError, read_cases
+from convoy.benchmark.results.files import ResultUnreadableError, named_folders, read_cases
 from convoy.catalog.prices import SHIPPED, PriceBook, parse_price_list
 from convoy.config.errors import ConfigError
 from convoy.display.html import draw_svg, to_html
@@ -59,16 +58,6 @@ def main(arguments: argparse.Namespace) -> None:
     else:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_bytes(text.encode())
-
-
-def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
-    """By their last names, or where two have the same, by their paths. Raises ConfigError for one given twice."""
-    folders = [folder.resolve() for folder in folders]
-    for folder in folders:
-        if folders.count(folder) > 1:
-            raise ConfigError(f"{folder}: appears twice")
-    last = [folder.name for folder in folders]
-    return {folder.name if last.count(folder.name) == 1 else str(folder): folder for folder in folders}
 
 
 def _page(report: BenchReport | BenchReports, title: str) -> Page:

@@ -14,6 +14,7 @@ from convoy.benchmark.results.case import Case, Provenance
 from convoy.benchmark.results.figures import (
     NotComparableError,
     cpu_ratio,
+    flops_per_second,
     losses_agree,
     median_parts,
     mfu,
@@ -119,6 +120,7 @@ def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
         blocks=len(case.blocks),
         mfu=mfu(case) if measured else None,
         matmul_share=share_of_matmul(case) if measured else None,
+        flops_per_second=flops_per_second(case) if measured else None,
         memory_peak_bytes=case.memory_peak_bytes,
         warm_up_steps=case.warm_up_steps,
         steady=case.steady,

@@ -70,6 +70,7 @@ class BadInput(CommandFailed):
 
 COMMANDS = {
     "audit": LazyCommand("results:audit", "Recompute what the claims of FILE imply of each other."),
+    "bench": LazyCommand("bench:bench", "What benchmarks measured, over several of them."),
     "checkpoints": LazyCommand("checkpoints:checkpoints", "Look at, check, copy and prune checkpoints."),
     "compare": LazyCommand("results:compare", "Compare the second RESULT with the first."),
     "doctor": LazyCommand("run:doctor", "Report what this machine can do and what is wrong."),

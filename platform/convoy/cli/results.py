@@ -1,4 +1,4 @@
-"""Commands on what was measured: `convoy compare`, `convoy audit` and `convoy plan calibrate`."""
+"""Commands on what was measured: `convoy compare`, `bench summary`, `audit` and `plan calibrate`."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,14 @@ from convoy.audit.audit import audit as audit_claims
 from convoy.audit.claims import read_claims
 from convoy.audit.findings import audit_page
 from convoy.benchmark.analysis.network_for_planner import catalog_constants, measured_links
+from convoy.benchmark.analysis.summary import summarise
+from convoy.benchmark.fold import fold_cases
 from convoy.benchmark.pages.history import compare_page
+from convoy.benchmark.pages.summary import summary_page
 from convoy.benchmark.planner_fit import PlannerFit, fit_planner_to
 from convoy.benchmark.results import compare as comparing
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.files import ResultUnreadableError, read_case, read_cases
+from convoy.benchmark.results.files import ResultUnreadableError, named_folders, read_case, read_cases
 from convoy.benchmark.results.network import SUITE_NAME
 from convoy.cli.options import JSON, print_result
 from convoy.config.errors import ConfigError
@@ -54,6 +57,19 @@ def compare(first: str, second: str, as_json: bool) -> None:
             click.echo(f"  {line}", err=True)
         sys.exit(2)
     print_result(comparison, compare_page(comparison), as_json)
+
+
+@click.command()
+@click.argument("results", metavar="RESULTS", nargs=-1, required=True, type=click.Path(exists=True))
+@JSON
+def summary(results: tuple[str, ...], as_json: bool) -> None:
+    """One page of the models of all RESULTS: speed-up, share of GPU memory, scaling, cost.
+
+    Each of RESULTS is a folder of a benchmark's cases, such as one for each kind of machine.
+    """
+    folders = named_folders([Path(each) for each in results])
+    found = summarise({name: fold_cases(read_results(folder)) for name, folder in folders.items()})
+    print_result(found, summary_page(found), as_json)
 
 
 def _compare_paths(first: Path, second: Path) -> comparing.Comparisons:

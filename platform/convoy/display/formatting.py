@@ -122,6 +122,13 @@ def buffer_size(n_bytes: float) -> str:
     return f"{number:.{4 if number >= 999.5 else 3}g}{unit}"
 
 
+def flops(per_second: float) -> str:
+    """`4.31 PFLOP/s`."""
+    units = {"P": 1e15, "T": 1e12, "G": 1e9}
+    unit = next((name for name, scale in units.items() if per_second >= scale), "M")
+    return f"{significant(per_second / units.get(unit, 1e6))} {unit}FLOP/s"
+
+
 def bandwidth(bytes_per_second: float) -> str:
     """Bytes per second, e.g. `43.2 MB/s`."""
     return f"{size(bytes_per_second)}/s"

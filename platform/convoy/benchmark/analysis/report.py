@@ -56,6 +56,8 @@ class CaseFigures(FrozenResult):
     """Why there is no speedup, where there should be one."""
     mfu: float | None
     matmul_share: float | None
+    flops_per_second: float | None = None
+    """Model FLOP/s of all its ranks together, forward and backward without recomputation."""
     memory_peak_bytes: int | None
     memory_ratio: float | None = None
     """Over the baseline's."""

@@ -62,6 +62,12 @@ def share_of_matmul(case: Case) -> float | None:
     return _share_of_peak(case.hardware.matmul_tflops, case)
 
 
+def flops_per_second(case: Case) -> float | None:
+    """Model FLOP/s of all ranks of the case; None where the rate or the model's count is not known."""
+    rate = tokens_per_second(case)
+    return None if rate is None or case.flops_per_token is None else rate.estimate * case.flops_per_token
+
+
 def _share_of_peak(tflops: float | None, case: Case) -> float | None:
     rate = tokens_per_second(case)
     if rate is None or case.flops_per_token is None or not tflops:

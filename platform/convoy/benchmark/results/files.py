@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from convoy.benchmark.results.case import SCHEMA, Case
 from convoy.benchmark.results.fingerprint import fingerprint
-from convoy.config.errors import first_mistake
+from convoy.config.errors import ConfigError, first_mistake
 from convoy.storage import ObjectMissing, Store
 
 
@@ -114,3 +114,13 @@ def _read_readable(store: Store, names: Sequence[str]) -> list[Case]:
 
 def _object_name(run: str, case: Case) -> str:
     return f"{PREFIX}{file_name(run)}/{file_name(case.key)}.{fingerprint(case)}.json"
+
+
+def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
+    """By their last names, or where two have the same, by their paths. Raises ConfigError for one given twice."""
+    folders = [folder.resolve() for folder in folders]
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise ConfigError(f"{folder}: appears twice")
+    last = [folder.name for folder in folders]
+    return {folder.name if last.count(folder.name) == 1 else str(folder): folder for folder in folders}
