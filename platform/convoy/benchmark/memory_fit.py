@@ -20,6 +20,10 @@ Sizes = Mapping[str, CaseMemory]
 """Memory of the cases of a group, by name."""
 
 
+class NoRoomError(ConfigError):
+    """A model no case of which has room on its ranks."""
+
+
 class MemoryShortage(NamedTuple):
     """Cases that have no room."""
 
@@ -30,7 +34,7 @@ class MemoryShortage(NamedTuple):
 
 
 def gangs_that_fit(group: Group, ranks: Ranks) -> list[Group]:
-    """The group as gangs that have room on their ranks. Raises ConfigError where none of its cases has."""
+    """The group as gangs that have room on their ranks. Raises NoRoomError where none of its cases has."""
     if ranks.memory_bytes is None or group.recovery is not None or group.network is not None:
         return [group]  # drills train a small model of their own, and the network suite trains none
     sizes = {spec.name: estimate_memory(spec, group.run, ranks) for spec in group.variants}
@@ -39,7 +43,7 @@ def gangs_that_fit(group: Group, ranks: Ranks) -> list[Group]:
     left = [spec for spec in group.variants if spec.name not in large]
     if all(spec.needs_gpu for spec in left):
         least = min((lack for lack in alone.values() if lack), key=lambda lack: lack.needed)
-        raise ConfigError(f"model = {group.run.model.name}: any case of {group.name} {least.reason}")
+        raise NoRoomError(f"model = {group.run.model.name}: any case of {group.name} {least.reason}")
     baseline = group.baseline if group.baseline not in large else left[0].name
     for spec in left:
         compared = [name for name in (baseline, spec.baseline) if name is not None and name not in (*large, spec.name)]
