@@ -89,7 +89,11 @@ def test_it_asks_for_the_machines_of_its_name(path: Path, backend: str, market: 
 @pytest.mark.parametrize("path", CLUSTER, ids=lambda path: path.stem)
 def test_its_cases_have_room_or_are_refused_with_what_they_need(path: Path) -> None:
     groups = groups_of(filled_in(path))
-    assert {group.suite for group in groups} == {"throughput", "scaling", "strategies", "sync", "checkpoint"}
+    assert {group.suite for group in groups} == {
+        "throughput", "scaling", "strategies", "memory", "utilisation", "sync", "checkpoint",
+    }  # fmt: skip
+    sharded = [spec for group in groups for spec in group.variants if spec.kind == "sharded baseline"]
+    assert [spec.name for spec in sharded] == ["baseline, sharded"]
     room = memory_of_a_gpu(groups[0].run)
     refused = {each.spec.name: each.reason for group in groups for each in group.refused}
     assert set(refused) == {"baseline", "ddp", "without synchronisation"}
@@ -114,7 +118,7 @@ def test_of_a_small_model_all_is_measured(path: Path) -> None:
     assert f'"{SMALL}"' in path.read_text()
     groups = groups_of(filled_in(path, SMALL))
     assert [each.spec.name for group in groups for each in group.refused] == []
-    assert len(groups) == 6, "no suite is cut into several gangs, but for what cuts the model"
+    assert len(groups) == 8, "no suite is cut into several gangs, but for what cuts the model"
 
 
 def test_on_more_machines_there_is_room_as_well() -> None:

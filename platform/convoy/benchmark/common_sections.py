@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures
 from convoy.benchmark.pages.cases import charts, describe_group, largest_model_note, table, utilisation, value_column
 from convoy.benchmark.pages.charts import stacked_bars
-from convoy.benchmark.pages.headline import FROZEN, frozen_baseline_text
+from convoy.benchmark.pages.headline import frozen_baseline_text
 from convoy.benchmark.results.case import CHANGED
-from convoy.benchmark.results.values import MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
+from convoy.benchmark.results.values import BASELINES, MEMORY_FRAGMENTATION, MEMORY_HOST_BYTES, MEMORY_PARTS
 from convoy.benchmark.suites import registry
 from convoy.display import formatting
 from convoy.display.page import Block, Chart, Column, Heading, Table, Text, columns
@@ -26,8 +26,8 @@ def group_tables(report: BenchReport) -> tuple[Block, ...]:
     blocks: list[Block] = []
     for i, group in enumerate(measured):
         blocks.append(Heading(group_title(group, measured)))
-        frozen = any(case.name == FROZEN for case in group.cases)
-        what = [f"{FROZEN}: {frozen_baseline_text(group)}, eager, a model of the same shape."] if frozen else []
+        frozen = [case.name for case in group.cases if case.name in BASELINES and case.rate]
+        what = [f"{name}: {frozen_baseline_text(group, name)}, eager, a model of the same shape." for name in frozen]
         blocks.append(Text(" ".join([describe_group(group), *what, *([_HOW] if i == 0 else [])]), quiet=True))
         blocks += [*charts(group), table(group), *largest_model_note(group), *utilisation(group)]
     return tuple(blocks)

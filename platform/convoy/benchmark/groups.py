@@ -44,7 +44,7 @@ PeerKind = Literal["torch DDP", "accelerate FSDP2", "DeepSpeed ZeRO-1", "DeepSpe
 FrameworkKind = Literal["JAX", "MLX", "Horovod"]
 """Frameworks that train a decoder of the same form; `benchmark/suites/frameworks.py` has what each needs."""
 
-Kind = Literal["ours", "baseline", "saving"] | PeerKind | FrameworkKind
+Kind = Literal["ours", "baseline", "sharded baseline", "saving"] | PeerKind | FrameworkKind
 
 
 class Ranks(NamedTuple):

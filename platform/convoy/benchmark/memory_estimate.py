@@ -87,6 +87,10 @@ def _model_memory(spec: VariantSpec, config: RunConfig, model: TransformerConfig
             # It draws the weights that ours begins with in a model of ours on the host, and copies them.
             on_host = MemoryUse(built=weights) if ranks.on_gpus else MemoryUse()
             return CaseMemory(_baseline_memory(parameter_count(model), ranks=n), on_host)
+        case "sharded baseline":
+            built = _peer_memory("accelerate FSDP2", job, ranks)
+            on_host = MemoryUse(built=WEIGHT_BYTES * parameter_count(model)) if ranks.on_gpus else MemoryUse()
+            return CaseMemory(built.device, on_host)
         case "JAX" | "MLX" | "Horovod":  # weights, gradients and moments in fp32 on each rank, as the baseline
             return CaseMemory(_baseline_memory(parameter_count(model), ranks=n), MemoryUse())
         case kind:

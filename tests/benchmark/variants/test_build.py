@@ -1,12 +1,15 @@
 """Variants compute the same: same weights, same tokens, same losses."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from accelerate import PartialState
 
 from convoy.benchmark.variants.baseline import BaselineVariant, hf_model
+from convoy.benchmark.variants.baseline_sharded import ShardedBaselineVariant
 from convoy.benchmark.variants.convoy import ConvoyVariant
 from convoy.model.hf import to_hf_tensors
 from convoy.training.batches import RankData
@@ -44,6 +47,34 @@ def test_the_baseline_learns_as_we_do(world: int, shape: dict[str, Any], tmp_pat
     losses, _ = found[0]["ours"]
     assert losses[-1] < losses[0]
     assert torch.tensor(losses).isfinite().all()
+
+
+def trained_sharded(rank: int, assignments: list[Any]) -> tuple[list[float], list[float], int, int, bool]:
+    """Losses of ours and of the baseline that accelerate shards; its parameters, and how many this rank keeps; whether
+    it left the process without a state."""
+    assignment = assignments[rank]
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
+    ranks = connect_ranks(assignment)
+    data = RankData(assignment.config, assignment.root, assignment.data_id, assignment.fingerprint, ranks)
+    ours = ConvoyVariant("ours", assignment.config, ranks, data)
+    sharded = ShardedBaselineVariant("baseline, sharded", assignment.config, ranks, data)
+    for variant in (ours, sharded):
+        for _ in range(4):
+            variant.step()
+        variant.close()
+    kept = sum(p.to_local().numel() for p in sharded.held()["parameters"])
+    return ours.losses, sharded.losses, sharded.parameters, kept, PartialState._shared_state == {}
+
+
+@pytest.mark.parametrize("recomputed", ["none", "full"])
+def test_the_baseline_that_accelerate_shards_learns_as_we_do_and_keeps_half(recomputed: str, tmp_path: Path) -> None:
+    """In several passes a step, whose gradients are reduced after the last."""
+    train = {"global_batch": 8, "micro_batch": 2, "activation_checkpointing": recomputed}
+    job = Job(str(tmp_path), tiny(model=GPT, optimizer={"fused": False}, train=train))
+    for ours, theirs, parameters, kept, untouched in job.on_gang(2, trained_sharded):
+        assert ours == pytest.approx(theirs, rel=2e-4)
+        assert 0.45 * parameters <= kept <= 0.55 * parameters
+        assert untouched
 
 
 @pytest.mark.parametrize(("packing", "expected"), [(True, 8 * 16), (False, 8 * 5)])

@@ -12,11 +12,12 @@ from convoy.benchmark.analysis.report import (
     verdict,
 )
 from convoy.benchmark.pages import network
+from convoy.benchmark.results.values import BASELINES, SHARDED_BASELINE
 from convoy.display import formatting
 from convoy.display.page import Block, Callout, Tone, Value, Values
 
-OURS, FROZEN = "ours", "baseline"
-"""Cases of the throughput suite: Convoy as it is configured, and what it is compared with."""
+OURS = "ours"
+"""Case of the throughput suite: Convoy as it is configured."""
 
 
 def summary_line(report: BenchReport) -> str:
@@ -105,10 +106,13 @@ def _throughput(group: GroupFigures, case: CaseFigures) -> Value:
 
 def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
     """The speedup over the frozen baseline, if there is one, else over the case's own baseline."""
-    frozen = [c for c in group.cases if c.name == FROZEN and c.baseline == case.name and c.losses != "differ"]
+    frozen = [c for c in group.cases if c.name in BASELINES and c.baseline == case.name and c.losses != "differ"]
     speedup, base = case.speedup, case.baseline
     if frozen and frozen[0].speedup and frozen[0].speedup.low > 0:
-        speedup, base = frozen[0].speedup.inverse(), f"{frozen_baseline_text(group)} (the {FROZEN})"
+        speedup, base = (
+            frozen[0].speedup.inverse(),
+            f"{frozen_baseline_text(group, frozen[0].name)} (the {frozen[0].name})",
+        )
     if speedup is None:
         return None
     result = verdict(speedup)
@@ -120,8 +124,10 @@ def _speedup(group: GroupFigures, case: CaseFigures) -> Value | None:
     return Value("Speedup", value, f"{words}; {bounds[1:-1]}, n = {speedup.n}", tone)
 
 
-def frozen_baseline_text(group: GroupFigures) -> str:
-    """What the frozen baseline of a group runs."""
+def frozen_baseline_text(group: GroupFigures, name: str) -> str:
+    """What the frozen baseline of this name runs."""
+    if name == SHARDED_BASELINE:
+        return "transformers in fp32 with accelerate's FSDP"
     return f"transformers in fp32{' with DDP' if group.hardware.ranks > 1 else ''}"
 
 

@@ -10,8 +10,8 @@ from typing import Literal
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.stats.interval import FEWEST, interval
 
-BASELINE = "baseline"
-BASELINES = (BASELINE,)
+BASELINE, SHARDED_BASELINE = "baseline", "baseline, sharded"
+BASELINES = (BASELINE, SHARDED_BASELINE)
 """Names of the cases that most people start from, in the suite throughput."""
 
 WEAK, INDEPENDENT = "weak", "independent"

@@ -93,6 +93,8 @@ def packages(spec: VariantSpec) -> list[str]:
         return [spec.changes["engine"]["name"]] if "engine" in spec.changes else []
     if spec.kind == "baseline":
         return ["transformers"]
+    if spec.kind == "sharded baseline":
+        return ["transformers", "accelerate"]
     if spec.kind in frameworks.PACKAGES:
         return list(frameworks.PACKAGES[spec.kind])
     return [PEERS[cast(PeerKind, spec.kind)].library]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.results.values import BASELINE
+from convoy.benchmark.memory_estimate import estimate_memory
+from convoy.benchmark.results.values import BASELINE, SHARDED_BASELINE
 from convoy.config.benchmark import BenchConfig
 from convoy.config.data import has_document_ends
 from convoy.config.model import TransformerConfig
@@ -19,13 +20,29 @@ OURS = "ours"
 PLAIN = {"train": {"param_dtype": "fp32", "compile": False, "activation_checkpointing": "none"}}
 """What the baseline does, however the run is configured."""
 
+PLAIN_SHARDED = {
+    "train": {"param_dtype": "fp32", "compile": False},
+    "parallel": {"strategy": "fsdp", "reshard_after_forward": True, "wrap": "block", "shard_size": None, "tensor": 1,
+                 "pipeline": 1, "cpu_offload": False},
+    "engine": {"name": "convoy"},
+}  # fmt: skip
+"""What the baseline does that shards the model. Recomputation stays as configured: without it there may be no room."""
+
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
     """One group for each model; all ranks take part."""
     for model, run in runs.items():
         frozen = VariantSpec(name=BASELINE, kind="baseline", changes=PLAIN)
-        variants = (frozen, VariantSpec(name=OURS), *techniques(run, ranks.all))
+        variants = (frozen, *sharded_baseline(frozen, run, ranks), VariantSpec(name=OURS), *techniques(run, ranks.all))
         yield SUITE.make_group(model, run, config.measure, variants, baseline=OURS)
+
+
+def sharded_baseline(frozen: VariantSpec, run: RunConfig, ranks: Ranks) -> Iterator[VariantSpec]:
+    """What people start from whose model has no room on one rank: the same model, sharded by accelerate."""
+    if ranks.all == 1 or ranks.memory_bytes is None:
+        return
+    if estimate_memory(frozen, run, ranks).device.states > ranks.memory_bytes:
+        yield VariantSpec(name=SHARDED_BASELINE, kind="sharded baseline", changes=PLAIN_SHARDED)
 
 
 def techniques(run: RunConfig, ranks: int) -> Iterator[VariantSpec]:

@@ -37,18 +37,18 @@ class BaselineVariant(Variant):
         self._config = config
         self._world_size = ranks.place.world_size
         self._training_group = ranks.training_group
+        self._model, self._optimizer = self._build(config, ranks)
+        self._batches = data.prefetch_from(0)
+
+    def _build(self, config: RunConfig, ranks: Ranks) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The model as the ranks train it, and what updates it; sets `parameters`."""
         model = hf_model(config, ranks.device)
         self.parameters = sum(p.numel() for p in model.parameters())
-        self._model: nn.Module = model
-        if self._world_size > 1:
-            devices = [ranks.device] if ranks.device.type == "cuda" else None
-            self._model = DistributedDataParallel(model, device_ids=devices, process_group=ranks.training_group)
-        optimizer = config.optimizer
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(), lr=optimizer.lr, betas=optimizer.betas, eps=optimizer.eps,
-            weight_decay=optimizer.weight_decay,
-        )  # fmt: skip
-        self._batches = data.prefetch_from(0)
+        optimizer = plain_adamw(model, config)
+        if self._world_size == 1:
+            return model, optimizer
+        devices = [ranks.device] if ranks.device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=devices, process_group=ranks.training_group), optimizer
 
     def step(self) -> None:
         config, done = self._config, len(self.losses)
@@ -58,7 +58,7 @@ class BaselineVariant(Variant):
         if self._world_size > 1:
             dist.all_reduce(weights, group=self._training_group)
         for i, batch in enumerate(batches):
-            with self._without_sync() if i < len(batches) - 1 else nullcontext():
+            with self._syncing(last=i == len(batches) - 1):
                 tokens_bs, targets_bs, _ = batch.inputs
                 logits_bsv = self._model(tokens_bs).logits
                 loss = F.cross_entropy(logits_bsv.flatten(0, 1), targets_bs.flatten(), reduction="sum")
@@ -74,8 +74,11 @@ class BaselineVariant(Variant):
             dist.all_reduce(total, group=self._training_group)
         self._record_step(float(total) / float(weights), round(float(weights)))
 
-    def _without_sync(self) -> AbstractContextManager[None]:
-        return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
+    def _syncing(self, *, last: bool) -> AbstractContextManager[None]:
+        """In which a backward reduces gradients only if it is the last one of the step."""
+        if isinstance(self._model, DistributedDataParallel) and not last:
+            return self._model.no_sync()
+        return nullcontext()
 
     def held(self) -> Held:
         parameters = list(self._model.parameters())
@@ -87,18 +90,28 @@ class BaselineVariant(Variant):
         self._batches.close()
 
 
-def hf_model(config: RunConfig, device: torch.device) -> nn.Module:
-    """The model of `transformers` that computes the same, with the initial weights of Convoy's."""
+def plain_adamw(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
+    """torch's, as it is by default but for the run's figures."""
+    optimizer = config.optimizer
+    return torch.optim.AdamW(
+        model.parameters(), lr=optimizer.lr, betas=optimizer.betas, eps=optimizer.eps,
+        weight_decay=optimizer.weight_decay,
+    )  # fmt: skip
+
+
+def hf_model(config: RunConfig, device: torch.device, attention: str = "eager") -> nn.Module:
+    """The model of `transformers` that computes the same, with the initial weights of Convoy's. attention: what
+    `transformers` calls its implementation."""
     import transformers
 
     shape = config.model
     if not isinstance(shape, TransformerConfig):
         raise ConfigError(f"model.build = {shape.build}: the baseline is a model of transformers, which has none of it")
-    settings = {**hf_config(shape, "float32"), "attn_implementation": "eager", "use_cache": False}
+    settings = {**hf_config(shape, "float32"), "attn_implementation": attention, "use_cache": False}
     kind = settings.pop("model_type")
     made: Any = transformers.AutoConfig.for_model(kind, **settings)
     with torch.device(device):
-        model = cast(nn.Module, transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager"))
+        model = cast(nn.Module, transformers.AutoModelForCausalLM.from_config(made, attn_implementation=attention))
     with torch.device("cpu"):
         ours = Transformer(shape)
     initialise_weights(ours, config.train.seed, device)  # the weights of `build_convoy_engine`, which draws them there

@@ -52,6 +52,10 @@ def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepa
             return SavingVariant(spec.name, config, world, data)
         case "baseline":
             return BaselineVariant(spec.name, config, world, data)
+        case "sharded baseline":
+            from convoy.benchmark.variants.baseline_sharded import ShardedBaselineVariant
+
+            return ShardedBaselineVariant(spec.name, config, world, data)
         case "JAX" | "MLX" | "Horovod":
             assert training is not None
             return FrameworkVariant(spec.name, config, data, training(config, world))

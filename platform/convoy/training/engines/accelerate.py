@@ -34,8 +34,8 @@ class AccelerateEngine(Fsdp2Engine):
         self.parameters = sum(p.numel() for p in model.parameters())
         if config.train.param_dtype == "bf16":
             run_batch_norm_in_fp32(model)
-        with _process_left_alone():
-            self.accelerator = _accelerator(_plugin(model, config), config, cpu=ranks.device.type == "cpu")
+        with process_left_alone():
+            self.accelerator = make_accelerator(_plugin(model, config), config, cpu=ranks.device.type == "cpu")
             self.module, self._wrapped = self.accelerator.prepare(model, adamw(model, config.optimizer))
         self._forward: Callable[..., torch.Tensor] = self.module
         self.optimizer = self._wrapped.optimizer
@@ -88,7 +88,8 @@ def _plugin(model: torch.nn.Module, config: RunConfig) -> FullyShardedDataParall
     )
 
 
-def _accelerator(plugin: FullyShardedDataParallelPlugin, config: RunConfig, *, cpu: bool) -> Accelerator:
+def make_accelerator(plugin: FullyShardedDataParallelPlugin, config: RunConfig, *, cpu: bool) -> Accelerator:
+    """With the plugin in effect on a CPU too; in bf16 where the run computes in it."""
     mixed_precision = "bf16" if config.train.param_dtype == "bf16" else "no"
     accelerator = Accelerator(cpu=cpu, mixed_precision=mixed_precision, fsdp_plugin=plugin)
     if cpu:  # accelerate ignores the plugin on a CPU, though all that follows works on gloo
@@ -98,7 +99,7 @@ def _accelerator(plugin: FullyShardedDataParallelPlugin, config: RunConfig, *, c
 
 
 @contextmanager
-def _process_left_alone() -> Iterator[None]:
+def process_left_alone() -> Iterator[None]:
     """Restore the threads, variables and states that accelerate sets for the whole process.
 
     A process with a state trains otherwise: losses of transformers for detection are then sums over all ranks of the
