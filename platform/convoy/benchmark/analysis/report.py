@@ -131,6 +131,32 @@ class ScalingPoint(FrozenResult):
     why: str = ""
 
 
+class PredictedScalingPoint(FrozenResult):
+    """Weak scaling on some nodes, predicted."""
+
+    nodes: int
+    ranks: int
+    tokens_per_second: float
+    efficiency: float
+    """Rate per rank over that of the fewest nodes with a prediction."""
+    measured: Interval | None
+    """Tokens per second of as many ranks; None: not measured."""
+    error: float | None
+    """Prediction over measurement, minus 1."""
+
+
+class PredictedScaling(FrozenResult):
+    """The curve of a model over nodes that the planner predicts."""
+
+    model: str
+    machine: str
+    points: tuple[PredictedScalingPoint, ...] = ()
+    lacking: tuple[str, ...] = ()
+    """Nodes without a point, each with the reason."""
+    why: str = ""
+    """Why there is no curve."""
+
+
 class SyncFigures(FrozenResult):
     """Synchronisation in a step, from as many trainings of one rank at once."""
 
@@ -255,6 +281,7 @@ class BenchReport(FrozenResult):
     format: int = FORMAT
     groups: tuple[GroupFigures, ...]
     scaling: tuple[ScalingPoint, ...] = ()
+    scaling_predicted: tuple[PredictedScaling, ...] = ()
     sync: tuple[SyncFigures, ...] = ()
     environments: tuple[EnvironmentFigures, ...] = ()
     frameworks: tuple[FrameworkFigures, ...] = ()

@@ -11,10 +11,13 @@ from typing import Any
 
 from convoy.benchmark.analysis import scaling
 from convoy.benchmark.analysis.report import BenchReport, ScalingPoint
+from convoy.benchmark.analysis.scaling_curve import predicted_scaling
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.memory_estimate import estimate_memory
 from convoy.benchmark.memory_fit import states_fit
 from convoy.benchmark.pages.charts import Curve, over_ranks
+from convoy.benchmark.pages.scaling_curve import predicted_blocks
+from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.values import INDEPENDENT, WEAK
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
@@ -115,6 +118,7 @@ def comparison(report: BenchReport) -> tuple[Block, ...]:
         blocks += [*_charts(model, points), _table(points)]
     if any(point.efficiency and not point.paired for point in report.scaling):
         blocks.append(Text(_APART, quiet=True))
+    blocks += predicted_blocks(report)
     larger = [point for point in report.scaling if not point.reference and point.kind != "independent"]
     if not larger:
         blocks.append(Text("No case of more ranks was measured, so efficiency is not known."))
@@ -171,6 +175,11 @@ def _percent(share: Interval) -> str:
     return formatting.estimate(share, formatting.percent)
 
 
+def _figures(cases: Sequence[Case]) -> dict[str, object]:
+    points = scaling.scaling_points(cases)
+    return {"scaling": points, "scaling_predicted": predicted_scaling(cases, points)}
+
+
 SUITE = Suite(
     name=scaling.SUITE,
     title="Scaling",
@@ -178,6 +187,6 @@ SUITE = Suite(
     groups=groups,
     fewest_ranks=2,
     measures=frozenset({"communication"}),
-    figures=lambda cases, _: {"scaling": scaling.scaling_points(cases)},
+    figures=lambda cases, _: _figures(cases),
     comparison=comparison,
 )

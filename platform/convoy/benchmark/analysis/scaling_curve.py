@@ -1,0 +1,78 @@
+"""Weak scaling over 1 to 64 nodes as the planner predicts it, with the points that were measured next to it. Pure.
+
+The curve is predicted by the catalog's figures and shipped constants; no step that was measured enters it. Where ranks
+measured the machine themselves, as on a CPU, its figures hold for that many ranks on that host, and nothing is said of
+more hosts.
+"""
+
+from collections.abc import Sequence
+
+from convoy.benchmark.analysis.report import PredictedScaling, PredictedScalingPoint, ScalingPoint
+from convoy.benchmark.planner_runs import workload_of
+from convoy.benchmark.results.case import Case, CasePrediction
+from convoy.benchmark.results.values import WEAK
+from convoy.config.run import RunConfig
+from convoy.planner.memory.rank import memory_fit
+from convoy.planner.step.step_time import step_time, unmodelled
+
+NODES = (1, 2, 4, 8, 16, 32, 64)
+
+SUITE = "scaling"
+
+
+def predicted_scaling(cases: Sequence[Case], points: Sequence[ScalingPoint]) -> tuple[PredictedScaling, ...]:
+    """A curve for each model whose weak scaling was measured. points: of these cases."""
+    weak = [case for case in cases if case.suite == SUITE and case.status == "measured" and case.values.get(WEAK)]
+    largest = {case.model: case for case in sorted(weak, key=lambda case: case.hardware.ranks)}
+    return tuple(_curve(case, points) for case in largest.values())
+
+
+def _curve(case: Case, points: Sequence[ScalingPoint]) -> PredictedScaling:
+    """case: of the most ranks; all points of the curve give each rank as many sequences as it does."""
+    empty = PredictedScaling(model=case.model, machine=case.hardware.instance_type or case.hardware.device)
+    plan = case.predicted
+    if plan is None:
+        return empty.model_copy(update={"why": "the results are of a version that predicted nothing"})
+    if plan.machine is not None:
+        who = f"{case.hardware.ranks} ranks of this host measured {plan.machine.device} at once"
+        return empty.model_copy(update={"why": f"{who}, which says nothing of more hosts"})
+    try:
+        config = RunConfig.model_validate(case.config)
+    except ValueError:
+        return empty.model_copy(update={"why": "its configuration is of another version"})
+    if why := unmodelled(config):
+        return empty.model_copy(update={"why": why})
+    measured = {p.ranks: p for p in points if p.model == case.model and (p.kind == "weak" or p.reference)}
+    found: list[PredictedScalingPoint] = []
+    lacking: list[str] = []
+    for nodes in NODES:
+        try:
+            rate = _tokens_per_second(config, case, plan, nodes)
+        except ValueError as error:
+            lacking.append(f"{nodes}: {error}")
+            continue
+        ranks = nodes * plan.ranks_per_node
+        point = measured.get(ranks)
+        found.append(
+            PredictedScalingPoint(
+                nodes=nodes,
+                ranks=ranks,
+                tokens_per_second=rate,
+                efficiency=rate / ranks / (found[0].tokens_per_second / found[0].ranks) if found else 1.0,
+                measured=point.tokens_per_second if point else None,
+                error=rate / point.tokens_per_second.estimate - 1 if point else None,
+            )
+        )
+    return empty.model_copy(update={"points": tuple(found), "lacking": tuple(lacking)})
+
+
+def _tokens_per_second(config: RunConfig, case: Case, plan: CasePrediction, nodes: int) -> float:
+    """Raises ValueError where the model has no room, or is not divided so."""
+    ranks = nodes * plan.ranks_per_node
+    batch = max(1, config.train.global_batch // case.hardware.ranks) * ranks
+    update = {"train": config.train.model_copy(update={"global_batch": batch})}
+    job = workload_of(config.model_copy(update=update), nodes, plan.ranks_per_node, None, on_gpus=True)
+    fit = memory_fit(job, fused=config.optimizer.fused)
+    if not fit.memory.fits:
+        raise ValueError("no room in a rank's memory")
+    return job.tokens_per_step / step_time(job).total

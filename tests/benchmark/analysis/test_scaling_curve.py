@@ -1,0 +1,85 @@
+"""The predicted curve over nodes: the planner's own figures, with measured points next to them."""
+
+from typing import Any
+
+import pytest
+
+from convoy.benchmark.fold import fold_cases
+from convoy.benchmark.page import benchmark_page
+from convoy.benchmark.plan import run_of
+from convoy.benchmark.results import values
+from convoy.benchmark.results.case import Case, CasePrediction
+from convoy.config.benchmark import BenchConfig
+from convoy.display.markdown import to_markdown
+from convoy.planner.plan import plan
+from tests.benchmark.cases import GPUS, MEASURED, a_case, replaced, scaling
+
+BATCH = 64
+
+
+def on_p4d(model: str = "gpt-7b", **prediction: Any) -> list[Case]:
+    """Half and all of 32 ranks of 4 p4d, weak, with 2 sequences of 2,048 tokens a rank; a step takes 1.5 s."""
+    cluster = {"backend": "kubernetes", "instance_type": "p4d.24xlarge", "nodes": 4}
+    train = {"param_dtype": "bf16", "micro_batch": 2, "activation_checkpointing": "full", "compile": True}
+    cases = []
+    for ranks in (16, 32):
+        batch = BATCH * ranks // 32
+        run = {"root": "s3://b/x", "cluster": cluster, "train": {**train, "global_batch": batch}}
+        config = run_of(BenchConfig(models=(model,), run={**run, "data": {"sequence_length": 2048}}), model)
+        told = CasePrediction(calibration="", nodes=ranks // 8, ranks_per_node=8, step_seconds=1.0, **prediction)
+        shared: dict[str, Any] = {"suite": "scaling", "group": "g", "baseline": None, "model": model}
+        hardware = replaced(GPUS, ranks=ranks, nodes=ranks // 8)
+        kind = {} if ranks == 16 else {values.WEAK: 1.0}
+        cases.append(
+            a_case(
+                f"{ranks} ranks", 1.5, hardware=hardware, config=config.model_dump(mode="json"), predicted=told,
+                values=kind, tokens_per_step=batch * 2048, **shared,
+            )
+        )  # fmt: skip
+    return cases
+
+
+def test_a_point_is_what_the_plan_of_as_many_nodes_says() -> None:
+    cases = on_p4d()
+    [curve] = fold_cases(cases).scaling_predicted
+    assert [point.nodes for point in curve.points] == [1, 2, 4, 8, 16, 32, 64]
+    assert [point.ranks for point in curve.points][-1] == 512
+    for nodes in (4, 16):
+        tree = {"models": ("gpt-7b",), "run": {**cases[1].config, "model": {}}}
+        run = run_of(BenchConfig(**tree), "gpt-7b")
+        update = {
+            "cluster": run.cluster.model_copy(update={"nodes": nodes}),
+            "train": run.train.model_copy(update={"global_batch": 16 * nodes}),
+        }
+        step = plan(run.model_copy(update=update)).step
+        assert step is not None
+        (point,) = (each for each in curve.points if each.nodes == nodes)
+        assert point.tokens_per_second == pytest.approx(16 * nodes * 2048 / step.seconds)
+
+
+def test_measured_points_stand_next_to_it_with_the_error() -> None:
+    [curve] = fold_cases(on_p4d()).scaling_predicted
+    measured = {point.nodes: point for point in curve.points if point.measured is not None}
+    assert set(measured) == {2, 4}
+    assert measured[4].measured is not None
+    assert measured[4].measured.estimate == pytest.approx(64 * 2048 / 1.5, rel=0.02)
+    assert measured[4].error == pytest.approx(measured[4].tokens_per_second / (64 * 2048 / 1.5) - 1, rel=0.1)
+    page = to_markdown(benchmark_page(on_p4d()))
+    assert "Weak scaling over 1 to 64 nodes (predicted)" in page
+    assert page.count("not measured") >= 5
+
+
+def test_nodes_without_room_are_named() -> None:
+    [curve] = fold_cases(on_p4d("custom-30b")).scaling_predicted
+    assert any(line.startswith("1: no room") for line in curve.lacking)
+    assert curve.points
+    assert curve.points[0].efficiency == 1.0
+
+
+def test_a_machine_that_its_ranks_measured_has_no_curve() -> None:
+    [curve] = fold_cases(on_p4d(machine=MEASURED)).scaling_predicted
+    assert not curve.points
+    assert curve.why.endswith("says nothing of more hosts")
+    assert [curve.why for curve in fold_cases(scaling()).scaling_predicted] == [
+        "the results are of a version that predicted nothing"
+    ]
