@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from convoy.config.errors import missing_extra
 from convoy.job.events.hardware import ThrottleReason
 
 DEVICES = Path("/dev")
@@ -119,7 +120,7 @@ def _initialised_nvml() -> Any:
     try:
         import pynvml
     except ImportError:
-        raise NvmlUnavailable("nvidia-ml-py is not installed: pip install 'metaflow-convoy[nvml]'") from None
+        raise NvmlUnavailable(missing_extra("nvidia-ml-py", "nvml")) from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
