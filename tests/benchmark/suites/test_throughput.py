@@ -1,11 +1,15 @@
-"""The baseline that is sharded is for models that one rank has no room for."""
+"""The baseline that is sharded is for models whose other baseline has no room."""
 
 import pytest
 
 from convoy.benchmark.groups import Ranks
+from convoy.benchmark.memory_estimate import estimate_memory
 from convoy.benchmark.plan import run_of
+from convoy.benchmark.results.values import SHARDED_BASELINE
 from convoy.benchmark.suites.throughput import groups
 from convoy.config.benchmark import BenchConfig
+from convoy.config.model import TransformerConfig
+from convoy.model.counts import parameter_count
 
 GIB = 2**30
 
@@ -23,3 +27,14 @@ def test_a_model_without_room_on_a_rank_has_a_second_baseline(model: str, ranks:
     config = BenchConfig(suites=("throughput",), models=(model,))
     [group] = groups(config, {model: run_of(config, model)}, ranks)
     assert [spec.name for spec in group.variants][: len(expected)] == expected
+
+
+def test_the_sharded_baseline_adds_its_gradients_in_fp32_whatever_the_run_reduces_in() -> None:
+    """Of several passes each rank keeps the whole gradients, 4 bytes for each parameter."""
+    ranks = Ranks(32, 8, 40 * GIB, 128 * GIB)
+    train = {"reduce_dtype": "bf16", "global_batch": 64, "micro_batch": 1}
+    run = run_of(BenchConfig(models=("gpt-7b",), run={"train": train}), "gpt-7b")
+    [group] = groups(BenchConfig(models=("gpt-7b",)), {"gpt-7b": run}, ranks)
+    (sharded,) = (spec for spec in group.variants if spec.name == SHARDED_BASELINE)
+    assert isinstance(run.model, TransformerConfig)
+    assert estimate_memory(sharded, run, ranks).device.states > 4 * parameter_count(run.model)

@@ -21,7 +21,7 @@ PLAIN = {"train": {"param_dtype": "fp32", "compile": False, "activation_checkpoi
 """What the baseline does, however the run is configured."""
 
 PLAIN_SHARDED = {
-    "train": {"param_dtype": "fp32", "compile": False},
+    "train": {"param_dtype": "fp32", "reduce_dtype": "fp32", "compile": False},
     "parallel": {"strategy": "fsdp", "reshard_after_forward": True, "wrap": "block", "shard_size": None, "tensor": 1,
                  "pipeline": 1, "cpu_offload": False},
     "engine": {"name": "convoy"},
