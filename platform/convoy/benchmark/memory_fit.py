@@ -7,9 +7,10 @@ need; what has none next to the others gets a gang of its own with the case that
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from convoy.benchmark.groups import Group, Ranks, RefusedCase
+from convoy.benchmark.groups import Group, Ranks, RefusedCase, VariantSpec
 from convoy.benchmark.memory_estimate import NOTHING, CaseMemory, bytes_in_turns, estimate_memory, gang_bytes
 from convoy.config.errors import ConfigError
+from convoy.config.run import RunConfig
 
 SHARE_OF_STATES = 0.6
 """Share of each memory of a rank for the states of a gang's cases: activations and logits have the rest."""
@@ -65,6 +66,14 @@ def gangs_that_fit(group: Group, ranks: Ranks) -> list[Group]:
         }
     )
     return [smaller] if group.whole else list(_split_into_gangs(smaller, sizes, ranks))
+
+
+def has_room_next_to(baseline: VariantSpec, spec: VariantSpec, run: RunConfig, ranks: Ranks) -> bool:
+    """Whether `gangs_that_fit` keeps the case: it has room next to the one that it is compared with, or by itself where
+    that one has none. run: of their group."""
+    sizes = {each.name: estimate_memory(each, run, ranks) for each in (baseline, spec)}
+    compared = [] if _memory_shortage([baseline.name], sizes, ranks) else [baseline.name]
+    return _memory_shortage([*compared, spec.name], sizes, ranks) is None
 
 
 def _split_into_gangs(group: Group, sizes: Sizes, ranks: Ranks) -> Iterator[Group]:

@@ -3,10 +3,11 @@
 import pytest
 
 from convoy.benchmark.groups import Ranks
-from convoy.benchmark.memory_estimate import estimate_memory
+from convoy.benchmark.memory_estimate import estimate_memory, gang_bytes
+from convoy.benchmark.memory_fit import gangs_that_fit
 from convoy.benchmark.plan import run_of
-from convoy.benchmark.results.values import SHARDED_BASELINE
-from convoy.benchmark.suites.throughput import groups
+from convoy.benchmark.results.values import BASELINE, BASELINES, SHARDED_BASELINE
+from convoy.benchmark.suites.throughput import OURS, groups
 from convoy.config.benchmark import BenchConfig
 from convoy.config.model import TransformerConfig
 from convoy.model.counts import parameter_count
@@ -38,3 +39,21 @@ def test_the_sharded_baseline_adds_its_gradients_in_fp32_whatever_the_run_reduce
     (sharded,) = (spec for spec in group.variants if spec.name == SHARDED_BASELINE)
     assert isinstance(run.model, TransformerConfig)
     assert estimate_memory(sharded, run, ranks).device.states > 4 * parameter_count(run.model)
+
+
+def test_a_baseline_without_room_next_to_ours_is_replaced_by_the_sharded_one() -> None:
+    """By itself the frozen baseline has room in either case."""
+    config = BenchConfig(models=("gpt2-124m",))
+    run = run_of(config, "gpt2-124m")
+
+    def measured(memory_bytes: int) -> set[str]:
+        ranks = Ranks(32, 8, memory_bytes, 128 * GIB)
+        [group] = groups(config, {"gpt2-124m": run}, ranks)
+        return {spec.name for gang in gangs_that_fit(group, ranks) for spec in gang.variants}
+
+    ranks = Ranks(32, 8, 40 * GIB, 128 * GIB)
+    [group] = groups(config, {"gpt2-124m": run}, ranks)
+    both = [estimate_memory(spec, run, ranks).device for spec in group.variants if spec.name in (BASELINE, OURS)]
+    assert both[0].states < gang_bytes(both) - 1
+    assert measured(gang_bytes(both)) & set(BASELINES) == {BASELINE}
+    assert measured(gang_bytes(both) - 1) & set(BASELINES) == {SHARDED_BASELINE}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.memory_estimate import estimate_memory
+from convoy.benchmark.memory_fit import has_room_next_to
 from convoy.benchmark.results.values import BASELINE, SHARDED_BASELINE
 from convoy.config.benchmark import BenchConfig
 from convoy.config.data import has_document_ends
@@ -33,15 +33,17 @@ def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Ite
     """One group for each model; all ranks take part."""
     for model, run in runs.items():
         frozen = VariantSpec(name=BASELINE, kind="baseline", changes=PLAIN)
-        variants = (frozen, *sharded_baseline(frozen, run, ranks), VariantSpec(name=OURS), *techniques(run, ranks.all))
+        ours = VariantSpec(name=OURS)
+        variants = (frozen, *sharded_baseline(frozen, ours, run, ranks), ours, *techniques(run, ranks.all))
         yield SUITE.make_group(model, run, config.measure, variants, baseline=OURS)
 
 
-def sharded_baseline(frozen: VariantSpec, run: RunConfig, ranks: Ranks) -> Iterator[VariantSpec]:
-    """What people start from whose model has no room on one rank: the same model, sharded by accelerate."""
+def sharded_baseline(frozen: VariantSpec, ours: VariantSpec, run: RunConfig, ranks: Ranks) -> Iterator[VariantSpec]:
+    """What people start from whose model has no room on one rank: the same model, sharded by accelerate. It is there
+    wherever the frozen baseline is refused, so that ours is compared with one of the two."""
     if ranks.all == 1 or ranks.memory_bytes is None:
         return
-    if estimate_memory(frozen, run, ranks).device.states > ranks.memory_bytes:
+    if not has_room_next_to(ours, frozen, run, ranks):
         yield VariantSpec(name=SHARDED_BASELINE, kind="sharded baseline", changes=PLAIN_SHARDED)
 
 
