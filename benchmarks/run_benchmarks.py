@@ -31,6 +31,7 @@ from convoy.benchmark.suites.registry import SUITES
 from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
 from convoy.config.loader import configs_folder, merge_config, read_overrides
+from convoy.display.formatting import plural
 
 ENOUGH_ROUNDS = 20
 
@@ -58,6 +59,7 @@ def main(
 ) -> None:
     """Measure, and write what was measured."""
     from convoy.launch.benchmark.groups import run_here
+    from convoy.launch.benchmark.split import world_of
 
     try:
         if batch_size is not None and batch_size_per_gpu is not None:
@@ -69,7 +71,7 @@ def main(
 
         config = resolved(batch_size)
         if batch_size_per_gpu is not None:
-            config = resolved(batch_size_per_gpu * ranks_of(config))
+            config = resolved(batch_size_per_gpu * world_of(config).size)
         command = shlex.join(["python", "benchmarks/run_benchmarks.py", *sys.argv[1:]])
         if config.run.get("cluster", {}).get("backend", "local") == "local":
             say(meaning_of_sizes(config))
@@ -90,23 +92,14 @@ def say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def ranks_of(config: BenchConfig) -> int:
-    """Ranks of a gang on this host. Raises ConfigError."""
-    from convoy.benchmark.plan import run_of
-    from convoy.launch.checks.compatibility import world
-    from convoy.launch.checks.host import local_gpus
-
-    return world(run_of(config, config.models[0]), local_gpus()).size
-
-
 def meaning_of_sizes(config: BenchConfig) -> str:
     """What the numbers of the command line mean for a step and for each case."""
-    from convoy.benchmark.plan import run_of
+    from convoy.launch.benchmark.split import run_on_host, world_of
 
-    run, measure, ranks = run_of(config, config.models[0]), config.measure, ranks_of(config)
-    batch, length = run.train.global_batch, run.data.sequence_length
+    run, measure, ranks = run_on_host(config, config.models[0]), config.measure, world_of(config).size
+    batch, length, nodes = run.train.global_batch, run.data.sequence_length, run.cluster.nodes
     return (
-        f"a step: {batch} sequences of {length:,} tokens over all {ranks} ranks of {run.cluster.nodes} nodes, "
+        f"a step: {batch} sequences of {length:,} tokens over {plural(ranks, 'rank')} of {plural(nodes, 'node')}, "
         f"{batch / ranks:g} per rank (--batch-size is the global batch, --batch-size-per-gpu one rank's); each case is "
         f"measured in {measure.rounds} blocks of {measure.block_steps} steps or more"
     )

@@ -42,3 +42,12 @@ def test_its_cases_are_refused_with_the_reason(config: BenchConfig) -> None:
     cases = without_room.refused_cases(config, "gpt-7b", "no room")
     assert {"ours", "baseline"} <= {case.name for case in cases}
     assert {(case.model, case.status, case.reason) for case in cases} == {("gpt-7b", "refused", "no room")}
+
+
+def test_a_host_with_one_gpu_plans_for_the_one_rank_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default gang of two has one rank there: two cannot share a GPU."""
+    monkeypatch.setattr(split, "local_gpus", lambda: 1)
+    config = resolve_bench({"suites": ["throughput", "scaling"], "models": ["gpt-7b"]}, {})
+    assert next(without_room.cluster_lines(config, "gpt-7b")).startswith("on 1 × p4d.24xlarge (predicted): ")
+    cases = without_room.refused_cases(config, "gpt-7b", "no room")
+    assert {(case.suite, case.hardware.nodes) for case in cases} == {("throughput", 1)}

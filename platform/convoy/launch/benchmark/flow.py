@@ -8,13 +8,12 @@ from typing import Any
 from metaflow import FlowMutator
 from metaflow._vendor import click
 
-from convoy.benchmark.plan import error_under_run, name_keys_under_run, run_of
+from convoy.benchmark.plan import error_under_run, name_keys_under_run
 from convoy.config.benchmark import BenchConfig, resolve_bench
 from convoy.config.errors import ConfigError
-from convoy.launch.benchmark.split import Share, describe_bench, shares_of
+from convoy.launch.benchmark.split import Share, describe_bench, run_on_host, shares_of
 from convoy.launch.benchmark.steps import COMMAND
-from convoy.launch.checks.host import local_gpus
-from convoy.launch.checks.preflight import combine_missing, missing_settings, survey_root, with_host_defaults
+from convoy.launch.checks.preflight import combine_missing, missing_settings, survey_root
 from convoy.launch.dry_run import describe_decorators, missing_checklist
 from convoy.launch.flow import LAUNCHES, add_decorators, config_as_dict, datastore_of
 from convoy.launch.parse import expand_argv_presets, option_word_counts, print_and_exit, same_command
@@ -40,7 +39,7 @@ class convoy_benchmark(FlowMutator):  # noqa: N801 - it is used as a decorator
         command = click.get_current_context()
         try:
             config = bench_config(dict(mutable_flow.configs))
-            shared = with_host_defaults(run_of(config, config.models[0]), local_gpus())
+            shared = run_on_host(config, config.models[0])
             if command.info_name in LAUNCHES:
                 _prepare_launch(command, config, shares_of(config))
         except ConfigError as error:

@@ -33,9 +33,19 @@ class Share(FrozenConfig):
     groups: tuple[Group, ...]
 
 
+def run_on_host(config: BenchConfig, model: str) -> RunConfig:
+    """The job that all cases of a model share, as this host launches it. Raises ConfigError."""
+    return with_host_defaults(run_of(config, model), local_gpus())
+
+
+def world_of(config: BenchConfig) -> World:
+    """The ranks of a gang. Raises ConfigError."""
+    return world(run_on_host(config, config.models[0]), local_gpus())
+
+
 def shares_of(config: BenchConfig) -> list[Share]:
     """All shares of a benchmark. Raises ConfigError, also for a model that has no room on its ranks."""
-    runs = {model: with_host_defaults(run_of(config, model), local_gpus()) for model in config.models}
+    runs = {model: run_on_host(config, model) for model in config.models}
     first = next(iter(runs.values()))
     if first.budget != BudgetConfig():
         raise ConfigError("run.budget: a benchmark has none; on a cluster run.cluster.time_limit_hours ends each gang")

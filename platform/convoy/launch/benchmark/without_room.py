@@ -8,15 +8,13 @@ from typing import NamedTuple
 
 from convoy.benchmark.groups import Ranks
 from convoy.benchmark.memory_fit import NoRoomError
-from convoy.benchmark.plan import plan_groups, run_of
+from convoy.benchmark.plan import plan_groups
 from convoy.benchmark.results.case import Case
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
 from convoy.launch.benchmark.groups import unmeasured_case
-from convoy.launch.benchmark.split import shares_of
-from convoy.launch.checks.compatibility import world
-from convoy.launch.checks.host import local_gpus
+from convoy.launch.benchmark.split import run_on_host, shares_of, world_of
 from convoy.planner.pages.plan import plan_in_one_line
 from convoy.planner.plan import plan
 
@@ -47,15 +45,14 @@ def split_by_room(config: BenchConfig) -> SplitBench:
 
 def refused_cases(config: BenchConfig, model: str, reason: str) -> list[Case]:
     """A case without figures for each that would have been measured of the model, so that the report names it."""
-    run = run_of(config, model)
-    ranks = world(run, local_gpus())
-    groups = plan_groups(config.model_copy(update={"models": (model,)}), {model: run}, Ranks(ranks.size, 1))
+    alone = config.model_copy(update={"models": (model,)})
+    groups = plan_groups(alone, {model: run_on_host(alone, model)}, Ranks(world_of(alone).size, 1))
     return [unmeasured_case(group, spec, "refused", reason) for group in groups for spec in group.variants]
 
 
 def cluster_lines(config: BenchConfig, model: str) -> Iterator[str]:
     """What the model needs on as many machines of a cluster as the benchmark has nodes, and the command for them."""
-    run = run_of(config, model)
+    run = run_on_host(config, model)
     keys = (
         f"models=[{model}] run.cluster.nodes={run.cluster.nodes} run.train.global_batch={run.train.global_batch} "
         f"run.data.sequence_length={run.data.sequence_length}"
