@@ -74,8 +74,8 @@ def main(
             config = resolved(batch_size_per_gpu * world_of(config).size)
         command = shlex.join(["python", "benchmarks/run_benchmarks.py", *sys.argv[1:]])
         if config.run.get("cluster", {}).get("backend", "local") == "local":
+            config = with_room(config, output_dir, words)
             say(meaning_of_sizes(config))
-            config = with_room(config, output_dir)
         ran = run_here(config, output_dir, say, command)
     except ConfigError as error:
         click.echo(f"run_benchmarks: {error}", err=True)
@@ -105,16 +105,16 @@ def meaning_of_sizes(config: BenchConfig) -> str:
     )
 
 
-def with_room(config: BenchConfig, output_dir: Path) -> BenchConfig:
+def with_room(config: BenchConfig, output_dir: Path, words: str) -> BenchConfig:
     """The benchmark of the models that have room here, or else of what the default benchmark measures. Of the others it
-    says what they need, and writes refused cases."""
+    says what they need, and writes refused cases. words: of `--set`."""
     from convoy.benchmark.results.files import write_case
     from convoy.launch.benchmark.without_room import cluster_lines, refused_cases, split_by_room
 
     here, lacking = split_by_room(config)
     for model, reason in lacking.items():
         say(f"not measured here: {reason}")
-        for line in cluster_lines(config, model):
+        for line in cluster_lines(config, model, words):
             say(line)
         for case in refused_cases(config, model, reason):
             write_case(output_dir, case)

@@ -1,9 +1,15 @@
 """A model without room on this host: what the plain command says of it, and the cases that the report has."""
 
+import shlex
+
 import pytest
 
-from convoy.config.benchmark import BenchConfig, resolve_bench
+from convoy.benchmark.plan import run_of
+from convoy.config.benchmark import BenchConfig, read_bench, resolve_bench
+from convoy.config.loader import configs_folder, read_overrides
 from convoy.launch.benchmark import split, without_room
+from convoy.planner.pages.plan import plan_in_one_line
+from convoy.planner.plan import plan
 
 SMALL_HOST_MIB = 16 * 1024
 
@@ -36,6 +42,27 @@ def test_it_is_planned_on_clusters_with_the_command_for_each(config: BenchConfig
     for name in ("p4d", "p5"):
         assert any(f"configs/bench/{name}.yaml" in line for line in lines)
     assert all("run.train.global_batch=64 run.data.sequence_length=1024" in line for line in lines if "models=" in line)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "run.train.micro_batch=1 run.train.compile=false",
+        "run.cluster.nproc_per_node=2 run.optimizer='{fused: false}'",
+    ],
+)
+def test_what_is_predicted_is_what_the_command_trains(config: BenchConfig, words: str) -> None:
+    lines = list(without_room.cluster_lines(config, "gpt-7b", words))
+    for name, (prediction, first, second) in (("p4d", lines[:3]), ("p5", lines[3:])):
+        command = shlex.split(first.removesuffix("\\") + second)
+        base = read_bench((configs_folder() / "bench" / f"{name}.yaml").read_text())
+        settings = command[command.index("set") + 1]
+        run = run_of(resolve_bench(base, read_overrides(settings)), "gpt-7b")
+        expected = plan_in_one_line(plan(run).model_copy(update={"budget": None, "saves": None}))
+        assert prediction.partition("(predicted): ")[2] == expected
+        assert {word for word in shlex.split(words) if "cluster" not in word} <= set(shlex.split(settings))
+        assert "nproc_per_node" not in settings, "these are the ranks of this host"
 
 
 def test_its_cases_are_refused_with_the_reason(config: BenchConfig) -> None:

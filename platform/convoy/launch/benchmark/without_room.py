@@ -3,16 +3,17 @@
 `benchmarks/run_benchmarks.py` measures the other models, and where there is no other, the one of the default benchmark.
 """
 
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from convoy.benchmark.groups import Ranks
 from convoy.benchmark.memory_fit import NoRoomError
-from convoy.benchmark.plan import plan_groups
+from convoy.benchmark.plan import plan_groups, run_of
 from convoy.benchmark.results.case import Case
-from convoy.config.benchmark import BenchConfig
+from convoy.config.benchmark import BenchConfig, add_presets_key, read_bench, resolve_bench
 from convoy.config.errors import ConfigError
-from convoy.config.run import RunConfig
+from convoy.config.loader import configs_folder, read_overrides
 from convoy.launch.benchmark.groups import unmeasured_case
 from convoy.launch.benchmark.split import run_on_host, shares_of, world_of
 from convoy.planner.pages.plan import plan_in_one_line
@@ -50,31 +51,42 @@ def refused_cases(config: BenchConfig, model: str, reason: str) -> list[Case]:
     return [unmeasured_case(group, spec, "refused", reason) for group in groups for spec in group.variants]
 
 
-def cluster_lines(config: BenchConfig, model: str) -> Iterator[str]:
-    """What the model needs on as many machines of a cluster as the benchmark has nodes, and the command for them."""
+def cluster_lines(config: BenchConfig, model: str, words: str = "") -> Iterator[str]:
+    """What the model needs on as many machines of a cluster as the benchmark has nodes, and the command for them. What
+    is predicted is what the command trains. words: `key=value` settings of the benchmark, as text."""
     run = run_on_host(config, model)
-    keys = (
-        f"models=[{model}] run.cluster.nodes={run.cluster.nodes} run.train.global_batch={run.train.global_batch} "
-        f"run.data.sequence_length={run.data.sequence_length}"
-    )
+    sizes = {
+        "models": f"[{model}]",
+        "run.cluster.nodes": run.cluster.nodes,
+        "run.train.global_batch": run.train.global_batch,
+        "run.data.sequence_length": run.data.sequence_length,
+        "run.root": "s3://YOUR-BUCKET/convoy",
+    }
+    own = [word for word in shlex.split(words) if not _is_of_host(word) and word.partition("=")[0] not in sizes]
+    settings = " ".join([*map(_quoted, own), *(f"{key}={value}" for key, value in sizes.items())])
+    quoted = shlex.quote(settings) if set(settings) & set('"$`\\!') else f'"{settings}"'
     for name, instance_type in CLUSTERS.items():
-        yield f"on {run.cluster.nodes} × {instance_type} (predicted): {_predicted(run, instance_type)}"
+        yield f"on {run.cluster.nodes} × {instance_type} (predicted): {_predicted(name, model, settings)}"
         yield f"  python flows/benchmark_flow.py --config bench configs/bench/{name}.yaml \\"
-        yield f'      --config-value set "{keys} run.root=s3://YOUR-BUCKET/convoy" run --dry-run'
+        yield f"      --config-value set {quoted} run --dry-run"
 
 
-def _predicted(run: RunConfig, instance_type: str) -> str:
-    """The plan of the job as it is configured, in bf16 and with recomputation, as on those clusters."""
-    update = {"backend": "kubernetes", "instance_type": instance_type, "nproc_per_node": None}
-    train = {"param_dtype": "bf16", "activation_checkpointing": "full", "compile": True}
-    rented = run.model_copy(
-        update={
-            "cluster": run.cluster.model_copy(update=update),
-            "train": run.train.model_copy(update=train),
-            "root": "s3://YOUR-BUCKET/convoy",
-        }
-    )
+def _quoted(word: str) -> str:
+    """As `read_overrides` reads it; brackets need no quotes there."""
+    return word if shlex.split(word) == [word] else shlex.quote(word)
+
+
+def _is_of_host(word: str) -> bool:
+    """Whether the setting is on the machines here, which a cluster's file replaces."""
+    key = word.partition("=")[0]
+    return key == "run.cluster" or key.startswith("run.cluster.")
+
+
+def _predicted(name: str, model: str, settings: str) -> str:
+    """The plan of the job of a file of configs/bench/ with these settings."""
     try:
-        return plan_in_one_line(plan(rented).model_copy(update={"budget": None, "saves": None}))
+        base = read_bench((configs_folder() / "bench" / f"{name}.yaml").read_text())
+        run = run_of(resolve_bench(base, add_presets_key(read_overrides(settings))), model)
+        return plan_in_one_line(plan(run).model_copy(update={"budget": None, "saves": None}))
     except (ConfigError, ValueError) as error:
         return f"not planned: {error}"
