@@ -77,7 +77,7 @@ def _group(cases: Sequence[Case]) -> GroupFigures:
         parameters=first.parameters,
         unit=first.unit,
         tokens_per_step=tuple(sorted({case.tokens_per_step for case in cases})),
-        hardware=max((case.hardware for case in cases), key=lambda hardware: hardware.ranks),
+        hardware=max((case.hardware for case in cases), key=lambda each: (each.machine != "", each.ranks)),
         lab=first.lab,
         matmul_tflops=_matmul_tflops(cases),
         carried_by=tuple(dict.fromkeys(use for case in cases for use in case.carried_by)),

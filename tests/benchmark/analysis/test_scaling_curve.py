@@ -83,3 +83,26 @@ def test_a_machine_that_its_ranks_measured_has_no_curve() -> None:
     assert [curve.why for curve in fold_cases(scaling()).scaling_predicted] == [
         "the results are of a version that predicted nothing"
     ]
+
+
+def test_each_kind_of_machine_has_a_curve_with_its_own_points() -> None:
+    """The same model on as many ranks of p4d and of p5, which are twice as fast."""
+    p4d = on_p4d()
+    p5 = [
+        replaced(
+            case,
+            group="on p5",
+            hardware=replaced(case.hardware, instance_type="p5.48xlarge"),
+            config={**case.config, "cluster": {**case.config["cluster"], "instance_type": "p5.48xlarge"}},
+            blocks=tuple(replaced(block, seconds=block.seconds / 2) for block in case.blocks),
+        )
+        for case in p4d
+    ]
+    curves = {curve.machine: curve for curve in fold_cases([*p4d, *p5]).scaling_predicted}
+    rates = {}
+    for machine, curve in curves.items():
+        points = {point.ranks: point for point in curve.points if point.measured is not None}
+        assert set(points) == {16, 32}
+        assert points[32].measured is not None
+        rates[machine] = points[32].measured.estimate
+    assert rates["p5.48xlarge"] == pytest.approx(2 * rates["p4d.24xlarge"])

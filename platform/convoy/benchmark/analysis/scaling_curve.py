@@ -21,15 +21,24 @@ SUITE = "scaling"
 
 
 def predicted_scaling(cases: Sequence[Case], points: Sequence[ScalingPoint]) -> tuple[PredictedScaling, ...]:
-    """A curve for each model whose weak scaling was measured. points: of these cases."""
+    """A curve for each model on each kind of machine where its weak scaling was measured. points: of these cases."""
     weak = [case for case in cases if case.suite == SUITE and case.status == "measured" and case.values.get(WEAK)]
-    largest = {case.model: case for case in sorted(weak, key=lambda case: case.hardware.ranks)}
-    return tuple(_curve(case, points) for case in largest.values())
+    largest = {_trained(case): case for case in sorted(weak, key=lambda case: case.hardware.ranks)}
+    on = {case.key: _trained(case) for case in cases}
+    return tuple(
+        _curve(case, [point for point in points if on.get(point.case) == trained]) for trained, case in largest.items()
+    )
+
+
+def _trained(case: Case) -> tuple[str, str]:
+    """The model, and the kind of machine that trained it."""
+    return case.model, case.hardware.machine
 
 
 def _curve(case: Case, points: Sequence[ScalingPoint]) -> PredictedScaling:
-    """case: of the most ranks; all points of the curve give each rank as many sequences as it does."""
-    empty = PredictedScaling(model=case.model, machine=case.hardware.instance_type or case.hardware.device)
+    """case: of the most ranks; all points of the curve give each rank as many sequences as it does. points: of its
+    model and machine."""
+    empty = PredictedScaling(model=case.model, machine=case.hardware.machine)
     plan = case.predicted
     if plan is None:
         return empty.model_copy(update={"why": "the results are of a version that predicted nothing"})
@@ -42,7 +51,7 @@ def _curve(case: Case, points: Sequence[ScalingPoint]) -> PredictedScaling:
         return empty.model_copy(update={"why": "its configuration is of another version"})
     if why := unmodelled(config):
         return empty.model_copy(update={"why": why})
-    measured = {p.ranks: p for p in points if p.model == case.model and (p.kind == "weak" or p.reference)}
+    measured = {p.ranks: p for p in points if p.kind == "weak" or p.reference}
     found: list[PredictedScalingPoint] = []
     lacking: list[str] = []
     for nodes in NODES:

@@ -22,12 +22,13 @@ MAIN = ("throughput", "strategies", "memory", "scaling")
 
 
 class ModelSummary(FrozenResult):
-    """One model in one benchmark: its main case, or why there is none."""
+    """One model on one kind of machine in one benchmark: its main case, or why there is none."""
 
     folder: str
     model: str
     parameters: int
     machines: str
+    """Those of the gang that measured the case."""
     ranks: int
     case: str = ""
     """The fastest valid case of the first of its suites that has one, or `ours` where it was measured."""
@@ -62,29 +63,37 @@ def summarise(reports: Mapping[str, BenchReport]) -> Summary:
 
 
 def _models(folder: str, report: BenchReport) -> Iterator[ModelSummary]:
-    """The largest model comes first. Groups of models that were changed have none of their own."""
-    groups = [group for group in report.groups if group.suite in MAIN and not group.lab]
-    names = dict.fromkeys(group.model for group in sorted(groups, key=lambda group: -group.parameters))
-    for name in names:
-        own = sorted((g for g in groups if g.model == name), key=lambda group: MAIN.index(group.suite))
-        yield _model(folder, name, own, report)
-
-
-def _model(folder: str, name: str, own: list[GroupFigures], report: BenchReport) -> ModelSummary:
-    """own: its groups, those of the preferred suite first."""
-    hardware = max((group.hardware for group in own), key=lambda each: each.ranks)
-    parameters = max(group.parameters for group in own)
-    line = ModelSummary(
-        folder=folder, model=name, parameters=parameters, machines=hardware.machines, ranks=hardware.ranks
+    """The largest model comes first. Groups of models that were changed have none of their own. A group whose cases
+    were all refused before they started names no machine: it belongs to the model's others."""
+    groups = sorted(
+        (group for group in report.groups if group.suite in MAIN and not group.lab),
+        key=lambda group: (-group.parameters, not group.hardware.machine),
     )
+    by_machine: dict[tuple[str, str], list[GroupFigures]] = {}
+    for group in groups:
+        machine = group.hardware.machine or next((of for model, of in by_machine if model == group.model), "")
+        by_machine.setdefault((group.model, machine), []).append(group)
+    for own in by_machine.values():
+        yield _model(folder, sorted(own, key=lambda each: (MAIN.index(each.suite), -each.hardware.ranks)), report)
+
+
+def _model(folder: str, own: list[GroupFigures], report: BenchReport) -> ModelSummary:
+    """own: its groups on one kind of machine, those of the preferred suite first, and of these the largest gang."""
     found = next(((group, case) for group in own if (case := _main_case(group)) is not None), None)
+    group = found[0] if found else own[0]
+    line = ModelSummary(
+        folder=folder,
+        model=group.model,
+        parameters=max(each.parameters for each in own),
+        machines=group.hardware.machines,
+        ranks=group.hardware.ranks,
+    )
     if found is None:
         reason = next((case.reason for group in own for case in group.cases if case.reason), "no case was measured")
         return line.model_copy(update={"why": reason})
     group, case = found
     baseline, speedup = _speedup(group, case)
-    memory, point = _rank_memory(own), _largest_scaling(report, name)
-    cost = next((each for each in report.costs if each.model == name and each.offers), None)
+    memory, point = _rank_memory(own), _largest_scaling(report, own)
     return line.model_copy(
         update={
             "case": key_of(group.suite, group.name, case.name),
@@ -97,7 +106,7 @@ def _model(folder: str, name: str, own: list[GroupFigures], report: BenchReport)
             "memory_share": case.memory_peak_bytes / memory if case.memory_peak_bytes and memory else None,
             "scaling": point.efficiency if point else None,
             "scaled_to": point.ranks if point else None,
-            "offer": _offer(cost, case),
+            "offer": _offer(_cost_of(group, report), case),
         }
     )
 
@@ -128,9 +137,18 @@ def _rank_memory(groups: list[GroupFigures]) -> float | None:
     return planned[0] if planned and on_gpus else None
 
 
-def _largest_scaling(report: BenchReport, model: str) -> ScalingPoint | None:
-    points = [p for p in report.scaling if p.model == model and p.kind == "weak" and p.efficiency is not None]
+def _largest_scaling(report: BenchReport, groups: list[GroupFigures]) -> ScalingPoint | None:
+    """Of the cases of these groups."""
+    cases = {key_of(group.suite, group.name, case.name) for group in groups for case in group.cases}
+    points = [p for p in report.scaling if p.case in cases and p.kind == "weak" and p.efficiency is not None]
     return max(points, key=lambda point: point.ranks, default=None)
+
+
+def _cost_of(group: GroupFigures, report: BenchReport) -> CostFigures | None:
+    """Of the machines of the group, which need not be the only ones that the model was measured on."""
+    wanted = (group.model, group.hardware.machines, group.region)
+    same = (each for each in report.costs if (each.model, each.machines, each.region) == wanted)
+    return next((each for each in same if each.offers), None)
 
 
 def _offer(cost: CostFigures | None, case: CaseFigures) -> TokenPrice | None:

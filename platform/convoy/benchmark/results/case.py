@@ -72,10 +72,14 @@ class Hardware(FrozenResult):
     """Measured rate of a plain matmul, of one rank while all others do the same; None: not measured."""
 
     @property
+    def machine(self) -> str:
+        """`p4d.24xlarge`, or the device's name where the machine has none."""
+        return self.instance_type or self.device
+
+    @property
     def machines(self) -> str:
         """`4 × p4d.24xlarge`, or by the device's name where the machine has none."""
-        name = self.instance_type or self.device
-        return name if self.nodes == 1 else f"{self.nodes} × {name}"
+        return self.machine if self.nodes == 1 else f"{self.nodes} × {self.machine}"
 
 
 class Provenance(FrozenResult):
