@@ -46,6 +46,15 @@ def test_an_older_driver_is_asked_by_the_older_name(monkeypatch: pytest.MonkeyPa
     assert reading.throttled == ("power cap", "power brake")
 
 
+def test_what_an_older_pynvml_lacks_is_none_or_asked_by_the_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = fake_nvml(1, nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x04)
+    del nvml.nvmlDeviceGetCurrentClocksEventReasons, nvml.nvmlDeviceGetPowerUsage
+    (reading,) = read_with(monkeypatch, nvml)
+    assert reading == GpuReading(0, 0.90, 60 * 2**30, 80 * 2**30, None, 70.0, 1.98e9, ("power cap",))
+    del nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+    assert read_with(monkeypatch, nvml)[0].throttled == ()
+
+
 @pytest.mark.parametrize(
     ("visible", "utilisations"),
     [(None, [0.90, 0.91]), ("1", [0.91]), ("1,0", [0.91, 0.90]), ("GPU-1", [0.91]), ("0,-1,1", [0.90]), ("0,7", [0.90]),

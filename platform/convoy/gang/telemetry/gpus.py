@@ -79,7 +79,7 @@ class Gpu:
     def _ask(self, question: Callable[[], T]) -> T | None:
         try:
             return question()
-        except self._nvml.NVMLError:  # e.g. not supported by this GPU, or by a slice of one
+        except (self._nvml.NVMLError, AttributeError):  # not supported by this GPU or a slice of it, or by this pynvml
             return None
 
 
@@ -148,8 +148,8 @@ def _named_handles(nvml: Any, words: str) -> list[Any]:
 
 
 def _throttle_mask(nvml: Any, handle: Any) -> int:
-    """The older of its two names will go away with CUDA 14, and drivers before CUDA 12 know no other."""
+    """The older of its two names will go away with CUDA 14; drivers and pynvml before CUDA 12 know no other."""
     try:
         return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    except nvml.NVMLError:
+    except (nvml.NVMLError, AttributeError):
         return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
