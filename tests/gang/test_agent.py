@@ -55,6 +55,12 @@ def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
         assert not alive(tree)  # nor its child, which would have gone on
 
 
+def test_the_free_space_of_a_root_with_a_scheme_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "HardwareSampler", partial(HardwareSampler, every_seconds=0.01))
+    with Gang(a_task(f"file://{tmp_path}"), a_node(nproc=1)).sampler as sampler:
+        wait_for("free space", lambda: sampler.newest is not None and sampler.newest.disk_free_bytes)
+
+
 def test_workers_die_with_their_agent(tmp_path: Path) -> None:
     task = a_task(str(tmp_path), train=LONG)
     with agents(task, 1) as (killed,):  # which fails where a process is left

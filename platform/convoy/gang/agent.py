@@ -34,7 +34,7 @@ from convoy.job.events.registry import ParamDtypeChoice
 from convoy.job.generations import FormationError
 from convoy.job.lineage import Generation
 from convoy.job.record import tier_stores, with_recorded_dtype
-from convoy.storage import Store, is_shared
+from convoy.storage import Store, folder_path
 
 MEASURE = "convoy.training.measure.machine_probe"
 """Measures the faster type in a process of its own: the agent imports no torch."""
@@ -54,7 +54,7 @@ class Gang:
         self._node = node
         self._tiers = tier_stores(task.root, task.job, task.config)
         self.store = self._tiers[0]
-        self.sampler = HardwareSampler(node, None if is_shared(self.store.uri) else Path(task.root))
+        self.sampler = HardwareSampler(node, folder_path(task.root))
         self._supervisor: Supervisor
         self._poller: Poller
         self._outcome: GangOutcome | None = None

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convoy.config.errors import ConfigError
@@ -34,7 +35,7 @@ def _open_s3(uri: str, config: "StoreConfig | None") -> Store:
 def _open_folder(uri: str, _: "StoreConfig | None") -> Store:
     from convoy.storage.posix import PosixStore
 
-    return PosixStore(uri.removeprefix("file://"))
+    return PosixStore(uri.removeprefix(FOLDER.scheme))
 
 
 FOLDER = StoreBackend("file://", "a folder", shared=False, open=_open_folder)
@@ -60,6 +61,11 @@ def open_store(uri: str, config: "StoreConfig | None" = None) -> Store:
 def is_shared(uri: str) -> bool:
     """Whether every machine reaches the store by this URI."""
     return store_kind(uri).shared
+
+
+def folder_path(uri: str) -> Path | None:
+    """The path of a store that is a folder; None: it is another kind of store. Raises as `store_kind`."""
+    return Path(uri.removeprefix(FOLDER.scheme)) if store_kind(uri) is FOLDER else None
 
 
 def shared_stores() -> str:
