@@ -108,6 +108,20 @@ def test_a_long_job_has_few_points_in_the_order_of_time_and_gaps_have_none() -> 
     assert {round(point.gpu or 0.0, 6) for point in use.points} == {0.9, 0.1}
 
 
+def test_an_event_counts_in_a_piece_of_time_for_as_much_of_it_as_lies_there() -> None:
+    """Pieces of 5 s: node 1's second event ends 1 s into the last one."""
+    log = Log()
+    log.form(1)
+    for _ in range(3):
+        log.wait(5)
+        log.add(sampled(cpu=0.2), node=0)
+    log.t -= 4
+    log.add(sampled(11, cpu=0.8), node=1)
+    use = hardware_use(sorted(log.events, key=lambda e: e.t))
+    assert use is not None
+    assert [point.cpu for point in use.points] == [pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.3)]
+
+
 def test_a_piece_of_time_is_the_mean_of_all_nodes() -> None:
     log = Log()
     log.form(1)

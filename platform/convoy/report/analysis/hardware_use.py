@@ -12,6 +12,9 @@ from convoy.report.train_report import HardwareUse, NodeUse, Throttling, UsePoin
 
 Number = TypeVar("Number", int, float)
 
+Weighted = tuple[HardwareSampled, float]
+"""An event, and for how many seconds of it it counts."""
+
 MAX_PIECES = MAX_POINTS // 2
 """The time of all samples is cut into at most so many equal pieces, one for each point."""
 
@@ -87,21 +90,24 @@ def _throttling(own: Sequence[HardwareSampled]) -> tuple[Throttling, ...]:
 
 
 def _points(samples: Sequence[HardwareSampled]) -> tuple[UsePoint, ...]:
-    """Means over the nodes in equal pieces of time, none for a piece without samples."""
+    """Means over the nodes in equal pieces of time, none for a piece without samples. An event counts in a piece for as
+    much of its time as lies in it."""
     start = min(e.t - e.seconds for e in samples)
     length = max(max(e.t for e in samples) - start, 1e-9)
     pieces = min(MAX_PIECES, max(1, round(length / min(e.seconds for e in samples))))
-    inside: dict[int, list[HardwareSampled]] = defaultdict(list)
+    width = length / pieces
+    inside: dict[int, list[Weighted]] = defaultdict(list)
     for e in samples:
-        first, last = (int((t - start) / length * pieces) for t in (e.t - e.seconds + 1e-6, e.t - 1e-6))
+        first, last = (int((t - start) / width) for t in (e.t - e.seconds + 1e-6, e.t - 1e-6))
         for piece in range(max(first, 0), min(last, pieces - 1) + 1):
-            inside[piece].append(e)
+            begin = start + piece * width
+            inside[piece].append((e, min(e.t, begin + width) - max(e.t - e.seconds, begin)))
     return tuple(
         UsePoint(
-            t=start + (piece + 0.5) * length / pieces,
-            cpu=_mean(own, lambda e: e.cpu) or 0.0,
-            gpu=_gpu_mean(own, lambda gpus: gpus.utilisation),
-            gpu_power_watts=_gpu_mean(own, lambda gpus: gpus.power_watts),
+            t=start + (piece + 0.5) * width,
+            cpu=_weighted_mean(own, lambda e: e.cpu) or 0.0,
+            gpu=_weighted_gpu_mean(own, lambda gpus: gpus.utilisation),
+            gpu_power_watts=_weighted_gpu_mean(own, lambda gpus: gpus.power_watts),
         )
         for piece, own in sorted(inside.items())
     )
@@ -109,13 +115,22 @@ def _points(samples: Sequence[HardwareSampled]) -> tuple[UsePoint, ...]:
 
 def _mean(own: Iterable[HardwareSampled], value: Callable[[HardwareSampled], float | None]) -> float | None:
     """Weighted by the seconds of each; None: it is not known of any."""
-    known = [(each, e.seconds) for e in own if (each := value(e)) is not None]
+    return _weighted_mean(((e, e.seconds) for e in own), value)
+
+
+def _gpu_mean(own: Iterable[HardwareSampled], value: Callable[[GpusSampled], float | None]) -> float | None:
+    return _weighted_gpu_mean(((e, e.seconds) for e in own), value)
+
+
+def _weighted_mean(own: Iterable[Weighted], value: Callable[[HardwareSampled], float | None]) -> float | None:
+    """None: it is not known of any."""
+    known = [(each, weight) for e, weight in own if (each := value(e)) is not None]
     seconds = sum(weight for _, weight in known)
     return sum(each * weight for each, weight in known) / seconds if seconds else None
 
 
-def _gpu_mean(own: Iterable[HardwareSampled], value: Callable[[GpusSampled], float | None]) -> float | None:
-    return _mean(own, lambda e: None if e.gpus is None else value(e.gpus))
+def _weighted_gpu_mean(own: Iterable[Weighted], value: Callable[[GpusSampled], float | None]) -> float | None:
+    return _weighted_mean(own, lambda e: None if e.gpus is None else value(e.gpus))
 
 
 def _highest(values: Iterable[Number | None]) -> Number | None:
