@@ -18,8 +18,9 @@ SHARE_OF_AGE = 1 / 60
 and that of a day has what a chart can show."""
 
 MOST_SECONDS = 3600.0
-"""An event covers no more than this. A node writes about 640 events in ten days, of which on an object store each is an
-object; 128 nodes of 8 GPUs write 81,000, which are 42 MB."""
+"""An event covers no more than this. In an attempt of ten days a node writes about 640 events, of which on an object
+store each is an object; 128 nodes of 8 GPUs write 81,000, which are 42 MB. Each attempt begins anew with an
+event for each sample, and a node writes 210 in its first hour."""
 
 
 class SampleWindow:

@@ -128,7 +128,8 @@ METRICS: tuple[Metric, ...] = (
         "Job", "Goodput", _of_job(lambda job: job.goodput.share if job.goodput else None),
     ),
     Metric(
-        "convoy_checkpoint_age_seconds", "seconds", "Time since the newest checkpoint that can be restored.",
+        "convoy_checkpoint_age_seconds", "seconds",
+        "Time since the newest checkpoint that can be restored; since it was restored, if its save is not in the log.",
         "Job", "Age of the newest checkpoint", _checkpoint_age,
     ),
     Metric(
@@ -136,7 +137,8 @@ METRICS: tuple[Metric, ...] = (
         "Job", "Incidents", _of_job(lambda job: len(job.incidents)), kind="counter",
     ),
     Metric(
-        "convoy_cost_usd", "usd", "Cost of the job so far: machines, storage and requests whose prices are known.",
+        "convoy_cost_usd", "usd",
+        "Cost of the job so far: machines, storage, requests, transfer and file system, as far as prices are known.",
         "Job", "Cost", _of_job(lambda job: float(job.cost.total) if job.cost and job.cost.total is not None else None),
     ),
     Metric(
