@@ -1,6 +1,7 @@
 """The endpoint of a node, as Prometheus sees it: read over HTTP by prometheus_client's own parser. Figures of GPUs and
 of the job are made up."""
 
+import contextlib
 import socket
 import time
 import urllib.request
@@ -17,11 +18,13 @@ from convoy.gang.telemetry.gpus import GpuReading
 from convoy.gang.telemetry.host import Bytes, NodeSample
 from convoy.gang.telemetry.sampler import HardwareSampler
 from convoy.job.events.registry import Rent
-from convoy.launch.monitor.endpoint import MetricsEndpoint
+from convoy.launch.monitor import endpoint
+from convoy.launch.monitor.endpoint import MOST_CONNECTIONS, MetricsEndpoint
 from convoy.launch.monitor.metrics import METRICS
 from convoy.launch.monitor.ports import listen_everywhere
 from convoy.report.fold import fold
 from convoy.report.train_report import TrainReport
+from tests.gang.tasks import wait_for
 from tests.report.synthetic import Log
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -73,8 +76,8 @@ class Served:
 def served() -> Iterator[Served]:
     with listen_everywhere(0) as free:
         port = free.getsockname()[1]
-    with MetricsEndpoint(port, "job", 3) as endpoint:
-        yield Served(endpoint, port)
+    with MetricsEndpoint(port, "job", 3) as running:
+        yield Served(running, port)
 
 
 def watch(served: Served, sample: NodeSample = SAMPLE) -> None:
@@ -142,7 +145,7 @@ def test_what_is_not_known_yet_is_absent(served: Served) -> None:
 
 def test_scrapers_that_hang_keep_nobody_waiting(served: Served) -> None:
     watch(served)
-    hanging = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(20)]
+    hanging = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(10)]
     for i, each in enumerate(hanging[::2]):
         each.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"\r\n" * (i % 2))  # half a request, or no reader
     began = time.monotonic()
@@ -152,6 +155,51 @@ def test_scrapers_that_hang_keep_nobody_waiting(served: Served) -> None:
     for each in hanging:
         each.close()
     assert served.values()
+
+
+def is_closed(client: socket.socket) -> bool:
+    """By the other side. Waits for nothing."""
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_idle_connections_take_a_limited_number_of_threads(served: Served) -> None:
+    idle = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(MOST_CONNECTIONS + 30)]
+    wait_for("the end of those that are too many", lambda: sum(map(is_closed, idle)) >= 30)
+    assert sum(map(is_closed, idle)) == 30
+    for each in idle:
+        each.close()
+    wait_for("an answer to the next scraper", lambda: answers(served))
+
+
+def test_a_connection_is_closed_though_its_scraper_sends_a_byte_now_and_then(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(MOST_CONNECTIONS)]
+    monkeypatch.setattr(endpoint, "CONNECTION_SECONDS", 0.5)
+
+    def are_closed_though_they_send() -> bool:
+        for each in slow:
+            with contextlib.suppress(ConnectionError):
+                each.send(b"G")
+        return all(map(is_closed, slow))
+
+    wait_for("the end of the slow ones", are_closed_though_they_send)
+    wait_for("an answer to the next scraper", lambda: answers(served))
+    for each in slow:
+        each.close()
+
+
+def answers(served: Served) -> bool:
+    try:
+        return served.scrape() != ""
+    except OSError:  # the threads of those before it have not ended yet
+        return False
 
 
 def test_its_end_waits_for_no_scraper_and_frees_the_port(served: Served) -> None:

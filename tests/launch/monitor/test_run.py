@@ -1,11 +1,12 @@
-"""A real gang with an endpoint, through the gang's step: scraped while a worker is killed, and with a port that is
-taken."""
+"""The endpoint of the gang's step: of a real gang that is scraped while a worker is killed; and one that cannot be
+opened costs a line of output, not the gang."""
 
 import os
 import signal
 import threading
+import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,15 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from convoy.config.errors import ConfigError
 from convoy.config.monitor import MonitorConfig
 from convoy.gang import agent
 from convoy.gang.task import Task
 from convoy.gang.telemetry.sampler import HardwareSampler
 from convoy.job.events.registry import FailureDetected, StepDone
+from convoy.launch.gang import step as gang_step
 from convoy.launch.gang.step import run_gang_step
+from convoy.launch.monitor import endpoint, ports
+from convoy.launch.monitor.endpoint import MetricsEndpoint
 from convoy.launch.monitor.ports import listen_everywhere
 from tests.gang.tasks import a_node, a_task, events_of, wait_for
 
@@ -44,15 +47,59 @@ def scrape(port: int) -> Mapping[str, float]:
         return {}
 
 
-def test_a_port_that_is_taken_ends_the_step_before_a_gang_exists(tmp_path: Path) -> None:
+def is_served(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20).close()
+    except OSError:
+        return False
+    return True
+
+
+def run_step(task: Task, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """The step with something else in place of its gang. Returns whether it had an endpoint."""
+    endpoints: list[MetricsEndpoint | None] = []
+
+    def gang(task: Task, node: Any, draw: Any, plan: Any, endpoint: MetricsEndpoint | None) -> None:
+        endpoints.append(endpoint)
+        meanwhile()
+
+    monkeypatch.setattr(gang_step, "_run_lead_node", gang)
+    run_gang_step(task, a_node(nproc=1), lambda page, how: None, "")
+    (found,) = endpoints
+    return found is not None
+
+
+def test_a_node_whose_port_is_taken_trains_and_serves_as_soon_as_the_port_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(endpoint, "RETRY_SECONDS", 0.05)
     with listen_everywhere(0) as listener:
         port = listener.getsockname()[1]
-        task = with_port(a_task(str(tmp_path)), port)
-        with pytest.raises(
-            ConfigError, match=rf"^monitor.port = {port}: it cannot be used on .*; choose another port$"
-        ):
-            run_gang_step(task, a_node(nproc=1), lambda page, how: None, "")
-    assert not (tmp_path / "job" / "generations").exists()
+
+        def free_it() -> None:
+            listener.close()
+            wait_for("the endpoint", lambda: is_served(port))
+
+        assert run_step(with_port(a_task(str(tmp_path)), port), monkeypatch, free_it)
+    why = f"port {port} cannot be used (Address already in use); its metrics are served as soon as it can"
+    assert capsys.readouterr().err == f"convoy: node 0: {why}\n"
+    listen_everywhere(port).close()
+
+
+def test_a_node_whose_port_stays_taken_ends_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen_everywhere(0) as listener:
+        began = time.monotonic()
+        assert run_step(with_port(a_task(str(tmp_path)), listener.getsockname()[1]), monkeypatch)
+        assert time.monotonic() - began < endpoint.RETRY_SECONDS
+
+
+def test_a_node_without_the_package_trains_without_an_endpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ports, "find_spec", lambda name: None)
+    assert not run_step(with_port(a_task(str(tmp_path)), 9400), monkeypatch)
+    why = "monitor.port = 9400: needs the extra: pip install 'metaflow-convoy[prometheus]'"
+    assert capsys.readouterr().err == f"convoy: node 0: its metrics are not served: {why}\n"
 
 
 @pytest.mark.slow

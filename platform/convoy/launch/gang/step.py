@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from convoy.config.errors import ConfigError, one_line
 from convoy.config.run import RunConfig
 from convoy.display.page import Callout, Heading, Page, Text
 from convoy.gang.agent import Gang
@@ -23,7 +24,7 @@ from convoy.job.events.log import EventReader
 from convoy.job.events.registry import Event
 from convoy.job.generations import read_refusal
 from convoy.job.record import job_store
-from convoy.launch.monitor.ports import check_package, node_port, unusable_port_error
+from convoy.launch.monitor.ports import check_package, node_port
 from convoy.launch.plans import JobPlan, Json
 from convoy.report.fold import fold
 from convoy.report.pages.train import live_page, script_page
@@ -199,7 +200,7 @@ class GangFailedError(Exception):
 def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str, plan: Json | None = None) -> None:
     """Run to the end of the gang. Raises GangFailedError, PreemptedError. live_task: pathspec of node 0's task. plan:
     as the run's first step made it; None: it is made here."""
-    with _metrics_endpoint(task, node) as endpoint:  # before anything starts: its port may be taken
+    with _metrics_endpoint(task, node) as endpoint:
         if node.index == 0:
             _run_lead_node(task, node, draw, plan, endpoint)
         else:
@@ -208,19 +209,23 @@ def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str, plan: Json
 
 @contextlib.contextmanager
 def _metrics_endpoint(task: Task, node: Node) -> "Iterator[MetricsEndpoint | None]":
-    """The node's endpoint while the block runs; None: it has none. Raises ConfigError if it cannot be opened."""
+    """The node's endpoint while the block runs; None: it has none.
+
+    A port is refused before a run starts, by `check_monitor`. Here the gang's nodes are paid for, and what nobody can
+    scrape costs a line of output: after a retry the port may belong to the previous attempt for up to a minute.
+    """
     first, port = task.config.monitor.port, node_port(task.config, node)
     if first is None or port is None:
         yield None
         return
-    check_package(first)
-    from convoy.launch.monitor.endpoint import MetricsEndpoint
-
     try:
-        endpoint = MetricsEndpoint(port, task.job, node.index)
-    except OSError as error:
-        raise unusable_port_error(first, node.index, port, error) from None
-    with endpoint:
+        check_package(first)
+        from convoy.launch.monitor.endpoint import MetricsEndpoint
+    except (ConfigError, ImportError) as error:
+        say(f"convoy: node {node.index}: its metrics are not served: {one_line(error)}", error=True)
+        yield None
+        return
+    with MetricsEndpoint(port, task.job, node.index) as endpoint:
         yield endpoint
 
 
