@@ -91,7 +91,9 @@ def _node_time(own: Sequence[Event], generation: Generation, end: float, kept: f
         after += found["measuring"]
     tail = end - last.t - after  # in none of what events report
     if generation.outcome == "running":
-        done += tail
+        pace = last.seconds * (last.step - steps[-2].step if len(steps) > 1 else 1)
+        done += min(tail, pace)
+        found["waiting"] += max(tail - pace, 0.0)
     elif generation.outcome in ("failed", "ended without a word"):
         failure = next((e for e in own if isinstance(e, FailureDetected)), None)
         silent = 0.0 if failure is None else min(max(end - failure.t + failure.silent_seconds, 0.0), tail)

@@ -248,7 +248,8 @@ class NodeTime(ReportPart):
     restarting_seconds: float
     """Time from the start, or from the failure, until the first step of a generation was done."""
     waiting_seconds: float
-    """Waits for ranks of other nodes; after the last step, for the last commit, the export and the others' end."""
+    """Waits for ranks of other nodes; after the last step, for the last commit, the export and the others' end; while
+    the gang runs, the time since the newest step by which the next one is late."""
     other_seconds: float
     """Time between two later steps, outside of evaluations and saves: mostly for the log."""
 

@@ -21,6 +21,7 @@ from convoy.report.pages.train import final_page
 from convoy.report.train_report import Goodput, NodeTime
 from tests.campaign import examples
 from tests.report import naive
+from tests.report.analysis.test_hardware_use import sampled
 from tests.report.analysis.test_incidents import HAPPENINGS, disturbed
 from tests.report.synthetic import (
     CONFIG,
@@ -105,6 +106,30 @@ def test_a_hang_is_restarting_from_the_last_progress_on() -> None:
     log.wait(1)
     log.add(GenerationEnded(outcome="failed"), node=0)
     assert row(log) == pytest.approx({"productive": 1.0, "recomputed": 0.5, "restarting": 1.0 + 3 + 1})
+
+
+def test_a_running_gang_that_hangs_waits_though_its_hardware_is_sampled() -> None:
+    log = log_of_steps(20)
+    before = spent(log.events)
+    for _ in range(120):
+        log.wait(5)
+        log.add(sampled(5.0), node=0)
+    assert row(log) == pytest.approx({"productive": 19.0 + 1, "restarting": 1.0, "waiting": 599.0})
+    assert spent(log.events).share == pytest.approx(20 / 620)
+    assert spent(log.events).share < before.share
+
+
+def test_a_running_gang_s_next_logged_step_may_take_as_long_as_the_last_one() -> None:
+    log = log_of_steps(0)
+    for logged in (10, 20):
+        log.wait(10)
+        log.add(StepDone(step=logged, loss=1, grad_norm=1, lr=1, tokens=1, seconds=1), rank=0)
+    log.wait(9)
+    log.add(sampled(5.0), node=0)
+    assert row(log) == pytest.approx({"productive": 19.0, "restarting": 10.0})
+    log.wait(4)
+    log.add(sampled(5.0), node=0)
+    assert row(log) == pytest.approx({"productive": 20.0, "restarting": 10.0, "waiting": 3.0})
 
 
 def test_steps_that_were_not_logged_count_by_even_pace() -> None:

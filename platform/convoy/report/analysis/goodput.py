@@ -3,8 +3,9 @@
 The time of each generation is cut into what the log reports about the whole gang, all of it and nothing twice. Until
 the first step is done the gang starts. Between two steps it does what their events report: evaluations, saves and the
 steps themselves, which take no longer than they say. What is left there is neither: after the first step of a
-generation the machine is measured. What follows the last step is its end, or what a failure took. The time that each
-node waited for other ranks is taken out of its steps.
+generation the machine is measured. What follows the last step is its end, or what a failure took; while the gang runs
+it is the next step, for as long as the steps before it took, and then a wait. The time that each node waited for other
+ranks is taken out of its steps.
 
 A pause between two generations of one attempt belongs to the gang, which is there and forms anew; between attempts and
 runs the machines may be gone.
@@ -171,17 +172,23 @@ def _gang_time(events: Sequence[Event], generation: Generation, end: float, last
     spans = _step_spans(events, generation.started, done, end)
     measured = _measuring_time(events, done)
     shares = _GangTime()
+    pace = done[0].seconds if math.isfinite(done[0].seconds) else 0.0
     for i, span in enumerate(spans):
         _account_saves_and_evals(shares, span, last_step)
         if i == measured.after:
             shares.measuring += span.account_for(measured.until - span.begin)
         if 0 < i < len(done):
-            _account_steps(shares, span, done[i - 1], done[i], last_step)
+            pace = _account_steps(shares, span, done[i - 1], done[i], last_step)
             if i == measured.after:
                 shares.measuring += span.account_for(math.inf)
             shares.other += span.account_for(math.inf)
     shares.starting = spans[0].account_for(math.inf)
-    _account_end(shares, spans[-1], generation.outcome, events, last_step)
+    if generation.outcome == "running":
+        # Samples of the hardware and other events go on while the gang makes no progress.
+        shares.productive += spans[-1].account_for(pace)
+        shares.waiting += spans[-1].account_for(math.inf)
+    else:
+        _account_end(shares, spans[-1], generation.outcome, events, last_step)
     return shares
 
 
@@ -211,20 +218,20 @@ def _account_saves_and_evals(shares: _GangTime, span: _StepSpan, last_step: floa
             shares.evaluated_lost += seconds
 
 
-def _account_steps(shares: _GangTime, span: _StepSpan, before: _DoneStep, after: _DoneStep, last_step: float) -> None:
-    """Account for the steps between two logged ones; the last one that counts is placed by even pace."""
+def _account_steps(shares: _GangTime, span: _StepSpan, before: _DoneStep, after: _DoneStep, last_step: float) -> float:
+    """Account for the steps between two logged ones; the last one that counts is placed by even pace. Returns their
+    seconds."""
     steps = after.step - before.step
     seconds = span.account_for(after.seconds if steps == 1 else math.inf)
     part = min(max((last_step - before.step) / steps, 0.0), 1.0) if steps > 0 else float(after.step <= last_step)
     shares.productive += seconds * part
     shares.lost += seconds * (1 - part)
+    return seconds
 
 
 def _account_end(shares: _GangTime, span: _StepSpan, outcome: str, events: Sequence[Event], last_step: float) -> None:
-    """Account for what follows the last logged step."""
-    if outcome == "running":
-        shares.productive += span.account_for(math.inf)  # the next step
-    elif outcome in ("failed", "ended without a word"):
+    """Account for what follows the last logged step of a generation that has ended."""
+    if outcome in ("failed", "ended without a word"):
         settled = first_failure(events)
         silent = 0.0 if settled is None else span.end - (settled.t - settled.silent_seconds)
         shares.lost += span.account_for(span.unaccounted - silent)

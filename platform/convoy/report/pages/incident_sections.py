@@ -71,6 +71,8 @@ def goodput(report: TrainReport) -> tuple[Block, ...]:
         "step of a generation. Restarting: until the first step of a generation was done. Waiting: for ranks of other "
         "nodes, and at the end for the last commit and the export. Other: between two steps, mostly for the log."
     )
+    if report.outcome.state == "running":
+        note += " While the gang runs, a step that is late counts as waiting, too."
     means = {name.lower(): sum(map(part, spent.nodes)) / len(spent.nodes) for name, part in _PARTS.items()}
     bar = charts.stacked_bar("Seconds of the gang, mean over its nodes", means, unit="s")
     parts = [Column[NodeTime](name, part, formatting.duration) for name, part in _PARTS.items()]
