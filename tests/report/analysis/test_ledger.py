@@ -285,6 +285,37 @@ def test_a_file_system_is_paid_for_from_the_first_event_to_the_last() -> None:
     assert any("FSx for Lustre" in line and "no price" in line for line in cost_of(log.events).not_counted)
 
 
+LUSTRE = FileSystemRent(
+    gib=1200, mb_per_second_per_tib=250, usd_per_gib_month=0.146, price_date=date(2026, 11, 1), source="ours"
+)
+
+
+def test_a_file_system_is_no_part_of_the_comparison_with_on_demand() -> None:
+    without = cost_of(preempted_job({0: SPOT, 1: SPOT}, {0: SPOT, 1: SPOT}))
+    rent = SPOT.model_copy(update={"file_system": LUSTRE})
+    found = cost_of(preempted_job({0: rent, 1: rent}, {0: rent, 1: rent}))
+    assert (found.on_demand, found.saved) == (without.on_demand, without.saved)
+    assert found.total is not None
+    assert without.total is not None
+    assert found.file_systems == found.total - without.total > 0
+
+
+def test_a_file_system_is_paid_for_only_in_generations_that_name_it() -> None:
+    """100 h with none, 30 h with one, 50 h with none again and 20 h with a larger one."""
+    larger = LUSTRE.model_copy(update={"gib": 2400})
+    log = Log()
+    for generation, (file_system, hours_) in enumerate([(None, 100), (LUSTRE, 30), (None, 50), (larger, 20)]):
+        rent = SPOT.model_copy(update={"file_system": file_system})
+        begin(log, generation, {0: rent, 1: rent}, parent=(generation - 1, 0) if generation else None)
+        log.wait((hours_ - 0.5) * HOUR)
+    log.add(GenerationEnded(outcome="finished", step=1), node=0)
+    found = {service.what: service.quantity for service in cost_of(log.events).services}
+    assert found == {
+        "FSx for Lustre, 1,200 GiB with 250 MB/s a TiB, 30.0 h": pytest.approx(1200 * 30 / 730),
+        "FSx for Lustre, 2,400 GiB with 250 MB/s a TiB, 20.0 h": pytest.approx(2400 * 20 / 730),
+    }
+
+
 def test_requests_without_a_price_in_their_region_are_not_counted() -> None:
     near = StoreRequests(bucket="near", region="us-east-1", puts=1)
     found = cost_of(asking_job(near, StoreRequests(bucket="b", region="af-south-1", puts=1200)))

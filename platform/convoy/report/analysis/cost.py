@@ -79,9 +79,12 @@ class Cost(CostPart):
     usd_per_million_tokens: float | None
     on_demand: Decimal | None
     """What the same tokens would have cost on demand, at least: without the steps that were lost, the starts after the
-    first one and the ends against their will; services as they are. None: a price or its day is not known, or nothing
-    else was bought."""
+    first one and the ends against their will; services as they are, apart from file systems. None: a price or its day
+    is not known, or nothing else was bought."""
     on_demand_prices: tuple[OnDemandPrice, ...] = ()
     """The prices that `on_demand` was computed with."""
+    file_systems: Decimal = Decimal(0)
+    """The part of `total` for file systems: they are paid for by the hour, and how many hours the job would have taken
+    on demand is not known."""
     saved: float | None
-    """The share of `on_demand` that was saved; negative: more was spent."""
+    """The share of `on_demand` that was saved, by the total without file systems; negative: more was spent."""

@@ -49,7 +49,7 @@ def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> C
         return None
     spent = generation_times(events, formed)
     machines = _machine_costs(spent, rents)
-    services, not_counted = _service_costs(events, rents)
+    services, file_systems, not_counted = _service_costs(events, rents)
     lacking = tuple(_why_unpriced(machine) for machine in machines if machine.usd is None)
     splits = [machine.usd for machine in machines if machine.usd is not None]
     split = None if lacking else sum(splits, start=CostByUse())
@@ -57,7 +57,8 @@ def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> C
     total = None if split is None else split.total + extra
     tokens = _trained_tokens(events, steps)
     on_demand = _on_demand_cost(spent, rents)
-    instead = None if on_demand is None else on_demand + extra
+    # A file system is paid for by the hour of the job, so on demand, without interruptions, it would have cost less.
+    instead = None if on_demand is None else on_demand + extra - file_systems
     return Cost(
         machines=machines,
         services=services,
@@ -69,7 +70,8 @@ def cost(events: Sequence[Event], formed: Sequence[Generation], steps: int) -> C
         usd_per_million_tokens=None if total is None or not tokens else float(total) / tokens * 1e6,
         on_demand=instead,
         on_demand_prices=() if instead is None else _on_demand_prices(rents.values()),
-        saved=None if total is None or not instead else 1 - float(total / instead),
+        file_systems=file_systems,
+        saved=None if total is None or not instead else 1 - float((total - file_systems) / instead),
     )
 
 
@@ -163,30 +165,31 @@ def _trained_tokens(events: Sequence[Event], steps: int) -> int:
 
 def _service_costs(
     events: Sequence[Event], rents: Mapping[tuple[int, int], Rent]
-) -> tuple[tuple[ServiceCost, ...], tuple[str, ...]]:
-    """Storage of checkpoints in buckets until the last event, requests, transfer between regions and the file system;
-    and what of the rest is not known. A bucket whose region is not in the log has the prices of the machines' region,
-    and its transfer is not counted."""
+) -> tuple[tuple[ServiceCost, ...], Decimal, tuple[str, ...]]:
+    """Storage of checkpoints in buckets until the last event, requests, transfer between regions and file systems; how
+    much of that is for file systems; and what of the rest is not known. A bucket whose region is not in the log has the
+    prices of the machines' region, and its transfer is not counted."""
     requests = [e for e in events if isinstance(e, StoreRequests)]
     home = next(iter(rents.values())).region
     regions = {e.bucket: e.region for e in requests if e.region is not None}
     stored = {tier: n for tier, n in sorted(_byte_seconds_by_tier(events).items()) if n}
     buckets = {tier: n for tier, n in stored.items() if tier.startswith(_S3)}
     unplaced = sorted({e.bucket for e in requests} - regions.keys())
-    file_system = _file_system(rents)
+    file_systems = _hours_by_file_system(events, rents)
     notes = {
         "file systems, which are paid for by what is provisioned (cluster.file_system)": len(stored) > len(buckets)
-        and file_system is None,
+        and not file_systems,
         "what else is in the bucket, and storage after the last event": bool(buckets),
         "requests to S3, if there were any": not requests,
         _UNCOUNTED_REQUESTS: bool(requests),
         f"transfer between {home} and {', '.join(unplaced)}, if that is in another region": bool(unplaced),
     }
+    provisioned = [_file_system_usage(*each, home) for each in file_systems.items()]
     usages = [
         *_storage_usages(buckets, regions, home),
         *_request_usages(requests, regions, home),
         *_transfer_usages(requests, regions, rents),
-        *([] if file_system is None else [_file_system_usage(file_system, events, home)]),
+        *provisioned,
     ]
     priced = [(usage, usage.price) for usage in usages if usage.price is not None]
     unpriced = [
@@ -194,7 +197,12 @@ def _service_costs(
     ]
     usd = round_to_cents([usage.quantity * Fraction(str(price.usd)) for usage, price in priced])
     services = tuple(_service_cost(*each, cost) for each, cost in zip(priced, usd, strict=True))
-    return services, (*unpriced, *(note for note, applies in notes.items() if applies))
+    of_file_systems = (cost for (usage, _), cost in zip(priced, usd, strict=True) if usage in provisioned)
+    return (
+        services,
+        sum(of_file_systems, start=Decimal(0)),
+        (*unpriced, *(note for note, applies in notes.items() if applies)),
+    )
 
 
 class _ServiceUsage(NamedTuple):
@@ -244,16 +252,28 @@ def _transfer_usages(
             yield _ServiceUsage(f"transfer from {sender} to {receiver}", sender, Fraction(n, GB), price)
 
 
-def _file_system(rents: Mapping[tuple[int, int], Rent]) -> FileSystemRent | None:
-    """The newest generation's: a job may have been given another one."""
-    found = [rent.file_system for _, rent in sorted(rents.items()) if rent.file_system is not None]
-    return found[-1] if found else None
+def _hours_by_file_system(
+    events: Sequence[Event], rents: Mapping[tuple[int, int], Rent]
+) -> dict[FileSystemRent, Fraction]:
+    """What the configuration of each generation names, until the next generation starts: it is there while the job
+    waits, too. The first one's is there from the first event, the last one's until the last event."""
+    starts: dict[int, float] = {}
+    for e in events:
+        if isinstance(e, GenerationStarted) and e.rent is not None:
+            starts[e.generation] = min(e.t, starts.get(e.generation, e.t))
+    numbers, times = sorted(starts), [e.t for e in events]
+    ends = [*(starts[number] for number in numbers[1:]), max(times)]
+    begins = [min(times), *ends[:-1]]
+    hours: dict[FileSystemRent, Fraction] = {}
+    for number, begin, end in zip(numbers, begins, ends, strict=True):
+        rent = _rent_of_node(rents, number, 0)
+        if rent is not None and rent.file_system is not None:
+            before = hours.get(rent.file_system, Fraction(0))
+            hours[rent.file_system] = before + Fraction(max(end - begin, 0.0)) / 3600
+    return hours
 
 
-def _file_system_usage(rent: FileSystemRent, events: Sequence[Event], region: str) -> _ServiceUsage:
-    """From the first event of the job until the last one: it is there while the job waits, too."""
-    times = [e.t for e in events]
-    hours = Fraction(max(times) - min(times)) / 3600
+def _file_system_usage(rent: FileSystemRent, hours: Fraction, region: str) -> _ServiceUsage:
     price = None
     if rent.usd_per_gib_month is not None and rent.price_date is not None:
         price = ServicePrice(

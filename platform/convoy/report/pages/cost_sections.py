@@ -49,6 +49,8 @@ def cost(report: TrainReport) -> tuple[Block, ...]:
         "between steps. Idle: until the first step of a generation was done. What it would have cost on demand leaves "
         "out what interruptions took, so it is a lower bound."
     )
+    if spent.file_systems and spent.on_demand is not None:
+        meaning += " The comparison leaves out the file system on both sides."
     on_demand = [Text(f"On demand: {_on_demand_price(price)}.", quiet=True) for price in spent.on_demand_prices]
     return (Heading("Cost"), *why, Text(meaning, quiet=True), bill, *([uses] if splits else []), *on_demand, left_out)
 
