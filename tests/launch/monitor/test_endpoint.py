@@ -168,7 +168,8 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
-def test_idle_connections_take_a_limited_number_of_threads(served: Served) -> None:
+def test_idle_connections_take_a_limited_number_of_threads(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "CONNECTION_SECONDS", 600.0)
     idle = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(MOST_CONNECTIONS + 30)]
     wait_for("the end of those that are too many", lambda: sum(map(is_closed, idle)) >= 30)
     assert sum(map(is_closed, idle)) == 30

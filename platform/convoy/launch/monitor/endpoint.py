@@ -89,9 +89,9 @@ class MetricsEndpoint:
         """The server at the port; None: the port cannot be used now."""
         try:
             server = _Server(self._port)
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # OverflowError: there is no such port
             if report_failure:
-                why = os.strerror(error.errno) if error.errno else str(error)
+                why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
                 text = f"port {self._port} cannot be used ({why}); its metrics are served as soon as it can"
                 say(f"convoy: node {self._labels[1]}: {text}", error=True)
             return None
@@ -117,7 +117,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     timeout = POLL_SECONDS
 
     def __init__(self, port: int) -> None:
-        """Raises OSError if the port cannot be used."""
+        """Raises OSError or OverflowError if the port cannot be used."""
         super().__init__(("", port), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listen_everywhere(port)
@@ -147,7 +147,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     def close_connections(self, older_than_seconds: float) -> None:
         """End these connections; the threads that wait for them end by it."""
         accepted_before = time.monotonic() - older_than_seconds
-        for request, accepted in list(self._accepted.items()):
+        for request, accepted in self._accepted.copy().items():  # threads take theirs out meanwhile
             if accepted <= accepted_before:
                 with contextlib.suppress(OSError):  # it has just ended by itself
                     request.shutdown(socket.SHUT_RDWR)
