@@ -1,4 +1,4 @@
-"""What tests of several rooms share: a real S3 protocol and metadata service, and which tests share a process."""
+"""What tests of several rooms share: protocols of S3 and GCS, a metadata service, and which tests share a process."""
 
 import contextlib
 import functools
@@ -16,6 +16,7 @@ from typing import Any
 
 import boto3
 import pytest
+import requests
 from hypothesis import settings
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
@@ -25,7 +26,8 @@ from xdist.scheduler import LoadScopeScheduling
 from convoy.drills.testbed.imds import ImdsStandIn
 from convoy.storage import Store, open_store
 from tests.campaign import in_full, left_out, this_commit
-from tests.processes import STARTS, starts_processes, uses_s3
+from tests.processes import STARTS, starts_processes, uses_bucket
+from tests.storage.gcs_emulator import GcsEmulator
 
 # No deadline: how long an example takes tells of the machine's other work.
 settings.register_profile("convoy", deadline=None, max_examples=100 if in_full() else 35)
@@ -68,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=unwanted)
         items[:] = [item for item in items if item not in set(unwanted)]
     for item in items:
-        if starts_processes(item) or uses_s3(item):
+        if starts_processes(item) or uses_bucket(item):
             item.add_marker("processes")
     items.sort(key=lambda item: next((i for i, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
 
@@ -184,6 +186,25 @@ def s3_server(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def gcs_endpoint() -> Iterator[str]:
+    """URL of a server of Google's JSON API; that of $CONVOY_GCS_TESTBENCH, where one was started by hand."""
+    if by_hand := os.environ.get("CONVOY_GCS_TESTBENCH"):
+        yield by_hand
+        return
+    with GcsEmulator() as emulator:
+        yield emulator.url
+
+
+@pytest.fixture
+def gcs_uri(gcs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`gs://bucket/prefix` in a bucket of this test's own, with the environment that leads the library there."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_endpoint)
+    bucket = f"test-{uuid.uuid4().hex}"
+    requests.post(f"{gcs_endpoint}/storage/v1/b?project=test", json={"name": bucket}, timeout=60).raise_for_status()
+    return f"gs://{bucket}/some/prefix"
+
+
 @pytest.fixture
 def imds() -> Iterator[ImdsStandIn]:
     """A stand-in for EC2's metadata service."""
@@ -191,17 +212,17 @@ def imds() -> Iterator[ImdsStandIn]:
         yield server
 
 
-@pytest.fixture(params=["posix", "s3"])
+@pytest.fixture(params=["posix", "s3", "gcs"])
 def store_uri(request: pytest.FixtureRequest) -> str:
-    """The URI of an empty store: once a folder, once S3."""
-    if request.param == "s3":
-        return str(request.getfixturevalue("s3_uri"))
+    """The URI of an empty store: once a folder, once S3, once Google's."""
+    if request.param != "posix":
+        return str(request.getfixturevalue(f"{request.param}_uri"))
     return str(request.getfixturevalue("tmp_path") / "store")
 
 
 @pytest.fixture
 def store(store_uri: str) -> Store:
-    """An empty store: once in a folder, once in S3."""
+    """An empty store: once in a folder, once in S3, once in Google's."""
     return open_store(store_uri)
 
 

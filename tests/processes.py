@@ -1,4 +1,4 @@
-"""Which tests start processes or the S3 server, by the names that they and their fixtures use."""
+"""Which tests start processes or the server of a bucket, by the names that they and their fixtures use."""
 
 import functools
 import inspect
@@ -28,10 +28,11 @@ def starts_processes(item: pytest.Item) -> bool:
     return any(_starts_processes(inspect.unwrap(function)) for function in functions if callable(function))
 
 
-def uses_s3(item: pytest.Item) -> bool:
-    """Whether the test talks to the S3 server, whose threads take as much time as a process."""
+def uses_bucket(item: pytest.Item) -> bool:
+    """Whether the test talks to the server of a bucket, whose threads take as much time as a process."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return "s3_endpoint" in getattr(item, "fixturenames", ()) or parameters.get("store_uri") == "s3"
+    names = getattr(item, "fixturenames", ())
+    return "s3_endpoint" in names or "gcs_endpoint" in names or parameters.get("store_uri") in ("s3", "gcs")
 
 
 @functools.cache

@@ -1,9 +1,9 @@
 """Crash enumeration: `python -m tests.checkpoint.crash URI [ROUNDS]` prints what was tried, as JSON.
 
-Two ranks save; one is killed with SIGKILL at every mutating operation in turn, on S3 also after it was applied but
-before its answer was seen; the other rank goes on by itself, or is killed as well. After each, what is restored must be
-exactly a state that was committed, every visible commit must be whole, and the next save must succeed. A process of its
-own, because it forks twice for each point: it is small, and has no threads.
+Two ranks save; one is killed with SIGKILL at every mutating operation in turn, in a bucket also after it was applied
+but before its answer was seen; the other rank goes on by itself, or is killed as well. After each, what is restored
+must be exactly a state that was committed, every visible commit must be whole, and the next save must succeed. A
+process of its own, because it forks twice for each point: it is small, and has no threads.
 """
 
 import collections
@@ -20,12 +20,16 @@ from typing import Any
 
 from convoy.checkpoint.writer.parts import AbandonedError, write_part
 from convoy.job.lineage import CommitRef, parse_commits
-from convoy.storage import Store, open_store
+from convoy.storage import Store, is_shared, open_store
 from tests.checkpoint.kills import WRITES, Kill, Moment
 from tests.checkpoint.torchless import TinyState, commit_when_complete, form, newest, restored
 
-STATE = TinyState(sizes=(5000, 3000), chunk_bytes=4096)
-"""Writer 0 has two chunks, which S3 gets as a multipart upload; writer 1 has one, in one PUT."""
+STATE = TinyState(sizes=(600_000, 3000), chunk_bytes=300_000)
+"""Writer 0 has two chunks, which S3 gets as a multipart upload, and Google as a resumable one of three requests; writer
+1 has one, in one request."""
+
+RESUMABLE_BYTES = 2**18
+"""Of a request of a resumable upload: Google takes no fewer."""
 
 BEFORE, DURING, AFTER = 5, 6, 7
 """Steps: committed before, being saved when the kill comes, and saved next."""
@@ -60,7 +64,7 @@ class Enumeration:
                 while operation := self._point(rank, at, "before", peer_dies):
                     if operation in WRITES:
                         self._point(rank, at, "half", peer_dies)
-                    if self._uri.startswith("s3://"):
+                    if is_shared(self._uri):
                         self._point(rank, at, "after", peer_dies)
                     at += 1
 
@@ -168,7 +172,7 @@ def _wait(pid: int) -> int:
 
 
 def _below(store: Store, name: str) -> Any:
-    """The store in a folder below its own; of an S3 store with the same client, which takes long to make."""
+    """The store in a folder below its own; of a bucket with the same client, which takes long to make."""
     below: Any = copy.copy(store)
     below.uri = f"{store.uri}/{name}"
     if hasattr(below, "folder"):
@@ -179,7 +183,18 @@ def _below(store: Store, name: str) -> Any:
     return below
 
 
+def use_small_uploads() -> None:
+    """Objects of more than 256 KiB go to Google as resumable uploads, in requests of as many."""
+    from google.cloud.storage import blob
+
+    from convoy.storage import gcs_client
+
+    blob._MAX_MULTIPART_SIZE = gcs_client._UPLOAD_BYTES = RESUMABLE_BYTES
+
+
 def main() -> None:
+    if sys.argv[1].startswith("gs://"):
+        use_small_uploads()
     enumeration = Enumeration(sys.argv[1])
     for number in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1):
         enumeration.run(number)

@@ -1,16 +1,18 @@
-"""Kills this process at a chosen mutating operation of its store: an os-level call on POSIX, a request on S3."""
+"""Kills this process at a chosen mutating operation of its store: an os-level call on POSIX, a request to a bucket."""
 
 import mmap
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
 import botocore.httpsession
+import requests.adapters
 
 Moment = Literal["before", "half", "after"]
-"""half: of a write, the first half of its bytes is there. after: on S3, applied, and the answer was never seen."""
+"""half: of a write, the first half of its bytes is there. after: in a bucket, applied, the answer was never seen."""
 
 CALLS = ("mkdir", "open", "write", "pwrite", "fsync", "link", "rename", "replace", "unlink", "rmdir", "truncate")
 WRITES = ("write", "pwrite")
@@ -37,6 +39,7 @@ class Kill:
         for name in CALLS:
             setattr(os, name, self._call(name, getattr(os, name)))
         botocore.httpsession.URLLib3Session.send = self._send(botocore.httpsession.URLLib3Session.send)  # type: ignore[method-assign]
+        requests.adapters.HTTPAdapter.send = self._send(requests.adapters.HTTPAdapter.send)  # type: ignore[method-assign]
 
     def _call(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -52,13 +55,13 @@ class Kill:
         return call
 
     def _send(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def send(session: Any, request: Any) -> Any:
+        def send(session: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
             if request.method not in ("PUT", "POST", "DELETE"):
-                return original(session, request)
-            is_it = self._is_it(f"{request.method} {_what(request.url)}")
+                return original(session, request, *args, **kwargs)
+            is_it = self._is_it(f"{request.method} {_what(request.url, request.body)}")
             if is_it and self._moment == "before":
                 self._die()
-            answer = original(session, request)
+            answer = original(session, request, *args, **kwargs)
             if is_it:
                 self._die()
             return answer
@@ -77,9 +80,13 @@ class Kill:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _what(url: str) -> str:
-    """What is put: the kind of object, and the step of a multipart upload."""
+def _what(url: str, body: Any) -> str:
+    """What is put: the kind of object, and the step of a multipart or resumable upload."""
     path, _, query = url.partition("?")
+    if path.startswith("/upload/storage/", path.find("/", len("https://"))):  # of Google's, whose name is in the body
+        name = re.search(rb'"name": "([^"]+)"', body if isinstance(body, bytes) else b"")
+        path = f"/{name[1].decode()}" if name else path
     kind = "commit" if "/commits/" in path else "part record" if path.endswith(".json") else "data"
-    step = [word for word in ("uploads", "partNumber", "uploadId") if f"{word}=" in query or query == word]
+    steps = ("uploads", "partNumber", "uploadId", "uploadType=resumable", "upload_id")
+    step = [word for word in steps if f"{word}=" in query or word in query.split("&")]
     return f"{kind} {step[0]}" if step else kind

@@ -1,4 +1,4 @@
-"""What every store promises, asked of a folder and of S3 alike."""
+"""What every store promises, asked of a folder, of S3 and of Google's alike."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +8,7 @@ import pytest
 
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, open_store
 from convoy.storage.checksum import crc32c
+from convoy.storage.gcs import GcsStore
 from convoy.storage.posix import PosixStore
 from convoy.storage.s3 import S3Store
 
@@ -15,7 +16,8 @@ MIB = 2**20
 
 
 def test_the_uri_decides_the_kind_of_store(store: Store, store_uri: str) -> None:
-    assert isinstance(store, S3Store if store_uri.startswith("s3://") else PosixStore)
+    kinds = {"s3": S3Store, "gs": GcsStore}
+    assert isinstance(store, kinds.get(store_uri.partition("://")[0], PosixStore))
     assert store.uri == store_uri
 
 

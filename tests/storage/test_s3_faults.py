@@ -150,7 +150,7 @@ def test_a_small_object_whose_reply_breaks_off_is_read_again(store: Store, proxy
 def test_replies_that_keep_breaking_off_are_an_outage_and_nothing_is_missing_or_short(
     store: Store, proxy: S3Proxy, fault: Fault, s3_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy.storage.s3_client.pause_before_retry", lambda _: None)
+    monkeypatch.setattr("convoy.storage.resuming.random.uniform", lambda *_: 0.0)
     store.write("object", DATA[:1000])
     proxy.inject(fault, "GetObject", times=1000)
     with pytest.raises(StoreUnavailable, match=s3_uri):
@@ -218,7 +218,7 @@ def test_a_creation_whose_reply_is_lost_is_known_to_be_ours(store: Store, proxy:
 
 
 def test_conflicts_without_end_are_an_outage(store: Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convoy.storage.s3_client.pause_before_retry", lambda _: None)
+    monkeypatch.setattr("convoy.storage.resuming.random.uniform", lambda *_: 0.0)
     proxy.inject(Refuse(409, "ConditionalRequestConflict"), "PutObject", times=100)
     with pytest.raises(StoreUnavailable, match="409"):
         store.create("commit", b"x")

@@ -3,23 +3,20 @@ objects, large ones by a multipart upload with its parts in parallel."""
 
 import contextlib
 import functools
-import http.client
 import os
-import random
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import botocore.session
-import urllib3.exceptions
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from convoy.config.checkpoint import StoreConfig
 from convoy.storage.base import ObjectMissing, StoreUnavailable
 from convoy.storage.checksum import as_s3_header, crc32c
+from convoy.storage.resuming import BROKEN_OFF, TRIES, broken_off, fill, pause_before_retry, receive_body
 from convoy.storage.thread_map import in_parallel
 
 if TYPE_CHECKING:
@@ -31,10 +28,7 @@ _ATTEMPTS = 8
 _CONNECTIONS = 64
 """More than anything here has threads; only those that are used are opened."""
 
-_TRIES = 8
-"""In a row, without a byte between them."""
-
-_BROKEN_OFF = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError, BotoCoreError)
+_BROKEN_OFF = (*BROKEN_OFF, BotoCoreError)
 
 
 def make_client(config: StoreConfig, read_timeout_seconds: float) -> "S3Client":
@@ -74,11 +68,6 @@ def error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def pause_before_retry(tried: int) -> None:
-    """Before trying again what boto does not: 25 ms on average after the first time, doubled with every further one."""
-    time.sleep(random.uniform(0, 0.05 * 2**tried))
-
-
 @contextlib.contextmanager
 def as_outages(uri: str, name: str) -> Iterator[None]:
     """A missing object is ObjectMissing, every other error StoreUnavailable."""
@@ -96,7 +85,7 @@ def read_rest(s3: "S3Client", bucket: str, key: str, start: int) -> bytes:
     """All bytes from `start` on. Raises botocore's errors, StoreUnavailable where replies keep breaking off."""
     # The checksum that S3 keeps is that of the whole object.
     how: Any = {"Range": f"bytes={start}-"} if start else {"ChecksumMode": "ENABLED"}
-    for tried in range(_TRIES):
+    for tried in range(TRIES):
         try:
             reply = s3.get_object(Bucket=bucket, Key=key, **how)
         except ClientError as error:
@@ -108,30 +97,19 @@ def read_rest(s3: "S3Client", bucket: str, key: str, start: int) -> bytes:
         except _BROKEN_OFF as error:
             reason = str(error)
         pause_before_retry(tried)
-    raise StoreUnavailable(f"s3://{bucket}/{key}: {_TRIES} replies in a row broke off: {reason}")
+    raise broken_off(f"s3://{bucket}/{key}", reason)
 
 
 def read_range(s3: "S3Client", bucket: str, key: str, start: int, buffer: memoryview) -> int:
-    """Fill the buffer from byte `start` on; how many bytes there were. A reply that breaks off is gone on with.
+    """Fill the buffer from byte `start` on; how many bytes there were. A reply that breaks off is continued.
 
     Raises as `read_rest`.
     """
-    filled, tried = 0, 0
-    while filled < len(buffer):
-        with buffer[filled:] as rest:
-            count, promised, reason = _receive(s3, bucket, key, start + filled, rest)
-        filled += count
-        if count == promised:
-            break
-        tried = 0 if count else tried + 1
-        if tried == _TRIES:
-            raise StoreUnavailable(f"s3://{bucket}/{key}: {_TRIES} replies in a row broke off: {reason}")
-        pause_before_retry(tried)
-    return filled
+    return fill(lambda at, rest: _receive(s3, bucket, key, at, rest), f"s3://{bucket}/{key}", start, buffer)
 
 
 def _receive(s3: "S3Client", bucket: str, key: str, start: int, buffer: memoryview) -> tuple[int, int, str]:
-    """Bytes that came, bytes that the reply was to have, and why it broke off."""
+    """As `Receive`."""
     try:
         reply = s3.get_object(Bucket=bucket, Key=key, Range=f"bytes={start}-{start + len(buffer) - 1}")
     except ClientError as error:
@@ -141,20 +119,9 @@ def _receive(s3: "S3Client", bucket: str, key: str, start: int, buffer: memoryvi
     promised = reply["ContentLength"]
     if promised > len(buffer):
         raise StoreUnavailable(f"s3://{bucket}/{key}: sent {promised} bytes where {len(buffer)} were requested")
-    body, received = reply["Body"], 0
-    try:
-        with body:
-            stream = _raw_body(body)
-            while received < promised:
-                with buffer[received:promised] as rest:
-                    count = stream.readinto(rest)
-                if not count:
-                    return received, promised, "its connection was closed early"
-                received += count
-            body.read()  # its end, upon which the connection can serve the next request
-    except _BROKEN_OFF as error:
-        return received, promised, str(error)
-    return received, promised, ""
+    with reply["Body"] as body:
+        received, reason = receive_body(body, _raw_body(body), promised, buffer, _BROKEN_OFF)
+    return received, promised, reason
 
 
 def _raw_body(body: Any) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.storage.base import Store
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ def _open_s3(uri: str, config: "StoreConfig | None") -> Store:
     return S3Store(uri, config)
 
 
+def _open_gcs(uri: str, _: "StoreConfig | None") -> Store:
+    check_extra(uri)
+    from convoy.storage.gcs import GcsStore
+
+    return GcsStore(uri)
+
+
 def _open_folder(uri: str, _: "StoreConfig | None") -> Store:
     from convoy.storage.posix import PosixStore
 
@@ -40,7 +47,11 @@ def _open_folder(uri: str, _: "StoreConfig | None") -> Store:
 
 FOLDER = StoreBackend("file://", "a folder", shared=False, open=_open_folder)
 
-STORES: tuple[StoreBackend, ...] = (StoreBackend("s3://", "an s3:// prefix", shared=True, open=_open_s3), FOLDER)
+STORES: tuple[StoreBackend, ...] = (
+    StoreBackend("s3://", "an s3:// prefix", shared=True, open=_open_s3),
+    StoreBackend("gs://", "a gs:// prefix", shared=True, open=_open_gcs),
+    FOLDER,
+)
 
 
 def store_kind(uri: str) -> StoreBackend:
@@ -54,8 +65,19 @@ def store_kind(uri: str) -> StoreBackend:
 
 
 def open_store(uri: str, config: "StoreConfig | None" = None) -> Store:
-    """The store at a URI or a local path. config: how S3 is used, None: plainly. Raises as `store_kind`."""
+    """The store at a URI or a local path. config: how S3 is used, None: plainly. Raises as `store_kind`, and
+    PrerequisiteMissing where an extra is."""
     return store_kind(uri).open(uri, config)
+
+
+def check_extra(uri: str) -> None:
+    """Raises PrerequisiteMissing where the client of the store's service is not installed."""
+    if not uri.startswith("gs://"):
+        return
+    try:
+        import google.cloud.storage  # noqa: F401
+    except ImportError:
+        raise PrerequisiteMissing(f"{uri}: needs the extra: pip install 'metaflow-convoy[gcs]'") from None
 
 
 def is_shared(uri: str) -> bool:

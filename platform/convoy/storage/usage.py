@@ -1,4 +1,4 @@
-"""How many requests this process has sent to S3, and how many bytes went each way: what a bill counts.
+"""How many requests this process has sent to buckets, and how many bytes went each way: what a bill counts.
 
 One tally for all clients of a process, as stores are opened wherever they are needed; a forked process begins anew.
 """
@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,12 +34,13 @@ class BucketRequests(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     bucket: str
+    """The name of one of S3; one of Google's begins with `gs://`."""
     region: str | None = None
-    """Of the bucket; None: no reply named it."""
+    """Of the bucket; None: no reply named it, as none of Google's does."""
     puts: int = 0
-    """PUT, COPY, POST and LIST; each try counts."""
+    """PUT, COPY, POST and LIST, Google's class A; each try counts."""
     gets: int = 0
-    """All others but DELETE, and an upload that is given up, which are free."""
+    """All others, Google's class B, but DELETE, and an upload that is given up, which are free."""
     sent_bytes: int = 0
     received_bytes: int = 0
 
@@ -108,3 +110,28 @@ def _classify(bucket: str, operation: str, length: Any) -> BucketRequests:
     if operation in _PUTS:
         return BucketRequests(bucket=bucket, puts=1, sent_bytes=size)
     return BucketRequests(bucket=bucket, gets=1)
+
+
+def count_gcs_request(bucket: str, method: str, url: str, length: str | None) -> None:
+    """Count a request to Google's JSON API as it is sent. bucket: without `gs://`.
+
+    An upload is one operation of class A whether it is simple, multipart or resumable (Google's price list, operations
+    by API), so the requests that carry a resumable one are free.
+    """
+    parts = urlsplit(url)
+    upload, resumable = parts.path.startswith("/upload/"), "resumable" in parse_qs(parts.query).get("uploadType", ())
+    is_put = (method == "POST" and upload) or (method == "GET" and parts.path.endswith("/o"))
+    request_counter().add(
+        BucketRequests(
+            bucket=f"gs://{bucket}",
+            puts=is_put,
+            gets=method == "GET" and not is_put,
+            sent_bytes=int(length or 0) if upload and not (resumable and method == "POST") else 0,
+        )
+    )
+
+
+def count_gcs_reply(bucket: str, url: str, length: str | None) -> None:
+    """Count the bytes of a reply that has an object's content."""
+    if urlsplit(url).path.startswith("/download/"):
+        request_counter().add(BucketRequests(bucket=f"gs://{bucket}", received_bytes=int(length or 0)))

@@ -57,7 +57,7 @@ def test_what_can_work_is_let_through(config: RunConfig, datastore: str | None) 
     assert refuse(config, datastore) is None
 
 
-NOT_SEEN = "root = {root}: must be an s3:// prefix or a folder "
+NOT_SEEN = "root = {root}: must be an s3:// prefix or a gs:// prefix or a folder "
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,18 @@ NOT_SEEN = "root = {root}: must be an s3:// prefix or a folder "
         (run(cluster=KUBERNETES, root="/fsx"), NOT_SEEN.format(root="/fsx")),
         (
             run(cluster=KUBERNETES, checkpoint={"tiers": ["s3://other/convoy", "/scratch"]}),
-            "checkpoint.tiers = /scratch: must be an s3:// prefix or a folder ",
+            "checkpoint.tiers = /scratch: must be an s3:// prefix or a gs:// prefix or a folder ",
         ),
         (
             run(checkpoint={"tiers": ["s3://bucket/convoy/"]}),
             "checkpoint.tiers = s3://bucket/convoy/: must be another place than root, which is the first tier$",
         ),
         (run(checkpoint={"tiers": ["s3://under_score/convoy"]}), "checkpoint.tiers = .*: under_score is no bucket"),
+        (run(root="gs://b/c"), "root = gs://b/c: b is no bucket; .* hyphens and underscores"),
+        (
+            run(root="gs://my_bucket/c", checkpoint={"store": {"sse_kms_key_id": "k"}}),
+            "checkpoint.store.sse_kms_key_id = k: applies to s3:// only; for gs:// set it on the bucket",
+        ),
         *((run(root=f"s3://{b}/c"), f"root = s3://{b}/c: {b} is no bucket") for b in ("YOUR-BUCKET", "ab", "")),
         (
             run(data={"corpus": {"kind": "files", "path": "s3://YOUR-BUCKET/corpus/"}}),
@@ -184,7 +189,7 @@ def test_a_root_on_a_mounted_volume_is_fine(cluster: dict[str, Any], root: str) 
     assert refuse(run(cluster=cluster, root=root, checkpoint={"root_is_shared": True})) is None
     reason = str(refuse(run(cluster=cluster, root=root)))
     assert reason.startswith(
-        f"root = {root}: must be an s3:// prefix, or one folder that every machine of the gang sees"
+        f"root = {root}: must be an s3:// prefix or a gs:// prefix, or one folder that every machine of the gang sees"
     )
     assert reason.endswith("set checkpoint.root_is_shared=true")
 

@@ -77,7 +77,9 @@ def test_what_is_no_configuration_is_refused(tmp_path: Path) -> None:
 
 def test_machines_of_a_cluster_have_no_default_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONVOY_ROOT", raising=False)
-    with pytest.raises(ConfigError, match="root = null: must be an s3:// prefix or a folder that every machine"):
+    with pytest.raises(
+        ConfigError, match="root = null: must be an s3:// prefix or a gs:// prefix or a folder that every machine"
+    ):
         gang_config({}, 2, REMOTE)
     assert gang_config({"root": "s3://bucket/x"}, 2, REMOTE).root == "s3://bucket/x"
 

@@ -9,6 +9,7 @@ from typing import Any
 from convoy.catalog.instances import instance, instance_names
 from convoy.catalog.prices import SHIPPED
 from convoy.config import errors
+from convoy.config.checkpoint import StoreConfig
 from convoy.config.cluster import check_backend
 from convoy.config.data import DatasetCorpus, FilesCorpus, ShardsCorpus
 from convoy.config.engine import check_engine_offload
@@ -30,7 +31,10 @@ Json = Mapping[str, Any]
 
 Demand = Callable[[], None]
 
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_BUCKETS = {
+    "s3": (re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"), "dots and hyphens"),
+    "gs": (re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"), "dots, hyphens and underscores"),
+}
 
 _DATA_MAY_CHANGE = {"data.cache", "data.corpus.path", "data.corpus.suffixes"}
 """Where the same content lies."""
@@ -237,9 +241,11 @@ def _without(tree: Json, keys: set[str]) -> dict[str, Any]:
 
 
 def location_demands(config: RunConfig) -> Iterator[Demand]:
-    """Demands that raise ConfigError for a bucket that cannot exist, and for a tier that is the root again."""
+    """Demands that raise ConfigError for a bucket that cannot exist, for a tier that is the root again, and for
+    settings of S3 where only Google's buckets are configured."""
     yield from (partial(_check_bucket_name, key, location) for key, location in _configured_locations(config))
     yield partial(_tiers_are_elsewhere, config)
+    yield partial(_s3_settings_have_a_bucket, config)
 
 
 def shared_storage_demands(config: RunConfig) -> tuple[Demand, ...]:
@@ -250,11 +256,11 @@ def shared_storage_demands(config: RunConfig) -> tuple[Demand, ...]:
 
 def is_placeholder(location: str) -> bool:
     """Whether the location is in the bucket that the presets name, in place of the user's."""
-    return location.startswith("s3://") and _bucket_name(location) == PLACEHOLDER
+    return location.startswith(("s3://", "gs://")) and _bucket_name(location) == PLACEHOLDER
 
 
 def _bucket_name(location: str) -> str:
-    return location.removeprefix("s3://").partition("/")[0]
+    return location.partition("://")[2].partition("/")[0]
 
 
 def _root_is_shared(config: RunConfig) -> None:
@@ -298,12 +304,27 @@ def mounted_folders(config: RunConfig) -> tuple[str, ...]:
 
 
 def _check_bucket_name(key: str, location: str) -> None:
-    if location.startswith("s3://") and not _BUCKET.fullmatch(_bucket_name(location)):
+    scheme = location.partition("://")[0]
+    pattern, characters = _BUCKETS.get(scheme, (None, ""))
+    if pattern is not None and not pattern.fullmatch(_bucket_name(location)):
         kind = PrerequisiteMissing if is_placeholder(location) else ConfigError
         raise kind(
             f"{key} = {location}: {_bucket_name(location)} is no bucket; put in the name of yours "
-            "(3 to 63 lower-case letters, digits, dots and hyphens)"
+            f"(3 to 63 lower-case letters, digits, {characters})"
         )
+
+
+def _s3_settings_have_a_bucket(config: RunConfig) -> None:
+    """A key that encrypts, or an endpoint, must not be lost without a word."""
+    places = [location for _, location in _configured_locations(config)]
+    if any(place.startswith("s3://") for place in places) or not any(place.startswith("gs://") for place in places):
+        return
+    for name in StoreConfig.model_fields:
+        if (value := getattr(config.checkpoint.store, name)) != getattr(StoreConfig(), name):
+            raise ConfigError(
+                f"checkpoint.store.{name} = {value}: applies to s3:// only; for gs:// set it on the bucket, "
+                "and the endpoint by $STORAGE_EMULATOR_HOST"
+            )
 
 
 def _tiers_are_elsewhere(config: RunConfig) -> None:

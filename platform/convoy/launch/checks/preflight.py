@@ -21,6 +21,7 @@ from convoy.launch.checks.host import check_interpreter, check_local_prerequisit
 from convoy.launch.monitor.ports import check_monitor
 from convoy.launch.pricing import gang_usd_per_hour, settle_price_from_root
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
+from convoy.storage import uri as storage_uri
 
 NO_CREDENTIALS = "AWS credentials: none found"
 """Start of the line about the setting without which no bucket can be reached."""
@@ -213,7 +214,9 @@ def _check_tier(config: RunConfig, tier: str) -> None:
 
 
 def check_extra(config: RunConfig) -> None:
-    """Raise ConfigError where what starts the gang is not installed."""
+    """Raise ConfigError where what starts the gang, or reaches its storage, is not installed."""
+    for location in (str(config.root), *config.checkpoint.tiers):
+        storage_uri.check_extra(location)
     if config.cluster.backend == "kubernetes" and importlib.util.find_spec("kubernetes") is None:
         raise PrerequisiteMissing(
             "cluster.backend = kubernetes: needs the extra: pip install 'metaflow-convoy[kubernetes]'"

@@ -1,0 +1,274 @@
+"""Google's client as Convoy's store uses it: what its errors mean, reads that continue where a reply broke off, and new
+objects, large ones by one resumable upload that becomes visible when its last byte has come.
+
+This module needs the extra `gcs`.
+"""
+
+import contextlib
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from google.api_core import exceptions
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import storage
+from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from google.cloud.storage.retry import DEFAULT_RETRY
+from requests.adapters import HTTPAdapter
+
+from convoy.config.errors import ConfigError
+from convoy.storage.base import ObjectMissing, StoreUnavailable
+from convoy.storage.checksum import crc32c
+from convoy.storage.resuming import BROKEN_OFF, TRIES, fill, pause_before_retry, receive_body
+from convoy.storage.usage import count_gcs_reply, count_gcs_request
+
+RETRY = DEFAULT_RETRY
+"""For two minutes, with pauses that double from 1 s: connections that fail, 408, 429 and 5xx."""
+
+CREATOR = "convoy-creator"
+"""Metadata that names the call which made an object: by it a call whose reply was lost knows its own."""
+
+_CONNECTIONS = 64
+"""More than anything here has threads; only those that are used are opened."""
+
+_UPLOAD_BYTES = 32 * 2**20
+"""Of a resumable upload's requests: so much of the object is copied at a time. A multiple of 256 KiB."""
+
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/")
+
+_NO_BUCKET = re.compile(r"bucket (\S+ )?does not exist", re.IGNORECASE)
+"""A missing object and a missing bucket are both 404, and differ in their text only."""
+
+_CONFLICTS = (404, 409, 410, 412)
+"""412: the object exists. 409: another request for it is under way. 404 and 410: the resumable upload is no longer
+there."""
+
+_ERRORS = (exceptions.GoogleAPIError, GoogleAuthError, InvalidResponse, DataCorruption, *BROKEN_OFF)
+
+
+@dataclass(frozen=True)
+class GcsBucket:
+    """A bucket, and how it is asked."""
+
+    client: Any
+    """Google's, for one bucket: threads may share it."""
+    name: str
+    timeout: tuple[float, float]
+    """Seconds to connect, and that a connection may be silent."""
+
+    @property
+    def path(self) -> str:
+        return f"/b/{self.name}"
+
+    def blob(self, key: str, creator: str | None = None) -> Any:
+        """The handle of an object; nothing is asked. creator: its mark, for one that is to be made."""
+        blob = self.client.bucket(self.name).blob(key, chunk_size=_UPLOAD_BYTES)
+        if creator is not None:
+            blob.metadata = {CREATOR: creator}
+        return blob
+
+    def list(self, prefix: str, fields: str, delimiter: str | None = None) -> Any:
+        """Iterates over the objects, page by page."""
+        return self.client.list_blobs(
+            self.name, prefix=prefix, fields=fields, delimiter=delimiter, timeout=self.timeout, retry=RETRY
+        )
+
+
+class _Adapter(HTTPAdapter):
+    """Counts every request as it is sent, repeated ones too."""
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(pool_maxsize=_CONNECTIONS)
+        self._bucket = bucket
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> requests.Response:
+        count_gcs_request(self._bucket, request.method, request.url, request.headers.get("Content-Length"))
+        reply = super().send(request, *args, **kwargs)
+        count_gcs_reply(self._bucket, request.url, reply.headers.get("Content-Length"))
+        return reply
+
+
+def open_bucket(uri: str, name: str, read_timeout_seconds: float) -> GcsBucket:
+    """Raises ConfigError for what is no bucket's name, and Google's errors where there are no credentials."""
+    client = storage.Client(project=None)  # objects need no project
+    try:
+        client.bucket(name)
+    except (ValueError, IndexError):
+        raise ConfigError(f"{uri}: {name!r} is no bucket's name") from None
+    for scheme in ("https://", "http://"):
+        client._http.mount(scheme, _Adapter(name))
+    return GcsBucket(client, name, (min(10.0, read_timeout_seconds), read_timeout_seconds))
+
+
+@contextlib.contextmanager
+def as_outages(uri: str, name: str) -> Iterator[None]:
+    """A missing object is ObjectMissing, every other error StoreUnavailable."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except exceptions.NotFound as error:
+        if _is_no_bucket(error):
+            raise StoreUnavailable(f"{uri}/{name}: {error}") from error
+        raise ObjectMissing(name) from None
+    except _ERRORS as error:
+        raise StoreUnavailable(f"{uri}/{name}: {error}") from error
+
+
+def _is_no_bucket(error: exceptions.ClientError) -> bool:
+    return error.code == 404 and _NO_BUCKET.search(str(error)) is not None
+
+
+def get(bucket: GcsBucket, target: str, headers: dict[str, str] | None = None, stream: bool = False) -> Any:
+    """The reply to a GET, repeated as the library does. target: path and query. Raises Google's errors."""
+
+    def ask() -> Any:
+        url = f"{bucket.client.api_endpoint}{target}"
+        reply = bucket.client._http.get(url, headers=headers, stream=stream, timeout=bucket.timeout)
+        if not reply.ok:
+            raise exceptions.from_http_response(reply)  # type: ignore[no-untyped-call]
+        return reply
+
+    return RETRY(ask)()
+
+
+def read_rest(bucket: GcsBucket, key: str, start: int) -> bytes:
+    """All bytes from `start` on. Raises Google's errors, also where the checksum stays wrong."""
+    for tried in range(TRIES):
+        try:
+            # The checksum that Google keeps is that of the whole object.
+            data: bytes = bucket.blob(key).download_as_bytes(
+                start=start or None, checksum=None if start else "crc32c", timeout=bucket.timeout, retry=RETRY
+            )
+            return data
+        except exceptions.RequestRangeNotSatisfiable:  # nothing there from `start` on
+            return b""
+        except DataCorruption:
+            if tried == TRIES - 1:
+                raise
+        pause_before_retry(tried)
+    raise AssertionError("unreachable")
+
+
+def read_range(bucket: GcsBucket, key: str, start: int, buffer: memoryview) -> int:
+    """Fill the buffer from byte `start` on; how many bytes there were. A reply that breaks off is continued.
+
+    Raises Google's errors, StoreUnavailable where replies keep breaking off.
+    """
+    return fill(lambda at, rest: _receive(bucket, key, at, rest), f"gs://{bucket.name}/{key}", start, buffer)
+
+
+def _receive(bucket: GcsBucket, key: str, start: int, buffer: memoryview) -> tuple[int, int, str]:
+    """As `Receive`."""
+    headers = {"Range": f"bytes={start}-{start + len(buffer) - 1}", "Accept-Encoding": "identity"}
+    try:
+        reply = get(bucket, f"/download/storage/v1{bucket.blob(key).path}?alt=media", headers, stream=True)
+    except exceptions.RequestRangeNotSatisfiable:  # nothing there from `start` on
+        return 0, 0, ""
+    with reply:
+        sent = reply.headers.get("Content-Range", "nothing that it says")
+        found = _CONTENT_RANGE.match(sent)
+        promised = int(found[2]) - start + 1 if found and int(found[1]) == start else 0
+        if not 0 < promised <= len(buffer):
+            raise StoreUnavailable(f"gs://{bucket.name}/{key}: sent {sent} where {headers['Range']} was requested")
+        # urllib3's own `readinto` copies each byte once more, http.client's does not.
+        received, reason = receive_body(reply.raw, getattr(reply.raw, "_fp", reply.raw), promised, buffer)
+    return received, promised, reason
+
+
+def upload(bucket: GcsBucket, key: str, source: "Source", creator: str | None = None) -> None:
+    """Write an object with its checksum, replacing what was there; with a creator, only if nothing was there.
+
+    Up to 8 MiB are one request, more a resumable upload. Raises Google's errors.
+    """
+    bucket.blob(key, creator).upload_from_file(
+        source,
+        size=source.bytes,
+        checksum="crc32c",
+        if_generation_match=None if creator is None else 0,
+        timeout=bucket.timeout,
+        retry=RETRY,
+    )
+
+
+def create_if_absent(bucket: GcsBucket, key: str, source: Callable[[], "Source"]) -> bool:
+    """True: the object is there, made by this call. False: another was there before. source: opened for each try.
+
+    Raises Google's errors, StoreUnavailable.
+    """
+    creator = uuid.uuid4().hex
+    for tried in range(TRIES):
+        try:
+            upload(bucket, key, source(), creator)
+            return True
+        except (exceptions.ClientError, ValueError) as error:
+            # ValueError: the library does not continue an upload of which the server kept a part of a request.
+            if isinstance(error, exceptions.ClientError) and (error.code not in _CONFLICTS or _is_no_bucket(error)):
+                raise
+            reason = str(error)
+        made_by = _read_creator(bucket, key)
+        if made_by is not None:
+            return made_by == creator
+        pause_before_retry(tried)
+    raise StoreUnavailable(f"gs://{bucket.name}/{key}: {TRIES} conflicts in a row: {reason}")
+
+
+def put_new(bucket: GcsBucket, key: str, data: memoryview, chunk_bytes: int) -> list[int]:
+    """Put an object that must not exist yet: the CRC32C of each chunk. Raises Google's errors, StoreUnavailable."""
+    sources: list[Source] = []
+
+    def opened() -> Source:
+        sources.append(Source(data, chunk_bytes))
+        return sources[-1]
+
+    if not create_if_absent(bucket, key, opened):
+        raise StoreUnavailable(f"gs://{bucket.name}/{key}: an object of that name is there already")
+    return sources[-1].checksums
+
+
+def delete_object(bucket: GcsBucket, key: str) -> None:
+    """No error if it is absent. Raises Google's errors."""
+    try:
+        bucket.blob(key).delete(timeout=bucket.timeout, retry=RETRY)
+    except exceptions.NotFound as error:
+        if _is_no_bucket(error):
+            raise
+
+
+def _read_creator(bucket: GcsBucket, key: str) -> str | None:
+    """The mark of the call that made the object, empty for another writer's; None: there is no object."""
+    blob = bucket.blob(key)
+    try:
+        blob.reload(timeout=bucket.timeout, retry=RETRY)
+    except exceptions.NotFound:
+        return None
+    return str((blob.metadata or {}).get(CREATOR, ""))
+
+
+class Source:
+    """A file of a buffer's bytes for the library to read, copied as they are read; each chunk is taken once."""
+
+    def __init__(self, data: memoryview, chunk_bytes: int) -> None:
+        self.bytes = len(data)
+        self.checksums: list[int] = []
+        """CRC32C of each chunk that was read; of the last one, as far as it was read."""
+        self._data = data
+        self._chunk_bytes = chunk_bytes
+        self._at = 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, count: int) -> bytes:
+        end, pieces = min(self._at + count, self.bytes), list[bytes]()
+        while self._at < end:
+            begun = self._at % self._chunk_bytes
+            stop = min(end, self._at - begun + self._chunk_bytes)
+            with self._data[self._at : stop] as piece:
+                self.checksums.append(crc32c(piece, self.checksums.pop() if begun else 0))
+                pieces.append(bytes(piece))
+            self._at = stop
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
