@@ -1,4 +1,4 @@
-"""What can befall a request to S3, and which request it is. `tests/s3_proxy.py` does it."""
+"""What can befall a request to a bucket, and which request to S3 it is. `tests/s3_proxy.py` does it."""
 
 from dataclasses import dataclass
 from typing import Literal, Self

@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that refuses, resets, stalls, flips bits, loses replies, and has a bandwidth.
+"""A proxy before a bucket's server that refuses, resets, stalls, flips bits, loses replies, and has a bandwidth.
 
 In a test: `with S3Proxy(server_url) as proxy`, lead boto to `proxy.url`, and `proxy.inject(fault, "UploadPart")`. As a
 process of its own, where its CPU time must not disturb what is measured:
@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -57,9 +57,16 @@ class _Bucket:
 class S3Proxy:
     """Listens until its `close` on a port of its own. Faults are used up in the order they were injected."""
 
-    def __init__(self, server_url: str, bytes_per_second: float | None = None, checks: bool = False) -> None:
+    def __init__(
+        self,
+        server_url: str,
+        bytes_per_second: float | None = None,
+        checks: bool = False,
+        describe: Callable[[str, str, int], Request] = Request.of,
+    ) -> None:
         """bytes_per_second: of bodies, each direction by itself. checks: compare each body with its CRC32C, as S3 does
-        and moto does not."""
+        and moto does not. describe: which request it is, by its method, its target and the bytes of its body."""
+        self.describe = describe
         self.server = urlsplit(server_url).netloc
         self.checks = checks
         self.forgets: set[str] = set()
@@ -164,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _relay(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        request = Request.of(self.command, self.path, length)
+        request = self.server.proxy.describe(self.command, self.path, length)
         fault = self.server.proxy.fault_for(request)
         if isinstance(fault, Refuse):
             for _ in self._blocks(self.rfile, length, "request", None):

@@ -2,9 +2,18 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from convoy.config.base import FUNCTION, FrozenConfig
+
+
+def _check_corpus_path(path: str) -> str:
+    if path.startswith("gs://"):
+        raise ValueError("not read from gs://; must be a local path, or with kind = files an s3:// prefix")
+    return path
+
+
+CorpusPath = Annotated[str, AfterValidator(_check_corpus_path)]
 
 
 class StdlibCorpus(FrozenConfig):
@@ -20,9 +29,9 @@ class FilesCorpus(FrozenConfig):
 
     kind: Literal["files"]
     """Chooses this corpus."""
-    path: str
-    """A folder (searched recursively), a glob with `*` or `**`, one file, or an s3:// prefix or glob. Neither the
-    search of a folder nor `**` follows symbolic links to folders."""
+    path: CorpusPath
+    """A folder (searched recursively), a glob with `*` or `**`, one file, or an s3:// prefix or glob; not gs://.
+    Neither the search of a folder nor `**` follows symbolic links to folders."""
     format: Literal["text", "jsonl"] = "text"
     """One document per file, or one per line."""
     suffixes: tuple[str, ...] = ()
@@ -37,7 +46,7 @@ class DatasetCorpus(FrozenConfig):
 
     kind: Literal["hf"]
     """Chooses this corpus."""
-    path: str
+    path: CorpusPath
     """The dataset's folder; of a DatasetDict, its `train` split is used."""
     field: str = "text"
     """Column with the document's text."""
@@ -48,7 +57,7 @@ class ShardsCorpus(FrozenConfig):
 
     kind: Literal["shards"]
     """Chooses this corpus."""
-    path: str
+    path: CorpusPath
     """Folder or glob of the `.bin` files, read in name order."""
     dtype: Literal["uint16", "uint32"] = "uint16"
     """Type of one id."""

@@ -13,9 +13,8 @@ from convoy.config.data import DataConfig
 from convoy.config.errors import ConfigError
 from convoy.data.dataset_writer import content_digest
 from convoy.data.manifest import TOKEN_BYTES_FILE, TOKENIZER_FILE, DataDamaged, DataFile, PreparedData
-from convoy.data.sources import is_s3_path
 from convoy.data.tokenizer import TextTokenizer, load_tokenizer
-from convoy.storage import Store
+from convoy.storage import Store, is_shared
 from convoy.storage.posix_files import as_outages, refuse_links_out
 
 _THREADS = 4
@@ -27,7 +26,7 @@ def ensure_local_data(manifest: PreparedData, store: Store, config: DataConfig) 
 
     Raises DataDamaged, StoreUnavailable, and ConfigError if the cache has no space.
     """
-    if not is_s3_path(store.uri):
+    if not is_shared(store.uri):
         folder = Path(store.uri) / manifest.prefix
         with as_outages():
             for file in manifest.files:

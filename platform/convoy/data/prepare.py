@@ -55,7 +55,7 @@ from convoy.data.tokenizer import (
     sample_evenly,
     train_bpe,
 )
-from convoy.storage import ObjectMissing, Store
+from convoy.storage import ObjectMissing, Store, is_shared
 
 _BATCH_CHARACTERS = 1 << 20
 
@@ -137,7 +137,7 @@ def _build_dataset(
     config: DataConfig, files: list[SourceFile], tokenizer: TokenizerJson | None, store: Store, data_id: str
 ) -> PreparedData:
     corpus = config.corpus
-    if not is_s3_path(store.uri):
+    if not is_shared(store.uri):
         check_disk_space("root", Path(store.uri), shard_bytes_estimate(config, sum(file.size for file in files)))
     if isinstance(corpus, SyntheticCorpus):
         return _build_synthetic(config, corpus, store, data_id)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from convoy.config.errors import ConfigError
 from convoy.doctor.diagnosis import Diagnosis
 from convoy.storage import StoreUnavailable, StoreUnfit, open_store
 
@@ -79,9 +80,11 @@ def check_root_bucket(root: str) -> Diagnosis:
     from convoy.gang.async_call import BackgroundCall
 
     fix = "check AWS credentials, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL and the bucket's policy"
+    if root.startswith("gs://"):
+        fix = "check Google's application default credentials, and that their account may write objects in the bucket"
     try:
         BackgroundCall(root, lambda: open_store(root).prove(), DEADLINE_SECONDS).result()
-    except (StoreUnavailable, StoreUnfit) as error:
+    except (StoreUnavailable, StoreUnfit, ConfigError) as error:
         return Diagnosis("root", "problem", str(error), fix)
     return Diagnosis("root", "ok", f"{root}: creates objects once")
 

@@ -21,17 +21,18 @@ from convoy.doctor.machine import (
     check_shared_memory,
 )
 from convoy.doctor.network import check_network
+from convoy.storage import is_shared
 
 
 def check_machine(
     environ: Mapping[str, str], root: str, dev: Path = Path("/dev"), sysfs: Path = Path("/sys")
 ) -> list[Diagnosis]:
-    """All findings, looked for side by side. root: where jobs live, a folder or `s3://bucket/prefix`."""
+    """All findings, looked for side by side. root: where jobs live, a folder, `s3://bucket/prefix` or `gs://…`."""
     checks: list[Callable[[], Diagnosis]] = [
         lambda: check_python(environ),
         check_packages,
         lambda: check_extension(environ),
-        lambda: check_root_folder(root) if not root.startswith("s3://") else check_root_bucket(root),
+        lambda: check_root_bucket(root) if is_shared(root) else check_root_folder(root),
         lambda: check_shared_memory(dev / "shm"),
         lambda: check_gpus(environ),
         lambda: check_notices(environ, sysfs),

@@ -63,12 +63,9 @@ class GcsBucket:
     def path(self) -> str:
         return f"/b/{self.name}"
 
-    def blob(self, key: str, creator: str | None = None) -> Any:
-        """The handle of an object; nothing is asked. creator: its mark, for one that is to be made."""
-        blob = self.client.bucket(self.name).blob(key, chunk_size=_UPLOAD_BYTES)
-        if creator is not None:
-            blob.metadata = {CREATOR: creator}
-        return blob
+    def blob(self, key: str) -> Any:
+        """The handle of an object; nothing is asked."""
+        return self.client.bucket(self.name).blob(key)
 
     def list(self, prefix: str, fields: str, delimiter: str | None = None) -> Any:
         """Iterates over the objects, page by page."""
@@ -98,6 +95,8 @@ def open_bucket(uri: str, name: str, read_timeout_seconds: float) -> GcsBucket:
         client.bucket(name)
     except (ValueError, IndexError):
         raise ConfigError(f"{uri}: {name!r} is no bucket's name") from None
+    # Or the library asks for the bucket's own metadata from threads of its own, for traces that nobody collects.
+    client._bucket_metadata_cache = None
     for scheme in ("https://", "http://"):
         client._http.mount(scheme, _Adapter(name))
     return GcsBucket(client, name, (min(10.0, read_timeout_seconds), read_timeout_seconds))
@@ -118,7 +117,7 @@ def as_outages(uri: str, name: str) -> Iterator[None]:
         raise StoreUnavailable(f"{uri}/{name}: {error}") from error
 
 
-def _is_no_bucket(error: exceptions.ClientError) -> bool:
+def _is_no_bucket(error: exceptions.GoogleAPICallError) -> bool:
     return error.code == 404 and _NO_BUCKET.search(str(error)) is not None
 
 
@@ -184,7 +183,11 @@ def upload(bucket: GcsBucket, key: str, source: "Source", creator: str | None = 
 
     Up to 8 MiB are one request, more a resumable upload. Raises Google's errors.
     """
-    bucket.blob(key, creator).upload_from_file(
+    blob = bucket.blob(key)
+    blob.chunk_size = _UPLOAD_BYTES  # of a handle that reads, the library would then check no sum
+    if creator is not None:
+        blob.metadata = {CREATOR: creator}
+    blob.upload_from_file(
         source,
         size=source.bytes,
         checksum="crc32c",
@@ -204,9 +207,9 @@ def create_if_absent(bucket: GcsBucket, key: str, source: Callable[[], "Source"]
         try:
             upload(bucket, key, source(), creator)
             return True
-        except (exceptions.ClientError, ValueError) as error:
+        except (exceptions.GoogleAPICallError, ValueError) as error:
             # ValueError: the library does not continue an upload of which the server kept a part of a request.
-            if isinstance(error, exceptions.ClientError) and (error.code not in _CONFLICTS or _is_no_bucket(error)):
+            if not isinstance(error, ValueError) and (error.code not in _CONFLICTS or _is_no_bucket(error)):
                 raise
             reason = str(error)
         made_by = _read_creator(bucket, key)

@@ -23,6 +23,7 @@ from convoy.config.errors import ConfigError, PrerequisiteMissing
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.launch.checks.memory import check_host_memory, host_memory_mib
+from convoy.storage import is_shared
 
 
 def local_gpus() -> int:
@@ -139,7 +140,7 @@ def _check_space(config: RunConfig) -> None:
     from convoy.data.sources import is_s3_path, iterate_files
 
     root = Path(str(config.root)).absolute()
-    remote = is_s3_path(str(config.root)) or is_s3_path(getattr(config.data.corpus, "path", ""))
+    remote = is_shared(str(config.root)) or is_s3_path(getattr(config.data.corpus, "path", ""))
     if remote or (root / DATA_PREFIX).exists():
         return
     corpus_bytes = sum(file.size for file in iterate_files(config.data.corpus))

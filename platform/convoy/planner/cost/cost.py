@@ -122,7 +122,8 @@ def puts_and_gets_of_a_save(stored: StoredCheckpoints) -> tuple[int, int]:
 
 
 def storage_usage(campaign: Campaign, stored: StoredCheckpoints) -> list[tuple[str, Service, Fraction]]:
-    """What S3 bills, in the units of its prices. Each restart reads a checkpoint. Empty where the root is no bucket."""
+    """What S3 bills, in the units of its prices. Each restart reads a checkpoint. Empty where the root is no bucket
+    of S3."""
     if not stored.root.startswith("s3://"):
         return []
     months = Fraction(campaign.seconds) / 3600 / HOURS_PER_MONTH
@@ -156,6 +157,8 @@ def file_system_text(wanted: FileSystemConfig) -> str:
 
 
 def _never_counted(stored: StoredCheckpoints, *, in_bucket: bool) -> list[str]:
+    if stored.root.startswith("gs://"):
+        return ["checkpoints in the bucket and requests to it: the catalog has no prices of Google's"]
     if in_bucket:
         return [
             "lists, tries that are repeated, and what else is in the bucket",

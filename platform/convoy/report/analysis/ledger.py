@@ -34,7 +34,7 @@ from convoy.report.train_report import Generation, NodeTime
 
 UNKNOWN = "unknown"
 
-_S3 = "s3://"
+_S3, _GCS = "s3://", "gs://"
 
 _UNCOUNTED_REQUESTS = "requests of processes that were killed, in their last minute, and of steps other than the gang"
 
@@ -169,19 +169,24 @@ def _service_costs(
     """Storage of checkpoints in buckets until the last event, requests, transfer between regions and file systems; how
     much of that is for file systems; and what of the rest is not known. A bucket whose region is not in the log has the
     prices of the machines' region, and its transfer is not counted."""
-    requests = [e for e in events if isinstance(e, StoreRequests)]
+    counted = [e for e in events if isinstance(e, StoreRequests)]
+    requests = [e for e in counted if not e.bucket.startswith(_GCS)]
     home = next(iter(rents.values())).region
     regions = {e.bucket: e.region for e in requests if e.region is not None}
     stored = {tier: n for tier, n in sorted(_byte_seconds_by_tier(events).items()) if n}
     buckets = {tier: n for tier, n in stored.items() if tier.startswith(_S3)}
+    asked = [*stored, *(e.bucket for e in counted)]
+    google = sorted({"/".join(name.split("/")[:3]) for name in asked if name.startswith(_GCS)})
+    folders = [tier for tier in stored if not tier.startswith((_S3, _GCS))]
     unplaced = sorted({e.bucket for e in requests} - regions.keys())
     file_systems = _hours_by_file_system(events, rents)
     notes = {
-        "file systems, which are paid for by what is provisioned (cluster.file_system)": len(stored) > len(buckets)
+        "file systems, which are paid for by what is provisioned (cluster.file_system)": bool(folders)
         and not file_systems,
+        f"storage in and requests to {', '.join(google)}: the catalog has no prices of Google's": bool(google),
         "what else is in the bucket, and storage after the last event": bool(buckets),
-        "requests to S3, if there were any": not requests,
-        _UNCOUNTED_REQUESTS: bool(requests),
+        "requests to S3, if there were any": not counted,
+        _UNCOUNTED_REQUESTS: bool(counted),
         f"transfer between {home} and {', '.join(unplaced)}, if that is in another region": bool(unplaced),
     }
     provisioned = [_file_system_usage(*each, home) for each in file_systems.items()]
