@@ -87,6 +87,6 @@ def _what(url: str, body: Any) -> str:
         name = re.search(rb'"name": "([^"]+)"', body if isinstance(body, bytes) else b"")
         path = f"/{name[1].decode()}" if name else path
     kind = "commit" if "/commits/" in path else "part record" if path.endswith(".json") else "data"
-    steps = ("uploads", "partNumber", "uploadId", "uploadType=resumable", "upload_id")
+    steps = ("uploads", "partNumber", "uploadId", "upload_id", "uploadType=resumable")
     step = [word for word in steps if f"{word}=" in query or word in query.split("&")]
     return f"{kind} {step[0]}" if step else kind

@@ -59,6 +59,9 @@ COMPLAINTS = {
     "data.tokenizer.kind=bytez": ("data.tokenizer.kind = bytez: must be one of bpe, bytes, file; did you mean bytes?"),
     # what is missing
     "data.corpus.kind=files": "data.corpus.path: required, but missing",
+    "data.corpus.kind=files data.corpus.path=gs://b/c": (
+        "data.corpus.path = gs://b/c: not read from gs://; must be a local path, or of kind files on s3://"
+    ),
     "model.build=pkg.mod:build": "model.vocab_size: required, but missing",
     "model.build=pkg.mod:build model.task=module": (
         "model.task = module: needs data.build, which gives the batches that the module takes"

@@ -103,6 +103,15 @@ def test_a_bucket_that_creates_once_is_fine_and_nothing_is_left_in_it(s3_uri: st
     assert open_store(s3_uri).sizes("") == {}
 
 
+def test_a_bucket_of_google_s_is_looked_at_alike(gcs_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_root_bucket(gcs_uri).observed == f"{gcs_uri}: creates objects once"
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
+    finding = check_root_bucket(gcs_uri)
+    assert finding.level == "problem"
+    assert "application default credentials" in finding.fix
+
+
 def test_a_missing_bucket_is_a_problem(s3_environment: str) -> None:
     finding = check_root_bucket("s3://no-such-bucket-here/jobs")
     assert finding.level == "problem"

@@ -237,8 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
                 buckets.of(bucket)
                 upload_id = uuid.uuid4().hex
                 buckets.uploads[upload_id] = Upload(bucket, json.loads(body), query)
-                host = self.headers["Host"]
-                return _json({}, Location=f"http://{host}/upload/storage/v1/b/{bucket}/o?upload_id={upload_id}")
+                where = f"http://{self.headers['Host']}/upload/storage/v1/b/{bucket}/o"
+                return _json({}, Location=f"{where}?uploadType=resumable&upload_id={upload_id}")
             case "PUT", ["upload", "storage", "v1", "b", _, "o"]:
                 if query["upload_id"] not in buckets.uploads:
                     raise Refused(404, "No such upload")

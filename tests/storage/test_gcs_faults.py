@@ -1,5 +1,6 @@
 """What networks and Google do to requests: survived where it passes, an outage where it lasts, never half an object."""
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -199,12 +200,15 @@ def test_replies_that_keep_breaking_off_are_an_outage_and_nothing_is_missing_or_
 
 
 @pytest.mark.parametrize("operation", ["chunk", "insert"])
-def test_a_bit_flipped_on_the_way_to_the_bucket_fails_the_put_and_nothing_is_visible(
-    store: Store, proxy: S3Proxy, operation: str
-) -> None:
+def test_a_bit_flipped_on_the_way_to_the_bucket_is_never_visible(store: Store, proxy: S3Proxy, operation: str) -> None:
+    data = DATA if operation == "chunk" else DATA[:1000]
     proxy.inject(FlipBit(8 * 900 + 3), operation)
-    with pytest.raises(StoreUnavailable, match=r"(?i)crc32c|corrupt|400"):
-        store.put("shards/a.bin", memoryview(DATA) if operation == "chunk" else memoryview(DATA)[:1000], CHUNK)
+    # Refused by 400. Google's testbench refuses it by 412 without an object there, upon which it is sent again.
+    with contextlib.suppress(StoreUnavailable):
+        store.put("shards/a.bin", memoryview(data), CHUNK)
+        assert proxy.count(operation) > (10 if operation == "chunk" else 1)
+        assert store.read("shards/a.bin") == data
+        return
     assert store.sizes("") == {}
 
 

@@ -64,7 +64,7 @@ class Checkpoints:
         threads: int = 4,
         write_mb_per_second: float | None = 100.0,
     ) -> None:
-        """uri: a path that all ranks share, or `s3://bucket/prefix`.
+        """uri: a path that all ranks share, `s3://bucket/prefix` or `gs://bucket/prefix`.
 
         optimizer: what only its step changes is copied while training continues; None: `save` copies before it returns.
         tiers: further places, to which commits are copied; while one does not take a save the next one does. What the

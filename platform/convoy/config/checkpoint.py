@@ -8,7 +8,7 @@ from convoy.config.base import FrozenConfig
 
 
 class StoreConfig(FrozenConfig):
-    """How objects are put to S3. Credentials and region come from boto's own chain."""
+    """How objects are put to S3; nothing of it applies to gs://. Credentials and region come from boto's own chain."""
 
     endpoint_url: str | None = None
     """Endpoint of an S3-compatible store; null: AWS, or $AWS_ENDPOINT_URL."""
@@ -35,9 +35,9 @@ class CheckpointConfig(FrozenConfig):
     every_steps: int | None = Field(200, ge=1)
     """Save at each multiple of this many steps; null saves only at the end."""
     tiers: tuple[str, ...] = ()
-    """Further shared places, in order, such as `s3://bucket/prefix`. The newest commit under `root` is copied to each
-    of them as often as it keeps up, and the last commit always. While `root` accepts no writes, saves go to the next
-    tier."""
+    """Further shared places, in order, such as `s3://bucket/prefix` or `gs://bucket/prefix`. The newest commit under
+    `root` is copied to each of them as often as it keeps up, and the last commit always. While `root` accepts no
+    writes, saves go to the next tier."""
     root_is_shared: bool = False
     """`root` is a path that every machine of a remote cluster has mounted, such as FSx for Lustre."""
     deadline_seconds: float = Field(900.0, gt=0, le=3600)

@@ -2,18 +2,15 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from convoy.config.base import FUNCTION, FrozenConfig
 
 
-def _check_corpus_path(path: str) -> str:
-    if path.startswith("gs://"):
-        raise ValueError("not read from gs://; must be a local path, or with kind = files an s3:// prefix")
-    return path
-
-
-CorpusPath = Annotated[str, AfterValidator(_check_corpus_path)]
+def _refuse_google(corpus: Any) -> Any:
+    if corpus.path.startswith("gs://"):
+        raise ValueError(f"path = {corpus.path}: not read from gs://; must be a local path, or of kind files on s3://")
+    return corpus
 
 
 class StdlibCorpus(FrozenConfig):
@@ -29,7 +26,7 @@ class FilesCorpus(FrozenConfig):
 
     kind: Literal["files"]
     """Chooses this corpus."""
-    path: CorpusPath
+    path: str
     """A folder (searched recursively), a glob with `*` or `**`, one file, or an s3:// prefix or glob; not gs://.
     Neither the search of a folder nor `**` follows symbolic links to folders."""
     format: Literal["text", "jsonl"] = "text"
@@ -40,16 +37,20 @@ class FilesCorpus(FrozenConfig):
     field: str = "text"
     """Key of the document's text in each JSON line."""
 
+    _path_is_read = model_validator(mode="after")(_refuse_google)
+
 
 class DatasetCorpus(FrozenConfig):
     """A Hugging Face dataset on disk, as `Dataset.save_to_disk` writes it (extra `datasets`)."""
 
     kind: Literal["hf"]
     """Chooses this corpus."""
-    path: CorpusPath
+    path: str
     """The dataset's folder; of a DatasetDict, its `train` split is used."""
     field: str = "text"
     """Column with the document's text."""
+
+    _path_is_read = model_validator(mode="after")(_refuse_google)
 
 
 class ShardsCorpus(FrozenConfig):
@@ -57,7 +58,7 @@ class ShardsCorpus(FrozenConfig):
 
     kind: Literal["shards"]
     """Chooses this corpus."""
-    path: CorpusPath
+    path: str
     """Folder or glob of the `.bin` files, read in name order."""
     dtype: Literal["uint16", "uint32"] = "uint16"
     """Type of one id."""
@@ -65,6 +66,8 @@ class ShardsCorpus(FrozenConfig):
     """Every id is below this."""
     eos_id: int | None = Field(None, ge=0)
     """Id that ends a document; needed for `respect_documents`, and without `packing`."""
+
+    _path_is_read = model_validator(mode="after")(_refuse_google)
 
     @model_validator(mode="after")
     def _eos_below_vocabulary(self) -> "ShardsCorpus":

@@ -55,7 +55,8 @@ class RunConfig(FrozenConfig):
     """Everything a training job needs to know. The defaults are the default job."""
 
     root: str | None = None
-    """Folder or `s3://bucket/prefix` under which jobs live. Default: $CONVOY_ROOT, or the nearest `.convoy`."""
+    """Folder, `s3://bucket/prefix` or `gs://bucket/prefix` under which jobs live. Default: $CONVOY_ROOT, or the
+    nearest `.convoy`."""
     model: ModelConfig = TransformerConfig()
     """Shape of the model; also the name of a preset of `configs/models/`."""
     data: DataConfig = DataConfig()

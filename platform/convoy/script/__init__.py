@@ -86,7 +86,8 @@ def event(name: str, /, **values: Value) -> None:
 def checkpoints_uri(default: str = "checkpoints") -> str:
     """Where to put the script's checkpoints: below the job, the same in all its attempts and runs.
 
-    A path, or `s3://bucket/prefix`, as `convoy.checkpoint.Checkpoints` takes it. default: outside of a gang.
+    A path, `s3://bucket/prefix` or `gs://bucket/prefix`, as `convoy.checkpoint.Checkpoints` takes it. default: outside
+    of a gang.
     """
     return default if _channel is None else _channel.checkpoints_uri
 

@@ -73,9 +73,9 @@ class Store(Protocol):
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
         """Write a large new object, durable on return: the CRC32C of each chunk, taken of what is handed over.
 
-        Chunks go out in parallel; on S3 as parts of a multipart upload, each with its CRC32C for S3 to check. The
-        name must be new: nothing is ever replaced. A failed put leaves no visible object on S3, and on POSIX at
-        most a file that no part record names.
+        Chunks go out in parallel; on S3 as parts of a multipart upload, each with its CRC32C for S3 to check; to
+        Google one after the other in one upload. The name must be new: nothing is ever replaced. A failed put leaves
+        no visible object in a bucket, and on POSIX at most a file that no part record names.
         """
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
@@ -101,7 +101,7 @@ class Store(Protocol):
         """
 
     def abort_multipart_uploads(self, prefix: str, begun_before: float, spared: tuple[str, ...] = ()) -> int:
-        """Abort multipart uploads below `prefix` begun before that time (as `now`); how many. 0 on POSIX.
+        """Abort multipart uploads below `prefix` begun before that time (as `now`); how many. 0 but on S3.
 
         spared: prefixes below which none is aborted, however old.
         """

@@ -81,7 +81,7 @@ class GcsStore:
             for blob in self._bucket.list(self._key_prefix(prefix), fields=fields):
                 name = blob.name[len(self._prefix) :]
                 if is_object_name(name):  # a bucket takes other names too: those of folders, which end with a slash
-                    objects[name] = ObjectInfo(blob.size, blob.time_created.timestamp())
+                    objects[name] = ObjectInfo(blob.size or 0, blob.time_created.timestamp())
         return objects
 
     def delete(self, name: str) -> None:
@@ -104,7 +104,7 @@ class GcsStore:
         self.read(name)
 
     def abort_multipart_uploads(self, prefix: str, begun_before: float, spared: tuple[str, ...] = ()) -> int:
-        """0: a resumable upload that was not finished is in no listing, is not billed, and expires after a week."""
+        """0: a resumable upload that was not finished is in no listing, and expires by itself after a week."""
         return 0
 
     def open_log(self, prefix: str) -> BackgroundLog:

@@ -26,13 +26,14 @@ STATE = TinyState()
 
 
 @pytest.fixture(scope="module")
-def shared_gang(tmp_path_factory: pytest.TempPathFactory, s3_endpoint: str) -> Iterator[Writers]:
+def shared_gang(tmp_path_factory: pytest.TempPathFactory, s3_endpoint: str, gcs_endpoint: str) -> Iterator[Writers]:
     """Two writer processes that many tests ask; their root is a place that no test writes to."""
     folder = tmp_path_factory.mktemp("gang")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("STORAGE_EMULATOR_HOST", gcs_endpoint)
         with writers(folder, [str(folder / "root")], STATE, StoreConfig(endpoint_url=s3_endpoint)) as gang:
             yield gang
 

@@ -99,6 +99,11 @@ def test_what_has_no_price_is_told() -> None:
     assert found.not_counted[0] == "checkpoints: the catalog has no price of it in af-south-1"
     folder = campaign_cost(a_campaign(), 4, priced(1.0), replace(STORED, root="/fsx/jobs"))
     assert folder.not_counted == ("file systems, which are paid for by what is provisioned",)
+    google = campaign_cost(a_campaign(), 4, priced(1.0), replace(STORED, root="gs://bucket/jobs"))
+    assert google.services == {}
+    assert google.not_counted == (
+        "checkpoints in the bucket and requests to it: the catalog has no prices of Google's",
+    )
 
 
 def test_spot_costs_what_was_simulated() -> None:

@@ -326,6 +326,19 @@ def test_requests_without_a_price_in_their_region_are_not_counted() -> None:
     assert "transfer between us-east-1 and b, if that is in another region" in placeless.not_counted
 
 
+def test_google_s_storage_and_requests_have_no_price_and_are_named_as_not_counted() -> None:
+    log = Log()
+    begin(log, 0, {0: SPOT, 1: SPOT})
+    hours(log, 1, 2)
+    log.add(CheckpointSaved(step=2, attempt="a", bytes=730 * 2**30, tier="gs://b/jobs/j", seconds=0.0), rank=0)
+    log.add(StoreRequests(bucket="gs://b", puts=300_000, gets=2_000_000), rank=0)
+    hours(log, 3, 13)
+    found = cost_of(log.events)
+    assert found.services == ()
+    assert "storage in and requests to gs://b: the catalog has no prices of Google's" in found.not_counted
+    assert not any("file systems" in line or "S3" in line or "transfer" in line for line in found.not_counted)
+
+
 def test_a_log_of_before_requests_were_counted_says_that_they_are_not() -> None:
     found = cost_of(asking_job())
     assert found.services == ()
