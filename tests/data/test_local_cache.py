@@ -22,9 +22,9 @@ def _config(cache: Path) -> DataConfig:
     return DataConfig.model_validate({"corpus": corpus, "sequence_length": 32, "cache": str(cache)})
 
 
-@pytest.fixture
-def remote(bucket: str) -> Store:
-    return open_store(f"s3://{bucket}/root")
+@pytest.fixture(params=["s3", "gcs"])
+def remote(request: pytest.FixtureRequest) -> Store:
+    return open_store(str(request.getfixturevalue(f"{request.param}_uri")))
 
 
 def test_a_local_dataset_is_used_in_place(tmp_path: Path) -> None:
