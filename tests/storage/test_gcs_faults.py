@@ -50,7 +50,7 @@ def proxy(gcs_uri: str, gcs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.fixture
 def store(gcs_uri: str, proxy: S3Proxy) -> Store:
-    return GcsStore(gcs_uri, read_timeout_seconds=1.0)
+    return GcsStore(gcs_uri, read_timeout_seconds=0.5)
 
 
 @pytest.fixture
@@ -104,6 +104,7 @@ def test_a_read_survives_what_passes(store: Store, proxy: S3Proxy, operation: st
     assert proxy.count(operation) == 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("skip", [0, 4, 9], ids=["the first", "one between", "the last"])
 @pytest.mark.parametrize("fault", [Refuse(503), Reset(500_000), Stall(100_000, "request"), LoseReply()], ids=repr)
 def test_an_upload_goes_on_after_any_of_its_requests_failed(
@@ -161,6 +162,7 @@ BROKEN_OFF: list[Fault] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", BROKEN_OFF, ids=repr)
 def test_a_reply_that_breaks_off_is_continued(store: Store, proxy: S3Proxy, fault: Fault) -> None:
     store.write("object", DATA)
@@ -169,6 +171,7 @@ def test_a_reply_that_breaks_off_is_continued(store: Store, proxy: S3Proxy, faul
     assert proxy.count("media") == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", [Truncate(100), Reset(100, "reply"), Stall(100), FlipBit(7200, "reply")], ids=repr)
 @pytest.mark.parametrize("start", [0, 10])
 def test_a_small_object_whose_reply_breaks_off_is_read_again(
