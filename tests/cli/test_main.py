@@ -230,7 +230,7 @@ def test_replay_to_mlflow_makes_a_run_of_the_job_s_name(
 
 
 def test_replay_to_nothing_is_refused(trained: Run) -> None:
-    line = "replay: needs --tensorboard FOLDER or --mlflow URI"
+    line = "replay: needs --tensorboard FOLDER, --mlflow URI or --wandb PROJECT"
     assert_refused(line, "replay", trained.job, "--root", trained.place.root)
 
 

@@ -1,6 +1,7 @@
 """Commands on jobs: `convoy list`, `show`, `tail`, `logs`, `export`, `rewind` and `replay`."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -13,9 +14,11 @@ from convoy.cli.main import CommandFailed
 from convoy.cli.options import JSON, Jobs, with_endpoint, with_jobs
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
+from convoy.config.trackers import TrackerConfig
 from convoy.display.formatting import duration, size, usd
 from convoy.display.page import Column, Page, columns
 from convoy.display.terminal import show as show_page
+from convoy.job.events.registry import Event, GenerationStarted
 from convoy.job.generations import GenerationLostError
 from convoy.job.generations import rewind as rewind_job
 from convoy.job.heartbeat import check_not_live, read_heartbeat
@@ -28,8 +31,10 @@ from convoy.report.fold import fold
 from convoy.report.jobs import JobLine, job_line
 from convoy.report.pages.train import final_page, script_page
 from convoy.report.tail import tail_lines as follow_log
-from convoy.report.trackers import to_mlflow, to_tensorboard
+from convoy.report.trackers.sender import replay as send_log
+from convoy.report.trackers.tracker import TrackedRun, tracker_for, tracker_key
 from convoy.report.train_report import to_json
+from convoy.storage import Store
 from convoy.storage.thread_map import in_parallel
 
 
@@ -126,16 +131,40 @@ def rewind(jobs: Jobs, job: str, to_step: int) -> None:
 @with_jobs
 @click.option("--tensorboard", type=click.Path(file_okay=False), help="Folder for a TensorBoard log.")
 @click.option("--mlflow", metavar="URI", help="MLflow tracking URI.")
-@click.option("--experiment", default="convoy", show_default=True, help="MLflow experiment.")
-def replay(jobs: Jobs, job: str, tensorboard: str | None, mlflow: str | None, experiment: str) -> None:
-    """Export JOB's event log to other tools."""
-    if not (tensorboard or mlflow):
-        raise ConfigError("replay: needs --tensorboard FOLDER or --mlflow URI")
-    _, events, config = jobs.read(job)
-    if tensorboard:
-        click.echo(f"{to_tensorboard(events, tensorboard)} scalars are in {tensorboard}")
-    if mlflow:
-        click.echo(f"MLflow run {to_mlflow(events, mlflow, experiment, job, config)}")
+@click.option("--wandb", metavar="PROJECT", help="Project of Weights & Biases; offline with WANDB_MODE=offline.")
+@click.option("--experiment", default=None, help="MLflow experiment. Default: $MLFLOW_EXPERIMENT_NAME, or convoy.")
+def replay(
+    jobs: Jobs, job: str, tensorboard: str | None, mlflow: str | None, wandb: str | None, experiment: str | None
+) -> None:
+    """Send JOB's event log to other tools.
+
+    A tool that has followed the job gets what it lacks.
+    """
+    if not (tensorboard or mlflow or wandb):
+        raise ConfigError("replay: needs --tensorboard FOLDER, --mlflow URI or --wandb PROJECT")
+    store, events, config = jobs.read(job)
+    starts = [event for event in events if isinstance(event, GenerationStarted)]
+    tracked = TrackedRun(
+        job=job,
+        uri=store.uri,
+        run=starts[-1].run if starts else "",
+        card=f"convoy show {shlex.quote(job)}",
+        started=min((event.t for event in events), default=0.0),
+        parameters={key: value for key, value in config.items() if key not in ("trackers", "notify")},
+    )
+    named = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+    for kind, target in named.items():
+        if target:
+            click.echo(_replay_to(TrackerConfig.model_validate({kind: target}), tracked, events, store, experiment))
+
+
+def _replay_to(
+    config: TrackerConfig, run: TrackedRun, events: Sequence[Event], store: Store, experiment: str | None
+) -> str:
+    """How much was sent where."""
+    tracker = tracker_for(config, experiment)
+    sent = send_log(tracker, run, events, store, tracker_key(config))
+    return f"{sent} new scalars are in {tracker.place}"
 
 
 @click.command("list")

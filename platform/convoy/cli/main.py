@@ -84,7 +84,7 @@ COMMANDS = {
     "net": LazyCommand("net:net", "Measure the network of a gang, and find out what carried its traffic."),
     "plan": LazyCommand("plan:plan", "What a run will need and take, before it starts."),
     "prices": LazyCommand("prices:prices", "Prices of machines: known ones, and reading them anew."),
-    "replay": LazyCommand("job:replay", "Export JOB's event log to other tools."),
+    "replay": LazyCommand("job:replay", "Send JOB's event log to other tools."),
     "rewind": LazyCommand("job:rewind", "Make JOB resume from an earlier checkpoint."),
     "run": LazyCommand("run:run", "Run FLOW until its job is done."),
     "show": LazyCommand("job:show", "Summarise JOB from its event log."),

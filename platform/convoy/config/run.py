@@ -14,7 +14,9 @@ from convoy.config.errors import ConfigError
 from convoy.config.json_text import short_hash
 from convoy.config.model import CustomModelConfig, ModelConfig, TransformerConfig
 from convoy.config.monitor import MonitorConfig
+from convoy.config.notify import NotifyConfig
 from convoy.config.parallel import ParallelConfig
+from convoy.config.trackers import TrackerConfig
 from convoy.config.train import (
     BudgetConfig,
     EvaluationConfig,
@@ -72,6 +74,9 @@ class RunConfig(FrozenConfig):
     cluster: ClusterConfig = ClusterConfig()
     report: ReportConfig = ReportConfig()
     monitor: MonitorConfig = MonitorConfig()
+    trackers: tuple[TrackerConfig, ...] = ()
+    """Tools that follow the job while it runs, e.g. `[{mlflow: "http://tracking:5000"}, {wandb: my-project}]`."""
+    notify: NotifyConfig = NotifyConfig()
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "RunConfig":

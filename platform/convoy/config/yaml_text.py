@@ -1,4 +1,5 @@
-"""YAML as people mean it: no key twice, 1e-3 is a number, a date is text, and so is a time such as 1:30."""
+"""YAML as people mean it: no key twice, 1e-3 is a number, a date is text, and so is a time such as 1:30. `on` before a
+colon is a name, as in `notify.on`."""
 
 import json
 import re
@@ -7,6 +8,7 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
+_BOOL = "tag:yaml.org,2002:bool"
 _FLOAT = "tag:yaml.org,2002:float"
 _TEXT = "tag:yaml.org,2002:str"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
@@ -51,6 +53,8 @@ class _UniqueKeyLoader(yaml.constructor.BaseConstructor):
             if key in keys and key != "<<":
                 raise ConstructorError(None, None, f"the key {key!r} appears twice", key_node.start_mark)
             keys.add(key)
+            if key_node.tag == _BOOL and key_node.value.lower() not in ("true", "false"):
+                key_node.tag = _TEXT  # YAML 1.1 takes on, off, yes and no for truth values
         return super().construct_mapping(node, deep)
 
 

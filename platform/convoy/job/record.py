@@ -190,7 +190,9 @@ def read_config(store: Store, digest: str) -> dict[str, Any]:
         config = parse_json(store.read(name))
     except ValueError as error:
         raise ConfigError(f"{store.uri}/{name}: is not JSON: {error}") from None
-    if not isinstance(config, dict) or not all(isinstance(each, dict) for key, each in config.items() if key != "root"):
+    if not isinstance(config, dict) or not all(
+        isinstance(each, dict) for key, each in config.items() if key not in ("root", "trackers")
+    ):
         raise ConfigError(f"{store.uri}/{name}: is not a configuration")
     return config
 

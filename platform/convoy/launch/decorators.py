@@ -39,18 +39,19 @@ class StepDecorators(NamedTuple):
 def step_decorators(config: RunConfig) -> StepDecorators:
     """The decorators of both kinds of steps. Expects a configuration that `checks.compatibility.check_run` lets pass.
 
-    Locally there is nothing to ask for but retries.
+    Locally there is nothing to ask for but retries and the secret with the target of notifications.
     """
     cluster, rented = config.cluster, rented_type(config)
-    retry = _retry(cluster)
+    secret = _secret(config)
+    everywhere = (*_retry(cluster), *secret)
     if rented is None:
-        return StepDecorators(gang=retry, ordinary=())
+        return StepDecorators(gang=everywhere, ordinary=secret)
     machine = instance(rented)
     shared = shared_memory_mib(config, world(config), machine)
     backend = _batch if cluster.backend == "batch" else partial(_kubernetes, metrics_port=config.monitor.port)
     compute, ordinary = backend(cluster, machine, shared)
     environment = _environment(cluster, machine)
-    return StepDecorators(gang=(compute, environment, _timeout(cluster), *retry), ordinary=(ordinary,))
+    return StepDecorators(gang=(compute, environment, _timeout(cluster), *everywhere), ordinary=(ordinary, *secret))
 
 
 def _batch(cluster: ClusterConfig, machine: Instance, shared_mib: int) -> tuple[Decorator, Decorator]:
@@ -148,6 +149,12 @@ def _retry(cluster: ClusterConfig) -> tuple[Decorator, ...]:
         return ()
     arguments = {"times": cluster.retries, "minutes_between_retries": cluster.minutes_between_retries}
     return (Decorator("retry", arguments),)
+
+
+def _secret(config: RunConfig) -> tuple[Decorator, ...]:
+    """Also for the ordinary steps: a benchmark compares its results in one of them."""
+    wanted = config.notify.on and config.notify.secret
+    return (Decorator("secrets", {"sources": [config.notify.secret]}),) if wanted else ()
 
 
 def _drop_unset(arguments: dict[str, Any]) -> dict[str, Any]:

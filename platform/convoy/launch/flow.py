@@ -28,9 +28,10 @@ from convoy.launch.checks.preflight import (
     survey_run,
     with_host_defaults,
 )
+from convoy.launch.checks.watchers import check_notify, check_trackers
 from convoy.launch.decorators import step_decorators
 from convoy.launch.dry_run import align_lines, describe_decorators, describe_run, missing_checklist
-from convoy.launch.parse import expand_argv_presets, print_and_exit
+from convoy.launch.parse import CONTINUE, expand_argv_presets, option_word_counts, print_and_exit, same_command
 
 GANG = "convoy_gang"
 """The decorator of the steps that the gang's machines are for."""
@@ -84,6 +85,8 @@ class convoy_machines(StepMutator):  # noqa: N801 - it is used as a decorator
             config = resolve(config_as_dict(configs[self._config]), {})
             if command.info_name in LAUNCHES:
                 check_cluster(config, datastore_of(command))
+                check_trackers(config)
+                check_notify(config, os.environ)
         except ConfigError as error:
             print_and_exit(error)
         for decorator in step_decorators(config).gang:
@@ -106,6 +109,7 @@ def _check_launch(command: Any, config: RunConfig) -> None:
         print(finished)
         raise SystemExit(0)
     if command.info_name == "run":  # what is created prints its own description, for programs to read
+        os.environ.setdefault(CONTINUE, same_command(sys.argv, option_word_counts(), os.environ))
         if (line := notice_line(config, os.environ)) is not None:
             print(line, flush=True)
         _print_plan(config)

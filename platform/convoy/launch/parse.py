@@ -134,6 +134,19 @@ def same_command(words: Sequence[str], values: Mapping[str, int], environ: Mappi
     return shlex.join([*(["env", *variables] if variables else []), "python", file, *configs, RUN])
 
 
+CONTINUE = "CONVOY_CONTINUE_COMMAND"
+"""Variable by which the process that starts a run passes to the tasks on this host what continues its job: `convoy run`
+as it was typed, or the flow's command, to which a task adds `--job NAME`."""
+
+
+def continue_command(job: str, environ: Mapping[str, str], flow: str) -> str:
+    """What a person types to continue the job, as far as a task knows the command that began it. flow: its file."""
+    command = environ.get(CONTINUE)
+    if command is None:
+        return shlex.join(["python", flow, RUN, "--tag", f"job:{job}"])
+    return command if command.startswith("convoy ") else f"{command} --job {shlex.quote(job)}"
+
+
 def job_words(words: Sequence[str]) -> list[str]:
     """Those that name a job already."""
     named = [f"{word} {following}" for word, following in zip(words, [*words, ""][1:], strict=True) if word == "--job"]

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from convoy.config.notify import TARGET
 from convoy.gang.task import Assignment
 from convoy.gang.workers.fork_server import MAX_BYTES, ForkRequest, WorkerReport
 from convoy.gang.workers.processes import TAG, kill_below, kill_tagged, new_tag
@@ -156,7 +157,7 @@ class Prefork:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **self._environment, TAG: tag},
+                    env={**_environment_for_workers(), **self._environment, TAG: tag},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,  # signals to this process's group are for this process to judge
                 )
@@ -222,3 +223,8 @@ class Prefork:
             worker.reported_code = 1 if fate and worker.reported_pid is None else -signal.SIGKILL
             worker.fate = fate
         self._open.clear()
+
+
+def _environment_for_workers() -> dict[str, str]:
+    """This process's, without the target of notifications: it holds passwords, and a script may print what it has."""
+    return {name: value for name, value in os.environ.items() if name != TARGET}

@@ -12,6 +12,7 @@ from convoy.launch.steps import plain_errors
 
 if TYPE_CHECKING:
     from convoy.benchmark.groups import Group
+    from convoy.benchmark.results.case import Case
     from convoy.gang.task import Script
     from convoy.storage import Store
 
@@ -92,6 +93,7 @@ def report(shares: Sequence[Json], name: str, current: Any) -> list[Json]:
         before = rates_by_fingerprint(past for case in cases for past in read_earlier_cases(store, case))
         page = benchmark_page(cases, before, PriceBook(read_prices(store)))
     show(current.card, page)  # written as the task ends
+    _notify_of_regressions(_groups(shares)[0], name, cases)
     return [case.model_dump(mode="json") for case in cases]
 
 
@@ -101,6 +103,33 @@ def summary(results: Sequence[Json], times: Sequence[Json]) -> str:
     lines = [f"{measured} of {len(results)} cases measured in {formatting.plural(len(times), 'gang')}"]
     lines += [f"{each['name']}: {each['failure']}" for each in times if each["failure"]]
     return "\n".join(lines)
+
+
+def _notify_of_regressions(group: "Group", name: str, cases: Sequence["Case"]) -> None:
+    """Send `regressed` if a rate is lower than in the run before, beyond what chance explains."""
+    from convoy.benchmark.results.compare import compare
+    from convoy.benchmark.results.files import read_earlier_cases
+    from convoy.benchmark.results.regressions import regression_message
+    from convoy.gang.async_call import say
+    from convoy.job.record import job_store
+    from convoy.report.notifications.notifier import Outbox
+    from convoy.report.notifications.send import check_target
+
+    if "regressed" not in group.run.notify.on:
+        return
+    store = _store(group)
+    earlier = [(case, read_earlier_cases(store, case)) for case in cases if case.status == "measured"]
+    compared = [each for case, before in earlier if before for each in compare(before[-1], case)]
+    command = os.environ.get(COMMAND) or f"{name.rpartition('-')[0]} run"
+    message = regression_message(name, compared, command)
+    if message is None:
+        return
+    try:
+        check_target(os.environ)
+        outbox = Outbox(group.run.notify, job_store(str(group.run.root), name, group.run))
+        outbox.post("regressed", lambda: message)
+    except (OSError, ValueError) as error:  # the results count all the same
+        say(f"convoy: notify: {error}", error=True)
 
 
 def _measurable_cases(group: "Group") -> set[tuple[str, str]]:

@@ -18,6 +18,7 @@ from convoy.job.record import check_name, check_same_job, job_store, job_uri, re
 from convoy.launch.checks import compatibility
 from convoy.launch.checks.compatibility import Demand, check_same_data, check_same_model, is_placeholder
 from convoy.launch.checks.host import check_interpreter, check_local_prerequisites, local_gpus
+from convoy.launch.checks.watchers import check_notify, check_trackers
 from convoy.launch.monitor.ports import check_monitor
 from convoy.launch.pricing import gang_usd_per_hour, settle_price_from_root
 from convoy.storage import ObjectMissing, Store, StoreUnavailable, is_shared, open_store
@@ -173,7 +174,9 @@ def survey_root(config: RunConfig, missing: Sequence[ConfigError]) -> Survey:
 def missing_settings(config: RunConfig, datastore: str | None) -> list[PrerequisiteMissing]:
     """What is to be installed and filled in before a first run, all of it: what is reported one at a time is found one
     start after the other. Raises ConfigError for a configuration that is wrong."""
-    return collect_missing([*compatibility.run_demands(config, datastore, local_gpus()), lambda: check_extra(config)])
+    watchers = (lambda: check_trackers(config), lambda: check_notify(config, os.environ))
+    demands = compatibility.run_demands(config, datastore, local_gpus())
+    return collect_missing([*demands, lambda: check_extra(config), *watchers])
 
 
 def _survey_reachable(config: RunConfig, job: str | None, sees: Callable[[str], bool]) -> Survey:

@@ -24,6 +24,7 @@ from convoy.job.events.log import EventReader
 from convoy.job.events.registry import Event
 from convoy.job.generations import read_refusal
 from convoy.job.record import job_store
+from convoy.launch.gang.watchers import Watchers
 from convoy.launch.monitor.ports import check_package, node_port
 from convoy.launch.plans import JobPlan, Json
 from convoy.report.fold import fold
@@ -202,7 +203,7 @@ def run_gang_step(task: Task, node: Node, draw: Draw, live_task: str, plan: Json
     as the run's first step made it; None: it is made here."""
     with _metrics_endpoint(task, node) as endpoint:
         if node.index == 0:
-            _run_lead_node(task, node, draw, plan, endpoint)
+            _run_lead_node(task, node, draw, live_task, plan, endpoint)
         else:
             _run_other_node(task, node, draw, live_task, endpoint)
 
@@ -245,7 +246,7 @@ def pointer_page(task: Task, node: Node, live_task: str, ended: GangOutcome | No
 
 
 def _run_lead_node(
-    task: Task, node: Node, draw: Draw, settled_plan: Json | None, endpoint: "MetricsEndpoint | None"
+    task: Task, node: Node, draw: Draw, live_task: str, settled_plan: Json | None, endpoint: "MetricsEndpoint | None"
 ) -> None:
     with Gang(task, node, FormationObstacle(job_store(task.root, task.job, task.config), node)) as gang:
         publish = _serve(gang, endpoint)
@@ -254,11 +255,15 @@ def _run_lead_node(
         planned_config = gang.config.model_copy(update={"cluster": cluster})
         plan = JobPlan(gang.store, planned_config, settled_plan) if task.script is None else None
         seconds = task.config.report.card_refresh_seconds
-        with LiveCard(gang.store, gang.config, draw, seconds, task.script, plan, publish) as card:
-            outcome = _wait_for_end(gang)
-        if outcome.outcome in ("failed", "preempted"):
-            card.finish(force=True)
-            raise _outcome_error(outcome)
+        with Watchers(task, node, gang, live_task) as watchers:
+            with LiveCard(gang.store, gang.config, draw, seconds, task.script, plan, publish) as card:
+                outcome = _wait_for_end(gang)
+            watchers.end(outcome)
+            if outcome.outcome in ("failed", "preempted"):
+                card.finish(force=True)
+                watchers.join()
+                raise _outcome_error(outcome)
+            watchers.join()
     card.finish(force=False)
 
 

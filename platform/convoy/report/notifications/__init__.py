@@ -1,0 +1,1 @@
+"""Messages about moments of a job, by apprise."""

@@ -1,0 +1,72 @@
+"""Sending a message by apprise, in a process of its own that can be killed. The target is in `$CONVOY_NOTIFY` alone.
+
+Run as `python -m convoy.report.notifications.send`; the message comes by standard input.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from convoy.config.errors import PrerequisiteMissing
+from convoy.config.notify import TARGET
+from convoy.report.notifications.message import Message
+
+SEND_SECONDS = 20.0
+"""For a message, to all targets."""
+
+
+def is_sent(message: Message, seconds: float = SEND_SECONDS) -> bool | None:
+    """Send it to $CONVOY_NOTIFY. False: the target did not take it. None: it is not known whether it did in that time.
+
+    What apprise and its libraries print is dropped: it may hold the target's password.
+    """
+    command = [sys.executable, "-m", "convoy.report.notifications.send"]
+    body = json.dumps({"title": message.title, "body": message.body}).encode()
+    quiet = subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            command, input=body, stdout=quiet, stderr=quiet, timeout=seconds, start_new_session=True, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode == 0
+
+
+def check_target(environ: Mapping[str, str]) -> None:
+    """Raises PrerequisiteMissing, without the target's text, if $CONVOY_NOTIFY is not set, apprise is not installed, or
+    apprise does not know such a target."""
+    urls = environ.get(TARGET, "").split()
+    if not urls:
+        raise PrerequisiteMissing(
+            f"{TARGET}: not set, and notify.on needs a target: a URL of apprise, e.g. mailtos://USER:PASSWORD@HOST"
+        )
+    for number, url in enumerate(urls, 1):
+        if not _apprise().add(url):
+            raise PrerequisiteMissing(f"{TARGET}: apprise knows no target of the form of URL {number} of {len(urls)}")
+
+
+def _apprise() -> Any:
+    try:
+        from apprise import Apprise
+    except ImportError as error:
+        text = f"apprise: not installed ({error.name or error}): pip install 'metaflow-convoy[notify]'"
+        raise PrerequisiteMissing(text) from None
+    logger = logging.getLogger("apprise")  # it shows parts of a URL that it cannot read
+    logger.handlers, logger.propagate = [logging.NullHandler()], False
+    return Apprise()
+
+
+def main() -> int:
+    """0: every target took the message."""
+    message, targets = json.load(sys.stdin), _apprise()
+    if not all(targets.add(url) for url in os.environ[TARGET].split()):
+        return 1
+    return 0 if targets.notify(title=message["title"], body=message["body"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
