@@ -10,6 +10,7 @@ from tests.flows.runs import (
     Interrupted,
     Restarted,
     Run,
+    Watched,
     continued_run,
     interrupted_run,
     node0_lost_run,
@@ -60,7 +61,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Restarted:
 
 
 @pytest.fixture(scope="session")
-def headless(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def headless(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """A run of 120 steps whose first node was killed after step 20, with one retry."""
     return node0_lost_run(tmp_path_factory.mktemp("headless"))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy.config.loader import read_run, resolve
+from convoy.config.notify import TARGET
 from convoy.job.events.log import read_events
 from convoy.job.events.registry import Event
 from convoy.job.generations import form_generation
@@ -22,6 +23,7 @@ from convoy.job.lineage import CommitRef
 from convoy.job.record import ensure_record, job_store, keep_config
 from convoy.storage import Store
 from tests.flows.places import FLOW, SMOKE, Place, agent_pid, flow_command, wait_for, with_all_below, worker_pid
+from tests.sinks import Sink, webhook
 
 NO_EXPORT = "checkpoint.export_model=false"
 CARD_AT_THE_END = "report.card_refresh_seconds=60"
@@ -210,12 +212,29 @@ def _training_shown(place: Place) -> str | None:
     return None
 
 
-def node0_lost_run(folder: Path) -> Run:
-    """A run whose first node, Metaflow's task of the gang, is killed after its first checkpoint, with one retry."""
-    place, job = Place(folder), "headless"
-    process = place.start(*flow_command("run", "--job", job, "--with", "retry:times=1", overrides=LONG))
-    os.kill(_agent(place.root / job, generation=1, step=20, node=0), signal.SIGKILL)
-    return newest(place, _ended(process), job)
+@dataclass(frozen=True)
+class Watched:
+    """A run that lost its first node, and what its webhook got."""
+
+    run: Run
+    messages: Sink
+    processes: str
+    """What `ps` listed while it trained."""
+
+
+def node0_lost_run(folder: Path) -> Watched:
+    """A run whose first node, Metaflow's task of the gang, is killed after its first checkpoint, with one retry; a
+    webhook, MLflow and TensorBoard follow it."""
+    job, watched = "headless", "notify.on=[started,preempted,failed,resumed,finished,budget,stalled]"
+    with webhook() as sink:
+        place = Place(folder, {TARGET: sink.url, "MLFLOW_ALLOW_FILE_STORE": "true"})
+        trackers = f"trackers=[{{mlflow:\\ file://{folder}/ml}},{{tensorboard:\\ board}}]"
+        overrides = f"{LONG} {watched} {trackers}"
+        process = place.start(*flow_command("run", "--job", job, "--with", "retry:times=1", overrides=overrides))
+        agent = _agent(place.root / job, generation=1, step=20, node=0)
+        listed = subprocess.run(["ps", "-e", "-o", "args"], capture_output=True, text=True, check=True).stdout
+        os.kill(agent, signal.SIGKILL)
+        return Watched(newest(place, _ended(process), job), sink, listed)
 
 
 def _agent(job: Path, generation: int, step: int | None, node: int) -> int:

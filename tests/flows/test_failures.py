@@ -7,7 +7,9 @@ import pytest
 from convoy.job.events.registry import FailureDetected, GenerationStarted, Restored, StepDone
 from convoy.job.lineage import read_history
 from tests.flows.places import own_lines
-from tests.flows.runs import RESTARTED_STEPS, Interrupted, Restarted, Run
+from tests.flows.runs import RESTARTED_STEPS, Interrupted, Restarted, Run, Watched
+from tests.report.trackers.test_trackers import scalars, tensorboard_losses
+from tests.sinks import PASSWORD
 
 pytestmark = pytest.mark.slow
 
@@ -41,17 +43,60 @@ def test_a_killed_worker_is_replaced_and_the_run_succeeds_without_a_retry(restar
     assert (incident["rank"], incident["kind"], incident["then"]) == (1, "exited", "restarted in place")
 
 
-def test_where_node_0_is_killed_the_retry_goes_on_from_the_newest_commit(headless: Run) -> None:
-    assert headless.done.returncode == 0, headless.done.stdout + headless.done.stderr
-    started = [e for e in headless.events() if isinstance(e, GenerationStarted)]
+def test_where_node_0_is_killed_the_retry_goes_on_from_the_newest_commit(headless: Watched) -> None:
+    run = headless.run
+    assert run.done.returncode == 0, run.done.stdout + run.done.stderr
+    started = [e for e in run.events() if isinstance(e, GenerationStarted)]
     assert sorted((e.generation, e.node, e.attempt) for e in started) == [(1, 0, 0), (1, 1, 0), (2, 0, 1), (2, 1, 1)]
-    parent = read_history(headless.store).generations[2].parent
+    parent = read_history(run.store).generations[2].parent
     assert parent is not None
     assert parent.step >= 20
-    (failed,) = [e for e in headless.events() if isinstance(e, FailureDetected)]
+    (failed,) = [e for e in run.events() if isinstance(e, FailureDetected)]
     assert (failed.node, failed.failed_node, failed.cause, failed.action) == (1, 0, "node_gone", "end")
-    (incident,) = headless.data("incidents")["incidents"]
+    (incident,) = run.data("incidents")["incidents"]
     assert (incident["node"], incident["rank"], incident["then"]) == (0, None, "next attempt")
+
+
+def test_each_message_comes_once_over_a_retry_and_names_the_first_cause(headless: Watched) -> None:
+    titles = [f"Convoy: headless {what}" for what in ("has started", "has resumed", "is finished")]
+    assert headless.messages.titles == titles
+    first, _, _, again, card = headless.messages.bodies[1].splitlines()
+    assert first == "First cause: node 0 was lost, its agent ended without a word"
+    assert again.startswith("Continue: python ")
+    assert again.endswith(" run --job headless")
+    assert card.startswith("Card: python ")
+
+
+def test_the_retry_continues_the_same_tracker_runs_without_a_step_twice(
+    headless: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    run = headless.run
+    client = MlflowClient((run.place.folder / "ml").as_uri())
+    experiment = client.get_experiment_by_name("convoy")
+    assert experiment is not None
+    (tracked,) = client.search_runs([experiment.experiment_id])
+    assert (tracked.info.run_name, tracked.info.status) == ("headless", "FINISHED")
+    assert tracked.data.tags["convoy.run"] == run.pathspec
+    logged = {point.step: point.value for point in scalars(run.events()) if point.name == "train/loss"}
+    steps = sorted(logged)
+    assert steps == list(range(1, 121))
+    history = client.get_metric_history(tracked.info.run_id, "train/loss")
+    assert [(m.step, m.value) for m in history] == [(step, logged[step]) for step in steps]
+    shown = tensorboard_losses(run.place.folder / "board" / "headless")
+    assert [step for step, _ in shown] == steps
+    assert [value for _, value in shown] == pytest.approx([logged[step] for step in steps], rel=1e-6)
+
+
+def test_nothing_that_a_run_leaves_or_shows_holds_the_password_of_its_target(headless: Watched) -> None:
+    place, secret = headless.run.place, PASSWORD.encode()
+    assert headless.messages.titles
+    files = [path for path in place.folder.rglob("*") if path.is_file()]
+    assert len(files) > 50
+    assert [path for path in files if secret in path.read_bytes()] == []
+    assert PASSWORD not in headless.run.done.stdout + headless.run.done.stderr + headless.processes
 
 
 def test_a_second_run_of_a_live_job_is_refused_before_it_starts(interrupted: Interrupted) -> None:

@@ -105,6 +105,8 @@ class Node:
     attempt: int
     shares_host: bool
     """All nodes of the gang are on this host."""
+    retries: int = 0
+    """How often Metaflow tries the step again in this run, after its first attempt."""
     notice_file: Path = NOTICE_FILE
     """Where Metaflow's monitor of spot instances writes."""
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from convoy.config.loader import default_root
+from convoy.config.notify import TARGET
 from convoy.display.formatting import plural
 from convoy.gang.async_call import BackgroundCall
+from convoy.job.events.gang import cause_in_words
 from convoy.job.heartbeat import read_heartbeat
 from convoy.job.record import job_store, target_steps
 from convoy.launch.checks.preflight import JOB_TAG
@@ -106,9 +108,19 @@ def _summary_lines(launched: LaunchedRun) -> Iterator[str]:
         yield state_line(job, report)
         if len(jobs) == 1:
             command = same_command(sys.argv, option_word_counts(), os.environ)
+            if report.outcome.state in ("failed", "lost") and TARGET in os.environ:
+                _notify_of_failure(root, job, report, command)
             yield from next_commands(launched, job, root, command, report, _card_task(launched))
     if unknown:
         yield f"convoy: {root} has nothing of {plural(unknown, 'job')} of this run: not begun, or of another root."
+
+
+def _notify_of_failure(root: str, job: str, report: TrainReport, command: str) -> None:
+    """Nobody else does where node 0 was lost."""
+    from convoy.launch.failure_message import notify_of_failure
+
+    cause = cause_in_words(report.outcome.cause) if report.outcome.cause else report.outcome.reason
+    notify_of_failure(job_store(root, job), job, cause, f"{command} --job {shlex.quote(job)}")
 
 
 def _card_task(launched: LaunchedRun) -> str | None:

@@ -17,7 +17,7 @@ from convoy.report.notifications.message import Commands, Message
 from convoy.report.notifications.notifier import Notifier, Outbox, Subject
 from convoy.report.notifications.send import check_target, is_sent
 from convoy.storage.posix import PosixStore
-from tests.report.notifications.sinks import PASSWORD, smtp, webhook
+from tests.sinks import PASSWORD, smtp, webhook
 
 pytestmark = pytest.mark.processes
 

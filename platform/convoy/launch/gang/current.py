@@ -23,7 +23,9 @@ class CurrentConvoy:
     retry. A step may run several gangs, one after the other; all its nodes run the same ones.
     """
 
-    def __init__(self, nproc_per_node: int | None, flow: Any) -> None:
+    def __init__(self, nproc_per_node: int | None, flow: Any, retries: int = 0) -> None:
+        self.retries = retries
+        """How often Metaflow tries the step again in this run, after its first attempt."""
         self._nproc_per_node = nproc_per_node
         self._flow = flow
         self._calls = 0

@@ -81,6 +81,7 @@ def this_node(config: RunConfig, current: Any, call: int, nproc_per_node: int | 
         run=f"{current.flow_name}/{current.run_id}",
         formation=formation_name(current, call),
         attempt=current.retry_count,
+        retries=getattr(getattr(current, "convoy", None), "retries", 0),
         shares_host=shared,
         notice_file=Path(getattr(current, "spot_termination_notice", None) or NOTICE_FILE),
     )

@@ -38,7 +38,7 @@ class Watchers:
             parameters=config.model_dump(mode="json", exclude={"trackers", "notify"}),
         )
         self._trackers = LiveTrackers([_in_own_folder(each, task.job) for each in config.trackers], gang.store, run)
-        self._notifier = _notifier(config, gang, task, commands)
+        self._notifier = _notifier(config, gang, task, node.retries, commands)
         self._stack = ExitStack()
 
     def __enter__(self) -> "Watchers":
@@ -81,7 +81,7 @@ def _in_own_folder(config: TrackerConfig, job: str) -> TrackerConfig:
     return TrackerConfig(tensorboard=str(Path(config.tensorboard).absolute() / job))
 
 
-def _notifier(config: RunConfig, gang: Gang, task: Task, commands: Commands) -> Notifier | None:
+def _notifier(config: RunConfig, gang: Gang, task: Task, retries: int, commands: Commands) -> Notifier | None:
     if not config.notify.on:
         return None
     try:
@@ -90,5 +90,5 @@ def _notifier(config: RunConfig, gang: Gang, task: Task, commands: Commands) -> 
         say(f"convoy: nobody is notified: {error}", error=True)
         return None
     steps = config.train.steps if task.script is None else None
-    subject = Subject(task.job, commands, steps, config.cluster.retries)
+    subject = Subject(task.job, commands, steps, retries)
     return Notifier(Outbox(config.notify, gang.store), gang.store, subject, gang.generation.generation)

@@ -13,16 +13,14 @@ from typing import TypeVar
 
 from convoy.config.errors import one_line
 from convoy.config.loader import default_root
-from convoy.config.notify import TARGET
-from convoy.config.run import RunConfig
 from convoy.display.formatting import duration
 from convoy.gang.async_call import BackgroundCall
 from convoy.gang.notices.sources import DrainRequest, request_drain
 from convoy.gang.stop_signals import EndingSignals
 from convoy.job.heartbeat import LiveMark, live_mark
-from convoy.job.lineage import config_digest, read_history
-from convoy.job.record import job_store, read_config, target_steps
+from convoy.job.record import job_store
 from convoy.launch.checks.preflight import JOB_TAG
+from convoy.launch.failure_message import notify_of_failure
 from convoy.launch.flow_run import ClientRun, FlowProcess
 from convoy.launch.parse import CONTINUE
 from convoy.launch.reruns.policy import (
@@ -38,9 +36,6 @@ from convoy.launch.reruns.policy import (
     read_run_facts,
 )
 from convoy.launch.run_summary import read_job_report, state_line
-from convoy.report.notifications.message import Commands
-from convoy.report.notifications.moments import Occurrence
-from convoy.report.notifications.notifier import Outbox, Subject, job_message
 from convoy.storage import Store, StoreUnavailable
 
 TURN_SECONDS = 0.5
@@ -168,7 +163,7 @@ class _FlowRun:
             return
         cause = ended.message.splitlines()[0] if ended.message else ""
         try:
-            self._query_store(lambda store: notify_of_failure(store, self._request.job, cause))
+            self._query_store(lambda store: notify_of_failure(store, self._request.job, cause, os.environ[CONTINUE]))
         except Exception as error:  # the job's configuration may be of another version
             say(f"notify: {one_line(error)}")
 
@@ -244,18 +239,6 @@ class _FlowRun:
         """The answer of the job's root, by default the default one. Raises StoreUnavailable."""
         store = self._store or job_store(default_root(), self._request.job)
         return BackgroundCall("the job's root", lambda: question(store), STORE_SECONDS).result()
-
-
-def notify_of_failure(store: Store, job: str, cause: str) -> None:
-    """Send `failed`, where the job's newest configuration wants it and no gang has sent it."""
-    digest = config_digest(read_history(store))
-    if digest is None or TARGET not in os.environ:
-        return
-    config = RunConfig.model_validate(read_config(store, digest))
-    commands = Commands(os.environ[CONTINUE], f"convoy show {shlex.quote(job)}")
-    subject = Subject(job, commands, target_steps(store, config.model_dump(mode="json")))
-    occurrence = Occurrence("failed", time.time(), 0, cause)
-    Outbox(config.notify, store).post("failed", lambda: job_message(occurrence, store, subject))
 
 
 def _waits_for_nodes(store: Store, run: str, client: ClientRun) -> bool | None:

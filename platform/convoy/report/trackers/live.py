@@ -19,8 +19,11 @@ POLL_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 300.0
 """After failures in a row; the first pause is as long as that between two looks."""
 
-END_SECONDS = 20.0
+END_SECONDS = 10.0
 """At the end of the gang, for all trackers together, to be sent the rest."""
+
+TROUBLED_SECONDS = 2.0
+"""The same for a tracker that did not work when it was last called."""
 
 
 class LiveTrackers:
@@ -50,8 +53,9 @@ class LiveTrackers:
     def join(self, seconds: float = END_SECONDS) -> None:
         """Wait until that is done, or for so long. A tracker that is not done by then is sent what it missed when the
         job continues, or by `convoy replay`."""
-        deadline = time.monotonic() + seconds
+        now = time.monotonic()
         for follower in self._followers:
+            deadline = now + (min(seconds, TROUBLED_SECONDS) if follower.troubled else seconds)
             follower.thread.join(max(0.0, deadline - time.monotonic()))
 
 
@@ -62,6 +66,8 @@ class _Follower:
         self._config, self._store, self._run, self._poll_seconds = config, store, run, poll_seconds
         self._warned = False
         self._stopped = False
+        self.troubled = False
+        """The last call failed, or takes long."""
         self._process: TrackerProcess | None = None
         self.ending: Ending = "interrupted"
         self.done = threading.Event()
@@ -99,6 +105,7 @@ class _Follower:
         while True:
             final = self.done.is_set()  # before the log is read, which is complete then
             sender.send(reader.poll(), final=final)
+            self.troubled = False
             if final:
                 sender.close(self.ending)
                 return
@@ -110,6 +117,7 @@ class _Follower:
             self._process = None
 
     def _warn(self, why: str) -> None:
+        self.troubled = True
         if not self._warned and not self._stopped:
             self._warned = True
             say(f"convoy: tracker {self._config.kind}: {why}; training continues, and what it misses is sent later",

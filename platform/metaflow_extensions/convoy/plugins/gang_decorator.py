@@ -75,7 +75,8 @@ class ConvoyGangDecorator(ParallelDecorator):
 
         from convoy.launch.gang.current import CurrentConvoy
 
-        current._update_env({"convoy": CurrentConvoy(self.attributes["nproc_per_node"], flow)})
+        _, _, retries, *_ = rest  # after the graph and the number of this attempt
+        current._update_env({"convoy": CurrentConvoy(self.attributes["nproc_per_node"], flow, retries)})
 
     def task_decorate(self, step_func, flow, graph, retry_count, max_user_code_retries, ubf_context):  # type: ignore[no-untyped-def]
         if self._metaflow_starts_nodes:
