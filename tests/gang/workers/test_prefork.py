@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from convoy.config.notify import TARGET
 from convoy.gang.workers import prefork
-from convoy.gang.workers.prefork import Prefork
+from convoy.gang.workers.prefork import Prefork, _environment_for_workers
 from convoy.gang.workers.processes import TAG, kill_tagged, parents_by_pid
 from convoy.gang.workers.worker import Worker, exit_event
 from tests.gang.light import assignment
@@ -279,3 +280,11 @@ def _agent(folder: Path, job: str) -> None:
     with light(folder) as warm:
         start(warm, folder, job)
         time.sleep(600)
+
+
+def test_workers_do_not_inherit_the_target_of_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TARGET, "json://me:secret@host")
+    monkeypatch.setenv("SOMETHING_ELSE", "x")
+    inherited = _environment_for_workers()
+    assert TARGET not in inherited
+    assert inherited["SOMETHING_ELSE"] == "x"

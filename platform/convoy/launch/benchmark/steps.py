@@ -119,7 +119,7 @@ def _notify_of_regressions(group: "Group", name: str, cases: Sequence["Case"]) -
         return
     store = _store(group)
     earlier = [(case, read_earlier_cases(store, case)) for case in cases if case.status == "measured"]
-    compared = [each for case, before in earlier if before for each in compare(before[-1], case)]
+    compared = [each for case, before in earlier if before for each in compare(before[-1], case)]  # same fingerprint
     command = os.environ.get(COMMAND) or f"{name.rpartition('-')[0]} run"
     message = regression_message(name, compared, command)
     if message is None:
