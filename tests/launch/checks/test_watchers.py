@@ -36,6 +36,6 @@ def test_a_tracker_without_its_package_is_named_with_the_extra(monkeypatch: pyte
     config = resolve({"trackers": [{"wandb": "stdlib"}]}, {})
     with pytest.raises(PrerequisiteMissing) as error:
         check_trackers(config)
-    line = "trackers.wandb = stdlib: needs the extra: pip install 'metaflow-convoy[wandb]'"
+    line = "trackers.wandb: wandb is not installed: pip install 'metaflow-convoy[wandb]'"
     assert str(error.value) == line
     check_trackers(resolve({"trackers": [{"wandb": "stdlib"}], "cluster": CLUSTER}, {}))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from convoy.config.errors import PrerequisiteMissing
+from convoy.config.errors import PrerequisiteMissing, missing_extra
 from convoy.config.run import RunConfig
 
 
@@ -12,8 +12,7 @@ def check_trackers(config: RunConfig) -> None:
     one that cannot be reached is no reason not to train."""
     for tracker in config.trackers:
         if config.cluster.backend == "local" and find_spec(tracker.kind) is None:
-            extra = f"pip install 'metaflow-convoy[{tracker.kind}]'"
-            raise PrerequisiteMissing(f"trackers.{tracker.kind} = {tracker.target}: needs the extra: {extra}")
+            raise PrerequisiteMissing(f"trackers.{tracker.kind}: {missing_extra(tracker.kind, tracker.kind)}")
 
 
 def check_notify(config: RunConfig, environ: Mapping[str, str]) -> None:

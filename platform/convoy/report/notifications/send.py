@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from convoy.config.errors import PrerequisiteMissing
+from convoy.config.errors import PrerequisiteMissing, missing_extra
 from convoy.config.notify import TARGET
 from convoy.report.notifications.message import Message
 
@@ -53,8 +53,7 @@ def _apprise() -> Any:
     try:
         from apprise import Apprise
     except ImportError as error:
-        text = f"apprise: not installed ({error.name or error}): pip install 'metaflow-convoy[notify]'"
-        raise PrerequisiteMissing(text) from None
+        raise PrerequisiteMissing(f"notify.on: {missing_extra(error.name or 'apprise', 'notify')}") from None
     logger = logging.getLogger("apprise")  # it shows parts of a URL that it cannot read
     logger.handlers, logger.propagate = [logging.NullHandler()], False
     return Apprise()

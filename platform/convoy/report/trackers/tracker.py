@@ -5,7 +5,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, missing_extra
 from convoy.config.json_text import short_hash
 from convoy.config.trackers import TrackerConfig
 from convoy.report.trackers.points import LastSteps, Point, Text
@@ -100,4 +100,4 @@ def tracker_key(config: TrackerConfig) -> str:
 
 def missing_package(kind: str, error: ImportError) -> ConfigError:
     """For a tracker whose package does not import."""
-    return ConfigError(f"{kind}: not installed ({error.name or error}): pip install 'metaflow-convoy[{kind}]'")
+    return ConfigError(missing_extra(error.name or kind, kind))
