@@ -59,7 +59,7 @@ def run_step(task: Task, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[]
     """The step with something else in place of its gang. Returns whether it had an endpoint."""
     endpoints: list[MetricsEndpoint | None] = []
 
-    def gang(task: Task, node: Any, draw: Any, plan: Any, endpoint: MetricsEndpoint | None) -> None:
+    def gang(task: Task, node: Any, draw: Any, live: Any, plan: Any, endpoint: MetricsEndpoint | None) -> None:
         endpoints.append(endpoint)
         meanwhile()
 
