@@ -130,6 +130,17 @@ def test_a_known_peak_gives_mfu() -> None:
     assert "Share of matmul rate" not in table.headers
 
 
+def test_the_work_of_the_whole_gang_is_in_flops_per_second() -> None:
+    """1,048,576 tokens in 1.4 s at 7.2 GFLOP each are 5.39 PFLOP/s; 2,048 in 0.5 s at 20 MFLOP 81.9 GFLOP/s."""
+    (table,) = below(benchmark_page(strategies()), "Strategies side by side", Table)
+    number, unit = row(table, "ddp")["Model FLOP/s"].split(" ")
+    assert (float(number), unit) == (pytest.approx(5.39, rel=0.02), "PFLOP/s")
+    subtitle = _value(benchmark_page(throughput()), "Share of matmul rate").subtitle
+    number, unit = subtitle.removeprefix("ours: model FLOP/s, ").split(" ")[:2]
+    assert (float(number), unit) == (pytest.approx(81.9, rel=0.02), "GFLOP/s")
+    assert subtitle.endswith(" of all ranks, over a plain matmul here")
+
+
 def test_losses_that_differ_are_told_before_any_number() -> None:
     page = benchmark_page(whole())
     first = next(i for i, block in enumerate(page.blocks) if isinstance(block, Callout | Values))

@@ -150,7 +150,7 @@ def test_on_other_nodes_gangs_run_alike_and_there_are_no_cases() -> None:
 def test_a_dry_run_tells_how_many_gangs_there_would_be() -> None:
     (line,) = describe_share(Share(nodes=1, groups=(a_group(),)))
     assert line.startswith("network-tiny: ")
-    assert line.endswith("ranks, 6 gangs of each: TCP, EFA")
+    assert line.endswith("ranks, 6 gangs of each: TCP; EFA")
 
 
 def test_variables_are_set_or_taken_away_and_captured() -> None:

@@ -51,7 +51,7 @@ def test_memory_for_a_large_model_is_not_asked_of_drills(monkeypatch: pytest.Mon
     run = {"cluster": {"nodes": 1}}
     config = BenchConfig(suites=("recovery",), models=("gpt-175b",), run=run, recovery=RecoveryConfig(nodes=2))
     (share,) = shares_of(config)
-    assert list(describe_share(share)) == ["recovery: gangs of 2 nodes on one host: node-kill, spot-notice"]
+    assert list(describe_share(share)) == ["recovery: gangs of 2 nodes on one host: node-kill; spot-notice"]
 
 
 @pytest.mark.processes

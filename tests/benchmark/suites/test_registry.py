@@ -87,7 +87,7 @@ def test_it_is_a_choice_of_the_configuration() -> None:
 def test_the_dry_run_describes_its_gangs() -> None:
     (share,) = planned("throughput", "cooling")
     lines = describe_bench([share], share.groups[0].run).splitlines()
-    assert "cooling-tiny: 2 (2 nodes × 1) ranks: in a rack, under water" in lines
+    assert "cooling-tiny: 2 (2 nodes × 1) ranks: in a rack; under water" in lines
     assert [group.measures for group in share.groups] == [frozenset(), {"memory"}]
 
 

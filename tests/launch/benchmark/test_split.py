@@ -113,7 +113,7 @@ def on_p4d(**cluster: Any) -> RunConfig:
 
 def test_each_group_has_a_line_and_all_together_their_machines_and_price() -> None:
     said = lines(*planned("throughput", "checkpoint", "recovery", **P4D))
-    assert said["throughput-tiny"].startswith("32 (4 nodes \N{MULTIPLICATION SIGN} 8) ranks: baseline, ours")
+    assert said["throughput-tiny"].startswith("32 (4 nodes \N{MULTIPLICATION SIGN} 8) ranks: baseline; ours")
     assert said["machine"].startswith("4 \N{MULTIPLICATION SIGN} p4d.24xlarge: 8 \N{MULTIPLICATION SIGN} A100")
     assert said["price"].startswith("87.83 USD/h for a gang; 21.96 a machine and hour, on_demand in us-east-1, 2026-")
     # 4 + 4 machines, and two for drills
@@ -144,10 +144,21 @@ def test_blocks_that_count_take_so_long_all_together_and_in_the_longest_group() 
     )
 
 
+def test_the_cost_lies_between_that_of_the_blocks_and_that_of_the_time_limit() -> None:
+    """Blocks of a minute on 4 + 4 machines, of 21.9576 USD an hour, and 5 hours of each."""
+    run = on_p4d(time_limit_hours=5, retries=0)
+    assert lines(shares(4, 4), run)["cost"] == (
+        "2.93 USD for these blocks; at most 878.30 USD, if each of the 2 tasks runs for its time limit of 5 h"
+    )
+    assert lines(shares(4, 4), on_p4d(retries=2))["cost"].endswith(", and as much for each of 2 retries")
+    assert "cost" not in lines(shares(4), on_p4d(region="af-south-1"))
+
+
 def test_on_this_host_groups_take_turns_and_nothing_is_paid_for() -> None:
     said = lines(*planned("throughput", "scaling", nodes=2))
     assert (said["machine"], said["in all"]) == ("this host", "2 groups, one after the other")
     assert "price" not in said
+    assert "cost" not in said
     assert "longest" not in said["time"]
 
 

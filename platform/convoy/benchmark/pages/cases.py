@@ -66,6 +66,7 @@ def table(group: GroupFigures) -> Table:
         Column("Blocks", lambda c: c.blocks if c.rate else None),
         Column("Speedup", lambda c: _speedup(c, several)),
         Column(f"CPU time per {group.unit.removesuffix('s')}", lambda c: c.cpu_ratio, formatting.ratio),
+        Column("Model FLOP/s", lambda c: c.flops_per_second, formatting.flops),
         Column("MFU", lambda c: c.mfu, formatting.percent),
         Column("Share of matmul rate", lambda c: c.matmul_share if c.mfu is None else None, formatting.percent),
         Column("Memory peak", lambda c: c.memory_peak_bytes, formatting.size),

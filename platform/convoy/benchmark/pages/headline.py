@@ -132,12 +132,12 @@ def frozen_baseline_text(group: GroupFigures, name: str) -> str:
 
 
 def _mfu(case: CaseFigures) -> Value:
+    computed = "" if case.flops_per_second is None else f", {formatting.flops(case.flops_per_second)} of all ranks,"
     if case.mfu is not None:
-        computed = "" if case.flops_per_second is None else f", {formatting.flops(case.flops_per_second)} of all ranks"
-        return Value("MFU", formatting.percent(case.mfu), f"{case.name}: model FLOP/s{computed}, over the dense peak")
+        return Value("MFU", formatting.percent(case.mfu), f"{case.name}: model FLOP/s{computed} over the dense peak")
     if case.matmul_share is not None:
         share = formatting.percent(case.matmul_share)
-        return Value("Share of matmul rate", share, f"{case.name}: model FLOP/s over a plain matmul here")
+        return Value("Share of matmul rate", share, f"{case.name}: model FLOP/s{computed} over a plain matmul here")
     return Value("MFU", "—", "not shown: this device's peak is not known")
 
 

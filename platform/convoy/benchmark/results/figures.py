@@ -63,7 +63,8 @@ def share_of_matmul(case: Case) -> float | None:
 
 
 def flops_per_second(case: Case) -> float | None:
-    """Model FLOP/s of all ranks of the case; None where the rate or the model's count is not known."""
+    """Model FLOP/s of all ranks of the case together: forward and backward without recomputation, by the same count as
+    MFU (`model/counts.py`, after PaLM, appendix B); None where the rate or the model's count is not known."""
     rate = tokens_per_second(case)
     return None if rate is None or case.flops_per_token is None else rate.estimate * case.flops_per_token
 

@@ -67,7 +67,7 @@ def run_groups(
     start, done, total = time.monotonic(), 0, sum(len(group.case_specs) for group in groups)
     for number, group in enumerate(groups, 1):
         here = refuse_missing_packages(group)
-        names = ", ".join(spec.name for spec in here.case_specs)
+        names = "; ".join(spec.name for spec in here.case_specs)
         progress = work_progress(done, total, time.monotonic() - start)
         say(f"{group.name} (group {number} of {len(groups)}; cases: {progress}): {names}")
         done += len(group.case_specs)

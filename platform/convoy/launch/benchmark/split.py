@@ -16,7 +16,7 @@ from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig, World, check_ranks
 from convoy.config.train import BudgetConfig
-from convoy.display.formatting import duration, plural
+from convoy.display.formatting import duration, plural, usd
 from convoy.launch.checks.compatibility import world
 from convoy.launch.checks.host import gpu_memory_bytes, local_gpus
 from convoy.launch.checks.memory import MIB, host_memory_mib
@@ -91,7 +91,7 @@ def describe_share(share: Share) -> Iterator[str]:
         if group.recovery is not None:
             ranks = f"gangs of {group.recovery.nodes} nodes on one host"
         gangs = f", {group.compared.pairs} gangs of each" if group.compared else ""
-        yield f"{group.name}: {ranks}{gangs}: {', '.join(spec.name for spec in group.case_specs)}"
+        yield f"{group.name}: {ranks}{gangs}: {'; '.join(spec.name for spec in group.case_specs)}"
         yield from (f"{group.name}: not {each.spec.name}: {each.reason}" for each in group.refused)
 
 
@@ -125,7 +125,7 @@ def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
     """
     local = run.cluster.backend == "local"
     price = {} if local else {"price": price_in_words(run, "for a gang")}
-    in_all = {"in all": _totals_text(shares, run), "time": _time_text(shares, local)}
+    in_all = {"in all": _totals_text(shares, run), "time": _time_text(shares, local), **_cost_lines(shares, run)}
     totals = {"machine": machine_in_words(run), **price, **in_all}
     return "\n".join([*(line for share in shares for line in describe_share(share)), align_lines(totals)])
 
@@ -165,3 +165,18 @@ def _time_text(shares: Sequence[Share], local: bool) -> str:
     if local:
         return f"{blocks}; building, warm-up, drills{_LONGER}"
     return f"{blocks}, {duration(max(each))} in the longest group; machines, building, warm-up, drills{_LONGER}"
+
+
+def _cost_lines(shares: Sequence[Share], run: RunConfig) -> dict[str, str]:
+    """What all gangs cost: at least their blocks, at most the time after which each task ends. Nothing is paid for on
+    this host, nor said of a machine without a price."""
+    price = None if run.cluster.backend == "local" else instance_price(run, SHIPPED)
+    if price is None:
+        return {}
+    blocks = sum(share.nodes * planned_block_seconds(group) / 3600 for share in shares for group in share.groups)
+    hours = run.cluster.time_limit_hours
+    limit = sum(share.nodes for share in shares) * hours
+    least, most = usd(blocks * price.usd_per_hour), usd(limit * price.usd_per_hour)
+    each = "the task" if len(shares) == 1 else f"each of the {len(shares)} tasks"
+    text = f"{least} for these blocks; at most {most}, if {each} runs for its time limit of {hours:g} h"
+    return {"cost": text + (f", and as much for each of {run.cluster.retries} retries" if run.cluster.retries else "")}
