@@ -9,6 +9,7 @@ from typing import Any
 from convoy.benchmark.analysis.cost import cost_figures
 from convoy.benchmark.analysis.history import PastRates, history_figures
 from convoy.benchmark.analysis.predictions import prediction_figures
+from convoy.benchmark.analysis.published import published_figures
 from convoy.benchmark.analysis.report import BenchReport, CaseFigures, GroupFigures, Losses
 from convoy.benchmark.results.case import Case, Provenance
 from convoy.benchmark.results.figures import (
@@ -50,6 +51,7 @@ def fold_cases(cases: Sequence[Case], past_rates: PastRates | None = None, price
         groups=groups,
         costs=cost_figures(groups, prices),
         predicted=prediction_figures(ordered),
+        published=published_figures(groups, ordered),
         history=None if past_rates is None else history_figures(ordered, past_rates),
         provenance=_distinct_origins(case.provenance for case in ordered),
         commands=tuple(dict.fromkeys(case.provenance.command for case in ordered if case.provenance.command)),

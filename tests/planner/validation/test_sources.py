@@ -1,5 +1,6 @@
 """What pages tell of their runs beside the columns."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,14 @@ def test_a_limit_of_power_slows_products_alone_and_one_above_the_data_sheet_noth
 def test_the_law_of_power_is_that_of_two_data_sheets() -> None:
     """H100 SXM and NVL, of the same chip: 989 TFLOP/s at 700 W, 835 at 400."""
     assert peak_rates(P5).flops * (400 / 700) ** (1 / 3) == pytest.approx(835.5e12, rel=0.03)
+
+
+def test_each_shipped_run_has_the_day_on_which_its_page_got_it() -> None:
+    """As counted in the history of the page: 51 runs, then 66, and 10 on 128 H100 and more."""
+    days = Counter(str(row.publication.date) for row in published_runs() if row.publication)
+    assert days == {"2023-05-03": 51, "2023-10-19": 66, "2024-01-06": 10}
+    assert {row.publication for row in read_measured(OTHERS) if "llm-foundry" not in row.source} == {None}
+
+
+def test_the_mfu_of_a_run_is_the_published_one() -> None:
+    assert published_runs()[0].mfu == pytest.approx(0.4125)

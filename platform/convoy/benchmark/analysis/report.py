@@ -246,6 +246,42 @@ class CostFigures(FrozenResult):
     """Why there is no cost."""
 
 
+class PublishedRun(FrozenResult):
+    """A training that others measured and published."""
+
+    model: str
+    parameters: int
+    gpu: str
+    """Chip, such as `A100`."""
+    gpu_memory_bytes: int
+    gpus: int
+    sequence_length: int
+    sharding: str
+    """`parallel.strategy` that corresponds to theirs."""
+    recomputation: str
+    """`train.activation_checkpointing` that corresponds to theirs."""
+    tokens_per_second_of_gpu: float
+    mfu: float | None
+    """As published; None: it was not."""
+    source: str
+    published: date
+    url: str
+
+
+class PublishedFigures(FrozenResult):
+    """Runs that others published of models of about the same size on the same GPUs as a model of this benchmark."""
+
+    model: str
+    parameters: int
+    machines: str
+    case: str = ""
+    """The fastest valid case of the model there; empty: none was measured."""
+    tokens_per_second_of_rank: float | None = None
+    mfu: float | None = None
+    """Of that case."""
+    runs: tuple[PublishedRun, ...]
+
+
 class HistoryRun(FrozenResult):
     """One of a history."""
 
@@ -294,6 +330,8 @@ class BenchReport(FrozenResult):
     """None: no recovery suite was run."""
     predicted: PredictedFigures | None = None
     """None: nothing was predicted, as in results of earlier versions."""
+    published: tuple[PublishedFigures, ...] = ()
+    """Empty: nobody published a run of such a model on such GPUs, as far as the shipped table knows."""
     history: tuple[HistoryFigures, ...] | None
     """None: it was not requested."""
     provenance: tuple[Provenance, ...]

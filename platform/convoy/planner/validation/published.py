@@ -25,7 +25,15 @@ from convoy.model.counts import parameter_count
 from convoy.planner.memory.rank import RELIABLE_SHARE, Memory, rank_memory
 from convoy.planner.step.hardware import PeakRates, limited_rates
 from convoy.planner.step.work import Kernels
-from convoy.planner.validation.sources import GpuLimits, describe_kernels, describe_limits, kernels_of, limits_of
+from convoy.planner.validation.sources import (
+    GpuLimits,
+    Publication,
+    describe_kernels,
+    describe_limits,
+    kernels_of,
+    limits_of,
+    publication_of,
+)
 from convoy.planner.workload import Machine, Workload, rented_machine
 
 
@@ -115,6 +123,10 @@ class MeasuredRun:
     """Peaks that differ from those of the GPU's data sheet."""
     facts: tuple[str, ...] = ()
     """What its source implies and no column states."""
+    mfu: float | None = None
+    """Share of the dense peak as its source states it, from 0 to 1; None: it does not."""
+    publication: Publication | None = None
+    """None: not known."""
 
     @property
     def digest(self) -> str:
@@ -213,6 +225,8 @@ def _run_of_row(row: _Row) -> MeasuredRun:
         tokens_per_second=row.tokens_per_s_per_gpu,
         machine=_peaks(row, machine, limits),
         facts=(describe_kernels(row.source, row.model, kernels), *describe_limits(limits)),
+        mfu=None if row.mfu_percent is None else row.mfu_percent / 100,
+        publication=publication_of(row.source, job),
     )
 
 

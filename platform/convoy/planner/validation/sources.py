@@ -1,5 +1,6 @@
 """Facts of software and machines that the sources of published runs state and no column of the CSV file has."""
 
+from datetime import date
 from typing import Literal, NamedTuple
 
 from convoy.planner.step.work import Kernels
@@ -13,7 +14,21 @@ class GpuLimits(NamedTuple):
     memory_bytes_per_second: float | None = None
 
 
+class Publication(NamedTuple):
+    """Where and when a run was published."""
+
+    date: date
+    """Day of the commit that added the run to its page."""
+    url: str
+    """The page at a commit that has the run."""
+
+
 _HBM2E_BYTES = 96 * 2.0**30
+
+_LLM_FOUNDRY_PAGE = (
+    "https://github.com/mosaicml/llm-foundry/blob/495218376830947dce625efabc4d86be7c47cc45"
+    "/scripts/train/benchmarking/README.md"
+)
 
 _OTHER_SOFTWARE = ("torchtitan", "fms-fsdp", "megatron", "nemo", "deepspeed", "transformers", "hugging", "convoy")
 """Sources whose runs of a model named MPT are not by the software that MPT is from."""
@@ -51,6 +66,23 @@ def limits_of(source: str, chip: str, memory_bytes: float) -> GpuLimits:
     name = source.lower()
     page = "llama3_h100_202412" in name or ("torchtitan" in name and memory_bytes == _HBM2E_BYTES)
     return GpuLimits(500.0, 2.4e12) if page and chip == "H100" else GpuLimits()
+
+
+def publication_of(source: str, job: Workload) -> Publication | None:
+    """When and where a run of llm-foundry's page was published; None for other sources.
+
+    The page's history has three additions that are still on it: runs that reduce in bf16 (@300cc5c), those that reduce
+    in fp32 (@b2a43a1), and of these the ones on 128 H100 and more (@5e85bd6). Its last change is @4952183.
+    """
+    if "llm-foundry" not in source.lower():
+        return None
+    if job.train.reduce_dtype == "bf16":
+        added = date(2023, 5, 3)
+    elif job.machine.gpu == "H100" and job.ranks >= 128:
+        added = date(2024, 1, 6)
+    else:
+        added = date(2023, 10, 19)
+    return Publication(added, _LLM_FOUNDRY_PAGE)
 
 
 def describe_kernels(source: str, model: str, kernels: Kernels) -> str:
