@@ -10,7 +10,7 @@ from convoy import script
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.measure import collectives
 from convoy.benchmark.measure.memory_footprint import measure_footprint
-from convoy.benchmark.measure.observer import Observer, add_observations, observer_of, pin_threads
+from convoy.benchmark.measure.observer import Observer, add_observations, add_shares, observer_of, pin_threads
 from convoy.benchmark.measure.predictions import measure_machine_by_dtype, predict_cases
 from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
 from convoy.benchmark.results.case import Block, Case, Hardware
@@ -62,6 +62,8 @@ def measure_cases(
     rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted({*types.values()})}
     for name, values in collectives.measure_collectives(group, ranks).items():
         measured[name].values |= values
+    if group.environment is not None:  # last, because nothing that is timed may follow a profiler
+        add_shares(variants, measured, ranks)
     for name, each in measured.items():
         each.matmul_tflops, each.predicted = rates[types[name]], predicted[name]
     if not ranks.first:

@@ -5,6 +5,8 @@ All variants of the group are built next to each other; rank 0 writes a file for
 
 import os
 import sys
+import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -16,16 +18,20 @@ from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.network import measure_network
 from convoy.benchmark.measure.network_use import watch_network, with_network_use
 from convoy.benchmark.measure.observer import cores_of_rank
+from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
+from convoy.benchmark.results.values import FIRST_STEP_SECONDS, START_UP_SECONDS
 from convoy.benchmark.suites import environments
 from convoy.benchmark.variants.build import build_variant, prepare_group_data
 from convoy.benchmark.variants.ranks import join_ranks, place_of_environment
 from convoy.config.errors import ConfigError
+from convoy.training.measure.machine import max_over_ranks
 from convoy.training.process_groups import Ranks
 
 
 def main(group: Group, folder: Path) -> None:
     """Measure the group, and write its cases."""
+    began = time.perf_counter()
     environments.set_variables(group.environment)
     cores = sorted(os.sched_getaffinity(0))
     place = place_of_environment(group.run)
@@ -41,13 +47,27 @@ def main(group: Group, folder: Path) -> None:
             write_case(folder, case)
         dist.destroy_process_group()
         return
+    joined = time.perf_counter()
     data = prepare_group_data(group, ranks)
+    prepared = time.perf_counter()
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(build_variant(spec, group, ranks, data))) for spec in group.variants]
+        ready = max_over_ranks(joined - began + time.perf_counter() - prepared, ranks)
         cases = measure_cases(group, variants, ranks, cores, own)
+        if group.environment is not None:
+            cases = with_start_up(cases, ready)
         for case in with_network_use(cases, group, ranks, watch):
             write_case(folder, case)
     dist.destroy_process_group()
+
+
+def with_start_up(cases: Sequence[Case], ready: float) -> list[Case]:
+    """The cases with the time of the gang's start, up to the end of its first step. ready: seconds until then in which
+    ranks joined and built the model; preparing the data is not among them, which one gang leaves for the next."""
+    return [
+        case.model_copy(update={"values": {**case.values, START_UP_SECONDS: ready + case.values[FIRST_STEP_SECONDS]}})
+        for case in cases
+    ]
 
 
 def without_unmeasurable(group: Group, device: torch.device) -> Group:

@@ -1,5 +1,6 @@
 """The share of synchronisation, what follows from it, and verdicts on claims, beside cases whose truth is known."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,13 +14,13 @@ from convoy.benchmark.analysis.sync import (
     sync_levels,
 )
 from convoy.benchmark.page import benchmark_page
-from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.case import Block, Case
 from convoy.benchmark.results.collectives import timing_values
-from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
+from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED, START_UP_SECONDS, SYNC_SECONDS
 from convoy.display.page import Callout, Table, Text
 from convoy.stats.interval import Interval
 from tests.benchmark.cases import HARDWARE, PROVENANCE, a_case, replaced, throughput
-from tests.benchmark.reading import headings, of
+from tests.benchmark.reading import headings, of, row
 from tests.benchmark.results.test_collectives import a_collective
 
 
@@ -178,3 +179,87 @@ def test_gangs_that_differ_in_more_than_was_declared_have_no_speedup() -> None:
     (found,) = environment_figures([first, replaced(second, provenance=other)])
     assert found.speedup is None
     assert "OMP_NUM_THREADS: 8 and None, which was not to differ" in found.why
+
+
+def in_gangs(
+    step: float, sync: Sequence[float], start_up: Sequence[float], reduce: Sequence[float], **changed: Any
+) -> Case:
+    """Of so many gangs, all of whose steps took as long."""
+    blocks = tuple(Block(number=n, steps=12, seconds=step, cpu_seconds=1) for n in range(len(sync)))
+    samples = {
+        SYNC_SECONDS: tuple(sync), START_UP_SECONDS: tuple(start_up), "collective.all_reduce.1048576": tuple(reduce),
+    }  # fmt: skip
+    shared: dict[str, Any] = {"suite": "sync", "group": "network-tiny", "varied": ("NCCL_IB_DISABLE",)}
+    return a_case(**(shared | {"blocks": blocks, "samples": samples} | changed))
+
+
+def three_ways() -> list[Case]:
+    """TCP: a step of 0.5 s, 0.3 s of it synchronisation, after 10 s; EFA: 0.25 s and 0.05 s after 40.25 s. 1 MiB is
+    summed over two ranks in 8 and 2 ms."""
+    off = replaced(PROVENANCE, environment={"NCCL_IB_DISABLE": "1"})
+    on = replaced(PROVENANCE, environment={})
+    tcp = in_gangs(0.5, [0.3] * 6, [10.5] * 6, [0.008] * 6, name="TCP", baseline=None, provenance=off)
+    return [tcp, in_gangs(0.25, [0.05] * 6, [40.25] * 6, [0.002] * 6, name="EFA", baseline="TCP", provenance=on)]
+
+
+def test_environments_are_compared_by_throughput_synchronisation_and_total_time() -> None:
+    """1,000 steps: 10.5 + 999 × 0.5 = 510 s, and 40.25 + 999 × 0.25 = 290 s."""
+    (found,) = environment_figures(three_ways())
+    ratios = (found.speedup, found.sync_speedup, found.total_speedup)
+    assert [each.estimate for each in ratios if each] == pytest.approx([2.0, 6.0, 510 / 290])
+    assert {each.n for each in ratios if each} == {6}
+    assert (found.base_seconds.total.estimate, found.seconds.total.estimate) == (510, 290)
+    assert (found.base_seconds.sync.estimate, found.seconds.start_up.estimate) == (0.3, 40.25)
+    assert found.not_known == {}
+
+
+def test_a_speedup_of_synchronisation_has_an_interval_over_pairs_of_gangs() -> None:
+    tcp, efa = three_ways()
+    noisy = replaced(efa, samples={**efa.samples, SYNC_SECONDS: (0.04, 0.045, 0.05, 0.05, 0.055, 0.06)})
+    (found,) = environment_figures([tcp, noisy])
+    assert found.sync_speedup.estimate == pytest.approx(6.0)
+    assert 0.3 / 0.06 <= found.sync_speedup.low < 6 < found.sync_speedup.high <= 0.3 / 0.04
+
+
+def test_collectives_are_compared_in_each_environment() -> None:
+    """1 MiB in 8 ms and 2 ms, of two ranks: a sum's bus bandwidth is that of its bytes."""
+    (found,) = environment_figures(three_ways())
+    (reduced,) = found.collectives
+    assert (reduced.own.operation, reduced.own.bytes, reduced.own.ranks) == ("all_reduce", 2**20, 2)
+    assert reduced.speedup.estimate == pytest.approx(4.0)
+    assert (reduced.base.busbw, reduced.own.busbw) == pytest.approx((2**20 / 0.008, 2**20 / 0.002))
+
+
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [((), "it was not measured in each gang"), ((0.1, 0.1, 0.0, 0.1, 0.1, 0.1), "in a gang it took no time")],
+)
+def test_a_speedup_that_is_not_known_has_a_reason(samples: tuple[float, ...], why: str) -> None:
+    tcp, efa = three_ways()
+    others = {name: each for name, each in efa.samples.items() if name != SYNC_SECONDS}
+    (found,) = environment_figures([tcp, replaced(efa, samples=others | ({SYNC_SECONDS: samples} if samples else {}))])
+    assert found.sync_speedup is None
+    assert found.not_known["synchronisation"].startswith(why)
+    assert found.total_speedup is not None
+
+
+def test_the_three_speedups_stand_in_one_table_with_what_they_mean() -> None:
+    page = benchmark_page(three_ways())
+    tables = of(page, Table)
+    assert row(next(t for t in tables if "Total time" in t.headers), "EFA over TCP") == {
+        "Environment": "EFA over TCP", "Throughput": "2.000× (2.000 to 2.000), n = 6",
+        "Synchronisation": "6.000× (6.000 to 6.000), n = 6", "Total time": "1.759× (1.759 to 1.759), n = 6",
+    }  # fmt: skip
+    times = row(next(t for t in tables if "Start-up" in t.headers), "EFA")
+    assert times["Synchronisation of a step"].startswith("50.0 ms")
+    collectives = row(next(t for t in tables if "Collective" in t.headers), "all_reduce")
+    assert collectives["EFA over TCP"].startswith("4.000×")
+    assert collectives["busbw, TCP"] == "131 MB/s"
+    assert any("whether computation hid it or not" in text.text for text in of(page, Text))
+
+
+def test_results_of_earlier_versions_have_throughput_alone() -> None:
+    page = benchmark_page(pair(2.0))
+    tables = of(page, Table)
+    assert row(next(t for t in tables if "Total time" in t.headers), "EFA over TCP")["Synchronisation"] == "not known"
+    assert not any("Start-up" in t.headers or "Collective" in t.headers for t in tables)

@@ -8,6 +8,7 @@ import pytest
 
 from convoy.benchmark.groups import Group, Ranks
 from convoy.benchmark.results.case import Block, Case
+from convoy.benchmark.results.collectives import timing_values
 from convoy.benchmark.results.figures import NotComparableError, speedup
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.suites.environments import Turn, captured_variables, merged_cases, set_variables, turns
@@ -19,6 +20,7 @@ from convoy.launch.gang.step import GangFailedError
 from convoy.report.train_report import NetworkUse
 from tests.benchmark.benches import groups_of
 from tests.benchmark.cases import PROVENANCE, a_case, replaced
+from tests.benchmark.results.test_collectives import a_collective
 
 CONFIG = BenchConfig.model_validate(
     {
@@ -74,6 +76,29 @@ def test_a_gang_is_one_block_and_gangs_of_one_turn_are_a_pair() -> None:
     found = speedup(efa, tcp)
     assert found.n == 6
     assert found.estimate == pytest.approx(2.025 / 1.025, rel=1e-4)
+
+
+def test_what_each_gang_measured_of_itself_is_a_sample_of_its_case() -> None:
+    """Blocks of a gang take 0.9, 1 and 1.3 of `seconds`; a collective was in progress in 30 % of traced steps."""
+    group = a_group()
+    timing = a_collective("all_reduce", 2**20, 2, 0.01)
+    of_gang = {
+        **timing_values(timing), "share_communication": 0.2, "communication_hidden": 0.1, "share_idle": 0.1,
+        "start_up_seconds": 3.0, "first_step_seconds": 1.0,
+    }  # fmt: skip
+    gangs = [(turn, gang_case(turn, 1 + turn.pair, values=of_gang)) for turn in turns(group)]
+    tcp, efa = merged_cases(group, list(reversed(gangs)))
+    assert efa.samples["sync_seconds"] == pytest.approx((0.3, 0.6, 0.9, 1.2, 1.5, 1.8))
+    assert efa.samples["start_up_seconds"] == (3.0,) * 6
+    assert efa.samples["collective.all_reduce.1048576"] == (0.01,) * 6
+    assert efa.values == {"first_step_seconds": 1.0}  # the others are of one gang
+    lacking = [
+        (turn, replaced(case, values={}, not_measured={"shares of the step": "no trace"}) if turn.pair == 2 else case)
+        for turn, case in gangs
+    ]
+    tcp, efa = merged_cases(group, lacking)
+    assert tcp.samples == efa.samples == {}
+    assert efa.not_measured == {"shares of the step": "no trace"}
 
 
 def test_a_case_names_every_network_that_its_gangs_used() -> None:

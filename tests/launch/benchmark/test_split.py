@@ -148,9 +148,11 @@ def test_the_cost_lies_between_that_of_the_blocks_and_that_of_the_time_limit() -
     """Blocks of a minute on 4 + 4 machines, of 21.9576 USD an hour, and 5 hours of each."""
     run = on_p4d(time_limit_hours=5, retries=0)
     assert lines(shares(4, 4), run)["cost"] == (
-        "2.93 USD for these blocks; at most 878.30 USD, if each of the 2 tasks runs for its time limit of 5 h"
+        "2.93 USD for these blocks; at most 878.30 USD, if each of the 2 tasks uses its time limit of 5 h"
     )
-    assert lines(shares(4, 4), on_p4d(retries=2))["cost"].endswith(", and as much for each of 2 retries")
+    assert lines(shares(4), on_p4d(time_limit_hours=5, retries=2))["cost"].endswith(
+        "at most 1,317.46 USD, if the task uses its time limit of 5 h in each of 3 attempts"
+    )
     assert "cost" not in lines(shares(4), on_p4d(region="af-south-1"))
 
 

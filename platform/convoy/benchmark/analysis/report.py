@@ -25,6 +25,9 @@ from convoy.stats.interval import Interval
 FORMAT = 2
 """Raised when a key changes its meaning or goes away; new keys may come without it."""
 
+TOTAL_STEPS = 1000
+"""Steps of the training whose total time environments are compared by."""
+
 Verdict = Literal["more", "less", "no difference"]
 Losses = Literal["agree", "differ", "not compared"]
 ScalingKind = Literal["weak", "strong", "independent"]
@@ -190,14 +193,45 @@ class FrameworkFigures(FrozenResult):
     """Largest one from the baseline's losses, relative to these; None: it is the baseline."""
 
 
+class EnvironmentSeconds(FrozenResult):
+    """Times of an environment, medians over its gangs. None: not measured in each of them."""
+
+    sync: Interval | None = None
+    """Of a step, in which a collective was in progress, whether computation hid it or not."""
+    start_up: Interval | None = None
+    """From the start of the ranks to the end of their first step, without preparing the data."""
+    total: Interval | None = None
+    """Of a training of `TOTAL_STEPS` steps: start-up, and the others as long as the median step of each gang."""
+
+
+class CollectiveSpeedup(FrozenResult):
+    """A collective by itself in an environment and in the one that it is compared with."""
+
+    base: CollectiveTiming
+    own: CollectiveTiming
+    """Medians over gangs."""
+    speedup: Interval
+    """Time in the first environment over its own."""
+
+
 class EnvironmentFigures(FrozenResult):
-    """An environment versus the first one of its group, over pairs of gangs."""
+    """An environment versus the first one of its group, over pairs of gangs. Each speedup is a time of the first over
+    the same of this one, so that more than 1 is faster."""
 
     group: str
     environment: str
     base: str
     speedup: Interval | None
-    """None: `why` says why."""
+    """Of throughput. None: `why` says why."""
+    sync_speedup: Interval | None = None
+    """Of a step's synchronisation. None: `not_known` says why."""
+    total_speedup: Interval | None = None
+    """Of the total time. None: `not_known` says why."""
+    not_known: dict[str, str] = {}
+    """Why there is no such speedup, by what it would be of."""
+    seconds: EnvironmentSeconds = EnvironmentSeconds()
+    base_seconds: EnvironmentSeconds = EnvironmentSeconds()
+    collectives: tuple[CollectiveSpeedup, ...] = ()
     rdma_claimed: bool
     significant: bool | None = None
     """Whether the speedup's lower bound is what is claimed of RDMA; None: nothing was claimed, or measured."""

@@ -1,15 +1,26 @@
 """How much of a step is synchronisation, and how fast environments are next to each other. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from convoy.benchmark.analysis.report import EnvironmentFigures, SyncFigures, SyncLevel
+from convoy.benchmark.analysis.report import (
+    TOTAL_STEPS,
+    CollectiveSpeedup,
+    EnvironmentFigures,
+    EnvironmentSeconds,
+    SyncFigures,
+    SyncLevel,
+)
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.collectives import timings_from_values
+from convoy.benchmark.results.collectives import CollectiveTiming, operations_of_samples, timings_from_values
 from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP, NotComparableError, median_parts, speedup, sync_share
-from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED
-from convoy.stats.interval import Interval
+from convoy.benchmark.results.values import INDEPENDENT, RDMA_CLAIMED, START_UP_SECONDS, SYNC_SECONDS
+from convoy.stats.interval import FEWEST, Interval, interval, paired_ratio
 
 SUITE = "sync"
+
+SYNCHRONISATION, START_UP, TOTAL_TIME = "synchronisation", "start-up", "total time"
+"""What environments are compared by besides throughput."""
 
 LIMITS = (0.2, 0.4)
 """Shares of the step at which the middle level and the high one begin."""
@@ -83,6 +94,7 @@ def _compare_with_base(case: Case, base: Case | None) -> EnvironmentFigures:
             faster = speedup(case, base)
         except NotComparableError as error:
             why = str(error)
+    further = {} if base is None or faster is None else _compare_times(case, base)
     return EnvironmentFigures(
         group=case.group,
         environment=case.name,
@@ -92,7 +104,80 @@ def _compare_with_base(case: Case, base: Case | None) -> EnvironmentFigures:
         significant=supports_rdma_claim(faster) if faster and claimed else None,
         varied=case.varied,
         why=why,
+        **further,
     )
+
+
+def _compare_times(case: Case, base: Case) -> dict[str, Any]:
+    """What environments are compared by besides throughput. base: comparable with the case."""
+    own, other = _gang_seconds(case), _gang_seconds(base)
+    not_known: dict[str, str] = {}
+
+    def faster(name: str) -> Interval | None:
+        try:
+            return _time_ratio(other.get(name, {}), own.get(name, {}))
+        except ValueError as error:
+            not_known[name] = str(error)
+            return None
+
+    return {
+        "sync_speedup": faster(SYNCHRONISATION),
+        "total_speedup": faster(TOTAL_TIME),
+        "not_known": not_known,
+        "seconds": _environment_seconds(own),
+        "base_seconds": _environment_seconds(other),
+        "collectives": tuple(_compare_collectives(case, base)),
+    }
+
+
+def _gang_seconds(case: Case) -> dict[str, dict[int, float]]:
+    """Seconds in each gang, by what they are of and the gang's number."""
+    found = {
+        name: _by_gang(case, sample)
+        for name, sample in ((SYNCHRONISATION, SYNC_SECONDS), (START_UP, START_UP_SECONDS))
+        if sample in case.samples
+    }
+    if START_UP in found:
+        steps = {block.number: block.seconds for block in case.blocks}
+        found[TOTAL_TIME] = {n: start + (TOTAL_STEPS - 1) * steps[n] for n, start in found[START_UP].items()}
+    return found
+
+
+def _by_gang(case: Case, sample: str) -> dict[int, float]:
+    return {block.number: seconds for block, seconds in zip(case.blocks, case.samples[sample], strict=True)}
+
+
+def _time_ratio(base: Mapping[int, float], own: Mapping[int, float]) -> Interval:
+    """Time of the first environment over that of another, over pairs of gangs. Raises ValueError, with the reason."""
+    if not base or not own:
+        raise ValueError("it was not measured in each gang")
+    pairs = [(base[number], own[number]) for number in own if number in base]
+    if any(min(pair) <= 0 for pair in pairs):
+        raise ValueError("in a gang it took no time that was seen")
+    return paired_ratio(pairs)
+
+
+def _environment_seconds(of_gangs: Mapping[str, Mapping[int, float]]) -> EnvironmentSeconds:
+    def median(name: str) -> Interval | None:
+        each = of_gangs.get(name, {})
+        return interval([*each.values()]) if len(each) >= FEWEST else None
+
+    return EnvironmentSeconds(sync=median(SYNCHRONISATION), start_up=median(START_UP), total=median(TOTAL_TIME))
+
+
+def _compare_collectives(case: Case, base: Case) -> Iterator[CollectiveSpeedup]:
+    """Those that all gangs of both environments measured."""
+    for name, (operation, size) in operations_of_samples(case.samples).items():
+        if name not in base.samples:
+            continue
+        own, other = _by_gang(case, name), _by_gang(base, name)
+        first, second = (
+            CollectiveTiming(
+                operation=operation, bytes=size, ranks=each.hardware.ranks, seconds=interval(each.samples[name])
+            )
+            for each in (base, case)
+        )
+        yield CollectiveSpeedup(base=first, own=second, speedup=_time_ratio(other, own))
 
 
 def supports_rdma_claim(speedup: Interval) -> bool:

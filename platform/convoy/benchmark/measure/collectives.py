@@ -42,7 +42,7 @@ def measure_collectives(group: Group, ranks: Ranks) -> dict[str, dict[str, float
     """Values of the group's cases in which all ranks train together, by name. All ranks call it alike."""
     whole = [spec.name for spec in group.variants if spec.ranks in (None, ranks.place.world_size) and not spec.at_once]
     values: dict[str, float] = {}
-    if not whole or group.environment is not None:
+    if not whole:
         return {}
     if "collectives" in group.measures:
         for each in sweep(ranks, swept_sizes(group.run), group.run):

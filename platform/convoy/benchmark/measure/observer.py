@@ -99,17 +99,7 @@ class Observer:
     def profile(self, variant: ConvoyVariant, ranks: Ranks) -> Observation:
         """Shares of some further steps, the mean over ranks. All ranks call it alike."""
         pin_threads(self.cores[variant.name])
-        dist.barrier(group=ranks.control)
-        events = profile_steps(variant.step, variant.clock, PROFILED_STEPS, ranks.device)
-        try:
-            own = step_shares(build_timeline(events, on_gpu=ranks.device.type == "cuda"))
-            figures, why = [*own.parts.values(), own.hidden], ""
-        except UnreadableTraceError as error:
-            figures, why = [math.nan] * (len(values.SHARES) + 1), str(error)
-        means = [each / ranks.place.world_size for each in _sum_over_ranks(figures, ranks)]
-        if math.isnan(means[-1]):
-            return {}, {"shares of the step": why or "the trace of another rank cannot be read"}
-        return dict(zip((*values.SHARES.values(), values.COMMUNICATION_HIDDEN), means, strict=True)), {}
+        return profile_shares(variant, ranks)
 
     def block_values(self, name: str, cores: int, ranks: Ranks) -> Observation:
         """Values of a variant's blocks. All ranks call it alike, and get the same but for the reasons.
@@ -125,6 +115,30 @@ class Observer:
             not_reported = "another rank's GPU does not report it" if samples else "the GPU does not report it"
             return used, {"GPU utilisation": self._why or not_reported}
         return used | {values.GPU_UTILISATION: gpu_utilisation / n}, {}
+
+
+def profile_shares(variant: ConvoyVariant, ranks: Ranks) -> Observation:
+    """Shares of some further steps, the mean over ranks. All ranks call it alike."""
+    dist.barrier(group=ranks.control)
+    events = profile_steps(variant.step, variant.clock, PROFILED_STEPS, ranks.device)
+    try:
+        own = step_shares(build_timeline(events, on_gpu=ranks.device.type == "cuda"))
+        figures, why = [*own.parts.values(), own.hidden], ""
+    except UnreadableTraceError as error:
+        figures, why = [math.nan] * (len(values.SHARES) + 1), str(error)
+    means = [each / ranks.place.world_size for each in _sum_over_ranks(figures, ranks)]
+    if math.isnan(means[-1]):
+        return {}, {"shares of the step": why or "the trace of another rank cannot be read"}
+    return dict(zip((*values.SHARES.values(), values.COMMUNICATION_HIDDEN), means, strict=True)), {}
+
+
+def add_shares(variants: Sequence[Variant], measured: Mapping[str, VariantResult], ranks: Ranks) -> None:
+    """Add the shares of a step to the figures of Convoy's variants. All ranks call it alike."""
+    for variant in variants:
+        if isinstance(variant, ConvoyVariant):
+            used, missing = profile_shares(variant, ranks)
+            measured[variant.name].values |= used
+            measured[variant.name].not_measured |= missing
 
 
 def observer_of(group: Group, cores: Sequence[int], own_cores: Sequence[int], ranks: Ranks) -> Observer | None:

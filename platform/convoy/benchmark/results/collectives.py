@@ -1,9 +1,10 @@
 """How fast ranks exchange bytes: each collective that was measured, by size, and its bandwidths. Pure.
 
-A case keeps them among its values as `collective.OPERATION.BYTES.FIGURE`, of the figures seconds, low, high and n.
+A case keeps them among its values as `collective.OPERATION.BYTES.FIGURE`, of the figures seconds, low, high and n. A
+case of several gangs has samples instead, `collective.OPERATION.BYTES`: the seconds in each gang.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from convoy.benchmark.results.case import FrozenResult
@@ -66,3 +67,19 @@ def timings_from_values(values: Mapping[str, float], ranks: int) -> tuple[Collec
                 seconds = Interval(estimate=estimate, low=low, high=high, n=int(n))
                 collectives.append(CollectiveTiming(operation=operation, bytes=n_bytes, ranks=ranks, seconds=seconds))
     return tuple(collectives)
+
+
+def sample_name(collective: CollectiveTiming) -> str:
+    """Its name among the samples of a case of several gangs."""
+    return f"{PREFIX}{collective.operation}.{collective.bytes}"
+
+
+def operations_of_samples(samples: Iterable[str]) -> dict[str, tuple[Operation, int]]:
+    """Operation and bytes of each name that `sample_name` gives, by operation, from small to large."""
+    named = {f"{PREFIX}{operation}": operation for operation in OPERATIONS}
+    found: list[tuple[int, int, str]] = []
+    for name in samples:
+        stem, _, size = name.rpartition(".")
+        if stem in named and size.isdecimal():
+            found.append((OPERATIONS.index(named[stem]), int(size), name))
+    return {name: (OPERATIONS[operation], size) for operation, size, name in sorted(found)}

@@ -23,6 +23,9 @@ LINK_BYTES_PER_SECOND = "link_bytes_per_second"
 FIRST_STEP_SECONDS = "first_step_seconds"
 """Value of all suites whose cases train."""
 
+START_UP_SECONDS, SYNC_SECONDS = "start_up_seconds", "sync_seconds"
+"""Samples of cases whose gangs are in environments; the first is also a value of each gang's own case."""
+
 STATE_BYTES = "state_bytes"
 LARGEST_MODEL_PARAMETERS = "largest_model_parameters"
 LARGEST_MODEL_LAYERS = "largest_model_layers"

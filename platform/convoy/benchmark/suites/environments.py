@@ -13,8 +13,19 @@ from typing import Any, NamedTuple
 
 from convoy.benchmark.groups import Group
 from convoy.benchmark.results.case import Block, Case
+from convoy.benchmark.results.collectives import PREFIX, sample_name, timings_from_values
 from convoy.benchmark.results.network import NetworkResult, merge_gangs
+from convoy.benchmark.results.values import (
+    COMMUNICATION_HIDDEN,
+    OF_UTILISATION,
+    SHARES,
+    START_UP_SECONDS,
+    SYNC_SECONDS,
+)
 from convoy.config.benchmark import EnvironmentConfig
+
+_IN_PROGRESS = {SHARES["communication"], COMMUNICATION_HIDDEN}
+"""Shares of the step that add up to the time in which a collective was in progress."""
 
 
 class Turn(NamedTuple):
@@ -61,6 +72,9 @@ def merged_cases(group: Group, measured: Sequence[tuple[Turn, Case]]) -> tuple[C
         }
         if group.network is None:
             changes["blocks"] = tuple(_gang_block(pair, case.blocks) for pair, case in own)
+            changes["samples"] = _gang_samples([case for _, case in own])
+            changes["values"] = {name: value for name, value in first.values.items() if not _is_of_gang(name)}
+            changes["not_measured"] = {name: why for _, case in own for name, why in case.not_measured.items()}
         else:
             results = (NetworkResult(case.samples, case.values, case.not_measured) for _, case in own)
             changes |= merge_gangs(tuple(results))._asdict()
@@ -79,6 +93,30 @@ def _gang_block(pair: int, blocks: Sequence[Block]) -> Block:
         parts={name: statistics.median(block.parts[name] for block in blocks) for name in blocks[0].parts},
         network_bytes=statistics.median(sent) if sent else None,
     )
+
+
+def _gang_samples(cases: Sequence[Case]) -> dict[str, tuple[float, ...]]:
+    """What was measured in each of the gangs, in their order; nothing that one of them lacks."""
+    each = [_gang_figures(case) for case in cases]
+    return {name: tuple(gang[name] for gang in each) for name in each[0] if all(name in gang for gang in each)}
+
+
+def _gang_figures(case: Case) -> dict[str, float]:
+    """Seconds of one gang by the names of samples. A step's synchronisation is the share in which a collective was in
+    progress, in the steps that were traced, of the gang's step."""
+    timings = timings_from_values(case.values, case.hardware.ranks)
+    figures = {sample_name(timing): timing.seconds.estimate for timing in timings}
+    if START_UP_SECONDS in case.values:
+        figures[START_UP_SECONDS] = case.values[START_UP_SECONDS]
+    if case.values.keys() >= _IN_PROGRESS:
+        share = sum(case.values[name] for name in _IN_PROGRESS)
+        figures[SYNC_SECONDS] = share * statistics.median(block.seconds for block in case.blocks)
+    return figures
+
+
+def _is_of_gang(name: str) -> bool:
+    """Whether a value is one gang's, of which the case of all has a sample."""
+    return name == START_UP_SECONDS or name in OF_UTILISATION or name.startswith(PREFIX)
 
 
 def set_variables(environment: EnvironmentConfig | None, variables: MutableMapping[str, str] = os.environ) -> None:

@@ -11,11 +11,11 @@ training saves because each rank updates only its share of the weights is no gai
 from collections.abc import Iterator, Sequence
 
 from convoy.benchmark.analysis import sync
-from convoy.benchmark.analysis.report import BenchReport, EnvironmentFigures, SyncFigures, SyncLevel, verdict
+from convoy.benchmark.analysis.report import BenchReport, SyncFigures, SyncLevel
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
-from convoy.benchmark.pages.cases import charts, describe_group, table
+from convoy.benchmark.pages.cases import describe_group, table
+from convoy.benchmark.pages.environments import compared_blocks
 from convoy.benchmark.results.collectives import CollectiveTiming
-from convoy.benchmark.results.figures import SIGNIFICANT_SPEEDUP
 from convoy.benchmark.suites import scaling
 from convoy.config.benchmark import BenchConfig
 from convoy.config.run import RunConfig
@@ -57,11 +57,6 @@ _BANDWIDTH = (
     "The collectives by themselves, for whole tensors, with the slowest rank's time. algbw is bytes over time; busbw, "
     "by the formulas of nccl-tests, is what each rank's link carried in each direction."
 )
-_GANGS = (
-    "An environment is fixed when a process starts, so each has gangs of its own, which took turns; a gang is one "
-    "figure, and n counts pairs of gangs."
-)
-
 _MIDDLE, _HIGH = (f"{limit:.0%}".replace("%", " %") for limit in sync.LIMITS)
 
 _TITLES: dict[SyncLevel, str] = {
@@ -93,8 +88,7 @@ def comparison(report: BenchReport) -> tuple[Block, ...]:
     pairs: list[Block] = []
     for group in measured:
         if compared := [each for each in report.environments if each.group == group.name]:
-            pairs += [Text(f"{describe_group(group)} {_GANGS}", quiet=True), *map(_verdict, compared)]
-            pairs += [*charts(group), table(group)]
+            pairs += compared_blocks(group, compared)
             continue
         figures = [each for each in report.sync if each.group == group.name]
         shares += [Text(f"{describe_group(group)} {_HOW}", quiet=True), *map(_share, figures), table(group)]
@@ -146,29 +140,6 @@ def _collectives(collectives: Sequence[CollectiveTiming]) -> list[Block]:
         Column("busbw", lambda c: c.busbw, formatting.bandwidth),
     )
     return [Text(_BANDWIDTH, quiet=True), table]
-
-
-def _verdict(figures: EnvironmentFigures) -> Block:
-    names = f"{figures.environment} over {figures.base}"
-    if figures.speedup is None:
-        return Callout(f"{names}: not known", figures.why, "warning")
-    speedup = f"{formatting.ratio(figures.speedup)}, n = {figures.speedup.n} pairs of gangs"
-    differences = f"They differ only in {', '.join(figures.varied)}."
-    if figures.significant is not None:
-        return _rdma_claim(f"{names}: {speedup}", differences, figures.speedup, figures.significant)
-    words = {"more": "faster", "less": "SLOWER", "no difference": "no difference detected"}[verdict(figures.speedup)]
-    tone: Tone = "warning" if words == "SLOWER" else "plain"
-    return Callout(f"{names}: {words}, {speedup}", differences, tone)
-
-
-def _rdma_claim(title: str, differences: str, speedup: Interval, significant: bool) -> Callout:
-    least = f"{SIGNIFICANT_SPEEDUP:g}×"
-    unsure = not significant and speedup.high >= SIGNIFICANT_SPEEDUP
-    more = f" The interval reaches beyond {least}: more pairs would decide." if unsure else ""
-    text = f"RDMA was claimed, so at least {least} was expected.{more} {differences}"
-    if significant:
-        return Callout(f"{title}: a significant speedup", text, "good")
-    return Callout(f"{title}: not a significant speedup", text, "bad")
 
 
 SUITE = Suite(

@@ -162,21 +162,22 @@ def _machines_with_price(machines: int, run: RunConfig) -> str:
 def _time_text(shares: Sequence[Share], local: bool) -> str:
     each = [sum(planned_block_seconds(group) for group in share.groups) for share in shares]
     blocks = f"about {duration(sum(each))} of blocks that count"
+    drills = ", drills" if any(group.recovery is not None for share in shares for group in share.groups) else ""
     if local:
-        return f"{blocks}; building, warm-up, drills{_LONGER}"
-    return f"{blocks}, {duration(max(each))} in the longest group; machines, building, warm-up, drills{_LONGER}"
+        return f"{blocks}; building, warm-up{drills}{_LONGER}"
+    return f"{blocks}, {duration(max(each))} in the longest group; machines, building, warm-up{drills}{_LONGER}"
 
 
 def _cost_lines(shares: Sequence[Share], run: RunConfig) -> dict[str, str]:
-    """What all gangs cost: at least their blocks, at most the time after which each task ends. Nothing is paid for on
-    this host, nor said of a machine without a price."""
+    """What all gangs cost: at least their blocks, at most all attempts of all tasks, each to its time limit. Nothing is
+    paid for on this host, and nothing is known of a machine without a price."""
     price = None if run.cluster.backend == "local" else instance_price(run, SHIPPED)
     if price is None:
         return {}
     blocks = sum(share.nodes * planned_block_seconds(group) / 3600 for share in shares for group in share.groups)
     hours = run.cluster.time_limit_hours
-    limit = sum(share.nodes for share in shares) * hours
+    limit = sum(share.nodes for share in shares) * hours * (1 + run.cluster.retries)
     least, most = usd(blocks * price.usd_per_hour), usd(limit * price.usd_per_hour)
-    each = "the task" if len(shares) == 1 else f"each of the {len(shares)} tasks"
-    text = f"{least} for these blocks; at most {most}, if {each} runs for its time limit of {hours:g} h"
-    return {"cost": text + (f", and as much for each of {run.cluster.retries} retries" if run.cluster.retries else "")}
+    tasks = "the task uses" if len(shares) == 1 else f"each of the {len(shares)} tasks uses"
+    attempts = "" if run.cluster.retries == 0 else f" in each of {run.cluster.retries + 1} attempts"
+    return {"cost": f"{least} for these blocks; at most {most}, if {tasks} its time limit of {hours:g} h{attempts}"}
