@@ -80,9 +80,11 @@ def test_a_model_that_could_not_be_measured_on_its_machines_has_references_by_it
 
 def test_the_page_says_whose_figures_they_are() -> None:
     page = benchmark_page([gpt_7b()])
-    how, own = below(page, "Published by others", Text)
+    how, own, source = below(page, "Published by others", Text)
     assert how.text.startswith("Measured and published by others, not by Convoy")
     assert "throughput-a1-ours reached 4." in own.text
     (table,) = below(page, "Published by others", Table)
     assert [row[2] for row in table.rows] == [f"{n} × A100 of 40 GiB" for n in (8, 32, 64, 128)]
-    assert all(row[0] == "2023-05-03" and "https://" in row[-1] for row in table.rows)
+    assert {row[0] for row in table.rows} == {"2023-05-03"}
+    assert "Apache-2.0" in source.text
+    assert "https://github.com/mosaicml/llm-foundry/" in source.text

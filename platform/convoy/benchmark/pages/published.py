@@ -7,8 +7,8 @@ from convoy.display.page import Block, Column, Heading, Table, Text, columns
 _HOW = (
     "Measured and published by others, not by Convoy: they show what such GPUs have reached, and prove nothing about "
     "this benchmark. Software, batches and networks differ; compare the MFU, which is as published. The runs are those "
-    "of the nearest size and sequence length in the table that the planner is validated against, each with the day on "
-    "which it was published."
+    "of models of about the same size, with the nearest sequence length, in the table that the planner is validated "
+    "against, each with the day on which it was published."
 )
 
 
@@ -19,7 +19,8 @@ def published_section(report: BenchReport) -> tuple[Block, ...]:
     blocks: list[Block] = [Heading("Published by others"), Text(_HOW, quiet=True)]
     for figures in report.published:
         blocks += [Text(_compared_with(figures), quiet=True), _table(figures)]
-    return tuple(blocks)
+    sources = dict.fromkeys((run.source, run.url) for figures in report.published for run in figures.runs)
+    return (*blocks, *(Text(f"Source: {source}: {url}", quiet=True) for source, url in sources))
 
 
 def _compared_with(figures: PublishedFigures) -> str:
@@ -43,7 +44,6 @@ def _table(figures: PublishedFigures) -> Table:
         Column("Recomputation", lambda run: run.recomputation),
         Column("Tokens per second of a GPU", lambda run: f"{run.tokens_per_second_of_gpu:,.0f}"),
         Column("MFU", lambda run: run.mfu, formatting.percent, missing="not published"),
-        Column("Source", lambda run: f"{run.source}: {run.url}"),
     )
 
 
