@@ -234,6 +234,12 @@ def test_replay_to_nothing_is_refused(trained: Run) -> None:
     assert_refused(line, "replay", trained.job, "--root", trained.place.root)
 
 
+def test_a_target_with_a_password_is_refused_without_showing_it() -> None:
+    done = convoy("replay", "any", "--mlflow", "https://me:hunter2@tracking")
+    assert (done.exit_code, "hunter2" in done.stderr) == (2, False)
+    assert done.stderr.startswith("convoy: --mlflow: must be a URI without a password")
+
+
 def _unspaced(text: str) -> str:
     """Long lines are wrapped wherever they come to an edge."""
     return "".join(text.split())

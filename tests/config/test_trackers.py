@@ -23,6 +23,7 @@ def test_each_tracker_is_one_key() -> None:
         ([{}], "trackers.0.null: must be one tracker, of "),
         ([{"wandb": ""}], "trackers.0.wandb = '': must not be empty"),
         ({"mlflow": "x"}, 'trackers = {"mlflow": "x"}: must be a list'),
+        ([{"tensorboard": "s3://bucket/boards"}], "trackers.0.tensorboard = s3://bucket/boards: must be a folder"),
     ],
 )
 def test_anything_else_is_refused_in_one_line(trackers: object, line: str) -> None:
@@ -31,10 +32,19 @@ def test_anything_else_is_refused_in_one_line(trackers: object, line: str) -> No
     assert str(error.value).startswith(line)
 
 
-@pytest.mark.parametrize("key", ["mlflow", "mlflw"])
-def test_a_password_is_refused_and_not_shown(key: str) -> None:
+URI = "https://me:hunter2@tracking"
+
+
+@pytest.mark.parametrize(
+    "trackers",
+    [
+        [{"mlflow": URI}], [{"mlflw": URI}], {"mlflow": URI}, URI, [URI], [{"mlflow": [URI]}],
+        [{"mlflow": "https://me:hunter2/b@tracking"}], [{"mlflow": "https://me:hunter2#b@tracking"}],
+    ],
+)  # fmt: skip
+def test_a_password_is_refused_and_not_shown(trackers: object) -> None:
     with pytest.raises(ConfigError) as error:
-        resolve({"trackers": [{key: "https://me:hunter2@tracking"}]}, {})
+        resolve({"trackers": trackers}, {})
     assert "hunter2" not in str(error.value)
     assert "\n" not in str(error.value)
 

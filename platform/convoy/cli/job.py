@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 from rich.console import Console
 
 from convoy.cli.main import CommandFailed
 from convoy.cli.options import JSON, Jobs, with_endpoint, with_jobs
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, first_problem_line
 from convoy.config.run import RunConfig
 from convoy.config.trackers import TrackerConfig
 from convoy.display.formatting import duration, size, usd
@@ -142,6 +143,8 @@ def replay(
     """
     if not (tensorboard or mlflow or wandb):
         raise ConfigError("replay: needs --tensorboard FOLDER, --mlflow URI or --wandb PROJECT")
+    named = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+    configs = [_tracker_config(kind, target) for kind, target in named.items() if target]
     store, events, config = jobs.read(job)
     starts = [event for event in events if isinstance(event, GenerationStarted)]
     tracked = TrackedRun(
@@ -152,10 +155,16 @@ def replay(
         started=min((event.t for event in events), default=0.0),
         parameters={key: value for key, value in config.items() if key not in ("trackers", "notify")},
     )
-    named = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
-    for kind, target in named.items():
-        if target:
-            click.echo(_replay_to(TrackerConfig.model_validate({kind: target}), tracked, events, store, experiment))
+    for each in configs:
+        click.echo(_replay_to(each, tracked, events, store, experiment))
+
+
+def _tracker_config(kind: str, target: str) -> TrackerConfig:
+    """Raises ConfigError, without the target's text where it may hold a password."""
+    try:
+        return TrackerConfig.model_validate({kind: target})
+    except ValidationError as error:
+        raise ConfigError(f"--{first_problem_line(error, TrackerConfig)}") from None
 
 
 def _replay_to(

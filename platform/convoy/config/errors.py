@@ -156,9 +156,12 @@ def name_hint(name: str, names: Iterable[str]) -> str:
     return f"did you mean {close}?" if close else f"known: {', '.join(sorted(names))}"
 
 
+_CREDENTIALS = re.compile(r"""(?<=://)[^\s"']*@""")
+
+
 def yaml_value(value: Any) -> str:
-    """A value as one would write it in YAML, shortened to 60 characters."""
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    """A value as one would write it in YAML, without the user and password of a URL, shortened to 60 characters."""
+    text = _CREDENTIALS.sub("...@", value if isinstance(value, str) else json.dumps(value, default=str))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

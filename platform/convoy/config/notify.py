@@ -1,8 +1,9 @@
 """Who is notified of what becomes of a job."""
 
-from typing import Literal
+import re
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from convoy.config.base import FrozenConfig
 
@@ -24,3 +25,12 @@ class NotifyConfig(FrozenConfig):
     secret: str | None = Field(None, min_length=1)
     """A source of Metaflow's `@secrets` that sets `CONVOY_NOTIFY`, e.g. `aws-secrets-manager.convoy`. Required with
     `batch` and `kubernetes`, whose machines do not see this one's environment."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_no_target(cls, values: Any) -> Any:
+        """A target holds passwords, so no complaint shows it."""
+        for name, value in (values if isinstance(values, dict) else {"on": values}).items():
+            if re.search(r"(^|[\s'\"\[])[\w+-]+://", str(value)):
+                raise ValueError(f"{name}: must not hold a target, which would be kept with the run; set {TARGET}")
+        return values

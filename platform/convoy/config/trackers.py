@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from pydantic import model_validator
 
 from convoy.config.base import FrozenConfig
+from convoy.config.errors import yaml_value
 
 TrackerKind = Literal["mlflow", "wandb", "tensorboard"]
 
@@ -36,6 +37,8 @@ class TrackerConfig(FrozenConfig):
         kind, target = self.kind, self.target
         if not target:
             raise ValueError(f"{kind} = '': must not be empty")
+        if kind == "tensorboard" and "://" in target:
+            raise ValueError(f"tensorboard = {yaml_value(target)}: must be a folder")
         if kind == "mlflow" and _has_password(target):
             raise ValueError(
                 "mlflow: must be a URI without a password, which would be kept with the run; set "
@@ -55,7 +58,10 @@ class TrackerConfig(FrozenConfig):
 
 
 def _has_password(uri: str) -> bool:
+    """Also one with a character that ends the host's part of a URI, such as a slash: what precedes it is no port."""
     try:
-        return urlsplit(uri).password is not None
+        parts = urlsplit(uri)
+        _ = parts.port
+        return parts.password is not None
     except ValueError:
         return "@" in uri
