@@ -11,7 +11,7 @@ import pytest
 
 from convoy.config.errors import ConfigError
 from convoy.config.trackers import TrackerConfig
-from convoy.job.events.registry import Event, StepDone
+from convoy.job.events.registry import Event, GenerationEnded, StepDone
 from convoy.job.lineage import Generation
 from convoy.report.trackers.points import LivingBranch, flatten, points_of, take_unsent
 from convoy.report.trackers.sender import Sender, replay
@@ -33,18 +33,23 @@ def scalars(events: list[Event]) -> list[Any]:
     return take_unsent(points_of(LivingBranch().add(events, final=True)), {})
 
 
-def interrupted_log() -> tuple[list[Event], list[Event]]:
+def interrupted_job() -> Log:
     """Twelve steps; then a generation in place that resumed from step 8 and repeats four of them."""
     log = Log()
     log.form(1)
     for step in range(1, 13):
         log.step(step)
-    first = list(log.events)
     log.form(2, parent=8)
     for step in range(9, 16):
         log.wait(1)
         log.add(StepDone(step=step, loss=100 + step, grad_norm=1, lr=1, tokens=1, seconds=1), rank=0)
-    return first, log.events[len(first) :]
+    return log
+
+
+def interrupted_log() -> tuple[list[Event], list[Event]]:
+    """The events of its two generations."""
+    events = interrupted_job().events
+    return [e for e in events if e.generation == 1], [e for e in events if e.generation == 2]
 
 
 def test_points_are_those_of_the_living_branch_and_finite() -> None:
@@ -109,6 +114,19 @@ def test_tensorboard_shows_the_repeated_steps_of_the_generation_that_counts(tmp_
     assert tensorboard_losses(tmp_path / "board") == [(s, 1 if s <= 8 else 100 + s) for s in range(1, 16)]
 
 
+def test_tensorboard_that_missed_several_restarts_gets_every_step_once_and_nothing_when_it_is_opened_again(
+    tmp_path: Path, store: PosixStore
+) -> None:
+    log = interrupted_job()
+    log.form(3, parent=10)
+    for step in range(11, 14):
+        log.step(step)
+    config = TrackerConfig(tensorboard=str(tmp_path / "board"))
+    sent = [replay(tracker_for(config), RUN, log.events, store, "t") for _ in range(3)]
+    assert (sent[0] > 0, sent[1:]) == (True, [0, 0])
+    assert [step for step, _ in tensorboard_losses(tmp_path / "board")] == list(range(1, 14))
+
+
 @pytest.fixture
 def mlflow_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Of a tracking store in a folder: the only kind that mlflow-skinny has without a server."""
@@ -156,6 +174,24 @@ def test_an_attempt_continues_the_mlflow_run_and_sends_no_step_twice(mlflow_clie
     history = mlflow_client.get_metric_history(run.info.run_id, "train/loss")
     assert [(m.step, m.value) for m in history] == [(s, 1 if s <= 12 else 100 + s) for s in range(1, 16)]
     assert (run.info.status, run.data.tags["convoy.run"]) == ("FAILED", "TrainFlow/8")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [(["failed", "finished"], "FINISHED"), (["failed"], "FAILED"), (["failed", None], "KILLED"),
+     (["preempted"], "KILLED")],
+)  # fmt: skip
+def test_a_replayed_run_ends_as_the_newest_generation_did(
+    mlflow_client: Any, store: PosixStore, outcomes: list[str | None], status: str
+) -> None:
+    log = Log()
+    for generation, outcome in enumerate(outcomes, 1):
+        log.form(generation)
+        log.step(generation)
+        if outcome is not None:
+            log.add(GenerationEnded.model_validate({"outcome": outcome, "step": generation}), node=0)
+    replay(mlflow_tracker(mlflow_client), RUN, log.events, store, "m")
+    assert the_runs(mlflow_client)[0].info.status == status
 
 
 def test_a_rewind_begins_a_new_mlflow_run_that_holds_the_living_branch_alone(

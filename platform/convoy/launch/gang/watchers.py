@@ -17,9 +17,7 @@ from convoy.report.notifications.message import Commands
 from convoy.report.notifications.notifier import Notifier, Outbox, Subject
 from convoy.report.notifications.send import check_target
 from convoy.report.trackers.live import LiveTrackers
-from convoy.report.trackers.tracker import Ending, TrackedRun
-
-_ENDINGS: dict[str, Ending] = {"finished": "finished", "stopped": "finished", "failed": "failed"}
+from convoy.report.trackers.tracker import TrackedRun, ending_of
 
 
 class Watchers:
@@ -54,7 +52,7 @@ class Watchers:
 
     def end(self, outcome: GangOutcome) -> None:
         """The gang has ended, and its log is complete. Returns at once."""
-        self._trackers.end(_ENDINGS.get(outcome.outcome, "interrupted"))
+        self._trackers.end(ending_of(outcome.outcome))
         if self._notifier is not None:
             self._notifier.end()
 

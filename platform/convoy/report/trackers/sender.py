@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from convoy.job.events.registry import Event, GenerationEnded
 from convoy.job.lineage import generation_name, generation_numbers, read_generation
 from convoy.report.trackers.points import LivingBranch, points_of, take_unsent, texts_of
-from convoy.report.trackers.tracker import Ending, TrackedRun, Tracker, TrackerState
+from convoy.report.trackers.tracker import Ending, TrackedRun, Tracker, TrackerState, ending_of
 from convoy.storage import ObjectMissing, Store
 
 
@@ -51,10 +51,11 @@ class Sender:
         known, resumed = self._state.resumptions, self._branch.resumptions
         new = {generation: step for generation, step in resumed.items() if known.get(generation) != step}
         if new:
-            step = min(new.values())
-            self._tracker.take_back(max(new), step)
+            for generation, step in new.items():  # each one, or whoever opens the tracker next takes it back again
+                self._tracker.take_back(generation, step)
+            first = min(new.values())
             self._state.resumptions = {**known, **new}
-            self._state.last_steps = {name: min(last, step) for name, last in self._state.last_steps.items()}
+            self._state.last_steps = {name: min(last, first) for name, last in self._state.last_steps.items()}
 
 
 def read_position(store: Store, name: str) -> dict[str, int]:
@@ -77,6 +78,7 @@ def replay(tracker: Tracker, run: TrackedRun, events: Sequence[Event], store: St
     """Send what the tracker lacks of a whole log, and end its run; the number of points sent. Raises as `Sender`."""
     sender = Sender(tracker, run.model_copy(update={"branch": newest_rewind(store)}), store, position)
     sent = sender.send(events, final=True)
-    ended = any(isinstance(e, GenerationEnded) and e.node == 0 and e.outcome == "failed" for e in events[-50:])
-    sender.close("failed" if ended else "finished")
+    newest = max((event.generation for event in events), default=0)
+    ended = [e for e in events if isinstance(e, GenerationEnded) and e.node == 0 and e.generation == newest]
+    sender.close(ending_of(ended[-1].outcome if ended else ""))
     return sent

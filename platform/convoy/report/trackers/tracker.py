@@ -13,6 +13,13 @@ from convoy.report.trackers.points import LastSteps, Point, Text
 Ending = Literal["finished", "failed", "interrupted"]
 """How what is tracked ended. An interrupted job is continued by another attempt."""
 
+_ENDINGS: dict[str, Ending] = {"finished": "finished", "stopped": "finished", "failed": "failed"}
+
+
+def ending_of(outcome: str) -> Ending:
+    """By a gang's outcome; empty: its log has none."""
+    return _ENDINGS.get(outcome, "interrupted")
+
 
 class TrackedRun(BaseModel):
     """The job, as a tracker describes it."""
