@@ -65,7 +65,9 @@ def test_a_tracker_that_hangs_delays_no_other_one_and_the_end_is_bounded(
         trackers.join(4)
         assert time.monotonic() - began < 8
     assert tensorboard_losses(tmp_path / "board") == [(s, 1 if s <= 3 else 2) for s in range(1, 9)]
-    assert capsys.readouterr().err.count("tracker mlflow") == 1
+    warned, left = (line for line in capsys.readouterr().err.splitlines() if "tracker mlflow" in line)
+    assert warned.startswith("convoy: tracker mlflow: no answer for 0 s; training continues")
+    assert left.startswith("convoy: tracker mlflow: has not got everything; the job's next attempt or `convoy replay`")
 
 
 def test_a_tracker_that_cannot_work_is_warned_of_once_in_one_line(
@@ -86,6 +88,18 @@ def test_a_tracker_that_cannot_work_is_warned_of_once_in_one_line(
     assert line.startswith("convoy: tracker tensorboard: NotADirectoryError: ")
     assert line.endswith("; training continues, and what it misses is sent later")
     assert len(tries) >= 2
+
+
+def test_a_process_that_ends_just_as_the_block_is_left_harms_nobody(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = process.TrackerProcess.__new__(process.TrackerProcess)
+    monkeypatch.setattr(process.TrackerProcess, "kill", lambda self: None)
+    answers = [ended, None]
+    monkeypatch.setattr(live._Follower, "_process", property(lambda self: answers.pop(0), lambda self, value: None),
+                        raising=False)  # fmt: skip
+    live._Follower(TrackerConfig(wandb="stdlib"), store, RUN, 1.0).stop()
+    assert answers == [None]
 
 
 def test_what_a_tracker_missed_while_its_process_was_killed_is_made_up(tmp_path: Path, store: PosixStore) -> None:

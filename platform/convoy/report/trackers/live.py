@@ -51,12 +51,15 @@ class LiveTrackers:
             follower.done.set()
 
     def join(self, seconds: float = END_SECONDS) -> None:
-        """Wait until that is done, or for so long. A tracker that is not done by then is sent what it missed when the
-        job continues, or by `convoy replay`."""
+        """Wait until that is done, or for so long. A tracker that is not done by then is named in one line: it is sent
+        what it missed when the job continues, or by `convoy replay`."""
         now = time.monotonic()
         for follower in self._followers:
             deadline = now + (min(seconds, TROUBLED_SECONDS) if follower.troubled else seconds)
             follower.thread.join(max(0.0, deadline - time.monotonic()))
+            if not follower.complete:
+                say(f"convoy: tracker {follower.kind}: has not got everything; the job's next attempt or "
+                    "`convoy replay` sends the rest", error=True)  # fmt: skip
 
 
 class _Follower:
@@ -64,10 +67,13 @@ class _Follower:
 
     def __init__(self, config: TrackerConfig, store: Store, run: TrackedRun, poll_seconds: float) -> None:
         self._config, self._store, self._run, self._poll_seconds = config, store, run, poll_seconds
+        self.kind = config.kind
         self._warned = False
         self._stopped = False
         self.troubled = False
         """The last call failed, or takes long."""
+        self.complete = False
+        """The tracker has the whole log, and its run is closed."""
         self._process: TrackerProcess | None = None
         self.ending: Ending = "interrupted"
         self.done = threading.Event()
@@ -77,8 +83,9 @@ class _Follower:
         """End at once."""
         self._stopped = True
         self.done.set()
-        if self._process is not None:
-            self._process.kill()
+        process = self._process  # which the other thread may set to None just now
+        if process is not None:
+            process.kill()
 
     def _follow(self) -> None:
         pause = self._poll_seconds
@@ -108,6 +115,7 @@ class _Follower:
             self.troubled = False
             if final:
                 sender.close(self.ending)
+                self.complete = True
                 return
             self.done.wait(self._poll_seconds)
 
