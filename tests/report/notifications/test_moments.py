@@ -69,6 +69,26 @@ def test_a_failure_that_the_gang_or_metaflow_restarts_is_reported_when_training_
     assert moments(log, retries=1)["failed"].generation == 3
 
 
+def test_what_an_earlier_run_with_more_retries_tried_again_has_not_failed() -> None:
+    log = Log()
+    log.form(1, run="TrainFlow/1")
+    log.step(1)
+    fail(log)
+    log.form(2, run="TrainFlow/1", attempt=1, parent=1)
+    log.form(3, run="TrainFlow/2", parent=1)
+    log.step(2)
+    assert "failed" not in moments(log)
+    fail(log)
+    assert moments(log)["failed"].generation == 3
+
+
+def test_a_failure_while_the_next_generation_forms_ends_the_attempt() -> None:
+    log = begun()
+    fail(log, action="restart")
+    log.add(FailureDetected(cause="node_gone", action="end", failed_node=1, step=3), node=0)
+    assert moments(log)["failed"].generation == 1
+
+
 @pytest.mark.parametrize(
     ("source", "reported"), [("imds", True), ("signal", True), ("drain", False), (INTERRUPT, False)]
 )

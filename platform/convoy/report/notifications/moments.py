@@ -19,7 +19,7 @@ from convoy.job.events.registry import (
     Stopping,
     WorkerExited,
 )
-from convoy.report.analysis.lineage import by_generation
+from convoy.report.analysis.lineage import by_generation, generation_starts
 from convoy.report.analysis.outcome import ending_notice, generations, outcome_of, stop_reason
 
 _TRAINS = (StepDone, ScriptStep, ScriptResumed)
@@ -75,12 +75,15 @@ def occurrences(events: Sequence[Event], retries: int, since: int = 0) -> list[O
     """
     first: dict[str, Occurrence] = {}
     logged = by_generation(events)
+    newest_of_runs = {start.run: number for number, start in generation_starts(events).items()}
     for number, own in logged.items():
         if number < since:
             continue
         before = [e for generation, group in logged.items() if generation < number for e in group]
         for occurrence in _of_generation(number, own, before, retries):
-            first.setdefault(occurrence.moment, occurrence)
+            # The retries of an earlier run may have been others: what it tried again has not failed.
+            if occurrence.moment != "failed" or number in newest_of_runs.values():
+                first.setdefault(occurrence.moment, occurrence)
     return sorted(first.values(), key=lambda occurrence: occurrence.t)
 
 
@@ -107,9 +110,10 @@ def _of_generation(number: int, own: Sequence[Event], before: Sequence[Event], r
 
 
 def _is_last_attempt(own: Sequence[Event], start: GenerationStarted | None, retries: int) -> bool:
-    """A generation that fails is followed by the next one in place, or by Metaflow's next attempt, or by nothing."""
-    in_place = any(isinstance(e, FailureDetected) and e.node == 0 and e.action == "restart" for e in own)
-    return not in_place and (start is None or start.attempt >= retries)
+    """A generation that fails is followed by the next one in place, or by Metaflow's next attempt, or by nothing. A
+    second failure ends it while the next one forms."""
+    actions = [e.action for e in own if isinstance(e, FailureDetected) and e.node == 0]
+    return actions[-1:] != ["restart"] and (start is None or start.attempt >= retries)
 
 
 def _cause(events: Sequence[Event]) -> str:
