@@ -12,10 +12,12 @@ from convoy.config.errors import PrerequisiteMissing
 from convoy.config.notify import TARGET, NotifyConfig
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import Event, FailureDetected, GenerationEnded, GenerationStarted, StepDone
+from convoy.job.notified import Claim, claim
 from convoy.report.notifications import notifier, send
 from convoy.report.notifications.message import Commands, Message
 from convoy.report.notifications.notifier import Notifier, Outbox, Subject
 from convoy.report.notifications.send import check_target, is_sent
+from convoy.storage import StoreUnavailable
 from convoy.storage.posix import PosixStore
 from tests.sinks import PASSWORD, smtp, webhook
 
@@ -34,7 +36,8 @@ def store(tmp_path: Path) -> PosixStore:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier, "POLL_SECONDS", 0.05)
+    for name in ("POLL_SECONDS", "AGAIN_SECONDS"):
+        monkeypatch.setattr(notifier, name, 0.05)
     monkeypatch.setattr(notifier, "PAUSE_SECONDS", 0.05)
 
 
@@ -87,6 +90,46 @@ def test_a_target_that_refuses_gets_the_message_later_and_once(
     assert capsys.readouterr().err == (
         "convoy: notify: the message `started` was not sent: the target did not take it; it is tried again\n"
     )
+
+
+def test_of_two_targets_the_one_that_takes_the_message_gets_it_once(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, 1, [GenerationStarted()], [])
+    with webhook() as takes, webhook() as refuses:
+        refuses.answers = [500] * 20
+        monkeypatch.setenv(TARGET, f"{takes.url} {refuses.url}")
+        follow(store, 1)
+        follow(store, 1)
+    assert (len(takes.titles), len(refuses.answers)) == (1, 19)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "convoy: notify: one of several targets did not take a message, and does not get it again"
+
+
+def test_a_message_that_cannot_be_written_yet_is_no_sent_one(store: PosixStore) -> None:
+    sent: list[Message] = []
+    outbox = Outbox(ALL, store, lambda message: sent.append(message) or True)  # type: ignore[func-returns-value]
+
+    def out_of_reach() -> Message:
+        raise StoreUnavailable("gone")
+
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            outbox.post("started", out_of_reach)
+    outbox.post("started", lambda: Message("t", "b"))
+    assert sent == [Message("t", "b")]
+
+
+def test_a_process_that_follows_no_log_waits_for_the_claim_of_a_sender_that_died(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(notifier, "AGAIN_SECONDS", 0.02)
+    assert claim(store, "failed", 60) == Claim("failed", 1)
+    answers = [False, True]
+    Outbox(ALL, store, lambda message: answers.pop(0)).deliver("failed", lambda: Message("t", "b"))
+    assert answers == []
+    assert claim(store, "failed", 60) == "sent"
 
 
 def test_a_sender_killed_between_sending_and_its_mark_repeats_a_message_at_most_once(

@@ -10,15 +10,18 @@ from convoy.config.errors import one_line
 from convoy.config.notify import Moment, NotifyConfig
 from convoy.gang.async_call import say
 from convoy.job.events.log import EventReader, read_events
-from convoy.job.notified import begin, claim, give_back, mark_sent
+from convoy.job.notified import Claim, begin, claim, give_back, mark_sent
 from convoy.report.fold import fold
 from convoy.report.notifications.message import Commands, Message, message_for
 from convoy.report.notifications.moments import MomentLog, Occurrence, occurrences
 from convoy.report.notifications.send import SEND_SECONDS, is_sent
 from convoy.storage import Store
 
-POLL_SECONDS = 2.0
-"""Between two looks at the log."""
+POLL_SECONDS = 10.0
+"""Between two looks at the log, each of which lists the objects of its segments."""
+
+AGAIN_SECONDS = 2.0
+"""Between two looks whether a message is due again, at the end; and whether another sender has sent one."""
 
 LEASE_SECONDS = 2 * SEND_SECONDS
 """A claim without a mark that is older is of a sender that died."""
@@ -31,6 +34,9 @@ PAUSE_SECONDS = 15.0
 
 END_SECONDS = SEND_SECONDS + 5.0
 """At the end of the gang, for the messages about it."""
+
+DELIVER_SECONDS = LEASE_SECONDS + SEND_SECONDS
+"""For a message of which a process that follows no log has to be rid: so long, somebody else may be sending it."""
 
 Send = Callable[[Message], bool | None]
 """As `send.is_sent`."""
@@ -59,14 +65,29 @@ class Outbox:
         if claimed == "sent":
             self._settled.add(moment)
         elif claimed == "claimed":
-            self._next_try[moment] = time.monotonic() + POLL_SECONDS
-        elif sent := self._send(write()):
+            self._next_try[moment] = time.monotonic() + AGAIN_SECONDS
+        elif sent := self._send(self._written(claimed, write)):
             mark_sent(self._store, moment)
             self._settled.add(moment)
         else:
             self._retry_later(moment, "no answer" if sent is None else "the target did not take it")
             if sent is False:
                 give_back(self._store, claimed)
+
+    def deliver(self, moment: Moment, write: Callable[[], Message]) -> None:
+        """As `post`, for a process that does nothing else: it tries until the message is sent, or for a minute."""
+        deadline = time.monotonic() + DELIVER_SECONDS
+        self.post(moment, write)
+        while self.is_waiting and time.monotonic() < deadline:
+            time.sleep(AGAIN_SECONDS)
+            self.post(moment, write)
+
+    def _written(self, claimed: Claim, write: Callable[[], Message]) -> Message:
+        try:
+            return write()
+        except Exception:
+            give_back(self._store, claimed)
+            raise
 
     def _retry_later(self, moment: Moment, why: str) -> None:
         tries = self._tries[moment] = self._tries.get(moment, 0) + 1
@@ -129,7 +150,7 @@ class Notifier:
                 self._warn(one_line(error))
             if last and not self._outbox.is_waiting:
                 return
-            time.sleep(POLL_SECONDS) if last else self._done.wait(POLL_SECONDS)
+            time.sleep(AGAIN_SECONDS) if last else self._done.wait(POLL_SECONDS)
 
     def _warn(self, why: str) -> None:
         if not self._warned:

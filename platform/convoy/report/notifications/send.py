@@ -1,4 +1,4 @@
-"""Sending a message by apprise, in a process of its own that can be killed. The target is in `$CONVOY_NOTIFY` alone.
+"""Sending a message by apprise, in a process of its own that can be killed. The targets are in `$CONVOY_NOTIFY` alone.
 
 Run as `python -m convoy.report.notifications.send`; the message comes by standard input.
 """
@@ -9,18 +9,24 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from convoy.config.errors import PrerequisiteMissing, missing_extra
 from convoy.config.notify import TARGET
+from convoy.gang.async_call import say
 from convoy.report.notifications.message import Message
 
 SEND_SECONDS = 20.0
 """For a message, to all targets."""
 
+_SOME = 3
+"""Exit code: of several targets some took the message."""
+
 
 def is_sent(message: Message, seconds: float = SEND_SECONDS) -> bool | None:
-    """Send it to $CONVOY_NOTIFY. False: the target did not take it. None: it is not known whether it did in that time.
+    """Send it to $CONVOY_NOTIFY. False: no target took it. None: it is not known whether one did in that time. Where
+    some of several took it, it counts as sent: those would get it again.
 
     What apprise and its libraries print is dropped: it may hold the target's password.
     """
@@ -33,7 +39,9 @@ def is_sent(message: Message, seconds: float = SEND_SECONDS) -> bool | None:
         )
     except subprocess.TimeoutExpired:
         return None
-    return done.returncode == 0
+    if done.returncode == _SOME:
+        say("convoy: notify: one of several targets did not take a message, and does not get it again", error=True)
+    return done.returncode in (0, _SOME)
 
 
 def check_target(environ: Mapping[str, str]) -> None:
@@ -61,10 +69,15 @@ def _apprise() -> Any:
 
 def main() -> int:
     """0: every target took the message."""
-    message, targets = json.load(sys.stdin), _apprise()
-    if not all(targets.add(url) for url in os.environ[TARGET].split()):
-        return 1
-    return 0 if targets.notify(title=message["title"], body=message["body"]) else 1
+    message, urls = json.load(sys.stdin), os.environ[TARGET].split()
+
+    def took(url: str) -> bool:
+        target = _apprise()
+        return bool(target.add(url) and target.notify(title=message["title"], body=message["body"]))
+
+    with ThreadPoolExecutor(len(urls)) as pool:
+        taken = list(pool.map(took, urls))
+    return 0 if all(taken) else _SOME if any(taken) else 1
 
 
 if __name__ == "__main__":
