@@ -49,9 +49,9 @@ def print_run_summary(launched: LaunchedRun) -> None:
     if any(word.partition("=")[0] == RUNNER_OPTION for word in sys.argv):
         return
     with contextlib.suppress(Exception, KeyboardInterrupt):
-        lines = list(_summary_lines(launched))
         sys.stdout.flush()
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
+        for line in _summary_lines(launched):
+            print(line, file=sys.stderr, flush=True)
 
 
 def state_line(job: str, report: TrainReport) -> str:
@@ -72,10 +72,9 @@ def next_commands(
 ) -> list[str]:
     """How to see the run's card, to look at the job, and to continue it. command: starts the same flow again. card:
     the task that has it."""
-    named = f"--job {shlex.quote(job)}" if launched.has_job_option else f"--tag {shlex.quote(JOB_TAG + job)}"
     elsewhere = "" if root == default_root() else f" --root {shlex.quote(root)}"
     own = "" if launched.has_job_option or RUN not in sys.argv[:-1] else "  # with its other parameters as they were"
-    go_on = f"  continue  {command} {named}{own}"
+    go_on = f"  continue  {command} {_named(launched, job)}{own}"
     if report.started is None:
         return [go_on]
     finished, is_script = report.outcome.state == "finished", not report.steps  # those of a script are its own
@@ -108,19 +107,24 @@ def _summary_lines(launched: LaunchedRun) -> Iterator[str]:
         yield state_line(job, report)
         if len(jobs) == 1:
             command = same_command(sys.argv, option_word_counts(), os.environ)
-            if report.outcome.state in ("failed", "lost") and TARGET in os.environ:
-                _notify_of_failure(root, job, report, command)
             yield from next_commands(launched, job, root, command, report, _card_task(launched))
+            if report.outcome.state in ("failed", "lost") and TARGET in os.environ:
+                _notify_of_failure(root, job, report, f"{command} {_named(launched, job)}")
     if unknown:
         yield f"convoy: {root} has nothing of {plural(unknown, 'job')} of this run: not begun, or of another root."
 
 
-def _notify_of_failure(root: str, job: str, report: TrainReport, command: str) -> None:
-    """Nobody else does where node 0 was lost."""
+def _named(launched: LaunchedRun, job: str) -> str:
+    """The option by which a run of the flow continues the job."""
+    return f"--job {shlex.quote(job)}" if launched.has_job_option else f"--tag {shlex.quote(JOB_TAG + job)}"
+
+
+def _notify_of_failure(root: str, job: str, report: TrainReport, go_on: str) -> None:
+    """Nobody else does where node 0 was lost. go_on: the command that continues the job."""
     from convoy.launch.failure_message import notify_of_failure
 
     cause = cause_in_words(report.outcome.cause) if report.outcome.cause else report.outcome.reason
-    notify_of_failure(job_store(root, job), job, cause, f"{command} --job {shlex.quote(job)}")
+    notify_of_failure(job_store(root, job), job, cause, go_on)
 
 
 def _card_task(launched: LaunchedRun) -> str | None:

@@ -127,7 +127,7 @@ def _notify_of_regressions(group: "Group", name: str, cases: Sequence["Case"]) -
     try:
         check_target(os.environ)
         outbox = Outbox(group.run.notify, job_store(str(group.run.root), name, group.run))
-        outbox.post("regressed", lambda: message)
+        outbox.deliver("regressed", lambda: message)
     except (OSError, ValueError) as error:  # the results count all the same
         say(f"convoy: notify: {error}", error=True)
 

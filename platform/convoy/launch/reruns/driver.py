@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from convoy.config.errors import one_line
 from convoy.config.loader import default_root
 from convoy.display.formatting import duration
 from convoy.gang.async_call import BackgroundCall
@@ -84,8 +83,9 @@ def run_until_done(request: RunRequest) -> int:
             if isinstance(decision, NoRerun):
                 if len(history) > 1:
                     say(outcome_counts(request.job, history))
-                turn.notify_of_failure(history[-1])
                 print(*turn.job_state_lines(sys.argv), sep="\n", file=sys.stderr, flush=True)
+                if signals.first_signal is None:  # else somebody is there, and ended it
+                    turn.notify_of_failure(history[-1])
                 return decision.code
 
 
@@ -158,14 +158,12 @@ class _FlowRun:
 
     def notify_of_failure(self, ended: EndedRun) -> None:
         """No further run follows: if this one failed, perhaps with the node that would have reported it, somebody may
-        want to hear of that. Whatever hinders the message costs a line."""
+        want to hear of that."""
         if ended.how != "failed":
             return
         cause = ended.message.splitlines()[0] if ended.message else ""
-        try:
-            self._query_store(lambda store: notify_of_failure(store, self._request.job, cause, os.environ[CONTINUE]))
-        except Exception as error:  # the job's configuration may be of another version
-            say(f"notify: {one_line(error)}")
+        store = self._store or job_store(default_root(), self._request.job)
+        notify_of_failure(store, self._request.job, cause, os.environ[CONTINUE])
 
     def _ended(self, process: FlowProcess, code: int) -> EndedRun:
         identity = process.identity
