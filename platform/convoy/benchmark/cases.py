@@ -9,7 +9,8 @@ from importlib.metadata import version
 from convoy import script
 from convoy.benchmark.groups import Group, VariantSpec
 from convoy.benchmark.measure import collectives
-from convoy.benchmark.measure.memory_footprint import measure_footprint
+from convoy.benchmark.measure.host_use import HostMeter, host_meter, host_uses
+from convoy.benchmark.measure.memory_footprint import Footprint, largest_footprint, measure_footprints
 from convoy.benchmark.measure.observer import Observer, add_observations, add_shares, observer_of, pin_threads
 from convoy.benchmark.measure.predictions import measure_machine_by_dtype, predict_cases
 from convoy.benchmark.measure.provenance import host_memory_bytes, provenance
@@ -44,7 +45,8 @@ def measure_cases(
 
     machines = measure_machine_by_dtype(group, ranks, progress)
     predicted = predict_cases(group, ranks.place, machines, on_gpus=on_gpus)
-    measured = _measure_in_turns(group, variants, ranks, observer, progress)
+    meter = host_meter(group, ranks)
+    measured = _measure_in_turns(group, variants, ranks, observer, meter, progress)
     if observer is not None:
         add_observations(observer, variants, measured, ranks, len(cores))
         pin_threads(own_cores if group.measure.pin else cores)
@@ -54,10 +56,14 @@ def measure_cases(
             variant.time_saves_without_training(least_bytes, progress)
             measured[variant.name].samples = variant.samples
             measured[variant.name].values |= variant.values
+    footprints: dict[str, list[Footprint]] = {}
     for variant in variants if on_gpus or "memory" in group.measures else []:
-        if taken := measure_footprint(variant, ranks, progress):
+        footprints[variant.name] = measure_footprints(variant, ranks, progress)
+        if taken := largest_footprint(footprints[variant.name]):
             measured[variant.name].memory_peak_bytes = taken.peak_bytes
             measured[variant.name].values |= taken.case_values()
+    for name, hosts in host_uses(group, meter, footprints, ranks).items():
+        measured[name].hosts = hosts
     types = {spec.name: spec.config(group.run).train.param_dtype for spec in group.variants}
     rates = {dtype: measure_matmul(ranks, dtype, MATMUL_SECONDS) for dtype in sorted({*types.values()})}
     for name, values in collectives.measure_collectives(group, ranks).items():
@@ -73,7 +79,12 @@ def measure_cases(
 
 
 def _measure_in_turns(
-    group: Group, variants: Sequence[Variant], ranks: Ranks, observer: Observer | None, progress: Callable[[], None]
+    group: Group,
+    variants: Sequence[Variant],
+    ranks: Ranks,
+    observer: Observer | None,
+    meter: HostMeter | None,
+    progress: Callable[[], None],
 ) -> dict[str, VariantResult]:
     """The blocks of all variants. All ranks call it alike."""
     saving = [variant for variant in variants if isinstance(variant, SavingVariant)]
@@ -98,6 +109,7 @@ def _measure_in_turns(
         sent_bytes=_sent_bytes_counter(ranks),
         before_turn=before_turn,
         watch=watch,
+        meter=lambda variant, steps: nullcontext() if meter is None else meter.watch(variant.name, steps),
     )
 
 
@@ -159,6 +171,7 @@ def _case(
         steady=own.steady,
         blocks=tuple(own.blocks),
         memory_peak_bytes=own.memory_peak_bytes,
+        hosts=own.hosts,
         losses=tuple(variant.losses[:10]),
         values=values | own.values | dict(variant.values),
         samples={name: tuple(each) for name, each in own.samples.items()},

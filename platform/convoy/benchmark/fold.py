@@ -129,6 +129,7 @@ def _figures(case: Case, group: Mapping[str, Case]) -> CaseFigures:
         parts=median_parts(case),
         values=case.values,
         not_measured=case.not_measured,
+        hosts=case.hosts,
         **comparison,
     )
 

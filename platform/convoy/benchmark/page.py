@@ -8,7 +8,7 @@ from convoy.benchmark.analysis import audit
 from convoy.benchmark.analysis.history import PastRates
 from convoy.benchmark.analysis.report import FORMAT, BenchReport
 from convoy.benchmark.fold import fold_cases
-from convoy.benchmark.pages import conclusions, cost, facts, headline, history, predictions, published
+from convoy.benchmark.pages import conclusions, cost, facts, headline, history, hosts, predictions, published
 from convoy.benchmark.results.case import Case, FrozenResult
 from convoy.benchmark.suites import registry
 from convoy.catalog.prices import SHIPPED, PriceBook
@@ -56,6 +56,7 @@ def sections(report: BenchReport, costs: Sequence[Block]) -> tuple[Block, ...]:
             (
                 *common_sections.step_parts_section(report),
                 *common_sections.memory_section(report),
+                *hosts.hosts_section(report),
                 *predictions.predictions_section(report),
                 *published.published_section(report),
                 *(block for suite in registry.SUITES for block in suite.sections(report)),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
-from convoy.benchmark.results.case import Block, CasePrediction
+from convoy.benchmark.results.case import Block, CasePrediction, HostUse
 from convoy.benchmark.results.values import FIRST_STEP_SECONDS
 from convoy.benchmark.variants.variant import Variant
 from convoy.config.benchmark import MeasureConfig
@@ -35,6 +35,7 @@ class VariantResult:
     steady: bool = True
     blocks: list[Block] = field(default_factory=list)
     memory_peak_bytes: int | None = None
+    hosts: tuple[HostUse, ...] = ()
     values: dict[str, float] = field(default_factory=dict)
     """By the names of `Case.values`."""
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -56,12 +57,14 @@ def measure(
     sent_bytes: Callable[[], float] | None = None,
     before_turn: Callable[[Variant], None] = lambda _: None,
     watch: Callable[[Variant, int], AbstractContextManager[None]] = lambda *_: nullcontext(),
+    meter: Callable[[Variant, int], AbstractContextManager[None]] = lambda *_: nullcontext(),
 ) -> dict[str, VariantResult]:
     """Warm each variant up, then let them take turns.
 
     progress: called after each step of warm-up and after each block, on each rank. report: receives a line on each
     stage. sent_bytes: a counter of sent bytes, 0 on all but one rank of a host; None: not measured. before_turn: called
     on each rank, before anything is timed. watch: surrounds each block that counts, with the number of its steps.
+    meter: surrounds it with the barriers before and after.
     """
     counter = sent_bytes or (lambda: 0.0)
     results = {variant.name: VariantResult() for variant in variants}
@@ -83,7 +86,8 @@ def measure(
         for variant in variants if number % 2 == 0 else reversed(variants):
             before_turn(variant)
             n = steps[variant.name]
-            block = _run_block(variant, number, n, ranks, counter, watch(variant, n))
+            with meter(variant, n):
+                block = _run_block(variant, number, n, ranks, counter, watch(variant, n))
             if sent_bytes is None:
                 block = block.model_copy(update={"network_bytes": None})
             results[variant.name].blocks.append(block)

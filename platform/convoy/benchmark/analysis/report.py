@@ -14,7 +14,7 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.network import NetworkReport
 from convoy.benchmark.analysis.predictions import PredictedFigures
 from convoy.benchmark.analysis.recovery import DrillFigures
-from convoy.benchmark.results.case import FrozenResult, Hardware, Provenance, Status
+from convoy.benchmark.results.case import FrozenResult, Hardware, HostUse, Provenance, Status
 from convoy.benchmark.results.collectives import CollectiveTiming
 from convoy.benchmark.results.values import INDEPENDENT
 from convoy.catalog.prices import Price
@@ -74,6 +74,8 @@ class CaseFigures(FrozenResult):
     """Median over blocks of each part of a step."""
     values: dict[str, float]
     not_measured: dict[str, str]
+    hosts: tuple[HostUse, ...] = ()
+    """What each host used; empty: not measured."""
 
     @property
     def rate(self) -> float:
@@ -121,6 +123,10 @@ class ScalingPoint(FrozenResult):
     tokens_per_second: Interval
     efficiency: Interval | None
     """Rate per rank over that of the reference; None for that itself, and where `why` says so."""
+    relative_to: int | None = None
+    """Ranks of the reference; None where there is no efficiency."""
+    overhead: Interval | None = None
+    """Additional time of all ranks together for the same work over the reference's: 1 / efficiency - 1."""
     paired: bool
     """The reference was measured in turns with it."""
     of_independent: Interval | None
@@ -129,8 +135,14 @@ class ScalingPoint(FrozenResult):
     """Exposed communication over the step."""
     communication_ratio: float | None
     """Exposed communication over the rest of the step."""
+    added_share: Interval | None = None
+    """Of a reference of several ranks: exposed communication over the step, without what as many independent jobs of
+    the reference's size have of their own."""
     network_bytes: float | None
     link_share: float | None
+    node_bytes: float | None = None
+    """Sent in a step by a node's network adapters, the mean over the nodes at work; None: there is one, or it was not
+    measured."""
     why: str = ""
 
 
@@ -139,9 +151,10 @@ class PredictedScalingPoint(FrozenResult):
 
     nodes: int
     ranks: int
+    """All of the nodes; or as many of one node's as were measured."""
     tokens_per_second: float
     efficiency: float
-    """Rate per rank over that of the fewest nodes with a prediction."""
+    """Rate per rank over that of the fewest ranks with a prediction."""
     measured: Interval | None
     """Tokens per second of as many ranks; None: not measured."""
     error: float | None

@@ -50,7 +50,18 @@ class Footprint(NamedTuple):
 
 
 def measure_footprint(variant: Variant, ranks: Ranks, progress: Callable[[], None] = lambda: None) -> Footprint | None:
-    """The footprint of the rank that takes most; None: the variant holds nothing.
+    """The footprint of the rank that takes most, as `measure_footprints`; None: the variant holds nothing."""
+    return largest_footprint(measure_footprints(variant, ranks, progress))
+
+
+def largest_footprint(footprints: Iterable[Footprint]) -> Footprint | None:
+    """That of the rank that takes most; None: none of them takes anything."""
+    most = max(footprints, key=lambda each: each.peak_bytes)
+    return most if most.peak_bytes else None
+
+
+def measure_footprints(variant: Variant, ranks: Ranks, progress: Callable[[], None] = lambda: None) -> list[Footprint]:
+    """The footprints of all ranks, in their order.
 
     All ranks call it alike, those without a part in the variant too; the variant makes steps. progress: called after.
     """
@@ -58,8 +69,7 @@ def measure_footprint(variant: Variant, ranks: Ranks, progress: Callable[[], Non
     progress()
     every = [torch.zeros(len(own), dtype=torch.int64) for _ in range(dist.get_world_size(ranks.control))]
     dist.all_gather(every, torch.tensor(own, dtype=torch.int64), group=ranks.control)
-    most = max((Footprint(*each.tolist()) for each in every), key=lambda each: each.peak_bytes)
-    return most if most.peak_bytes else None
+    return [Footprint(*each.tolist()) for each in every]
 
 
 def _measure_own_footprint(variant: Variant, device: torch.device) -> Footprint:

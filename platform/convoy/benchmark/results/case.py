@@ -82,6 +82,32 @@ class Hardware(FrozenResult):
         return self.machine if self.nodes == 1 else f"{self.nodes} × {self.machine}"
 
 
+class HostUse(FrozenResult):
+    """What one host of a gang used for a case. Hosts are in the order of their ranks."""
+
+    host: int = Field(ge=0)
+    ranks: int = Field(ge=0)
+    """Ranks there that had a part in the case."""
+    memory_peak_bytes: int | None = None
+    """Tensors at the peak of each rank's step, added up, where they compute: in the memory of its GPUs, or in its own;
+    None: not measured for the case alone."""
+    offloaded_bytes: int | None = None
+    """Tensors that ranks with a GPU hold in the host's memory between steps; None: as above."""
+    memory_used_bytes: int = Field(0, ge=0)
+    """Most of the host's own memory that was in use after a block, by all processes and so by all cases of the gang."""
+    sent_bytes: float
+    """For a step, over all of its network interfaces other than the loopback: a mean over blocks."""
+    received_bytes: float
+    rdma_sent_bytes: float | None = None
+    """For a step, by all of its RDMA adapters, which the interfaces do not count; None: it has none."""
+    rdma_received_bytes: float | None = None
+
+    @property
+    def adapter_bytes(self) -> float:
+        """Sent in a step by adapters of either kind."""
+        return self.sent_bytes + (self.rdma_sent_bytes or 0.0)
+
+
 class Provenance(FrozenResult):
     """Where a figure comes from."""
 
@@ -152,6 +178,8 @@ class Case(FrozenResult):
     memory_peak_bytes: int | None = None
     """Tensors at the peak of a step, of the rank that took most: on the GPU where there is one, else on the host; None:
     not measured for it alone."""
+    hosts: tuple[HostUse, ...] = ()
+    """What each host used; empty: not measured."""
     losses: tuple[float, ...] = ()
     """Losses of the first steps, on the same data in all cases of a group: they show whether these compute the same."""
     varied: tuple[str, ...] = ()
