@@ -6,7 +6,7 @@ from convoy.benchmark.groups import Group, Ranks, VariantSpec
 from convoy.benchmark.memory_estimate import CaseMemory, bytes_in_turns, estimate_memory
 from convoy.benchmark.memory_fit import SHARE_OF_STATES, gangs_that_fit
 from convoy.benchmark.plan import run_of
-from convoy.benchmark.suites.scaling import fewest_ranks_with_room
+from convoy.benchmark.suites.scaling import fewest_ranks_with_room, variants_of
 from convoy.config.benchmark import BenchConfig
 from convoy.config.errors import ConfigError
 from convoy.config.run import RunConfig
@@ -122,10 +122,23 @@ def test_what_is_offloaded_has_its_share_of_host_memory() -> None:
         assert held <= 3 * SHARE_OF_STATES * once(small.run)
 
 
-def test_scaling_stays_in_one_gang_and_is_left_out_where_only_the_whole_gang_has_room() -> None:
+def test_scaling_stays_in_one_gang() -> None:
     (gang,) = gangs("scaling", Ranks(32, 8, 40 * GIB), "gpt-7b", train={"global_batch": 64})
     assert gang.baseline == "16 ranks"
     assert [spec.name for spec in gang.variants][:2] == ["16 ranks", "2 jobs of 16 ranks"]
     held = bytes_in_turns(each.device for each in of_its_cases(gang, Ranks(32, 8)))
     assert held <= 40 * GIB * SHARE_OF_STATES
-    assert gangs("scaling", Ranks(32, 8, 10 * GIB), "gpt-7b", train={"global_batch": 64}) == []
+
+
+def test_where_only_the_whole_gang_has_room_it_is_measured_and_the_smaller_reference_refused() -> None:
+    (gang,) = gangs("scaling", Ranks(32, 8, 10 * GIB), "gpt-7b", train={"global_batch": 64})
+    assert [spec.name for spec in gang.variants] == ["32 ranks"]
+    (refused,) = gang.refused
+    assert refused.spec.name == "16 ranks"
+    states = bytes_in_turns(
+        estimate_memory(spec, gang.run, Ranks(32, 8)).device for spec in variants_of(64, Ranks(32, 8), None, 16)
+    )
+    assert refused.reason == (
+        f"needs, with the cases compared with it, at least {states / GIB:,.1f} GiB on a rank for weights, gradients "
+        "and moments, which have 60 % of 10.0 GiB"
+    )

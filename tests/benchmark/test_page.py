@@ -197,6 +197,25 @@ def test_scaling_of_one_size_says_that_it_tells_nothing() -> None:
     assert any(text.startswith("Communication was not measured") for text in texts)
 
 
+def test_scaling_is_relative_to_the_fewest_ranks_where_one_has_no_room() -> None:
+    one, weak, _, jobs = scaling()
+    hardware = [replaced(case.hardware, ranks=8 * case.hardware.ranks) for case in (one, weak, jobs)]
+    cases = [replaced(case, hardware=each) for case, each in zip((one, weak, jobs), hardware, strict=True)]
+    cases[1] = replaced(cases[1], values={"weak": 1.0})
+    page = benchmark_page(cases)
+    (table,) = below(page, "Scaling", Table)
+    found = row(table, "weak")
+    assert float(found["Overhead"].split(" ")[0]) == pytest.approx(100 * (1 / 0.9 - 1), abs=1)
+    assert found["Overhead"].endswith("relative to 8 ranks")
+    assert float(found["Communication added"].split(" ")[0]) == pytest.approx(100 * (1 - 0.9 / 0.95), abs=1)
+    assert row(table, "reference")["Ranks"] == "8"
+    texts = " ".join(text.text for text in of(page, Text))
+    assert "as few ranks as have" in texts
+    assert "Communication was not measured" not in texts
+    assert _value(page, "Scaling efficiency").subtitle.endswith("weak, 16 ranks relative to 8")
+    assert "as few ranks as have" not in to_markdown(benchmark_page(scaling()))
+
+
 def test_prices_stand_with_their_day_and_source() -> None:
     offers, training = below(benchmark_page(strategies()), "Cost and time to train (computed)", Table)
     demand, reserved, spot = offers.rows

@@ -110,11 +110,22 @@ def _have_room(names: Iterable[str], sizes: Sizes, ranks: Ranks) -> bool:
 def states_fit(cases: Iterable[CaseMemory], ranks: Ranks) -> bool:
     """Whether those of cases that take turns keep to their share of the device's memory, and of the host's, where they
     are offloaded."""
+    return not states_shortage(cases, ranks)
+
+
+def states_shortage(cases: Iterable[CaseMemory], ranks: Ranks) -> str:
+    """What those of cases that take turns need beyond their share of a memory, from `needs` on; empty: they have
+    room."""
     each = list(cases)
-    return all(
-        room is None or bytes_in_turns(case[memory] for case in each) <= room * SHARE_OF_STATES
-        for memory, room in enumerate((ranks.memory_bytes, ranks.host_bytes))
-    )
+    for memory, (room, of) in enumerate(((ranks.memory_bytes, ""), (ranks.host_bytes, " of host memory"))):
+        needed = bytes_in_turns(case[memory] for case in each)
+        if room is not None and needed > room * SHARE_OF_STATES:
+            share = f"{SHARE_OF_STATES:.0%}".replace("%", " %")
+            return (
+                f"needs, with the cases compared with it, at least {needed / GIB:,.1f} GiB{of} on a rank for weights, "
+                f"gradients and moments, which have {share} of {room / GIB:,.1f} GiB"
+            )
+    return ""
 
 
 def _memory_shortage(names: Sequence[str], sizes: Sizes, ranks: Ranks) -> MemoryShortage | None:

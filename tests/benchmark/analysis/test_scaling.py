@@ -7,7 +7,7 @@ import pytest
 from convoy.benchmark.analysis.report import ScalingPoint
 from convoy.benchmark.analysis.scaling import scaling_points
 from convoy.benchmark.results import values
-from convoy.benchmark.results.case import Case
+from convoy.benchmark.results.case import Case, HostUse
 from tests.benchmark.cases import HARDWARE, a_case, replaced
 from tests.benchmark.cases import scaling as cases_of_two
 
@@ -73,6 +73,45 @@ def test_where_one_rank_has_no_room_the_fewest_that_have_are_the_reference() -> 
     assert _at(cases, "strong", 8).reference
     found = _at(cases, "weak", 32)
     assert found.efficiency.estimate == pytest.approx(0.8, rel=0.02)
+
+
+def test_overhead_is_the_additional_time_of_all_ranks_for_the_same_work() -> None:
+    """Two ranks at 80 % in strong scaling take 1.25 times one rank's time, both together."""
+    found = _at(cases_of_two(), "strong", 2)
+    assert found.overhead.low < 0.25 < found.overhead.high
+    assert found.relative_to == 1
+    assert _at(cases_of_two(), "weak", 1).overhead is None
+
+
+def of_eight(*, optimizer: float = 0.0) -> list[Case]:
+    """8 ranks, two jobs of 8 at once, and 16 ranks, which are 0.125 s behind the jobs."""
+    shared = [
+        _of("n2", "8 ranks", 0.5, 8, 4096),
+        _of("n2", "2 jobs of 8 ranks", 0.5, 16, 8192, **{values.INDEPENDENT: 1}),
+        _of("n2", "16 ranks, weak", 0.625, 16, 8192, **{values.WEAK: 1}),
+    ]
+    jobs = replaced(shared[1], hardware=replaced(shared[1].hardware, jobs=2))
+    jobs = replaced(jobs, blocks=tuple(replaced(b, parts={"optimizer": optimizer}) for b in jobs.blocks))
+    return [shared[0], jobs, shared[2]]
+
+
+def test_a_reference_of_several_ranks_has_what_more_ranks_add() -> None:
+    found = _at(of_eight(), "weak", 16)
+    assert found.overhead.low < 0.25 < found.overhead.high
+    assert found.relative_to == 8
+    assert found.added_share.low < 0.2 < found.added_share.high
+    assert found.communication_share is None
+    assert _at(of_eight(optimizer=0.1), "weak", 16).added_share.estimate == pytest.approx(1 - 0.4 / 0.625, rel=0.02)
+    assert _at(cases_of_two(), "weak", 2).added_share is None  # its jobs have one rank, so it has all communication
+
+
+def test_bytes_of_a_node_are_the_mean_over_nodes_at_work() -> None:
+    hosts = tuple(
+        HostUse(host=n, ranks=8 * (n < 2), sent_bytes=n, received_bytes=0, rdma_sent_bytes=9) for n in range(3)
+    )
+    cases = [replaced(case, hosts=hosts) for case in cases_of_two()]
+    assert _at(cases, "weak", 2).node_bytes == 9.5
+    assert _at([replaced(case, hosts=hosts[:1]) for case in cases], "weak", 2).node_bytes is None
 
 
 def test_what_was_not_measured_or_has_few_blocks_is_on_no_curve() -> None:

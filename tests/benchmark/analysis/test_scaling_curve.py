@@ -69,6 +69,40 @@ def test_measured_points_stand_next_to_it_with_the_error() -> None:
     assert page.count("not measured") >= 5
 
 
+def resized(case: Case, ranks: int, batch: int) -> Case:
+    """On so many ranks, with so many sequences."""
+    train = {**case.config["train"], "global_batch": batch}
+    return replaced(
+        case,
+        name=f"{ranks} ranks of {batch}",
+        hardware=replaced(case.hardware, ranks=ranks, nodes=-(-ranks // 8)),
+        config={**case.config, "train": train},
+        tokens_per_step=batch * 2048,
+        values={values.WEAK: 1.0},
+    )
+
+
+def test_measured_parts_of_a_node_and_other_numbers_of_nodes_have_points_too() -> None:
+    cases = on_p4d("llama-1b")
+    [curve] = fold_cases([*cases, resized(cases[0], 4, 8), resized(cases[0], 24, 48)]).scaling_predicted
+    assert [(point.nodes, point.ranks) for point in curve.points][:5] == [(1, 4), (1, 8), (2, 16), (3, 24), (4, 32)]
+    assert [point.ranks for point in curve.points if point.measured is not None] == [4, 16, 24, 32]
+    assert curve.points[0].efficiency == 1.0
+
+
+def test_a_case_with_other_tokens_for_each_rank_is_no_point() -> None:
+    cases = on_p4d()
+    [curve] = fold_cases([cases[1], resized(cases[0], 16, 16)]).scaling_predicted
+    assert [point.ranks for point in curve.points if point.measured is not None] == [32]
+
+
+def test_where_only_the_whole_gang_has_room_it_is_the_measured_point() -> None:
+    [curve] = fold_cases(on_p4d()[:1]).scaling_predicted
+    assert [point.nodes for point in curve.points if point.measured is not None] == [2]
+    alone = resized(on_p4d()[0], 1, 2)
+    assert fold_cases([replaced(alone, values={})]).scaling_predicted == ()
+
+
 def test_nodes_without_room_are_named() -> None:
     [curve] = fold_cases(on_p4d("custom-30b")).scaling_predicted
     assert any(line.startswith("1: no room") for line in curve.lacking)

@@ -1,11 +1,19 @@
 """How throughput grows with the ranks: efficiency, and what of the loss is communication. Pure."""
 
+import statistics
 from collections.abc import Sequence
 
 from convoy.benchmark.analysis.report import ScalingKind, ScalingPoint
 from convoy.benchmark.results import values
 from convoy.benchmark.results.case import Case
-from convoy.benchmark.results.figures import NotComparableError, block_rates, speedup, step_seconds, tokens_per_second
+from convoy.benchmark.results.figures import (
+    NotComparableError,
+    block_rates,
+    speedup,
+    step_seconds,
+    sync_share,
+    tokens_per_second,
+)
 from convoy.benchmark.results.fingerprint import differences
 from convoy.stats.interval import Interval, unpaired_ratio
 
@@ -45,7 +53,8 @@ def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPo
     rate, step, ranks = tokens_per_second(case), step_seconds(case), case.hardware.ranks
     if rate is None or step is None:
         return None
-    efficiency, paired, why = (None, False, "") if is_reference(case) else _efficiency(case, kind, measured)
+    reference, why = (None, "") if is_reference(case) else _reference_of(case, measured)
+    efficiency, paired = (None, False) if reference is None else _efficiency(case, reference)
     waited = case.values.get(values.COMMUNICATION_SECONDS)
     sent, link = case.values.get(values.NETWORK_BYTES), case.values.get(values.LINK_BYTES_PER_SECOND)
     computed = None if waited is None else step.estimate - waited
@@ -57,26 +66,57 @@ def _point(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> ScalingPo
         reference=is_reference(case),
         tokens_per_second=rate,
         efficiency=efficiency,
+        relative_to=None if reference is None else reference.hardware.ranks,
+        overhead=None if efficiency is None else _overhead(efficiency),
         paired=paired,
         of_independent=None if kind == "independent" else _ratio_to_independent(case, measured),
         communication_share=None if waited is None else waited / step.estimate,
         communication_ratio=waited / computed if waited is not None and computed and computed > 0 else None,
+        added_share=_added_share(case, measured) if kind == "weak" and not is_reference(case) else None,
         network_bytes=sent,
         link_share=sent / step.estimate / link if sent is not None and link else None,
+        node_bytes=_node_bytes(case),
         why=why,
     )
 
 
-def _efficiency(case: Case, kind: ScalingKind, measured: Sequence[Case]) -> tuple[Interval | None, bool, str]:
-    """Compared with the fewest ranks, whether the two took turns, and why there is none."""
+def _reference_of(case: Case, measured: Sequence[Case]) -> tuple[Case | None, str]:
+    """The fewest ranks, or why the case cannot be compared with any."""
     fewest = [other for other in measured if is_reference(other)]
-    reference, why = _comparable_case(case, fewest, "the fewest ranks were not measured")
-    if reference is None:
-        return None, False, why
+    return _comparable_case(case, fewest, "the fewest ranks were not measured")
+
+
+def _efficiency(case: Case, reference: Case) -> tuple[Interval, bool]:
+    """Its rate per rank over the reference's, and whether the two took turns."""
     ratio, paired = _rate_ratio(case, reference)
     times = case.hardware.ranks / reference.hardware.ranks
     scaled = {name: getattr(ratio, name) / times for name in ("estimate", "low", "high")}
-    return ratio.model_copy(update=scaled), paired, ""
+    return ratio.model_copy(update=scaled), paired
+
+
+def _overhead(efficiency: Interval) -> Interval | None:
+    """Source: Grama, Gupta, Karypis, Kumar: Introduction to Parallel Computing, 2003, 5.2: total overhead over the time
+    of the reference. None: the efficiency may be zero."""
+    if efficiency.low <= 0:
+        return None
+    inverse = efficiency.inverse()
+    return inverse.model_copy(update={name: getattr(inverse, name) - 1 for name in ("estimate", "low", "high")})
+
+
+def _added_share(case: Case, measured: Sequence[Case]) -> Interval | None:
+    """By the arithmetic of the share of synchronisation, where independent jobs of several ranks are in its gang."""
+    jobs = next((c for c in measured if c.group == case.group and c.values.get(values.INDEPENDENT)), None)
+    if jobs is None or jobs.hardware.ranks != case.hardware.ranks or jobs.hardware.jobs == jobs.hardware.ranks:
+        return None
+    try:
+        return sync_share(case, jobs)
+    except (NotComparableError, ValueError):
+        return None
+
+
+def _node_bytes(case: Case) -> float | None:
+    sent = [host.adapter_bytes for host in case.hosts if host.ranks]
+    return statistics.mean(sent) if len(sent) > 1 else None
 
 
 def _ratio_to_independent(case: Case, measured: Sequence[Case]) -> Interval | None:

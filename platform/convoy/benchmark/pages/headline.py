@@ -153,7 +153,8 @@ def _scaling(report: BenchReport) -> Value | None:
     if not points:
         return None
     point, efficiency = max(points, key=lambda each: (each[0].ranks, each[0].kind == "weak"))
-    text = f"{formatting.bounds(efficiency, formatting.percent)}; {point.kind}, {point.ranks} ranks"
+    relative = f" relative to {point.relative_to}" if point.relative_to is not None and point.relative_to > 1 else ""
+    text = f"{formatting.bounds(efficiency, formatting.percent)}; {point.kind}, {point.ranks} ranks{relative}"
     return Value("Scaling efficiency", formatting.percent(efficiency.estimate), text)
 
 

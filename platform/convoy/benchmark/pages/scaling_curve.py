@@ -11,7 +11,8 @@ from convoy.stats.interval import Interval, exact
 _HOW = (
     "Predicted by the planner from the catalog's figures, not measured: each rank has as many sequences as in the "
     "measured case of most ranks. The error is the prediction over the measurement of as many ranks, minus 1; where "
-    "nothing was measured there is none, and the prediction is unchecked. Efficiency is that of the prediction."
+    "nothing was measured there is none, and the prediction is unchecked. Efficiency is that of the prediction, over "
+    "its first row. Numbers of ranks in between, such as a part of a node's, have a row if they were measured."
 )
 
 

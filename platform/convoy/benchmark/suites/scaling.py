@@ -12,9 +12,9 @@ from typing import Any
 from convoy.benchmark.analysis import scaling
 from convoy.benchmark.analysis.report import BenchReport, ScalingPoint
 from convoy.benchmark.analysis.scaling_curve import predicted_scaling
-from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
+from convoy.benchmark.groups import Group, Ranks, RefusedCase, Suite, VariantSpec
 from convoy.benchmark.memory_estimate import estimate_memory
-from convoy.benchmark.memory_fit import states_fit
+from convoy.benchmark.memory_fit import states_fit, states_shortage
 from convoy.benchmark.pages.charts import Curve, over_ranks
 from convoy.benchmark.pages.scaling_curve import predicted_blocks
 from convoy.benchmark.results.case import Case
@@ -27,12 +27,15 @@ from convoy.stats.interval import Interval, exact
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One group for each model, but none where only the whole gang has room for it."""
+    """One group for each model. Where only the whole gang has room for it, that is its one case, which a larger gang's
+    can be compared with, and the next smaller number of ranks is refused."""
     for model, run in runs.items():
         fewest = fewest_ranks_with_room(run, ranks)
-        if fewest < ranks.all:
-            variants = variants_of(run.train.global_batch, ranks, run.parallel.shard_size, fewest)
-            yield SUITE.make_group(model, run, config.measure, variants, whole=True)
+        variants = [*variants_of(run.train.global_batch, ranks, run.parallel.shard_size, fewest)]
+        refused: tuple[RefusedCase, ...] = ()
+        if fewest == ranks.all:
+            variants, refused = variants[:1], (_refused_reference(run, ranks),)
+        yield SUITE.make_group(model, run, config.measure, variants, whole=True, refused=refused)
 
 
 def fewest_ranks_with_room(run: RunConfig, ranks: Ranks) -> int:
@@ -44,6 +47,13 @@ def fewest_ranks_with_room(run: RunConfig, ranks: Ranks) -> int:
         if states_fit((estimate_memory(spec, run, ranks) for spec in specs), ranks):
             return n
     return ranks.all
+
+
+def _refused_reference(run: RunConfig, ranks: Ranks) -> RefusedCase:
+    """The largest reference that leaves ranks for others to be compared with it, which has no room with those."""
+    n = [1, *rank_counts(ranks)][-2]
+    specs = [*variants_of(run.train.global_batch, ranks, run.parallel.shard_size, n)]
+    return RefusedCase(spec=specs[0], reason=states_shortage((estimate_memory(s, run, ranks) for s in specs), ranks))
 
 
 def variants_of(
@@ -97,10 +107,16 @@ _NAMES = {"weak": "weak", "strong": "strong", "independent": "independent jobs"}
 
 _HOW = (
     "Efficiency is throughput over as many times that of one rank, or per rank over that of the fewest that have room "
-    "for the model. Weak: the work grows with the ranks. Strong: all ranks share the work of the fewest. Independent "
-    "jobs of that size, at the same time, lose only to what cores share: memory bandwidth, caches, clock rate; any "
-    "further loss is communication and waiting, less what a rank saves by updating only its share of the weights. "
-    "Communication of the step counts that saving for neither side: it is the share of synchronisation of these blocks."
+    "for the model. Overhead is the additional time of all ranks together for the same work: 1 / efficiency - 1. Weak: "
+    "the work grows with the ranks. Strong: all ranks share the work of the fewest. Independent jobs of that size, at "
+    "the same time, lose only to what cores share: memory bandwidth, caches, clock rate; any further loss is "
+    "communication and waiting, less what a rank saves by updating only its share of the weights. Communication of the "
+    "step counts that saving for neither side: it is the share of synchronisation of these blocks."
+)
+_RELATIVE = (
+    "Where one rank has no room for the model, all of this is relative to as few ranks as have, and leaves out what "
+    "these exchange among themselves. Communication added is the share of the step that all ranks exchange on top of "
+    "that, versus as many jobs of the reference's size at once: a lower bound of all communication."
 )
 _APART = (
     "If the fewest ranks were not measured in turns with the others, in one gang, the interval is that of two samples, "
@@ -116,13 +132,15 @@ def comparison(report: BenchReport) -> tuple[Block, ...]:
     for model in dict.fromkeys(point.model for point in report.scaling):
         points = [point for point in report.scaling if point.model == model]
         blocks += [*_charts(model, points), _table(points)]
+    if any(point.reference and point.ranks > 1 for point in report.scaling):
+        blocks.append(Text(_RELATIVE, quiet=True))
     if any(point.efficiency and not point.paired for point in report.scaling):
         blocks.append(Text(_APART, quiet=True))
     blocks += predicted_blocks(report)
     larger = [point for point in report.scaling if not point.reference and point.kind != "independent"]
     if not larger:
         blocks.append(Text("No case of more ranks was measured, so efficiency is not known."))
-    elif all(point.communication_share is None for point in larger):
+    elif all(point.communication_share is None and point.added_share is None for point in larger):
         blocks.append(Text("Communication was not measured: the results have no values.communication_seconds."))
     return tuple(blocks)
 
@@ -156,11 +174,14 @@ def _table(points: Sequence[ScalingPoint]) -> Table:
         Column("Ranks", lambda p: p.ranks),
         Column("Tokens per second", lambda p: formatting.estimate(p.tokens_per_second, formatting.rate)),
         Column("Efficiency", _efficiency),
+        Column("Overhead", _overhead),
         Column("Of independent jobs", lambda p: p.of_independent, _percent),
         Column("Communication of the step", lambda p: p.communication_share, formatting.percent),
         Column("Over computation", lambda p: p.communication_ratio, lambda ratio: f"{formatting.significant(ratio)}×"),
+        Column("Communication added", lambda p: p.added_share, _share_from_zero),
         Column("Sent by a rank", lambda p: p.network_bytes, formatting.size),
         Column("Of the link", lambda p: p.link_share, formatting.percent),
+        Column("Sent by a node", lambda p: p.node_bytes, formatting.size),
         drop_empty=True,
     )
 
@@ -169,6 +190,17 @@ def _efficiency(point: ScalingPoint) -> str | None:
     if point.efficiency is None:
         return None if point.reference else f"not known: {point.why}"
     return _percent(point.efficiency)
+
+
+def _overhead(point: ScalingPoint) -> str | None:
+    if point.overhead is None or point.relative_to is None:
+        return None
+    return f"{_share_from_zero(point.overhead)}, relative to {alone_name(point.relative_to)}"
+
+
+def _share_from_zero(share: Interval) -> str:
+    """Noise can make it negative, which means that none was measured."""
+    return _percent(share.model_copy(update={k: max(0.0, getattr(share, k)) for k in ("estimate", "low", "high")}))
 
 
 def _percent(share: Interval) -> str:
