@@ -55,6 +55,10 @@ def test_memory_is_that_of_each_case_alone(throughput: dict[str, Case]) -> None:
     for case in throughput.values():
         parts = [value for name, value in case.values.items() if name.startswith("memory_")]
         assert case.memory_peak_bytes == sum(parts) > 0
+        (host,) = case.hosts  # two nodes share this one
+        assert (host.ranks, host.offloaded_bytes) == (2, 0)
+        assert case.memory_peak_bytes < host.memory_peak_bytes <= 2 * case.memory_peak_bytes
+        assert host.sent_bytes < min(block.network_bytes or 0.0 for block in case.blocks)  # which has the loopback
     ours, baseline = throughput["ours"].values, throughput["baseline"].values
     assert ours["memory_parameters_bytes"] < 0.6 * baseline["memory_parameters_bytes"]
     assert baseline["memory_parameters_bytes"] == 4 * throughput["baseline"].parameters
@@ -137,6 +141,9 @@ def test_one_rank_trains_while_the_other_waits(scaling: dict[str, Case]) -> None
     }  # fmt: skip
     assert all(len(case.blocks) == 6 for case in scaling.values())
     assert "communication_seconds" in scaling["2 ranks, weak"].values
+    assert {name: case.hosts[0].ranks for name, case in scaling.items()} == {
+        name: case.hardware.ranks for name, case in scaling.items()
+    }
     assert {name for name, case in scaling.items() if case.values.get("link_bytes_per_second", 0) > 0} == {
         "2 ranks, weak", "2 ranks, strong",
     }  # fmt: skip
