@@ -214,6 +214,39 @@ def test_a_card_is_short_before_anything_is_opened(page: str, cards: Cards, brow
     assert browser.execute_script("return document.documentElement.scrollHeight") < 3000
 
 
+@pytest.mark.parametrize("page", list(STEPS))
+def test_a_frame_that_follows_the_cards_height_settles_on_it(
+    page: str, cards: Cards, browser: webdriver.Chrome
+) -> None:
+    """Metaflow's UI does that each second; its frame is about 1,000 pixels wide."""
+    _open(browser, cards.html[page], "light", unfolded=False)
+    height = 8000
+    for _ in range(3):
+        _resize(browser, height)
+        height = _body_height(browser)
+    last = browser.find_elements(By.CSS_SELECTOR, ".page > *")[-1]
+    assert 0 <= height - (last.location["y"] + last.size["height"]) < 150
+    size = browser.execute_script("const e = document.documentElement; return [e.scrollWidth, e.scrollHeight]")
+    assert size == [1000, height]
+
+
+def test_a_card_that_loads_again_keeps_the_height_of_its_frame(cards: Cards, browser: webdriver.Chrome) -> None:
+    _open(browser, cards.html["live"], "light")
+    _resize(browser, 2000)
+    browser.execute_script("document.querySelector('.card_app').replaceChildren()")
+    assert _body_height(browser) == 2000
+
+
+def _resize(browser: webdriver.Chrome, height: int) -> None:
+    metrics = {"width": 1000, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def _body_height(browser: webdriver.Chrome) -> int:
+    """As Metaflow's UI measures it."""
+    return int(browser.execute_script("const b = document.body; return Math.max(b.scrollHeight, b.offsetHeight)"))
+
+
 def test_details_are_folded_until_the_reader_opens_them(cards: Cards, browser: webdriver.Chrome) -> None:
     _open(browser, cards.html["final"], "light", unfolded=False)
     events = browser.find_element(By.CSS_SELECTOR, "section[data-section-id=Events]")
