@@ -198,6 +198,15 @@ def test_headline_numbers_stand_side_by_side_and_charts_in_pairs(cards: Cards, b
     assert parts.size["width"] > 1.8 * loss.size["width"]
 
 
+@pytest.mark.parametrize("page", list(STEPS))
+def test_a_chart_is_drawn_as_wide_as_its_place(page: str, cards: Cards, browser: webdriver.Chrome) -> None:
+    """The first of a pair is drawn before the second one is there."""
+    _open(browser, cards.html[page], "light", unfolded=False)
+    for chart in browser.find_elements(By.CSS_SELECTOR, ".vega-embed"):
+        drawn = chart.find_element(By.CSS_SELECTOR, "svg").size["width"]
+        assert abs(drawn - chart.size["width"]) <= 1
+
+
 def test_the_failed_card_starts_with_node_rank_and_last_lines(cards: Cards, browser: webdriver.Chrome) -> None:
     _open(browser, cards.html["failed"], "dark")
     callout = browser.find_element(By.CSS_SELECTOR, ".callout")
