@@ -2,17 +2,19 @@
 
 import os
 import select
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+from metaflow import metaflow_config
 
 from convoy.config.errors import ConfigError
 from convoy.config.loader import resolve
 from convoy.gang.task import Node
 from convoy.job.generations import FormationError, refuse_formation
 from convoy.job.heartbeat import LiveMarker, read_mark
-from convoy.launch.gang.run import _marked_preparing, prepare_on_node_0
+from convoy.launch.gang.run import _marked_preparing, _print_card_place, prepare_on_node_0
 from convoy.storage.posix import PosixStore
 from tests.gang.tasks import a_node
 
@@ -39,6 +41,23 @@ def test_a_job_that_another_run_has_is_refused_before_anything_is_prepared(tmp_p
     with LiveMarker(store, "blue", "Other/1"), pytest.raises(ConfigError, match=r"run Other/1 on .* is running it now"):
         with _marked_preparing(CONFIG, "blue", store, a_node(index=0, nodes=2), None):
             raise AssertionError("it was prepared")
+
+
+@pytest.mark.parametrize(
+    ("ui", "place"),
+    [
+        (None, "python train_flow.py card view 7/train/3"),
+        ("https://ui.example.com/", "https://ui.example.com/TrainFlow/7/train/3"),
+    ],
+)
+def test_a_run_says_where_its_live_card_is(
+    ui: str | None, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metaflow_config, "UI_URL", ui)
+    monkeypatch.setattr(sys, "argv", ["train_flow.py", "run"])
+    _print_card_place.cache_clear()
+    _print_card_place("TrainFlow/7/train/3")
+    assert capsys.readouterr().out == f"live card: {place}\n"
 
 
 DATA = {"id": "abc", "fingerprint": "def"}

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -102,13 +101,15 @@ def _tag_and_run(task: Task, node: Node, current: Any, plan: Json | None = None)
     if node.index == 0:
         tag_run(task.job, current)  # here too: a resumed run does not run its first step again
         if hasattr(current, "card"):
-            _print_card_command(live_card_task(current).partition("/")[2])
+            _print_card_place(live_card_task(current))
     run_gang_step(task, node, _card_drawer(current), live_card_task(current), plan)
 
 
 @cache  # a step may run several gangs, which have one card
-def _print_card_command(task: str) -> None:
-    print(f"live card: python {sys.argv[0]} card view {task}", flush=True)
+def _print_card_place(task: str) -> None:
+    from convoy.launch.gang.watchers import card_place
+
+    print(f"live card: {card_place(task)}", flush=True)
 
 
 @contextlib.contextmanager
