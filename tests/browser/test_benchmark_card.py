@@ -129,7 +129,7 @@ def test_a_dry_run_tells_the_gangs_and_starts_none(benchmark: Benchmark) -> None
     done = benchmark.place.run(sys.executable, FLOW, "run", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert '"suites"' in done.stdout
-    assert "scaling-tiny: 2 (2 nodes × 1) ranks: 1 rank, 2 jobs of 1 rank" in done.stderr
+    assert "scaling-tiny: 2 (2 nodes × 1) ranks: 1 rank; 2 jobs of 1 rank" in done.stderr
     assert "6 groups, one after the other" in done.stderr
 
 
