@@ -146,6 +146,18 @@ def test_a_put_into_an_outage_fails_and_leaves_nothing_half(
     assert store.read("shards/b.bin") == DATA
 
 
+def test_an_error_of_an_upload_is_one_line_without_the_address_where_anybody_could_continue_it(
+    store: Store, proxy: S3Proxy
+) -> None:
+    proxy.inject(Refuse(403, "Access\nDenied"), "chunk")
+    with pytest.raises(StoreUnavailable) as caught:
+        put(store)
+    [request] = [each for each in proxy.requests if each.operation == "chunk"]
+    assert request.query["upload_id"] not in str(caught.value)
+    assert "403" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_small_object_whose_request_stalls_is_sent_again(store: Store, proxy: S3Proxy) -> None:
     proxy.inject(Stall(100, "request"), "insert")
     assert store.create("commit", DATA[:1000])

@@ -19,7 +19,7 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 from requests.adapters import HTTPAdapter
 
-from convoy.config.errors import ConfigError
+from convoy.config.errors import ConfigError, one_line
 from convoy.storage.base import ObjectMissing, StoreUnavailable
 from convoy.storage.checksum import crc32c
 from convoy.storage.resuming import BROKEN_OFF, TRIES, fill, pause_before_retry, receive_body
@@ -45,6 +45,9 @@ _NO_BUCKET = re.compile(r"bucket (\S+ )?does not exist", re.IGNORECASE)
 _CONFLICTS = (404, 409, 410, 412)
 """412: the object exists. 409: another request for it is under way. 404 and 410: the resumable upload is no longer
 there."""
+
+_UPLOAD_ID = re.compile(r"(upload_id=)[\w%.-]+")
+"""Whoever knows it can write the object, without credentials."""
 
 _ERRORS = (exceptions.GoogleAPIError, GoogleAuthError, InvalidResponse, DataCorruption, *BROKEN_OFF)
 
@@ -111,10 +114,15 @@ def as_outages(uri: str, name: str) -> Iterator[None]:
         raise
     except exceptions.NotFound as error:
         if _is_no_bucket(error):
-            raise StoreUnavailable(f"{uri}/{name}: {error}") from error
+            raise StoreUnavailable(f"{uri}/{name}: {_describe(error)}") from error
         raise ObjectMissing(name) from None
     except _ERRORS as error:
-        raise StoreUnavailable(f"{uri}/{name}: {error}") from error
+        raise StoreUnavailable(f"{uri}/{name}: {_describe(error)}") from error
+
+
+def _describe(error: Exception) -> str:
+    """The error in one line, without what would let others write."""
+    return _UPLOAD_ID.sub(r"\1...", one_line(error))
 
 
 def _is_no_bucket(error: exceptions.GoogleAPICallError) -> bool:
@@ -211,7 +219,7 @@ def create_if_absent(bucket: GcsBucket, key: str, source: Callable[[], "Source"]
             # ValueError: the library does not continue an upload of which the server kept a part of a request.
             if not isinstance(error, ValueError) and (error.code not in _CONFLICTS or _is_no_bucket(error)):
                 raise
-            reason = str(error)
+            reason = _describe(error)
         made_by = _read_creator(bucket, key)
         if made_by is not None:
             return made_by == creator
