@@ -16,6 +16,7 @@ from convoy.storage.gcs import GcsStore
 from tests.campaign import in_full
 from tests.s3_faults import Fault, FlipBit, LoseReply, Refuse, Request, Reset, Stall, Truncate
 from tests.s3_proxy import S3Proxy
+from tests.storage.gcs_emulator import Upload, _Handler
 
 pytestmark = pytest.mark.campaign
 
@@ -116,9 +117,36 @@ def test_an_upload_goes_on_after_any_of_its_requests_failed(
     assert store.read("shards/a.bin") == DATA
 
 
-def test_an_upload_that_the_server_no_longer_knows_is_begun_again(store: Store, proxy: S3Proxy) -> None:
-    proxy.inject(Refuse(410), "chunk", skip=3)
-    put(store)
+LARGE: dict[str, Callable[[Store], object]] = {"put": put, "write": lambda store: store.write("shards/a.bin", DATA)}
+
+
+@pytest.mark.parametrize("operation", LARGE)
+@pytest.mark.parametrize("status", [404, 410])
+def test_an_upload_that_the_server_no_longer_knows_is_begun_again(
+    store: Store, proxy: S3Proxy, status: int, operation: str
+) -> None:
+    proxy.inject(Refuse(status), "chunk", skip=3)
+    LARGE[operation](store)
+    assert proxy.count("begin") == 2
+    assert store.read("shards/a.bin") == DATA
+
+
+@pytest.mark.parametrize("operation", LARGE)
+@pytest.mark.parametrize("kept", [0, REQUEST // 2], ids=["nothing", "half"])
+def test_an_upload_of_which_the_server_keeps_less_than_was_sent_is_begun_again(
+    store: Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch, kept: int, operation: str
+) -> None:
+    real, lossy = _Handler._continue, [True]
+
+    def keep_less(handler: _Handler, upload: Upload, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        if not lossy:
+            return real(handler, upload, body)
+        lossy.clear()
+        upload.data += body[:kept]
+        return 308, {"Range": f"bytes=0-{kept - 1}"} if kept else {}, b""
+
+    monkeypatch.setattr(_Handler, "_continue", keep_less)
+    LARGE[operation](store)
     assert proxy.count("begin") == 2
     assert store.read("shards/a.bin") == DATA
 

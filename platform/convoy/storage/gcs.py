@@ -19,7 +19,7 @@ from convoy.storage.gcs_client import (
     put_new,
     read_range,
     read_rest,
-    upload,
+    replace,
 )
 from convoy.storage.log import SEGMENT_SECONDS, BackgroundLog, SegmentSink
 
@@ -48,7 +48,7 @@ class GcsStore:
 
     def write(self, name: str, data: bytes) -> None:
         with self._as_outages(name):
-            upload(self._bucket, self._key(name), _whole(data))
+            replace(self._bucket, self._key(name), lambda: _whole(data))
 
     def put(self, name: str, data: memoryview, chunk_bytes: int, threads: int = 4) -> list[int]:
         """One upload, whatever `threads`: parts that are composed later would be objects of their own until then, and

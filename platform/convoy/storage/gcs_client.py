@@ -42,9 +42,9 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/")
 _NO_BUCKET = re.compile(r"bucket (\S+ )?does not exist", re.IGNORECASE)
 """A missing object and a missing bucket are both 404, and differ in their text only."""
 
-_CONFLICTS = (404, 409, 410, 412)
+_CONFLICTS = (308, 404, 409, 410, 412)
 """412: the object exists. 409: another request for it is under way. 404 and 410: the resumable upload is no longer
-there."""
+there. 308: nothing of it is there yet, after a request that the library took for its first."""
 
 _UPLOAD_ID = re.compile(r"(upload_id=)[\w%.-]+")
 """Whoever knows it can write the object, without credentials."""
@@ -216,15 +216,38 @@ def create_if_absent(bucket: GcsBucket, key: str, source: Callable[[], "Source"]
             upload(bucket, key, source(), creator)
             return True
         except (exceptions.GoogleAPICallError, ValueError) as error:
-            # ValueError: the library does not continue an upload of which the server kept a part of a request.
-            if not isinstance(error, ValueError) and (error.code not in _CONFLICTS or _is_no_bucket(error)):
-                raise
-            reason = _describe(error)
+            reason = _conflict(error)
         made_by = _read_creator(bucket, key)
         if made_by is not None:
             return made_by == creator
         pause_before_retry(tried)
-    raise StoreUnavailable(f"gs://{bucket.name}/{key}: {TRIES} conflicts in a row: {reason}")
+    raise _conflicts(bucket, key, reason)
+
+
+def replace(bucket: GcsBucket, key: str, source: Callable[[], "Source"]) -> None:
+    """Write the object, whether or not there was one. source: opened for each try.
+
+    Raises Google's errors, StoreUnavailable.
+    """
+    for tried in range(TRIES):
+        try:
+            return upload(bucket, key, source())
+        except (exceptions.GoogleAPICallError, ValueError) as error:
+            reason = _conflict(error)
+        pause_before_retry(tried)
+    raise _conflicts(bucket, key, reason)
+
+
+def _conflict(error: exceptions.GoogleAPICallError | ValueError) -> str:
+    """Why an upload is to be tried again from its beginning. Raises an error for which it is not."""
+    # ValueError: the library does not continue an upload of which the server kept a part of a request.
+    if not isinstance(error, ValueError) and (error.code not in _CONFLICTS or _is_no_bucket(error)):
+        raise error
+    return _describe(error)
+
+
+def _conflicts(bucket: GcsBucket, key: str, reason: str) -> StoreUnavailable:
+    return StoreUnavailable(f"gs://{bucket.name}/{key}: {TRIES} conflicts in a row: {reason}")
 
 
 def put_new(bucket: GcsBucket, key: str, data: memoryview, chunk_bytes: int) -> list[int]:
