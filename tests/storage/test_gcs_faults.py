@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from convoy.storage import Store, StoreUnavailable, open_store
+from convoy.storage import Store, StoreUnavailable, gcs_client, open_store
 from convoy.storage.checksum import crc32c
 from convoy.storage.gcs import GcsStore
 from tests.campaign import in_full
@@ -261,6 +261,24 @@ def test_a_creation_whose_reply_is_lost_is_known_to_be_ours(store: Store, proxy:
     assert proxy.count("insert") == 2
     assert proxy.count("get") == 1  # who made it
     assert not store.create("commit", b"ours")
+
+
+def test_a_put_whose_object_appears_late_has_the_checksums_of_all_chunks(
+    store: Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = gcs_client._read_creator, list[str]()
+
+    def find_nothing_at_first(bucket: gcs_client.GcsBucket, key: str) -> str | None:
+        asked.append(key)
+        return real(bucket, key) if len(asked) > 1 else None
+
+    monkeypatch.setattr(gcs_client, "_read_creator", find_nothing_at_first)
+    proxy.inject(LoseReply(), "chunk", skip=9)
+    proxy.inject(Refuse(410), "chunk", skip=9)  # the answer to the last request when it is repeated
+    proxy.inject(Refuse(412), "begin", skip=1)
+    put(store)
+    assert (proxy.count("begin"), len(asked)) == (2, 2)
+    assert store.read("shards/a.bin") == DATA
 
 
 @pytest.mark.usefixtures("impatient")
