@@ -226,6 +226,13 @@ def test_a_small_object_whose_reply_breaks_off_is_read_again(
         assert proxy.count("media") == 2
 
 
+def test_what_is_read_after_a_reply_broke_off_is_compared_with_its_checksum(store: Store, proxy: S3Proxy) -> None:
+    store.write("object", DATA[:100_000])
+    proxy.inject(Truncate(50_000), "media")
+    proxy.inject(FlipBit(8 * 200, "reply"), "media")
+    assert store.read("object") == DATA[:100_000]
+
+
 @pytest.mark.parametrize("fault", [Truncate(0), Refuse(503), Reset(0, "reply"), FlipBit(8, "reply")], ids=repr)
 @pytest.mark.usefixtures("impatient")
 def test_replies_that_keep_breaking_off_are_an_outage_and_nothing_is_missing_or_short(
