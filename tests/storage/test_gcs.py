@@ -11,7 +11,7 @@ from convoy.config.errors import ConfigError
 from convoy.storage import Store, StoreUnavailable, StoreUnfit, open_store
 from convoy.storage.gcs_client import Source
 from convoy.storage.usage import request_counter
-from tests.storage.gcs_emulator import Buckets, GcsEmulator
+from tests.storage.gcs_emulator import Buckets, GcsEmulator, Refused
 
 OPERATIONS: dict[str, Callable[[Store], object]] = {
     "create": lambda store: store.create("object", b"x"),
@@ -55,6 +55,20 @@ def test_a_server_that_went_away_is_unavailable_and_nothing_is_missing(
 def test_a_missing_bucket_is_unavailable_and_no_object_is_missing(gcs_uri: str, operation: str) -> None:
     with pytest.raises(StoreUnavailable, match=r"(?i)bucket .*does not exist"):
         OPERATIONS[operation](open_store("gs://no-such-bucket-here/prefix"))
+
+
+@pytest.mark.parametrize("operation", ["sizes", "top folders", "now", "write", "put"])
+def test_only_what_reads_an_object_can_miss_one(
+    gcs_uri: str, emulator: GcsEmulator, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Refused(404, "Not Found")
+
+    monkeypatch.setattr("tests.storage.gcs_emulator._Handler._route", refuse)
+    monkeypatch.setattr("convoy.storage.resuming.random.uniform", lambda *_: 0.0)
+    with pytest.raises(StoreUnavailable, match=gcs_uri):
+        OPERATIONS[operation](open_store(gcs_uri))
+    emulator.stop()
 
 
 @pytest.mark.parametrize("uri", ["gs://", "gs:///prefix", "gs://-b/prefix"])

@@ -57,11 +57,11 @@ class GcsStore:
             return put_new(self._bucket, self._key(name), data, chunk_bytes)
 
     def read(self, name: str, start: int = 0) -> bytes:
-        with self._as_outages(name):
+        with self._as_outages(name, reads=True):
             return read_rest(self._bucket, self._key(name), start)
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        with self._as_outages(name):
+        with self._as_outages(name, reads=True):
             return read_range(self._bucket, self._key(name), start, buffer)
 
     def sizes(self, prefix: str) -> dict[str, int]:
@@ -118,8 +118,8 @@ class GcsStore:
         check_prefix(self.uri, prefix)
         return self._prefix + prefix
 
-    def _as_outages(self, name: str) -> AbstractContextManager[None]:
-        return as_outages(self.uri, name)
+    def _as_outages(self, name: str, reads: bool = False) -> AbstractContextManager[None]:
+        return as_outages(self.uri, name, reads)
 
 
 def _whole(data: bytes) -> Source:

@@ -107,17 +107,15 @@ def open_bucket(uri: str, name: str, read_timeout_seconds: float) -> GcsBucket:
 
 
 @contextlib.contextmanager
-def as_outages(uri: str, name: str) -> Iterator[None]:
-    """A missing object is ObjectMissing, every other error StoreUnavailable."""
+def as_outages(uri: str, name: str, reads: bool = False) -> Iterator[None]:
+    """Every error is StoreUnavailable, but ObjectMissing where a missing object is read."""
     try:
         yield
     except StoreUnavailable:
         raise
-    except exceptions.NotFound as error:
-        if _is_no_bucket(error):
-            raise StoreUnavailable(f"{uri}/{name}: {_describe(error)}") from error
-        raise ObjectMissing(name) from None
     except _ERRORS as error:
+        if reads and isinstance(error, exceptions.NotFound) and not _is_no_bucket(error):
+            raise ObjectMissing(name) from None
         raise StoreUnavailable(f"{uri}/{name}: {_describe(error)}") from error
 
 
