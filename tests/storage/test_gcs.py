@@ -71,6 +71,23 @@ def test_only_what_reads_an_object_can_miss_one(
     emulator.stop()
 
 
+def test_an_account_that_may_list_below_the_prefix_only_can_do_all_that_a_store_does(
+    gcs_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, prefix = Buckets.list, gcs_uri.split("/", 3)[3] + "/"
+
+    def list_below(buckets: Buckets, bucket: str, query: dict[str, str]) -> dict[str, Any]:
+        if not query.get("prefix", "").startswith(prefix):
+            raise Refused(403, "storage.objects.list is denied")
+        return real(buckets, bucket, query)
+
+    monkeypatch.setattr(Buckets, "list", list_below)
+    store = open_store(gcs_uri)
+    store.write("object", b"x")
+    for operation in ("sizes", "top folders", "now"):
+        OPERATIONS[operation](store)
+
+
 @pytest.mark.parametrize("uri", ["gs://", "gs:///prefix", "gs://-b/prefix"])
 def test_what_is_no_bucket_s_name_is_refused_in_one_line(gcs_uri: str, uri: str) -> None:
     with pytest.raises(ConfigError, match=f"^{uri}: '-?b?' is no bucket's name$"):

@@ -6,6 +6,7 @@ library's own variable too, an emulator is asked, without any.
 
 from contextlib import AbstractContextManager
 from email.utils import parsedate_to_datetime
+from urllib.parse import urlencode
 
 from convoy.storage.base import ObjectInfo, check_name, check_prefix, is_object_name, prove
 from convoy.storage.gcs_client import (
@@ -93,7 +94,9 @@ class GcsStore:
 
     def now(self) -> float:
         with self._as_outages(""):
-            reply = get(self._bucket, f"/storage/v1{self._bucket.path}/o?maxResults=1&fields=kind")
+            # The account may be allowed to list what is below the prefix only.
+            query = urlencode({"prefix": self._prefix, "maxResults": 1, "fields": "kind"})
+            reply = get(self._bucket, f"/storage/v1{self._bucket.path}/o?{query}")
         return parsedate_to_datetime(reply.headers["Date"]).timestamp()
 
     def prove(self) -> None:
