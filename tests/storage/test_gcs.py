@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
 
 from convoy.config.errors import ConfigError
 from convoy.storage import Store, StoreUnavailable, StoreUnfit, open_store
@@ -86,6 +87,21 @@ def test_an_account_that_may_list_below_the_prefix_only_can_do_all_that_a_store_
     store.write("object", b"x")
     for operation in ("sizes", "top folders", "now"):
         OPERATIONS[operation](store)
+
+
+def test_a_request_may_take_as_long_to_be_sent_as_a_connection_may_be_silent(
+    gcs_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """urllib3 gives the whole body of a first request the time that it gives the connection: too little for 32 MiB."""
+    real, timeouts = HTTPAdapter.send, list[Any]()
+
+    def send(adapter: HTTPAdapter, *args: Any, timeout: Any = None, **kwargs: Any) -> requests.Response:
+        timeouts.append(timeout)
+        return real(adapter, *args, timeout=timeout, **kwargs)
+
+    monkeypatch.setattr(HTTPAdapter, "send", send)
+    open_store(gcs_uri).put("shards", memoryview(bytes(9 * 2**20)), 2**20)
+    assert timeouts == [60.0, 60.0]
 
 
 @pytest.mark.parametrize("uri", ["gs://", "gs:///prefix", "gs://-b/prefix"])

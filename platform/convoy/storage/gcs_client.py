@@ -60,8 +60,9 @@ class GcsBucket:
     client: Any
     """Google's, for one bucket: threads may share it."""
     name: str
-    timeout: tuple[float, float]
-    """Seconds to connect, and that a connection may be silent."""
+    timeout: float
+    """Seconds that a connection may be silent. As long may it take to connect: urllib3 gives the same time to send the
+    whole body of a connection's first request."""
 
     @property
     def path(self) -> str:
@@ -103,7 +104,7 @@ def open_bucket(uri: str, name: str, read_timeout_seconds: float) -> GcsBucket:
     client._bucket_metadata_cache = None
     for scheme in ("https://", "http://"):
         client._http.mount(scheme, _Adapter(name))
-    return GcsBucket(client, name, (min(10.0, read_timeout_seconds), read_timeout_seconds))
+    return GcsBucket(client, name, read_timeout_seconds)
 
 
 @contextlib.contextmanager
