@@ -24,6 +24,9 @@ from convoy.storage.gcs_client import (
 )
 from convoy.storage.log import SEGMENT_SECONDS, BackgroundLog, SegmentSink
 
+_COPIED_BYTES = 8 * 2**20
+"""Of an object that is written whole, at a time."""
+
 
 class GcsStore:
     """A Store under `gs://bucket/prefix`. Creation only if absent uses the precondition `ifGenerationMatch=0`.
@@ -126,4 +129,4 @@ class GcsStore:
 
 
 def _whole(data: bytes) -> Source:
-    return Source(memoryview(data), max(len(data), 1))
+    return Source(memoryview(data), _COPIED_BYTES)

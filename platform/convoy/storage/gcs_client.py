@@ -292,26 +292,35 @@ def _read_creator(bucket: GcsBucket, key: str) -> str | None:
 
 
 class Source:
-    """A file of a buffer's bytes for the library to read, copied as they are read; each chunk is taken once."""
+    """A file of a buffer's bytes for the library to read, copied as they are read. Of the buffer whole chunks are
+    taken, each once: it may be one that reads and checks them only then."""
 
     def __init__(self, data: memoryview, chunk_bytes: int) -> None:
         self.bytes = len(data)
         self.checksums: list[int] = []
-        """CRC32C of each chunk that was read; of the last one, as far as it was read."""
+        """CRC32C of each chunk that was taken."""
         self._data = data
         self._chunk_bytes = chunk_bytes
-        self._at = 0
+        self._taken = 0
+        self._rest = memoryview(b"")
+        """Of the last chunk, what was not read yet."""
 
     def tell(self) -> int:
-        return self._at
+        return self._taken - len(self._rest)
 
     def read(self, count: int) -> bytes:
-        end, pieces = min(self._at + count, self.bytes), list[bytes]()
-        while self._at < end:
-            begun = self._at % self._chunk_bytes
-            stop = min(end, self._at - begun + self._chunk_bytes)
-            with self._data[self._at : stop] as piece:
-                self.checksums.append(crc32c(piece, self.checksums.pop() if begun else 0))
-                pieces.append(bytes(piece))
-            self._at = stop
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces = list[memoryview]()
+        while count > 0 and (self._rest or self._taken < self.bytes):
+            if not self._rest:
+                self._take_chunk()
+            pieces.append(self._rest[:count])
+            self._rest = self._rest[count:]
+            count -= len(pieces[-1])
+        return b"".join(pieces)
+
+    def _take_chunk(self) -> None:
+        stop = min(self._taken + self._chunk_bytes, self.bytes)
+        with self._data[self._taken : stop] as chunk:
+            self.checksums.append(crc32c(chunk))
+            self._rest = memoryview(bytes(chunk))
+        self._taken = stop
