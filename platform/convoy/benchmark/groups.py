@@ -134,6 +134,9 @@ class Group(FrozenConfig):
     """Set by the checkpoint suite."""
     recovery: RecoveryConfig | None = None
     """Set by the suite of that name, whose variants are drills."""
+    stores: bool = False
+    """Set by the checkpoint suite, whose variants are then stores: below each one's `root` a training saves, one store
+    after the other, and a store that fails costs only its own case."""
     network: NetworkConfig | None = None
     """Set by the network suite, whose variants are algorithms of one collective, or measurements of pairs."""
     lab: str = ""

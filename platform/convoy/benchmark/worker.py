@@ -18,6 +18,7 @@ from convoy.benchmark.groups import Group
 from convoy.benchmark.measure.network import measure_network
 from convoy.benchmark.measure.network_use import watch_network, with_network_use
 from convoy.benchmark.measure.observer import cores_of_rank
+from convoy.benchmark.measure.stores import measure_stores
 from convoy.benchmark.results.case import Case
 from convoy.benchmark.results.files import write_case
 from convoy.benchmark.results.values import FIRST_STEP_SECONDS, START_UP_SECONDS
@@ -50,6 +51,11 @@ def main(group: Group, folder: Path) -> None:
     joined = time.perf_counter()
     data = prepare_group_data(group, ranks)
     prepared = time.perf_counter()
+    if group.stores:
+        for case in measure_stores(group, ranks, data, len(cores)):
+            write_case(folder, case)
+        dist.destroy_process_group()
+        return
     with ExitStack() as stack:
         variants = [stack.enter_context(closing(build_variant(spec, group, ranks, data))) for spec in group.variants]
         ready = max_over_ranks(joined - began + time.perf_counter() - prepared, ranks)

@@ -172,12 +172,23 @@ class BenchConfig(FrozenConfig):
     peers: tuple[PeerName, ...] = ()
     """Further libraries that the strategies suite measures: torch's DDP, accelerate's FSDP2, DeepSpeed's ZeRO-1 to
     -3."""
+    stores: tuple[str, ...] = ()
+    """Stores that the checkpoint suite compares, one after the other: `local` (the run's own `root`), absolute paths of
+    folders that exist, `s3://bucket/prefix`, `gs://bucket/prefix`. A store that fails is a row with the reason, and the
+    others are measured all the same. Empty: no stores are compared."""
     predict: PredictConfig = PredictConfig()
     """The job whose saves and loads the checkpoint suite predicts."""
     recovery: RecoveryConfig = RecoveryConfig()
     """The drills of the recovery suite, and the campaign that is computed from their results."""
     schedule: str | None = None
     """When the deployed flow runs, in cron's five fields; on Argo Workflows only."""
+
+    @field_validator("stores")
+    @classmethod
+    def _stores_differ(cls, stores: tuple[str, ...]) -> tuple[str, ...]:
+        if len({store.rstrip("/") for store in stores}) < len(stores):
+            raise ValueError("each store may be named once")
+        return stores
 
 
 def read_bench(text: str) -> Tree:

@@ -76,6 +76,13 @@ class RequestCounter:
 _counters: dict[int, RequestCounter] = {}
 
 
+def bucket_name(uri: str) -> str | None:
+    """`BucketRequests.bucket` of a store; None: it is a folder, which nobody is billed requests for."""
+    scheme, _, rest = uri.partition("://")
+    bucket = rest.partition("/")[0]
+    return {"s3": bucket, "gs": f"gs://{bucket}"}.get(scheme)
+
+
 def request_counter() -> RequestCounter:
     """Of this process."""
     pid = os.getpid()

@@ -68,7 +68,7 @@ class CheckpointFigures(FrozenResult):
 def checkpoint_figures(cases: Sequence[Case]) -> tuple[CheckpointFigures, ...]:
     """One for each case of the suite that saved."""
     own = {(case.group, case.name): case for case in cases if case.suite == SUITE}
-    return tuple(_figures(case, own) for case in own.values() if values.SAVED_BYTES in case.values)
+    return tuple(_figures(case, own) for case in own.values() if values.SAVED_BYTES in case.values and not case.store)
 
 
 def predict(

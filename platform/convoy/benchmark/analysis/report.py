@@ -14,6 +14,7 @@ from convoy.benchmark.analysis.checkpoints import CheckpointFigures
 from convoy.benchmark.analysis.network import NetworkReport
 from convoy.benchmark.analysis.predictions import PredictedFigures
 from convoy.benchmark.analysis.recovery import DrillFigures
+from convoy.benchmark.analysis.stores import StoreFigures
 from convoy.benchmark.results.case import FrozenResult, Hardware, HostUse, Provenance, Status
 from convoy.benchmark.results.collectives import CollectiveTiming
 from convoy.benchmark.results.values import INDEPENDENT
@@ -372,6 +373,7 @@ class BenchReport(FrozenResult):
     """None: the network suite measured nothing."""
     costs: tuple[CostFigures, ...]
     checkpoints: tuple[CheckpointFigures, ...] = ()
+    stores: tuple[StoreFigures, ...] = ()
     recovery: tuple[DrillFigures, ...] = ()
     campaign: CampaignFigures | None = None
     """None: no recovery suite was run."""

@@ -20,6 +20,9 @@ itself."""
 _RETIRED = frozenset({"power", "power_watts", "energy_joules_per_step"})
 """Values of earlier versions, and reasons why they were not measured, which nothing shows any more."""
 
+LOCAL = "local"
+"""Name of the store that is the run's own root."""
+
 Status = Literal["measured", "refused", "failed"]
 
 
@@ -143,6 +146,16 @@ class CasePrediction(FrozenResult):
     """Bytes of a checkpoint; None: the case saves none."""
 
 
+class MeasuredStore(FrozenResult):
+    """The store that a case of the checkpoint suite is."""
+
+    uri: str
+    """`local`, a folder, or a bucket with a prefix, as configured."""
+    kind: Literal["folder", "s3", "gs"]
+    region: str | None = None
+    """Region of a bucket; None: no reply named it, as none of Google's does."""
+
+
 class Case(FrozenResult):
     """One file of results."""
 
@@ -196,6 +209,8 @@ class Case(FrozenResult):
     """Independent measurements of other things than steps, such as saves, by documented names."""
     not_measured: dict[str, str] = {}
     """Quantities that this machine cannot measure, and why."""
+    store: MeasuredStore | None = None
+    """None: the case is no store."""
     predicted: CasePrediction | None = None
     """None: nothing was predicted, as in drills and in benchmarks of earlier versions."""
 

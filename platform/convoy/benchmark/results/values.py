@@ -81,9 +81,15 @@ SAVED_BYTES, REST_BYTES = "saved_bytes", "rest_bytes"
 FIRST_STALL_SECONDS, FIRST_SAVE_SECONDS = "first_stall_seconds", "first_save_seconds"
 PREDICTED_WRITERS = "predicted_writers"
 STORAGE_BYTES_PER_SECOND = "storage_bytes_per_second"
+SAVE_PUTS, SAVE_GETS = "save_puts", "save_gets"
+RESTORE_PUTS, RESTORE_GETS = "restore_puts", "restore_gets"
+GZIP_BYTES = "gzip_bytes"
 OF_CHECKPOINTS = frozenset(
-    {SAVED_BYTES, REST_BYTES, FIRST_STALL_SECONDS, FIRST_SAVE_SECONDS, PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND}
-)
+    {
+        SAVED_BYTES, REST_BYTES, FIRST_STALL_SECONDS, FIRST_SAVE_SECONDS, PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND,
+        SAVE_PUTS, SAVE_GETS, RESTORE_PUTS, RESTORE_GETS, GZIP_BYTES,
+    }
+)  # fmt: skip
 """Values of the suite checkpoint."""
 
 TRIALS, RECOVERED_TRIALS = "trials", "recovered_trials"
@@ -98,6 +104,7 @@ OF_RECOVERY = TARGETS | {
 """Values of the suite recovery, over all trials."""
 
 STALL, DURABLE, SAVE, RESTORE = "stall_seconds", "durable_seconds", "save_seconds", "restore_seconds"
+GZIP_SAVE, GZIP_RESTORE = "gzip_save_seconds", "gzip_restore_seconds"
 """Samples of the suite checkpoint."""
 
 DETECTED, RECOVERED, BEYOND = "detected_seconds", "recovered_seconds", "beyond_seconds"

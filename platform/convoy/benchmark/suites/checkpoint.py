@@ -1,41 +1,81 @@
 """The checkpoint suite: what a save costs training, and how fast the storage writes and reads a state.
 
 Two trainings of the same model take turns; one of them begins a save in each of its blocks
-(`benchmark/variants/convoy_saving.py`).
+(`benchmark/variants/convoy_saving.py`). The stores of `stores` are a gang of their own (`benchmark/measure/stores.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
-from convoy.benchmark.analysis import checkpoints
+from convoy.benchmark.analysis import checkpoints, stores
 from convoy.benchmark.analysis.checkpoints import CheckpointFigures, Prediction
 from convoy.benchmark.analysis.report import BenchReport
 from convoy.benchmark.groups import Group, Ranks, Suite, VariantSpec
 from convoy.benchmark.pages.cases import sample_text
+from convoy.benchmark.pages.stores import stores_section
+from convoy.benchmark.results.case import LOCAL
+from convoy.benchmark.results.files import file_name
 from convoy.benchmark.results.values import PREDICTED_WRITERS, STORAGE_BYTES_PER_SECOND, SampleMedian
 from convoy.checkpoint.writer.parts import PACED_SECONDS
 from convoy.config.benchmark import BenchConfig, MeasureConfig, PredictConfig
+from convoy.config.errors import ConfigError
 from convoy.config.model import CustomModelConfig
 from convoy.config.run import RunConfig
 from convoy.display import formatting
 from convoy.display.page import Block, Column, Heading, Table, Text, columns, transposed
 from convoy.model.counts import SAVED_BYTES, parameter_count
 from convoy.stats.interval import Interval
+from convoy.storage.uri import FOLDER, STORES, store_kind
 
 WITHOUT, WITH = "without saves", "a save in each block"
 
 UNEVEN = 1.1
 """Upper bound on the largest rank's part of a save over the mean part."""
 
+STORE_DEADLINE_SECONDS = 300.0
+"""Time limit of a save where stores are compared."""
+
 AROUND_SECONDS = 0.5
 """Allowed for the copy before the bytes of a save are written, and for the commit after them."""
 
 
 def groups(config: BenchConfig, runs: dict[str, RunConfig], ranks: Ranks) -> Iterator[Group]:
-    """One group for each model; all ranks save."""
+    """One group for each model, and another one of its stores if there are any; all ranks save. Raises ConfigError."""
+    check_stores(config.stores)
     for model, run in runs.items():
         saving = VariantSpec(name=WITH, kind="saving", values=prediction_inputs(config.predict, ranks.all))
         measure = with_room_for_a_save(config.measure, run, ranks.all)
         yield SUITE.make_group(model, run, measure, (VariantSpec(name=WITHOUT), saving), predict=config.predict)
+        if config.stores:
+            fields = {"name": f"{SUITE.name}-{model}-stores", "baseline": None, "whole": True, "stores": True}
+            cases = tuple(store_variant(store.rstrip("/"), run) for store in config.stores)
+            yield SUITE.make_group(model, run, config.measure, cases, predict=config.predict, **fields)
+
+
+def store_variant(store: str, run: RunConfig) -> VariantSpec:
+    """The case of a store. A save that takes long fails before its gang counts as hung."""
+    root = {} if store == LOCAL else {"root": store}
+    deadline = min(run.checkpoint.deadline_seconds, STORE_DEADLINE_SECONDS)
+    return VariantSpec(name=store, kind="saving", changes={**root, "checkpoint": {"deadline_seconds": deadline}})
+
+
+def check_stores(names: Sequence[str]) -> None:
+    """Raises ConfigError for what is no store, and for two that would have one file of results."""
+    files: dict[str, str] = {}
+    for i, name in enumerate(names):
+        key = f"stores.{i} = {name}"
+        if name == LOCAL:
+            continue
+        try:
+            kind = store_kind(name)
+        except ConfigError:
+            kind = None
+        if kind is None or (kind is FOLDER and not PurePath(name.removeprefix(FOLDER.scheme)).is_absolute()):
+            nouns = ", ".join(each.noun for each in STORES if each is not FOLDER)
+            raise ConfigError(f"{key}: must be {LOCAL}, the absolute path of a folder, {nouns}")
+        other = files.setdefault(file_name(name.rstrip("/")), name)
+        if other != name:
+            raise ConfigError(f"{key}: its results would be in the same file as those of {other}; name one at a time")
 
 
 def with_room_for_a_save(measure: MeasureConfig, run: RunConfig, writers: int) -> MeasureConfig:
@@ -67,14 +107,14 @@ _HOW = (
 
 
 def sections(report: BenchReport) -> tuple[Block, ...]:
-    """Measured saves and restores, and predictions for larger states."""
+    """Measured saves and restores, predictions for larger states, and the stores that were compared."""
     if not report.checkpoints:
-        return ()
+        return stores_section(report.stores)
     blocks: list[Block] = [Heading("Saves and restores"), Text(_HOW, quiet=True), _measured_table(report.checkpoints)]
     for figures in report.checkpoints:
         if figures.predictions:
             blocks += [Text(_assumptions(figures)), _predictions(figures)]
-    return tuple(blocks)
+    return (*blocks, *stores_section(report.stores))
 
 
 def _measured_table(trainings: tuple[CheckpointFigures, ...]) -> Table:
@@ -152,6 +192,9 @@ SUITE = Suite(
     title="Checkpoints",
     meaning="what a save costs training, and how fast the storage writes and reads a state",
     groups=groups,
-    figures=lambda cases, _: {"checkpoints": checkpoints.checkpoint_figures(cases)},
+    figures=lambda cases, _: {
+        "checkpoints": checkpoints.checkpoint_figures(cases),
+        "stores": stores.store_figures(cases),
+    },
     sections=sections,
 )

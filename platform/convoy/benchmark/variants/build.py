@@ -9,7 +9,7 @@ from convoy.benchmark.groups import Group, Kind, PeerKind, VariantSpec
 from convoy.benchmark.suites import peers
 from convoy.benchmark.variants.baseline import BaselineVariant
 from convoy.benchmark.variants.convoy import ConvoyVariant
-from convoy.benchmark.variants.convoy_saving import SavingVariant
+from convoy.benchmark.variants.convoy_saving import SavingVariant, new_place
 from convoy.benchmark.variants.framework import FrameworkTraining, FrameworkVariant
 from convoy.benchmark.variants.peer import PeerTraining, PeerVariant, TorchDdp
 from convoy.benchmark.variants.ranks import join_world
@@ -49,7 +49,7 @@ def build_variant(spec: VariantSpec, group: Group, ranks: Ranks, prepared: Prepa
         case "ours":
             return ConvoyVariant(spec.name, config, world, data)
         case "saving":
-            return SavingVariant(spec.name, config, world, data)
+            return SavingVariant(spec.name, config, world, data, new_place(str(config.root), world))
         case "baseline":
             return BaselineVariant(spec.name, config, world, data)
         case "sharded baseline":

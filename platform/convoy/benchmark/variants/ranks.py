@@ -1,17 +1,24 @@
 """The ranks of a benchmark's gang: how a rank finds its place and the others, and the worlds that train apart."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
-from convoy.config.errors import ConfigError
+from convoy.checkpoint.errors import CheckpointError
+from convoy.checkpoint.group import all_gather_objects
+from convoy.config.errors import ConfigError, one_line
 from convoy.config.parallel import ParallelConfig
 from convoy.config.run import RunConfig
 from convoy.gang.task import RankPosition
 from convoy.parallel.mesh import build_mesh
+from convoy.storage import StoreUnfit
 from convoy.training.process_groups import SAVE_TIMEOUT, TIMEOUT, Ranks, choose_device
+
+T = TypeVar("T")
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 """Set for a script's rank by a gang, and by torchrun."""
@@ -82,3 +89,22 @@ def join_world(ranks: Ranks, size: int, parallel: ParallelConfig) -> Ranks:
         saving=controls[world],
         training_group=training_groups[world],
     )
+
+
+class RankFailedError(RuntimeError):
+    """What one rank was to do failed, for a reason that lies outside of the program; the text is one line."""
+
+
+def run_together(work: Callable[[], T], ranks: Ranks) -> T:
+    """The result of the work on this rank. What goes wrong in a store or in the configuration of one rank is raised by
+    all ranks alike, as RankFailedError, since none may wait for one that has given up. All ranks call it."""
+    error = ""
+    try:
+        result = work()
+    except (OSError, StoreUnfit, CheckpointError, ConfigError) as failure:
+        error = one_line(failure)
+    errors = all_gather_objects(error, ranks.control)
+    for rank, each in enumerate(errors):
+        if each:
+            raise RankFailedError(f"rank {rank}: {each}" if rank else each)
+    return result

@@ -131,8 +131,8 @@ def describe_bench(shares: Sequence[Share], run: RunConfig) -> str:
 
 
 def planned_block_seconds(group: Group) -> float:
-    """Length of all planned blocks of the group, one after the other. Drills have none."""
-    if group.recovery is not None:
+    """Length of all planned blocks of the group, one after the other. Drills and stores have none."""
+    if group.recovery is not None or group.stores:
         return 0.0
     pairs = group.compared.pairs if group.compared else 1
     return pairs * len(group.case_specs) * group.measure.rounds * group.measure.block_seconds
