@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
 
 from convoy.benchmark.results import values
-from convoy.benchmark.results.case import Block, Case, Hardware, Provenance
+from convoy.benchmark.results.case import Block, Case, Hardware, MeasuredStore, Provenance
 from convoy.benchmark.results.values import BEYOND, DETECTED, DURABLE, RECOVERED, RESTORE, SAVE, STALL
 from convoy.catalog.measured_machine import CollectiveTiming, MeasuredMachine
 from convoy.config.benchmark import CampaignConfig
@@ -216,6 +216,26 @@ def saves(**changed: Any) -> list[Case]:
             **shared | changed,
         ),
     ]
+
+
+def a_store(uri: str, kind: Literal["folder", "s3", "gs"], region: str | None = None, **changed: Any) -> Case:
+    """2 GiB over two ranks: 2 GB/s to save and 4 GB/s to restore; of a folder also by gzip + pickle."""
+    size = 2.0**31
+    samples = {DURABLE: (1.5,) * 6, SAVE: (size / 2e9,) * 6, RESTORE: (size / 4e9,) * 6}
+    told = {values.SAVED_BYTES: 1.2e9, values.REST_BYTES: size}
+    if kind == "folder":
+        told[values.GZIP_BYTES] = 1.9e9
+        samples |= {values.GZIP_SAVE: (40.0,), values.GZIP_RESTORE: (8.0,)}
+    else:
+        told |= {values.SAVE_PUTS: 2000.0, values.SAVE_GETS: 200.0}
+        told |= {values.RESTORE_PUTS: 1.0, values.RESTORE_GETS: 3000.0}
+    facts: dict[str, Any] = {
+        "suite": "checkpoint", "group": "checkpoint-tiny-stores", "baseline": None, "blocks": (), "values": told,
+        "samples": samples, "config": {}, "store": MeasuredStore(uri=uri, kind=kind, region=region),
+    }  # fmt: skip
+    facts |= changed
+    facts["config"] = {"cluster": {"region": "us-east-1"}, **facts["config"]}
+    return a_case(uri, **facts)
 
 
 def a_drill(name: str, detected: tuple[float, ...], recovered: tuple[float, ...], **changed: Any) -> Case:

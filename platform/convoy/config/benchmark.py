@@ -183,12 +183,11 @@ class BenchConfig(FrozenConfig):
     schedule: str | None = None
     """When the deployed flow runs, in cron's five fields; on Argo Workflows only."""
 
-    @field_validator("stores")
-    @classmethod
-    def _stores_differ(cls, stores: tuple[str, ...]) -> tuple[str, ...]:
-        if len({store.rstrip("/") for store in stores}) < len(stores):
-            raise ValueError("each store may be named once")
-        return stores
+    @model_validator(mode="after")
+    def _stores_differ(self) -> "BenchConfig":
+        if len({store.rstrip("/") for store in self.stores}) < len(self.stores):
+            raise ValueError(f"stores = {', '.join(self.stores)}: each may be named once")
+        return self
 
 
 def read_bench(text: str) -> Tree:

@@ -38,6 +38,7 @@ class StoreCost(FrozenResult):
     region_is_known: bool
     """Replies named the region of the bucket; else it is that of the configured machines."""
     prices: tuple[ServicePrice, ...]
+    """Those of PUT, COPY, POST and LIST, of other requests, and of storage."""
 
 
 class StoreFigures(FrozenResult):

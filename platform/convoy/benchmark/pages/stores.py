@@ -64,8 +64,8 @@ def _gigabytes(rate: SampleMedian) -> str:
 
 
 def _cost_text(cost: StoreCost) -> str:
-    save, month = formatting.significant(cost.save_usd), formatting.significant(cost.month_usd)
-    return f"{save} USD a save, {month} USD a month"
+    saves, month = formatting.significant(1000 * cost.save_usd), formatting.significant(cost.month_usd)
+    return f"{saves} USD for 1,000 saves, {month} USD a month"
 
 
 def _cost_lines(stores: Sequence[StoreFigures]) -> Iterator[str]:
@@ -76,15 +76,16 @@ def _cost_lines(stores: Sequence[StoreFigures]) -> Iterator[str]:
             priced.setdefault((each.cost.region, each.cost.region_is_known), []).append((each.store, each.cost))
     for (region, known), named in priced.items():
         prices = named[0][1].prices
-        listed = ", ".join(f"{price.usd:g} USD per {price.unit}" for price in prices)
+        priced_things = ("PUT, COPY, POST and LIST", "other requests", "storage")
+        listed = "; ".join(f"{w} {p.usd:g} USD per {p.unit}" for w, p in zip(priced_things, prices, strict=True))
         origin = "; ".join(dict.fromkeys(f"{price.date}, {price.source}" for price in prices))
-        yield (
-            f"Cost of {', '.join(dict.fromkeys(name for name, _ in named))}: the requests of one save, and a month's "
-            f"storage of what it wrote, at S3's prices in {region}{'' if known else _ASSUMED}: {listed} ({origin})."
-        )
+        names = ", ".join(dict.fromkeys(name for name, _ in named))
+        where = f"{region}{'' if known else _ASSUMED}"
+        what = "the requests of saves, and a month's storage of what one save wrote"
+        yield f"Cost of {names}: {what}, at S3's prices in {where}: {listed} ({origin})."
     reasons: dict[str, dict[str, None]] = {}
     for each in stores:
         if each.why_no_cost:
             reasons.setdefault(each.why_no_cost, {})[each.store] = None
-    for reason, names in reasons.items():
-        yield f"No cost of {', '.join(names)}: {reason}."
+    for reason, unpriced in reasons.items():
+        yield f"No cost of {', '.join(unpriced)}: {reason}."

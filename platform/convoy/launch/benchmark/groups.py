@@ -82,7 +82,8 @@ def run_groups(
             cases, failure = _run_gangs_in_turns(recorded, run, say) if here.compared else _run_gang(recorded, run)
         if failure:
             say(f"{group.name}: {failure}")
-            ended = {case.name: case for case in cases if here.recovery}  # drills are, one by one
+            # Drills and stores are measured one by one.
+            ended = {case.name: case for case in cases if here.recovery or here.stores}
             cases = tuple(ended.get(s.name) or unmeasured_case(group, s, "failed", failure) for s in here.case_specs)
         refused = (unmeasured_case(group, each.spec, "refused", each.reason) for each in here.refused)
         yield GroupResult(group, (*cases, *refused), began, time.time(), failure)
