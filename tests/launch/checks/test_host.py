@@ -46,7 +46,7 @@ def test_another_python_on_path_is_refused_with_what_to_do(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError) as refused:
         check_interpreter()
-    assert str(refused.value).startswith(f"PATH: `python` is {tmp_path}/python, this is {sys.executable}; ")
+    assert str(refused.value).startswith(f"PATH: `python` is {tmp_path}/python, this is {interpreter_path()}; ")
     assert f"PATH={Path(sys.executable).parent}:$PATH" in str(refused.value)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError, match="`python` is not found"):
@@ -64,6 +64,16 @@ def test_this_interpreter_is_called_python_where_it_has_that_name(
     (tmp_path / "python").unlink()
     (tmp_path / "python").write_text("another")
     assert interpreter_path() == str(tmp_path / "python3")
+
+
+def test_this_interpreter_may_be_started_by_another_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("python", "python3"):
+        (tmp_path / name).symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check_interpreter()
 
 
 def test_this_interpreter_is_put_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def gpu_memory_bytes() -> int | None:
 def check_interpreter() -> None:
     """Raise ConfigError unless `python` on PATH is this interpreter: Metaflow starts local @parallel nodes with it."""
     on_path = shutil.which("python")
-    here = Path(sys.executable)
+    here = Path(interpreter_path())
     if on_path is None or Path(on_path).absolute() != here.absolute():
         folder = here.parent
         raise ConfigError(
