@@ -44,6 +44,7 @@ output "convoy" {
     subnet         = module.network.gang_subnet_id
     iam_role       = module.iam.task_role_arn
     host_volumes   = var.fsx_gib == 0 ? [] : ["/fsx"]
+    file_system    = one(module.fsx[*].file_system)
     budget         = module.cost_guard.budget
     launcher       = module.launcher.commands
     usd_per_hour   = module.cost_guard.usd_per_hour

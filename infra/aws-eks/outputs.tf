@@ -51,6 +51,7 @@ output "convoy" {
     service_account          = local.service_account
     host_volumes             = []
     persistent_volume_claims = var.fsx_gib == 0 ? {} : { fsx = "/fsx" }
+    file_system              = one(module.fsx[*].file_system)
     budget                   = module.cost_guard.budget
     launcher                 = module.launcher.commands
     usd_per_hour             = module.cost_guard.usd_per_hour

@@ -90,6 +90,30 @@ def test_a_kubernetes_preset_gets_its_own_keys() -> None:
     assert comments(after) == comments(before)
 
 
+FSX = {"gib": 4800, "mb_per_second_per_tib": 250}
+
+
+def test_the_stack_s_file_system_is_named_so_that_its_cost_counts() -> None:
+    for preset, stack in (("custom-30b-p5", BATCH), ("gpt-7b-p5", KUBERNETES)):
+        before, after, changed = changes(preset, stack | {"file_system": FSX})
+        assert changed["file_system"] == FSX | {"price": None}
+        assert comments(after) == comments(before)
+    _, after, changed = changes("p5", KUBERNETES | {"file_system": FSX})
+    assert parse_yaml(after)["run"]["cluster"]["file_system"] == FSX
+
+
+def test_a_preset_s_price_of_a_file_system_stays_and_so_does_one_that_the_stack_lacks(tmp_path: Path) -> None:
+    own = {"gib": 1200, "price": {"usd_per_gib_month": 0.21, "date": "2026-11-09", "source": "contract"}}
+    preset = tmp_path / "own.yaml"
+    text = config_file("custom-30b-p5", "train").read_text()
+    preset.write_text(text.replace("cluster:\n", f"cluster:\n  file_system: {json.dumps(own)}\n"))
+    _, _, changed = changes(str(preset), BATCH | {"file_system": FSX})
+    assert changed["file_system"] == FSX | {"price": own["price"]}
+    for lacking in ({}, {"file_system": None}):
+        _, _, changed = changes(str(preset), BATCH | lacking)
+        assert "file_system" not in changed
+
+
 def test_a_benchmark_s_run_is_connected() -> None:
     before, after, changed = changes("p5", KUBERNETES)
     assert changed["namespace"] == "metaflow"

@@ -83,6 +83,10 @@ run "with_a_schedule_and_a_file_system_without_keeping_data" {
     error_message = "tasks see the file system"
   }
   assert {
+    condition     = output.convoy.file_system == { gib = 2400, mb_per_second_per_tib = 250 }
+    error_message = "its size and throughput class, which it is paid for by"
+  }
+  assert {
     condition     = strcontains(base64decode(aws_launch_template.gpu["p4d.24xlarge"].user_data), "mount -t lustre") && strcontains(base64decode(aws_launch_template.cpu.user_data), "mount -t lustre")
     error_message = "machines of both queues mount it"
   }

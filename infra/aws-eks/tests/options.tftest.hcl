@@ -80,7 +80,7 @@ run "outputs" {
     error_message = "how kubectl finds the cluster"
   }
   assert {
-    condition     = length(output.convoy.persistent_volume_claims) == 0 && length(output.convoy.host_volumes) == 0
+    condition     = length(output.convoy.persistent_volume_claims) == 0 && length(output.convoy.host_volumes) == 0 && output.convoy.file_system == null
     error_message = "no volumes without a file system"
   }
 }
@@ -101,6 +101,10 @@ run "file_system" {
   assert {
     condition     = output.convoy.persistent_volume_claims == tomap({ fsx = "/fsx" })
     error_message = "tasks see the file system"
+  }
+  assert {
+    condition     = output.convoy.file_system == { gib = 2400, mb_per_second_per_tib = 250 }
+    error_message = "its size and throughput class, which it is paid for by"
   }
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from convoy.config.benchmark import read_bench, resolve_bench
-from convoy.config.cluster import ClusterConfig
+from convoy.config.cluster import ClusterConfig, FileSystemConfig
 from convoy.config.errors import ConfigError, Keys, one_line, yaml_value
 from convoy.config.loader import config_file, configs_folder, read_run, read_tree, resolve
 from convoy.config.run import RunConfig
@@ -94,6 +94,14 @@ def _values(config: RunConfig, stack: Stack, pool: Pool) -> Iterator[tuple[Keys,
     for key, value in wanted.items():
         if present[key] != value:
             yield ("cluster", key), value
+    if stack.file_system is not None and (own := _file_system(cluster, stack.file_system)) != cluster.file_system:
+        yield ("cluster", "file_system"), own.model_dump(mode="json", exclude_none=True)
+
+
+def _file_system(cluster: ClusterConfig, of_stack: FileSystemConfig) -> FileSystemConfig:
+    """The stack's size and throughput class, with the preset's price."""
+    price = cluster.file_system and cluster.file_system.price
+    return of_stack.model_copy(update={"price": price})
 
 
 def next_command(kind: str, output: Path, profile: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from convoy.config.cluster import ClusterConfig
+from convoy.config.cluster import ClusterConfig, FileSystemConfig
 from convoy.config.errors import ConfigError, first_mistake
 
 OUTPUT = "convoy"
@@ -72,6 +72,8 @@ class Stack(BaseModel):
     pools: tuple[Pool, ...]
     iam_role: str | None = None
     host_volumes: tuple[str, ...] = ()
+    file_system: FileSystemConfig | None = None
+    """The stack's FSx for Lustre. None: it has none, or was applied before its output named one."""
     namespace: str | None = None
     service_account: str | None = None
     persistent_volume_claims: dict[str, str] = {}
