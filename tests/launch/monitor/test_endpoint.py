@@ -196,6 +196,28 @@ def test_a_connection_is_closed_though_its_scraper_sends_a_byte_now_and_then(
         each.close()
 
 
+def test_an_endpoint_looks_after_connections_only_while_there_are_any(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it costs nothing between two scrapes."""
+    looks: list[float] = []
+    look = endpoint._Server.close_connections
+    monkeypatch.setattr(endpoint, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(
+        endpoint._Server, "close_connections", lambda self, seconds: (looks.append(seconds), look(self, seconds))
+    )
+    with socket.create_connection(("127.0.0.1", served.port)):
+        wait_for("several looks", lambda: len(looks) > 10)
+
+    def are_over() -> bool:
+        before = len(looks)
+        time.sleep(0.1)
+        return len(looks) == before
+
+    wait_for("the end of the looks", are_over)
+    assert served.scrape()
+
+
 def answers(served: Served) -> bool:
     try:
         return served.scrape() != ""

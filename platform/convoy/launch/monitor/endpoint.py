@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import selectors
 import socket
 import socketserver
 import threading
@@ -26,8 +27,8 @@ MOST_CONNECTIONS = 16
 CONNECTION_SECONDS = 10.0
 """A connection that lasts longer is closed, however little the scraper sends or takes at a time."""
 
-POLL_SECONDS = 0.1
-"""From one look at the age of connections to the next. The end of the endpoint takes no longer."""
+POLL_SECONDS = 1.0
+"""From one look at the age of connections to the next, while there are any. An endpoint that nobody scrapes sleeps."""
 
 RETRY_SECONDS = 5.0
 """Between two attempts to open a port that is taken."""
@@ -52,13 +53,16 @@ class MetricsEndpoint:
 
     def __enter__(self) -> "MetricsEndpoint":
         server = self._open(report_failure=True)
+        self._wake, self._woken = socket.socketpair()  # the second one becomes readable when the first one is closed
         self._thread = threading.Thread(target=self._serve_until_over, args=(server,), name="metrics", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        self._wake.close()
         self._thread.join(END_SECONDS)
+        self._woken.close()
 
     def watch(self, sampler: HardwareSampler) -> None:
         """Serve its samples from now on."""
@@ -103,8 +107,11 @@ class MetricsEndpoint:
             server = self._open()
         if server is None:
             return
-        with server:
+        with server, selectors.DefaultSelector() as events:
+            events.register(server, selectors.EVENT_READ)
+            events.register(self._woken, selectors.EVENT_READ)
             while not self._over.is_set():
+                events.select(POLL_SECONDS if server.has_connections else None)
                 server.handle_request()
                 server.close_connections(CONNECTION_SECONDS)
             server.close_connections(0.0)
@@ -114,7 +121,8 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     """Has a socket of its own: HTTPServer asks the DNS for this host's name when it binds one, and may wait for it."""
 
     daemon_threads = True
-    timeout = POLL_SECONDS
+    timeout = 0.0
+    """`handle_request` waits for nobody."""
 
     def __init__(self, port: int) -> None:
         """Raises OSError or OverflowError if the port cannot be used."""
@@ -126,6 +134,11 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._accepted: dict[Any, float] = {}
         """The open connections, with when each was accepted by the monotonic clock."""
+
+    @property
+    def has_connections(self) -> bool:
+        """Some are open."""
+        return bool(self._accepted)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
