@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from convoy.gang.workers.processes import descendants, parents_by_pid
 from convoy.stats import interval
 
@@ -74,6 +76,30 @@ def cpu_seconds(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return 0.0
+
+
+def process_tree(root: int) -> list[int]:
+    """A process and all below it, those too that have ended and were not waited for."""
+    try:
+        process = psutil.Process(root)
+        return [root, *(child.pid for child in process.children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def cpu_seconds_of_tree(root: int) -> float:
+    """CPU time so far of a process and of all that it and those below it have started and, if they have ended, have
+    waited for."""
+    return sum(cpu_seconds(pid) + _waited_for_seconds(pid) for pid in process_tree(root))
+
+
+def _waited_for_seconds(pid: int) -> float:
+    """Of its children that have ended, and theirs."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.children_user + times.children_system)
 
 
 def cpu_seconds_below() -> float:

@@ -1,7 +1,8 @@
-"""What Convoy's training loop costs over a bare one, and what it costs the loop to be watched by its agent.
+"""What Convoy's training loop costs over a bare one, and what it costs the loop to be supervised and watched.
 
     python benchmarks/overhead.py loop [--pairs 40] [--steps 5] [--out benchmarks/results/loop_overhead.json]
     python benchmarks/overhead.py supervision [--pairs 40] [--steps 5] [--out benchmarks/results/supervision.json]
+    python benchmarks/overhead.py watching [--pairs 40] [--steps 36] [--out benchmarks/results/watching.json]
 
 Two ranks over gloo (or NCCL where there are two GPUs) hold two loops, with a model each. Blocks of `--steps` steps
 alternate between them inside one process group, and which of a pair goes first alternates too.
@@ -15,6 +16,17 @@ measures its own time, and runs the thread that reports that Python is alive; th
 rank is a node, with its agent's work in a process next to it that imports no torch (`supervisor.py`): every 0.1 s it
 looks at the board and at the worker's state, every 0.2 s it exchanges heartbeats with the other agent, and every second
 it polls for notices. A signal stops it while the plain loop runs. Its CPU seconds count as those of its rank.
+
+watching: both loops are the product's, with a job each. The *watched* one has all on that reads a job's log or its
+nodes: each rank is a node, with a process next to it (`watcher.py`) that samples the hardware every 5 s and serves
+OpenMetrics, which is scraped every 5 s. That of node 0 also feeds MLflow (a store in a folder), W&B (offline) and
+TensorBoard, each of which has a process, and sends notifications to a webhook. All of them run the product's code and
+follow the log that the watched loop writes, and the CPU seconds of all these processes count as their rank's. A signal
+stops them while the plain loop runs. Their timers do not stop: what fell due meanwhile is done at the beginning of the
+next watched block, so in blocks of 5 s, such as 36 steps take here, there are up to twice as many samples, scrapes and
+calls of trackers as in a job. The report that the metrics are made of is counted as well, although a job without
+metrics has its card made of the same one. 40 pairs take 8 minutes. To import the trackers' libraries and to begin their
+runs comes before the pairs, and to send the rest and end them comes after; both are printed by themselves.
 
 Judged by CPU seconds per step over both ranks, all threads; wall seconds are printed as well. Intervals are 95 %
 bootstrap intervals of the ratio of means over pairs.
@@ -30,8 +42,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +54,7 @@ import torch.distributed as dist
 from measured import at_least_fewest, cpu_seconds, option_parser, ratio, ratio_text, write_record
 from supervisor import TOKEN
 from torch.nn.utils import clip_grad_norm_
+from watching import Watcher, surroundings
 
 import gang  # first of all: it sets how many threads a rank has
 from convoy.config.loader import read_overrides, read_run, resolve
@@ -56,7 +70,7 @@ from convoy.training.process_groups import Ranks
 
 WARMUP_PAIRS = 2
 LIMIT = 1.02
-"""Upper bound on the ratio of CPU seconds."""
+"""Upper bound on the ratio of CPU seconds, unless a comparison has one of its own."""
 
 JOB = "train.steps=1000000 schedule.decay_steps=200 train.matmul_peak_seconds=0 train.param_dtype=bf16"
 
@@ -74,6 +88,8 @@ class RankResult:
     pairs: list[tuple[Block, Block]]
     agent: Sequence[float] = ()
     """CPU seconds per step of this rank's agent, by pair."""
+    apart: Mapping[str, float] = field(default_factory=dict)
+    """What is not of the pairs: figures that add up over ranks."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +100,40 @@ class Comparison:
     wall: tuple[str, str]
     words: str
     body: Callable[..., RankResult]
+    limit: float = LIMIT
+    steps: int = 5
+    """In a block."""
+    is_watched: bool = False
+    """The gang has `watching.surroundings`."""
 
 
 def main() -> int:
     options = _options()
     compared = COMPARISONS[options.comparison]
+    options.steps = options.steps or compared.steps
     with tempfile.TemporaryDirectory(prefix="convoy-overhead-") as root:
         config = resolve(read_run(""), read_overrides(f"root={root} {compared.words} {options.set}"))
-        ranks = gang.on_gang(config, partial(compared.body, pairs=options.pairs, steps=options.steps))
-    result = summarise(compared, of_gang([rank.pairs for rank in ranks]), [rank.agent for rank in ranks])
+        body = partial(compared.body, pairs=options.pairs, steps=options.steps)
+        ranks, apart = (on_watched_gang if compared.is_watched else on_gang)(config, body)
+    result = summarise(compared, of_gang([rank.pairs for rank in ranks]), [rank.agent for rank in ranks]) | apart
     print("\n".join(table(compared, result)))
     write_record(options.out, {"options": vars(options), **result})
-    return 0 if result["cpu_ratio"]["ratio"] <= LIMIT else 1
+    return 0 if result["cpu_ratio"]["ratio"] <= compared.limit else 1
+
+
+def on_gang(config: RunConfig, body: gang.Body) -> tuple[list[RankResult], dict[str, Any]]:
+    """The result of each rank, and what is not of the pairs: nothing."""
+    return gang.on_gang(config, body), {}
+
+
+def on_watched_gang(config: RunConfig, body: gang.Body) -> tuple[list[RankResult], dict[str, Any]]:
+    """The result of each rank, and what is not of the pairs."""
+    with surroundings(Path(str(config.root)), gang.RANKS) as around:
+        ranks = gang.on_gang(config.model_copy(update=around.settings), body)
+    apart = Counter[str]()
+    for rank in ranks:
+        apart.update(rank.apart)
+    return ranks, {"apart": {**apart, "scrapes": around.scrapes, "messages": len(around.titles)}}
 
 
 def loop_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *, pairs: int, steps: int) -> RankResult:
@@ -174,6 +212,45 @@ class Unwatched(Marker):
         """Nobody looks."""
 
 
+def watching_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *, pairs: int, steps: int) -> RankResult:
+    """Blocks of our loop in a job that is followed, and in one that is not."""
+    uri = f"{assignment.root}/plain"
+    unfollowed = assignment.model_copy(update={"job_uri": uri, "tiers": [uri]})
+    with data.prefetch_from(0) as watched_batches, data.prefetch_from(0) as plain_batches:
+        watched = gang.training(assignment, ranks, watched_batches)
+        plain = gang.training(unfollowed, ranks, plain_batches)
+        watched_step, plain_step = _begun(watched), _begun(plain)
+        watched.events.flush()
+        watcher = Watcher(assignment)
+        try:
+            dist.barrier(group=ranks.control)
+            blocks = alternate(
+                partial(_watched_block, watcher, watched_step, steps, ranks),
+                partial(block, plain_step, steps, ranks),
+                pairs,
+            )
+            watched.events.flush()
+            dist.barrier(group=ranks.control)
+            watcher.end()
+        finally:
+            watcher.kill()
+        for t in (watched, plain):
+            t.saver.close(0.0)
+    apart = {
+        "start_cpu_seconds": watcher.start_cpu_seconds,
+        "end_cpu_seconds": watcher.end_cpu_seconds,
+        "samples": watcher.samples,
+    }
+    return RankResult(blocks, [s / steps for s in watcher.seconds_in_blocks[WARMUP_PAIRS:]], apart)
+
+
+def _watched_block(watcher: Watcher, step: Callable[[], None], steps: int, ranks: Ranks) -> Block:
+    """A block with all that watches at work, which counts."""
+    with watcher.at_work():
+        own = block(step, steps, ranks)
+    return Block(own.cpu_seconds + watcher.seconds_in_blocks[-1] / steps, own.wall_seconds)
+
+
 class Agent:
     """The process that does the agent's work for this rank; stopped except in `watched_block`."""
 
@@ -229,6 +306,15 @@ COMPARISONS = {
     ),
     "supervision": Comparison(
         ("watched", "plain"), ("watched", "plain"), f"{JOB} checkpoint.every_steps=null", supervision_on_rank
+    ),
+    "watching": Comparison(
+        ("watched", "plain"),
+        ("watched", "plain"),
+        f"{JOB} checkpoint.every_steps=null",
+        watching_on_rank,
+        limit=1.01,
+        steps=36,
+        is_watched=True,
     ),
 }
 
@@ -287,12 +373,14 @@ def summarise(
 
 def table(compared: Comparison, result: dict[str, Any]) -> list[str]:
     """For the terminal."""
-    cpu, verdict = result["cpu_ratio"], "met" if result["cpu_ratio"]["ratio"] <= LIMIT else "NOT MET"
+    cpu, verdict = result["cpu_ratio"], "met" if result["cpu_ratio"]["ratio"] <= compared.limit else "NOT MET"
     seconds = (f"{name} {value:.4f}" for name, value in result["cpu_seconds_per_step"].items())
+    apart = (f"{name.replace('_', ' ')} {value:.4g}" for name, value in result.get("apart", {}).items())
     return [
         f"CPU seconds per step: {', '.join(seconds)}",
-        f"CPU, {' / '.join(compared.names)}: {ratio_text(cpu)}; at most {LIMIT}: {verdict}",
+        f"CPU, {' / '.join(compared.names)}: {ratio_text(cpu)}; at most {compared.limit}: {verdict}",
         f"wall, {' / '.join(compared.wall)}: {ratio_text(result['wall_ratio'])}",
+        *([f"not of the pairs: {', '.join(apart)}"] if "apart" in result else []),
     ]
 
 
@@ -300,7 +388,7 @@ def _options() -> argparse.Namespace:
     parser = option_parser(__doc__)
     parser.add_argument("comparison", choices=COMPARISONS)
     parser.add_argument("--pairs", type=at_least_fewest, default=40, help="interleaved pairs of blocks")
-    parser.add_argument("--steps", type=int, default=5, help="steps per block")
+    parser.add_argument("--steps", type=int, help="steps per block; by default 5, and 36 for watching")
     parser.add_argument("--set", default="", help="key=value words laid on the job")
     return parser.parse_args()
 
