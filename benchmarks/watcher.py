@@ -3,8 +3,8 @@
     python benchmarks/watcher.py < ASSIGNMENT
 
 ASSIGNMENT: a line of JSON, the assignment of the node's one rank. Every node samples its hardware, logs the samples and
-serves its metrics; node 0 also feeds the trackers, sends notifications, and reads the log for the card and the metrics
-of the job, as `convoy/launch/gang/step.py` has it. No card is drawn from what was read.
+serves its metrics; node 0 also feeds the trackers, sends notifications, and serves the metrics of the job, by a report
+of the log as it is at the beginning: in a job, the card's thread makes that report, with or without metrics.
 
 It prints a line of JSON when it has begun to work and, after a second line came and the rest was sent, one with
 the number of its samples. Imports no torch.
@@ -22,13 +22,13 @@ from convoy.gang.messages import GangOutcome
 from convoy.gang.task import Assignment, Node, Task
 from convoy.gang.telemetry.sampler import HardwareSampler
 from convoy.gang.workers.processes import adopt_orphans
-from convoy.job.events.log import EventWriter
+from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.registry import GenerationEnded, GenerationStarted, HardwareSampled
 from convoy.job.lineage import Generation, generation_name, read_generation
-from convoy.launch.gang.step import LiveCard
 from convoy.launch.gang.watchers import Watchers
 from convoy.launch.monitor.endpoint import MetricsEndpoint
 from convoy.launch.monitor.ports import node_port
+from convoy.report.fold import fold
 from convoy.storage import Store, folder_path, open_store
 
 LOOK_SECONDS = 1.0
@@ -50,7 +50,7 @@ class Followed:
 def main() -> None:
     adopt_orphans()  # so that the CPU time of what a tracker leaves behind counts
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the card's thread prints the job's progress
+    os.dup2(2, 1)  # for what the product prints
     assignment = Assignment.model_validate_json(sys.stdin.readline())
     node, store = node_of(assignment), open_store(assignment.job_uri)
     generation = read_generation(store, generation_name(assignment.generation))
@@ -64,10 +64,8 @@ def main() -> None:
         endpoint.watch(sampler)
         watchers = None
         if node.leads:
+            endpoint.publish(fold(read_events(store), assignment.config.train.steps))
             watchers = stack.enter_context(watchers_of(assignment, node, store, generation))
-            seconds = assignment.config.report.card_refresh_seconds
-            card = LiveCard(store, assignment.config, lambda page, how: None, seconds, publish=endpoint.publish)
-            stack.enter_context(card)
         samples = 0
         print(json.dumps({"port": node_port(assignment.config, node)}), file=answers, flush=True)
         while not ordered_to_end.wait(LOOK_SECONDS):

@@ -1,5 +1,5 @@
-"""What `overhead.py watching` turns on, for a rank: the process that watches it. And what is on machines of their own
-elsewhere: a scraper and the target of notifications, which do not count. The trackers write into folders.
+"""The rank's side of `overhead.py watching`: a loop whose job is followed, and one whose job nobody reads. And what
+would be on other machines, and does not count: a scraper, and the target of notifications. Trackers write into folders.
 """
 
 import json
@@ -10,15 +10,19 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, get_args
 
+import torch.distributed as dist
+from blocks import WARMUP_PAIRS, Block, RankResult, alternate, begun, block
 from measured import cpu_seconds_of_tree, process_tree
 
+import gang
 from convoy.config.monitor import MonitorConfig
 from convoy.config.notify import TARGET, Moment, NotifyConfig
 from convoy.config.trackers import TrackerConfig
@@ -27,6 +31,8 @@ from convoy.job.events.log import read_events
 from convoy.job.events.registry import StepDone
 from convoy.launch.monitor.ports import listen_everywhere
 from convoy.storage import open_store
+from convoy.training.batches import RankData
+from convoy.training.process_groups import Ranks
 
 SCRAPE_SECONDS = 5.0
 """Between two scrapes of an endpoint: a third of what Prometheus's example configuration has."""
@@ -107,6 +113,45 @@ class Watcher:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no message was sent within {SENT_SECONDS:.0f} s")
             time.sleep(0.1)
+
+
+def watching_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *, pairs: int, steps: int) -> RankResult:
+    """Blocks of our loop in a job that is followed, and in one that is not."""
+    uri = f"{assignment.root}/plain"
+    unfollowed = assignment.model_copy(update={"job_uri": uri, "tiers": [uri]})
+    with data.prefetch_from(0) as watched_batches, data.prefetch_from(0) as plain_batches:
+        watched = gang.training(assignment, ranks, watched_batches)
+        plain = gang.training(unfollowed, ranks, plain_batches)
+        watched_step, plain_step = begun(watched), begun(plain)
+        watched.events.flush()
+        watcher = Watcher(assignment)
+        try:
+            dist.barrier(group=ranks.control)
+            blocks = alternate(
+                partial(_watched_block, watcher, watched_step, steps, ranks),
+                partial(block, plain_step, steps, ranks),
+                pairs,
+            )
+            watched.events.flush()
+            dist.barrier(group=ranks.control)
+            watcher.end()
+        finally:
+            watcher.kill()
+        for t in (watched, plain):
+            t.saver.close(0.0)
+    apart = {
+        "start_cpu_seconds": watcher.start_cpu_seconds,
+        "end_cpu_seconds": watcher.end_cpu_seconds,
+        "samples": watcher.samples,
+    }
+    return RankResult(blocks, [s / steps for s in watcher.seconds_in_blocks[WARMUP_PAIRS:]], apart)
+
+
+def _watched_block(watcher: Watcher, step: Callable[[], None], steps: int, ranks: Ranks) -> Block:
+    """A block with all that watches at work, which counts."""
+    with watcher.at_work():
+        own = block(step, steps, ranks)
+    return Block(own.cpu_seconds + watcher.seconds_in_blocks[-1] / steps, own.wall_seconds)
 
 
 @dataclass

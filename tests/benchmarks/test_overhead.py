@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from overhead import COMPARISONS, LIMIT, Block, Unwatched, of_gang, summarise, table
+from blocks import Block, of_gang
+from overhead import COMPARISONS, LIMIT, summarise, table
+from supervision import Unwatched
 
 from convoy.gang.workers.board import Marker
 from tests.benchmarks import FOLDER
@@ -60,5 +62,8 @@ def test_two_loops_are_compared_over_two_ranks(comparison: str, tmp_path: Path) 
     assert done.returncode in (0, 1), done.stderr  # 1: of so small a step the overhead is a large part
     result = json.loads(out.read_text())
     assert all(seconds > 0 for seconds in result["cpu_seconds_per_step"].values())
-    assert ("agents" in result["cpu_seconds_per_step"]) == (comparison == "supervision")
+    assert ("agents" in result["cpu_seconds_per_step"]) == (comparison != "loop")
     assert len(result["raw"]) == 6
+    assert ("apart" in result) == (comparison == "watching")
+    if comparison == "watching":  # which fails if a tracker lacks a step, or a message is missing
+        assert min(result["apart"]["start_cpu_seconds"], result["apart"]["end_cpu_seconds"]) > 0
