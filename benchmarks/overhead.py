@@ -17,17 +17,17 @@ rank is a node, with its agent's work in a process next to it that imports no to
 looks at the board and at the worker's state, every 0.2 s it exchanges heartbeats with the other agent, and every second
 it polls for notices. A signal stops it while the plain loop runs. Its CPU seconds count as those of its rank.
 
-watching: both loops are the product's, with a job each. The *watched* one has all on that reads a job's log or its
+watching: both kinds of blocks are of one loop, the product's. In *watched* ones all is on that reads a job's log or its
 nodes: each rank is a node, with a process next to it (`watcher.py`) that samples the hardware every 5 s and serves
 OpenMetrics, which is scraped every 5 s. That of node 0 also feeds MLflow (a store in a folder), W&B (offline) and
 TensorBoard, each of which has a process, and sends notifications to a webhook. All of them run the product's code and
-follow the log that the watched loop writes, and the CPU seconds of all these processes count as their rank's. A signal
-stops them while the plain loop runs. Their timers do not stop: what fell due meanwhile is done at the beginning of the
-next watched block, so in blocks of 5 s, such as 36 steps take here, there are up to twice as many samples, scrapes and
-calls of trackers as in a job. The job's metrics are served from the report that its card is drawn from, which a job has
-without metrics too: here it is made once, before the pairs. 40 pairs take 8 minutes. To import the trackers' libraries
-and to begin their runs comes before the pairs, and to send the rest and end them comes after; both are printed by
-themselves.
+follow the log of the watched blocks, and the CPU seconds of all these processes count as their rank's. In *plain*
+blocks, whose steps are logged elsewhere, a signal stops them. Their timers do not stop: what fell due meanwhile is done
+at the beginning of the next watched block, so in blocks of 5 s, such as 36 steps take here, there are up to twice as
+many samples, scrapes and calls of trackers as in a job. The job's metrics are served from the report that its card is
+drawn from, which a job has without metrics too: here it is made once, before the pairs. 40 pairs take 8 minutes. To
+import the trackers' libraries and to begin their runs comes before the pairs, and to send the rest and end them comes
+after; both are printed by themselves.
 
 Judged by CPU seconds per step over both ranks, all threads; wall seconds are printed as well. Intervals are 95 %
 bootstrap intervals of the ratio of means over pairs.

@@ -1,5 +1,5 @@
-"""The rank's side of `overhead.py watching`: a loop whose job is followed, and one whose job nobody reads. And what
-would be on other machines, and does not count: a scraper, and the target of notifications. Trackers write into folders.
+"""The rank's side of `overhead.py watching`: blocks of steps that are watched, and blocks that are not. And what would
+be on other machines, and does not count: a scraper, and the target of notifications. Trackers write into folders.
 """
 
 import json
@@ -27,11 +27,12 @@ from convoy.config.monitor import MonitorConfig
 from convoy.config.notify import TARGET, Moment, NotifyConfig
 from convoy.config.trackers import TrackerConfig
 from convoy.gang.task import Assignment
-from convoy.job.events.log import read_events
+from convoy.job.events.log import EventWriter, read_events
 from convoy.job.events.registry import StepDone
 from convoy.launch.monitor.ports import listen_everywhere
 from convoy.storage import open_store
 from convoy.training.batches import RankData
+from convoy.training.loop import Training
 from convoy.training.process_groups import Ranks
 
 SCRAPE_SECONDS = 5.0
@@ -116,35 +117,40 @@ class Watcher:
 
 
 def watching_on_rank(assignment: Assignment, ranks: Ranks, data: RankData, *, pairs: int, steps: int) -> RankResult:
-    """Blocks of our loop in a job that is followed, and in one that is not."""
-    uri = f"{assignment.root}/plain"
-    unfollowed = assignment.model_copy(update={"job_uri": uri, "tiers": [uri]})
-    with data.prefetch_from(0) as watched_batches, data.prefetch_from(0) as plain_batches:
-        watched = gang.training(assignment, ranks, watched_batches)
-        plain = gang.training(unfollowed, ranks, plain_batches)
-        watched_step, plain_step = begun(watched), begun(plain)
-        watched.events.flush()
+    """Blocks of one loop, which logs those that are watched in the job that is followed, and the others elsewhere."""
+    with data.prefetch_from(0) as batches:
+        t = gang.training(assignment, ranks, batches)
+        step, followed = begun(t), t.events
+        elsewhere = EventWriter(open_store(f"{assignment.root}/plain"), assignment.generation, 0, assignment.place.rank)
+        followed.flush()
         watcher = Watcher(assignment)
         try:
             dist.barrier(group=ranks.control)
-            blocks = alternate(
-                partial(_watched_block, watcher, watched_step, steps, ranks),
-                partial(block, plain_step, steps, ranks),
-                pairs,
-            )
-            watched.events.flush()
+            watched = partial(_watched_block, watcher, step, steps, ranks)
+            plain = partial(block, step, steps, ranks)
+            blocks = alternate(_logging_to(followed, t, watched), _logging_to(elsewhere, t, plain), pairs)
+            followed.flush()
             dist.barrier(group=ranks.control)
             watcher.end()
         finally:
             watcher.kill()
-        for t in (watched, plain):
-            t.saver.close(0.0)
+        t.saver.close(0.0)
     apart = {
         "start_cpu_seconds": watcher.start_cpu_seconds,
         "end_cpu_seconds": watcher.end_cpu_seconds,
         "samples": watcher.samples,
     }
     return RankResult(blocks, [s / steps for s in watcher.seconds_in_blocks[WARMUP_PAIRS:]], apart)
+
+
+def _logging_to(events: EventWriter, t: Training, a_block: Callable[[], Block]) -> Callable[[], Block]:
+    """The block, whose steps are logged there."""
+
+    def logged() -> Block:
+        t.events = events
+        return a_block()
+
+    return logged
 
 
 def _watched_block(watcher: Watcher, step: Callable[[], None], steps: int, ranks: Ranks) -> Block:

@@ -30,6 +30,10 @@ HANG_SECONDS = 120.0
 POINTS = 5000
 """Most in one call."""
 
+QUIET = {"GOMAXPROCS": "1"}
+"""Environment of the process, unless the agent's has something else. W&B's own process, a Go program, asks ten times a
+second whether this one lives; with several cores to itself it wakes threads on each of them for that."""
+
 KILL_SECONDS = 5.0
 """For a killed process to be gone."""
 
@@ -48,7 +52,7 @@ class TrackerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "convoy.report.trackers.process"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if name != TARGET},
+            env=QUIET | {name: value for name, value in os.environ.items() if name != TARGET},
             start_new_session=True,  # also for wandb's own process, which is to end with it
         )  # fmt: skip
 
