@@ -207,7 +207,9 @@ def note_indices(folder: Path) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.sampled(2)]) for seed in (1, 2))]
+)
 def test_each_sample_is_used_once_an_epoch_whatever_is_killed_on_any_number_of_ranks(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     size, batch, epochs = draw.randint(9, 15), draw.randint(4, 7), 2

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from convoy.config.trackers import TrackerConfig
+from convoy.gang.workers.processes import environment_of
 from convoy.job.events.log import EventWriter
 from convoy.job.events.registry import GenerationStarted, StepDone
 from convoy.report.trackers import live, process
@@ -126,6 +127,19 @@ def test_the_process_gets_its_target_by_no_argument_and_dies_with_its_parent(tmp
     assert started._process.stdin is not None
     started._process.stdin.close()  # as the kernel does when the agent is killed
     assert started._process.wait(20) == -9
+
+
+@pytest.mark.parametrize(("own", "expected"), [(None, "1"), ("3", "3")])
+def test_a_go_program_below_the_process_gets_one_core_unless_the_user_says_otherwise(
+    own: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOMAXPROCS", raising=False)
+    if own is not None:
+        monkeypatch.setenv("GOMAXPROCS", own)
+    started = process.TrackerProcess(TrackerConfig(tensorboard=str(tmp_path)), lambda why: None)
+    environment = environment_of(started._process.pid)
+    started.kill()
+    assert f"GOMAXPROCS={expected}".encode() in environment
 
 
 def test_an_error_of_the_library_is_one_line() -> None:
