@@ -244,6 +244,14 @@ def test_a_benchmark_of_which_nothing_ran_still_tells_why() -> None:
     assert _value(page, "Throughput") == Value("Throughput", "—", "no case was measured", "warning")
 
 
+def test_a_machine_that_was_never_used_is_not_in_the_headline() -> None:
+    measured, refused = a_case(), a_case(suite="scaling", group="large", status="refused", reason="no room", blocks=())
+    refused = replaced(refused, hardware=replaced(refused.hardware, device="", instance_type=None, nodes=4))
+    line = of(benchmark_page([measured, refused]), Text)[0].text
+    assert line.startswith(f"{measured.hardware.machines}, ")
+    assert "4 ×" not in line
+
+
 def test_no_case_at_all_is_a_page_too() -> None:
     (callout,) = of(benchmark_page([]), Callout)
     assert callout.title == "Nothing was measured"

@@ -21,8 +21,9 @@ OURS = "ours"
 
 
 def summary_line(report: BenchReport) -> str:
-    """The hardware, the days and the number of cases."""
-    hardware = list(dict.fromkeys(hardware_of(group) for group in report.groups))
+    """The hardware, the days and the number of cases. What was refused before it began has no device."""
+    known = [group for group in report.groups if group.hardware.machine]
+    hardware = list(dict.fromkeys(hardware_of(group) for group in known))
     days = sorted({str(each.measured.astimezone(UTC).date()) for each in report.provenance})
     n = sum(len(group.cases) for group in report.groups)
     return " · ".join([*hardware, " to ".join(dict.fromkeys([days[0], days[-1]])), formatting.plural(n, "case")])
